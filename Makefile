@@ -1,0 +1,96 @@
+# One-line targets; CI calls the same ones. `make help` lists them; ARGS="…" is passed through.
+SHELL := /bin/bash
+PY := .venv/bin/python
+ARGS ?=
+SEED ?= 7
+SCENARIO ?= solar-farm-20
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-release bench-interfaces package deb model lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+
+setup: .venv/.done  ## create .venv with everything installed (editable)
+.venv/.done: requirements/all.lock pyproject.toml
+	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "swarmd needs Python 3.11 or newer; this is " + sys.version)'
+	test -x $(PY) || python3 -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup  ## four drones find the faults of a solar farm together
+	$(PY) -m swarmd demo $(ARGS)
+
+fix: setup  ## format and repair what ruff can
+	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
+
+check: setup  ## format, lint, types
+	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
+
+test: setup  ## every test that a laptop runs; fast ones first
+	$(PY) -m pytest $(ARGS)
+
+sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
+	$(PY) -m swarmd sim run $(SCENARIO) --seed $(SEED) $(ARGS)
+
+fuzz: setup  ## many seeded fault schedules, then every decoder of outside bytes (SWARMD_FUZZ inputs each)
+	$(PY) -m swarmd sim fuzz --seeds 1000 $(ARGS)
+	SWARMD_FUZZ=1000000 SWARMD_FUZZ_ROUNDS=100000 $(PY) -m pytest tests/fuzz --timeout 0
+
+soak: setup  ## the long tests: real devices, many schedules, long runs
+	SWARMD_DEVICELAB=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
+
+demo-release: setup  ## a release's whole life on four real daemons
+	$(PY) -m swarmd.release.demo $(ARGS)
+
+bench: setup  ## eye, daemon, world: JSON on standard output
+	$(PY) tests/bench/bench_eye.py && $(PY) tests/bench/bench_daemon.py && $(PY) tests/bench/bench_render.py
+
+bench-swim: setup  ## membership beside serf (ARGS="--n 32 --json"); installs serf where it is missing and you are root
+	$(PY) tests/bench/swim/swim_bench.py $(ARGS)
+
+bench-state: .venv-bench/.done  ## the replicated state beside pycrdt and loro
+	.venv-bench/bin/python tests/bench/bench_state.py $(ARGS)
+
+bench-sim: setup  ## the simulator's speed, memory and predictions
+	$(PY) tests/bench/bench_sim.py $(ARGS)
+
+bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
+	.venv-bench/bin/python tests/bench/bench_release.py $(ARGS)
+
+bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
+	$(PY) tests/bench/bench_interfaces.py $(ARGS)
+
+package: setup  ## build the wheel and test it beside a hostile models/
+	$(PY) -m pytest tests/packaging
+
+deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the other)
+	systemd/deb/build $(ARGS)
+
+lock:  ## resolve the dependencies anew (needs uv)
+	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel $(UV) -o requirements/all.lock
+	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
+	uv pip compile requirements/train.in $(UV) -o out/train.full && python3 requirements/split.py out/train.full requirements/train.lock requirements/train-cuda.lock
+UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+
+.venv-bench/.done: requirements/all.lock requirements/bench.lock pyproject.toml
+	test -x .venv-bench/bin/python || python3 -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# torch's own needs are named in the lock, so nothing is resolved here; its CUDA packages come only where it asks for them.
+.venv-train/.done: requirements/train.lock pyproject.toml
+	test -x .venv-train/bin/python || python3 -m venv .venv-train
+	.venv-train/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/train.lock
+	.venv-train/bin/python -c 'import torch' 2>/dev/null || .venv-train/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/train-cuda.lock
+	.venv-train/bin/python -c 'import torch'
+	touch $@
+
+model: .venv-train/.done  ## train the zoo from nothing (ARGS="--profile short" for a quick pass)
+	PYTHONPATH=models .venv-train/bin/python -m swarmd_models.recipes.train $(ARGS)
+
+clean:  ## remove what was built, not the environments
+	rm -rf out dist build .mypy_cache .ruff_cache .pytest_cache
