@@ -1,0 +1,1 @@
+"""Protocol logic of swarmd, free of I/O: events in, effects out."""

@@ -1,0 +1,187 @@
+"""Sealed frames between pairs of nodes, and first contact under the group key. No I/O, no clocks.
+
+    pair frame    version|kind 1B · sender's session tag 4B · counter 4B · XSalsa20-Poly1305(body)      25 B overhead
+    group frame   version|kind 1B · group key counter 4B · nonce 24B · XSalsa20-Poly1305(body)          45 B overhead
+
+A session is a boot of a node: a fresh X25519 key pair whose public half stands in the node's signed record, so two
+nodes that know each other's records can seal at once, without a handshake. The pair's keys mix the static identities
+(who) and both sessions (which boots): a frame from before either side's restart opens nowhere, and past traffic stays
+closed when a node is captured later. Each direction has its own key; each path (datagram, stream, bulk) its own counter
+and a replay window (64 frames for datagrams, 1,024 for streams).
+"""
+
+from hashlib import blake2b
+
+from swarmd_protocols.crypto import SEAL_BYTES, Crypto
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.ids import NodeId
+
+WIRE_VERSION = 1
+DATAGRAM, STREAM, BULK, GROUP = 1, 2, 3, 4
+PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
+GROUP_OVERHEAD_BYTES = 1 + 4 + 24 + SEAL_BYTES
+REPLAY_WINDOW = 64
+STREAM_REPLAY_WINDOW = 1_024
+"""Streams are sent in bursts of many frames, and a transport may use several connections for them."""
+TAG_BYTES = 4
+
+_HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in (DATAGRAM, STREAM, BULK, GROUP)}
+_COUNTER_MAX = 2**32 - 1
+_NONCE_HEAD = {kind: bytes(19) + bytes((kind,)) for kind in (DATAGRAM, STREAM, BULK)}
+
+
+class ReplayWindow:
+    """Which of the last counters (64 by default) were seen; older ones count as seen."""
+
+    __slots__ = ("_mask", "_top", "_width")
+
+    def __init__(self, width: int = REPLAY_WINDOW) -> None:
+        self._top = 0
+        self._mask = 0
+        self._width = width
+
+    def fresh(self, counter: int) -> bool:
+        """Whether `accept` would take this counter (1 is the first)."""
+        behind = self._top - counter
+        if behind < 0:
+            return True
+        return behind < self._width and not self._mask >> behind & 1
+
+    def accept(self, counter: int) -> None:
+        """Remember a counter whose frame opened."""
+        ahead = counter - self._top
+        if ahead > 0:
+            width = self._width
+            self._mask = (self._mask << ahead | 1) & (1 << width) - 1 if ahead < width else 1
+            self._top = counter
+        else:
+            self._mask |= 1 << -ahead
+
+
+class Session:
+    """Keys and counters between this boot of this node and one boot of a peer."""
+
+    __slots__ = ("_counters", "_windows", "node", "receive_key", "send_key", "tag")
+
+    def __init__(self, node: NodeId, tag: bytes, send_key: bytes, receive_key: bytes) -> None:
+        self.node = node
+        self.tag = tag
+        self.send_key = send_key
+        self.receive_key = receive_key
+        self._counters = [0, 0, 0, 0]
+        self._windows: list[ReplayWindow | None] = [None, None, None, None]
+
+    def next_counter(self, kind: int) -> int:
+        """The counter of the next frame on a path; raises `WireError` when this boot's counters are used up."""
+        counter = self._counters[kind] + 1
+        if counter > _COUNTER_MAX:
+            raise WireError("this boot has sent 2**32 frames to one peer: restart the node")
+        self._counters[kind] = counter
+        return counter
+
+    def window(self, kind: int) -> ReplayWindow:
+        """The replay window of a path."""
+        window = self._windows[kind]
+        if window is None:
+            width = REPLAY_WINDOW if kind == DATAGRAM else STREAM_REPLAY_WINDOW
+            window = self._windows[kind] = ReplayWindow(width)
+        return window
+
+
+class Channel:
+    """Seals and opens the frames of one boot of one node."""
+
+    __slots__ = ("_crypto", "_exchange_secret", "_group_keys", "_group_seal", "_nonces", "_secret", "public", "tag")
+
+    def __init__(self, seed: bytes, boot_entropy: bytes, crypto: Crypto) -> None:
+        """Begin a boot.
+
+        Args:
+            seed: The node's Ed25519 seed.
+            boot_entropy: At least 16 bytes that never repeat with the same seed (boot number and random bits).
+            crypto: The library to seal with.
+        """
+        self._crypto = crypto
+        self._exchange_secret = crypto.exchange_secret(seed)
+        self._secret = blake2b(boot_entropy, key=seed, digest_size=32, person=b"swarmd-session").digest()
+        self.public = crypto.ephemeral_public(self._secret)
+        self.tag = self.public[:TAG_BYTES]
+        self._group_keys: dict[int, bytes] = {}
+        self._group_seal = 0
+        self._nonces = 0
+
+    # --- group frames ------------------------------------------------------------------------------------------------
+
+    def set_group_keys(self, keys: dict[int, bytes]) -> None:
+        """Counter to key; the highest counter seals, all open."""
+        self._group_keys = dict(keys)
+        self._group_seal = max(keys, default=0)
+
+    def seal_group(self, body: bytes, counter: int | None = None) -> bytes:
+        """A frame that every holder of the group key can open; the newest key where no counter is given."""
+        chosen = self._group_seal if counter is None else counter
+        self._nonces += 1
+        entropy = self._nonces.to_bytes(8, "big")
+        nonce = blake2b(entropy, key=self._secret, digest_size=24, person=b"swarmd-nonce").digest()
+        sealed = self._crypto.seal(self._group_keys[chosen], nonce, body)
+        return _HEAD[GROUP] + chosen.to_bytes(4, "big") + nonce + sealed
+
+    def open_group(self, frame: bytes) -> tuple[int, bytes]:
+        """Group key counter and body of a group frame; raises `WireError`."""
+        counter = int.from_bytes(frame[1:5], "big")
+        key = self._group_keys.get(counter)
+        if key is None:
+            raise WireError("first contact under a group key that this node does not hold")
+        body = self._crypto.open(key, frame[5:29], frame[29:])
+        if body is None:
+            raise WireError("first contact does not open under its group key")
+        return counter, body
+
+    # --- pair frames -------------------------------------------------------------------------------------------------
+
+    def session(self, node: NodeId, public_key: bytes, session_public: bytes) -> Session:
+        """Derive the keys between this boot and a peer's boot, from the peer's verified record.
+
+        Raises:
+            IdentityError: One of the peer's keys is no valid point.
+        """
+        crypto = self._crypto
+        static = crypto.shared_key(self._exchange_secret, crypto.exchange_public(public_key))
+        moment = crypto.shared_key(self._secret, session_public)
+        base = blake2b(static + moment, digest_size=32, person=b"swarmd-pair").digest()
+        send = blake2b(self.public + session_public, key=base, digest_size=32).digest()
+        receive = blake2b(session_public + self.public, key=base, digest_size=32).digest()
+        return Session(node, session_public[:TAG_BYTES], send, receive)
+
+    def seal(self, session: Session, kind: int, body: bytes) -> bytes:
+        """A frame for one peer on one path."""
+        counter = session.next_counter(kind).to_bytes(4, "big")
+        return _HEAD[kind] + self.tag + counter + self._crypto.seal(session.send_key, _NONCE_HEAD[kind] + counter, body)
+
+    def open(self, session: Session, frame: bytes) -> bytes | None:
+        """The body of a pair frame, or None where this session did not seal it or its counter was seen before.
+
+        The frame has passed `frame_kind`; a frame that does not open changes nothing.
+        """
+        kind = frame[0] & 15
+        header = frame[5:9]
+        counter = int.from_bytes(header, "big")
+        window = session.window(kind)
+        if not window.fresh(counter):
+            return None
+        body = self._crypto.open(session.receive_key, _NONCE_HEAD[kind] + header, frame[9:])
+        if body is not None:
+            window.accept(counter)
+        return body
+
+
+def frame_kind(frame: bytes) -> int:
+    """The path a frame was sealed for; raises `WireError` for another version or a stump."""
+    if len(frame) < PAIR_OVERHEAD_BYTES:
+        raise WireError(f"frame of {len(frame)} bytes; the shortest has {PAIR_OVERHEAD_BYTES}")
+    if frame[0] >> 4 != WIRE_VERSION:
+        raise WireError(f"frame of wire version {frame[0] >> 4}; this node speaks {WIRE_VERSION}")
+    kind = frame[0] & 15
+    if kind not in _HEAD or (kind == GROUP and len(frame) < GROUP_OVERHEAD_BYTES):
+        raise WireError(f"frame of unknown kind {kind}, or cut short")
+    return kind

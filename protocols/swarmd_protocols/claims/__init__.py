@@ -1,0 +1,1 @@
+"""Who works where: leases on local monotonic timers, without coordinator and without clocks."""

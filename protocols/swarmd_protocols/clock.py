@@ -1,0 +1,159 @@
+"""Swarm time: a hybrid logical clock that no peer can drag.
+
+Rules this file keeps:
+
+- The physical part is this node's monotonic clock plus an offset. The offset is the lower median of what authenticated
+  peers answered, with this node's own wall clock as one more voter while fewer than three peers have answered. So one
+  wrong clock among three changes nothing, and two nodes agree on the slower.
+- A stamp from a peer is compared with the own physical estimate, never with the own logical clock: a peer that stays
+  just inside the bound gains that bound once and never again.
+- Once in step with the swarm, corrections are slewed and the clock never goes back.
+- Time decides order, ties and expiry. It never decides leases (monotonic timers), causality (dots) or security.
+
+A stamp is one integer: milliseconds since 2020-01-01 UTC, shifted left by 16, plus a logical counter.
+"""
+
+from dataclasses import dataclass
+
+from swarmd_protocols.ids import NodeId
+
+EPOCH_2020_NS = 1_577_836_800 * 1_000_000_000
+LOGICAL_BITS = 16
+STAMP_MAX = (1 << 60) - 1
+"""Largest stamp that is accepted from outside; the year 2577."""
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClockConfig:
+    """Bounds of swarm time."""
+
+    drift_bound_ms: int = 500
+    """How far ahead of the own physical estimate a stamp may be before it is set aside."""
+    voters_min: int = 3
+    """Peers that must have answered before the clock counts as synchronised."""
+    slew_ppm: int = 500
+    step_ms: int = 500
+    """Errors above this are stepped while not yet synchronised."""
+    voter_age_ns: int = 120_000_000_000
+    voters_max: int = 32
+    round_trip_max_ns: int = 1_000_000_000
+    """Slower answers say too little about the offset and are not counted."""
+
+
+def stamp_of(ms: int, logical: int = 0) -> int:
+    """Compose a stamp.
+
+    >>> stamp_of(1) == 65536
+    True
+    """
+    return (ms << LOGICAL_BITS) | logical
+
+
+def stamp_ms(stamp: int) -> int:
+    """Milliseconds since 2020-01-01 UTC of a stamp."""
+    return stamp >> LOGICAL_BITS
+
+
+class Clock:
+    """This node's view of swarm time."""
+
+    def __init__(self, config: ClockConfig, wall_offset_ns: int) -> None:
+        """Begin unsynchronised.
+
+        Args:
+            config: Bounds.
+            wall_offset_ns: The device's wall clock (UTC since 1970) minus its monotonic clock; 0 where there is none.
+        """
+        self._config = config
+        self._wall_offset_ns = (wall_offset_ns - EPOCH_2020_NS) if wall_offset_ns else 0
+        self._offset_ns = self._wall_offset_ns
+        self._target_ns = self._offset_ns
+        self._votes: dict[NodeId, tuple[int, int]] = {}
+        self._slewed_at_ns = 0
+        self._last = 0
+        self.synced = False
+        self._stepped_ms = 0
+
+    @property
+    def offset_ns(self) -> int:
+        """Swarm time minus the monotonic clock, nanoseconds."""
+        return self._offset_ns
+
+    def physical_ns(self, now_ns: int) -> int:
+        """Swarm time as this node estimates it, nanoseconds since 2020-01-01 UTC."""
+        return max(0, now_ns + self._offset_ns)
+
+    def physical_ms(self, now_ns: int) -> int:
+        """The same in milliseconds."""
+        return max(0, now_ns + self._offset_ns) // _MS
+
+    def tick(self, now_ns: int) -> int:
+        """A new stamp, larger than every stamp of this life."""
+        physical = self.physical_ms(now_ns) << LOGICAL_BITS
+        self._last = physical if physical > self._last else self._last + 1
+        return self._last
+
+    def observe(self, stamp: int, now_ns: int) -> bool:
+        """Take a peer's stamp into account.
+
+        Returns:
+            False when the stamp is beyond the bound: the caller sets the bytes aside and this clock does not move.
+        """
+        if (stamp >> LOGICAL_BITS) > self.physical_ms(now_ns) + self._config.drift_bound_ms:
+            return False
+        if stamp > self._last:
+            self._last = stamp
+        return True
+
+    def vote(self, voter: NodeId, sent_ns: int, remote_physical_ns: int, now_ns: int) -> None:
+        """Count one round trip with an authenticated peer.
+
+        Args:
+            voter: Who answered.
+            sent_ns: This node's monotonic clock when it asked.
+            remote_physical_ns: The peer's `physical_ns` when it answered.
+            now_ns: This node's monotonic clock when the answer came.
+        """
+        round_trip_ns = now_ns - sent_ns
+        if not 0 <= round_trip_ns <= self._config.round_trip_max_ns:
+            return
+        if voter not in self._votes and len(self._votes) >= self._config.voters_max:
+            del self._votes[min(self._votes, key=lambda node: (self._votes[node][1], node))]
+        self._votes[voter] = (remote_physical_ns - (sent_ns + round_trip_ns // 2), now_ns)
+        self._settle(now_ns)
+
+    def take_step_ms(self) -> int:
+        """By how much the clock has been set since this was last asked: what was stamped before is off by that."""
+        stepped, self._stepped_ms = self._stepped_ms, 0
+        return stepped
+
+    def forget(self, voter: NodeId) -> None:
+        """Drop a peer's vote (it was quarantined)."""
+        self._votes.pop(voter, None)
+
+    def _settle(self, now_ns: int) -> None:
+        config = self._config
+        votes = sorted(offset for offset, heard_ns in self._votes.values() if now_ns - heard_ns <= config.voter_age_ns)
+        enough = len(votes) >= config.voters_min
+        if not enough:
+            votes = sorted([*votes, self._wall_offset_ns])
+        self._target_ns = votes[(len(votes) - 1) // 2]
+        error_ns = self._target_ns - self._offset_ns
+        if not self.synced and abs(error_ns) > config.step_ms * _MS:
+            if error_ns < 0:
+                # The own clock ran ahead and nobody had confirmed it: stamps start again from swarm time.
+                self._last = 0
+            self._stepped_ms += error_ns // _MS
+            self._offset_ns = self._target_ns
+            self._slewed_at_ns = now_ns
+        self.synced = self.synced or enough
+        self.slew(now_ns)
+
+    def slew(self, now_ns: int) -> None:
+        """Move the offset towards the median, at most `slew_ppm` of the time that has passed since the last call."""
+        passed_ns = max(0, now_ns - self._slewed_at_ns) if self._slewed_at_ns else 0
+        self._slewed_at_ns = now_ns
+        limit_ns = passed_ns * self._config.slew_ppm // 1_000_000
+        error_ns = self._target_ns - self._offset_ns
+        self._offset_ns += max(-limit_ns, min(limit_ns, error_ns))

@@ -1,0 +1,35 @@
+"""Settings of deduplication; the same on every node, or their views differ."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class DedupConfig:
+    """How detections become objects."""
+
+    radius_cm: int = 500
+    """Nothing farther apart than this is the same thing, whatever the covariances say."""
+    gate_milli: int = 16_000
+    """Squared Mahalanobis distance, thousandths, up to which two positions may be one (chi-square, 2 degrees: 16 is
+    1 in 3,000 true pairs)."""
+    use_covariance: bool = True
+    """False: the outer distance alone decides."""
+    floor_cm: int = 5
+    """Standard deviation added to every reported position: no report is perfect."""
+    lattice_cm: int = 50
+    confirm_observers: int = 2
+    ttl_ms: int = 3_600_000
+    """An object that nobody has seen for this long is no longer shown."""
+    track_ttl_ms: int = 120_000
+    """The same for things that move or have no position."""
+    beside_min_cm: int = 60
+    """Tracks of one frame at least this far apart are two things for good."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """Label to class group; labels of one group may be the same thing. A label without an entry is its own group."""
+    refresh_ms: int = 10_000
+    """How often a sighting that goes on is said again."""
+    gain_milli: int = 200
+    """Part of the object's variance that an own position must take away to be worth saying (else only "me too")."""
+    score_step_milli: int = 50
+    sightings_max: int = 20_000
+    """Per origin; the newest are refused beyond it."""

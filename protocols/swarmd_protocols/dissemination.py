@@ -1,0 +1,148 @@
+"""Spreading news: a queue of updates that ride in datagrams, and user events in order per origin.
+
+An update is pushed at once to a few members (infection style, SWIM section 4.1) and rides in some further datagrams;
+what both miss is found by the digest in every probe and repaired.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+
+from swarmd_protocols.swim.rules import BOOT_SHIFT
+
+_COUNT_MASK = (1 << BOOT_SHIFT) - 1
+
+
+class Update:
+    """One encoded message on its way through the swarm."""
+
+    __slots__ = ("encoded", "priority", "rides", "urgent")
+
+    def __init__(self, encoded: bytes, priority: int, rides: int, urgent: bool) -> None:
+        self.encoded = encoded
+        self.priority = priority
+        self.rides = rides
+        self.urgent = urgent
+
+
+class GossipQueue:
+    """Updates by what they are about: a newer one takes the older one's place. Bounded; the least urgent goes first."""
+
+    __slots__ = ("_limit", "_updates", "_urgent")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._updates: dict[Hashable, Update] = {}
+        self._urgent: list[Update] = []
+
+    def __len__(self) -> int:
+        return len(self._updates)
+
+    def put(self, about: Hashable, encoded: bytes, priority: int, rides: int, *, urgent: bool) -> None:
+        """Spread an encoded message.
+
+        Args:
+            about: What it speaks of; an older update about the same is dropped.
+            encoded: The message as it travels.
+            priority: Lower rides first.
+            rides: In how many datagrams it rides besides the push.
+            urgent: Push it to several members at the next flush.
+        """
+        self._updates.pop(about, None)
+        if len(self._updates) >= self._limit:
+            worst = max(self._updates, key=lambda key: self._updates[key].priority)
+            del self._updates[worst]
+        update = Update(encoded, priority, rides, urgent)
+        self._updates[about] = update
+        if urgent:
+            self._urgent.append(update)
+
+    def drop(self, about: Hashable) -> None:
+        """Stop spreading."""
+        update = self._updates.pop(about, None)
+        if update is not None:
+            update.urgent = False
+
+    def settle(self, priority: int) -> None:
+        """Stop spreading what of this priority has been pushed: whoever still lacks it is found by repair."""
+        if self._updates:
+            self._updates = {k: u for k, u in self._updates.items() if u.priority != priority or u in self._urgent}
+
+    @property
+    def pressing(self) -> bool:
+        """Whether anything waits for the next flush."""
+        return bool(self._urgent)
+
+    def take_urgent(self, lowest: int) -> list[tuple[int, bytes]]:
+        """What to push now as (priority, message), most urgent kind first; less urgent than `lowest` only rides on."""
+        pushed = [update for update in self._urgent if update.urgent and update.priority <= lowest]
+        self._urgent.clear()
+        pushed.sort(key=lambda update: update.priority)
+        return [(update.priority, update.encoded) for update in pushed]
+
+    def take(self, room_bytes: int, lowest: int) -> list[bytes]:
+        """Updates of priority `lowest` or better that ride in a datagram with this much room; rides are counted."""
+        if not self._updates or room_bytes < 16:
+            return []
+        taken: list[bytes] = []
+        done: list[Hashable] = []
+        for about, update in sorted(self._updates.items(), key=lambda item: (item[1].priority, -item[1].rides)):
+            size = len(update.encoded)
+            if update.priority > lowest:
+                break
+            if size > room_bytes:
+                continue
+            room_bytes -= size
+            taken.append(update.encoded)
+            update.rides -= 1
+            if update.rides <= 0:
+                done.append(about)
+            if room_bytes < 16:
+                break
+        for about in done:
+            del self._updates[about]
+        return taken
+
+
+class EventLog:
+    """User events of one origin: delivered once each, in order, kept for repair."""
+
+    __slots__ = ("delivered", "kept", "pending")
+
+    def __init__(self, delivered: int) -> None:
+        self.delivered = delivered
+        """Sequence of the last one delivered; 0 before the first."""
+        self.pending: dict[int, tuple[str, bytes, bytes]] = {}
+        """Arrived too early: sequence to (name, payload, encoded message)."""
+        self.kept: deque[tuple[int, bytes]] = deque(maxlen=64)
+        """(sequence, encoded message) of those delivered."""
+
+    def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes) -> bool:
+        """Take an event; False when it is old or already waiting."""
+        if sequence <= self.delivered or sequence in self.pending:
+            return False
+        if len(self.pending) >= 64:
+            del self.pending[max(self.pending)]
+        self.pending[sequence] = (name, payload, encoded)
+        return True
+
+    def follows(self, sequence: int) -> bool:
+        """Whether this is the next one: no gap within a boot, and the first of a later boot."""
+        if sequence == self.delivered + 1:
+            return True
+        return sequence > self.delivered and sequence & _COUNT_MASK == 1
+
+    def due(self, *, skip_gap: bool = False) -> Iterator[tuple[str, bytes]]:
+        """Deliver what can be delivered; `skip_gap` gives up on what is missing before the earliest waiting one."""
+        while self.pending:
+            sequence = min(self.pending)
+            if not skip_gap and not self.follows(sequence):
+                return
+            skip_gap = False
+            name, payload, encoded = self.pending.pop(sequence)
+            self.delivered = sequence
+            self.kept.append((sequence, encoded))
+            yield name, payload
+
+    def after(self, sequence: int) -> list[bytes]:
+        """Encoded events beyond this one that are still kept."""
+        return [encoded for kept, encoded in self.kept if kept > sequence]

@@ -1,0 +1,275 @@
+"""Events a node takes and effects it gives back: the whole surface between protocol logic and the world.
+
+The daemon and the simulator both drive `Node.handle(event, now_ns) -> list[Effect]` and perform the effects **in
+order**. Rules that the order carries:
+
+- `Persist` is durable before any later effect of the same list is performed: an own fact is on disk before a peer
+  can have seen it.
+- A `SetTimer` with a key that is already set replaces it. The key names what is due, so a late firing is harmless.
+- `now_ns` is a monotonic clock that starts anywhere; it never goes back within one life of the node.
+
+Effects that end in "Changed" or "Delivered" are notifications: for people, metrics and bridges. Performing them
+can never change what the protocols do.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from swarmd_protocols.ids import Address, NodeId
+
+TimerKey: TypeAlias = tuple[str | int | bytes, ...]
+"""First element: the sub-protocol's name, such as "swim"; the rest is that sub-protocol's own."""
+
+
+class MemberState(StrEnum):
+    """What the swarm believes of a member (design, section 4)."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    LEFT = "left"
+    AWAY = "away"
+
+
+REFUSED: Final = "refused"
+"""The one `SendFailed.reason` that speaks about the peer: its host answered that no process listens there. Every other
+reason speaks about this node's own network."""
+
+
+class HostAnswer(StrEnum):
+    """What the kernel at an address answered to `ProbeHost`: it tells a dead process from a stuck one from a cut."""
+
+    OPEN = "open"
+    """The connection was accepted: the process exists, though it may be frozen."""
+    REFUSED = "refused"
+    """The host answers and no process listens: the process is gone."""
+    SILENT = "silent"
+    """Nothing came back before the timeout: the host or the path is gone."""
+
+
+# --- Events -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The node's life begins; the first event of all, exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatagramReceived:
+    """A sealed frame arrived on the best-effort path."""
+
+    source: Address
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReceived:
+    """A sealed frame arrived on the reliable path."""
+
+    source: Address
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """The transport itself refused to send (EPERM, no route): evidence about one's own health."""
+
+    destination: Address
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostProbed:
+    """The answer to `ProbeHost`; a transport that cannot ask never sends it, and the node then waits longer."""
+
+    destination: Address
+    answer: HostAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer set by `SetTimer` is due."""
+
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Look for a swarm at these addresses; may come again at any time (mDNS found one, the operator gave one)."""
+
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Say good-bye: peers see LEFT and raise no suspicion."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoAway:
+    """Announce an absence of this length: peers see AWAY until then and raise no suspicion."""
+
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserEvent:
+    """Broadcast a named event to every member, once each, in order per origin."""
+
+    name: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetMeta:
+    """Set one versioned key of this node's metadata (b"" deletes it)."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A local request to one sub-protocol, in that sub-protocol's own vocabulary of dataclasses."""
+
+    subprotocol: str
+    request: object
+
+
+Event: TypeAlias = (
+    Started
+    | DatagramReceived
+    | StreamReceived
+    | SendFailed
+    | HostProbed
+    | TimerFired
+    | Join
+    | Leave
+    | GoAway
+    | UserEvent
+    | SetMeta
+    | Command
+)
+
+# --- Effects the driver performs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SendDatagram:
+    """Send a sealed frame on the best-effort path; at most 1,200 bytes."""
+
+    destination: Address
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SendStream:
+    """Send a sealed frame on the reliable path; dropped by the transport once `deadline_ns` has passed.
+
+    `bulk` frames travel on a connection of their own, so that they never stand in front of others.
+    """
+
+    destination: Address
+    data: bytes
+    deadline_ns: int
+    bulk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeHost:
+    """Ask the kernel at this address whether the node's reliable port is open (one TCP connect, closed at once).
+
+    Sent only about a member whose probes fail. Answered by `HostProbed`, `SILENT` after `timeout_ns`.
+    """
+
+    destination: Address
+    timeout_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `TimerFired(key)` at `at_ns`; replaces a timer of the same key."""
+
+    key: TimerKey
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget the timer; a firing that is already on its way is ignored by the receiver."""
+
+    key: TimerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write (or with `value=None` delete) one journal record, durable before the next effect is performed."""
+
+    key: bytes
+    value: bytes | None
+
+
+# --- Notifications -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChanged:
+    """A member's state, address or record changed at this node; `old` is None when it was unknown."""
+
+    node: NodeId
+    name: str
+    old: MemberState | None
+    new: MemberState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserEventDelivered:
+    """A user event reached this node for the first time."""
+
+    origin: NodeId
+    origin_name: str
+    name: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A well-formed message was refused; counted, and logged at a bounded rate."""
+
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something a person should know; the node goes on."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """A sub-protocol's converged state changed; `detail` is a dataclass of that sub-protocol (see its page)."""
+
+    subprotocol: str
+    detail: object
+
+
+Effect: TypeAlias = (
+    SendDatagram
+    | SendStream
+    | ProbeHost
+    | SetTimer
+    | CancelTimer
+    | Persist
+    | MemberChanged
+    | UserEventDelivered
+    | Rejected
+    | Alarm
+    | StateChanged
+)

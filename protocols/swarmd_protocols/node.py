@@ -1,0 +1,463 @@
+"""The node: sealed channel, membership and sub-protocols composed into one object without I/O.
+
+    handle(event, now_ns) -> list[Effect]
+
+The daemon and the simulator drive this very class. It never raises on what a peer sends; it raises `StateError` for a
+local request that cannot be carried out, and `IdentityError` from the constructor when its own identity does not hold.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from swarmd_protocols.channel import DATAGRAM, GROUP, Channel, frame_kind
+from swarmd_protocols.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.effects import (
+    REFUSED,
+    Alarm,
+    CancelTimer,
+    Command,
+    DatagramReceived,
+    Effect,
+    Event,
+    GoAway,
+    HostProbed,
+    Join,
+    Leave,
+    MemberState,
+    Persist,
+    Rejected,
+    SendFailed,
+    SetMeta,
+    SetTimer,
+    Started,
+    StateChanged,
+    StreamReceived,
+    TimerFired,
+    UserEvent,
+)
+from swarmd_protocols.errors import IdentityError, StateError, WireError
+from swarmd_protocols.identity import AddStatement, Identity
+from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.subprotocol import Peer, Send, SubEffect, SubProtocol
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.core import Core, Own
+from swarmd_protocols.swim.members import REACHABLE, TRUST, Member
+from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Sub
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
+from swarmd_protocols.swim.swim import Swim
+from swarmd_protocols.wire import Wire
+
+_BOOT_JOURNAL = b"node/boot"
+_TRUST_JOURNAL = b"node/trust/"
+_TICK = ("swim", "tick")
+_TICK_SLACK_NS = 1_000_000
+_QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
+_LOSSY = 0.25
+_OWN_NETWORK = ("unreachable", "forbidden")
+"""Reasons of `SendFailed` that speak about this node's own network; full queues and expired frames do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """What the daemon or the simulator decides about a node."""
+
+    seeds: tuple[Address, ...] = ()
+    """Addresses tried until they answer, and again whenever the swarm is lost; may be empty."""
+    version: str = ""
+    """The software's version as peers show it, at most 32 characters."""
+    capability: str = ""
+    """What this node can do ("eye", "observer", "gateway" ...), at most 64 characters."""
+    swim: SwimConfig = field(default_factory=SwimConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One row of `swarmd members`."""
+
+    node: NodeId
+    name: str
+    address: Address
+    state: MemberState
+    incarnation: int
+    rtt_ns: int | None
+    """Smoothed round trip of direct probes; None where none was answered yet."""
+    loss: float
+    """Share of own pings to it that stayed unanswered, 0.0 to 1.0, smoothed."""
+    quality: str
+    """"good", "late", "lossy", "indirect" (only through others), "heard-only" (it does not hear us), "none" (never
+    answered yet, or gone); "self" for this node."""
+    links: tuple[str, ...]
+    """Broken links that anybody reports, such as "a hears b, b does not hear a"."""
+    version: str
+    capability: str
+    meta: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSummary:
+    """The node at a glance."""
+
+    node: NodeId
+    name: str
+    swarm: str
+    digest: bytes
+    """8 bytes over members, events, metadata and trust: equal on nodes that know the same."""
+    members: Mapping[str, MemberState]
+    """Name to state, this node included; sorted by name."""
+    local_health: int
+    """Lifeguard's score: 0 is healthy."""
+    counters: Mapping[str, int]
+    """Monotonic counts: datagrams and bytes out, refusals by reason, suspicions, repairs."""
+
+
+class Node:
+    """One member of the swarm."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        config: NodeConfig,
+        crypto: Crypto,
+        rng: Random,
+        restored: Mapping[bytes, bytes],
+        subprotocols: Sequence[SubProtocol],
+        advertise: Address,
+    ) -> None:
+        """Compose a node; nothing happens before the event `Started`.
+
+        Args:
+            identity: From `swarmd keys enrol`, `Identity.from_bytes` or `make_dev_identity`.
+            config: See `NodeConfig`.
+            crypto: `NaClCrypto()`, or `ModelCrypto()` in simulations (every node of a swarm the same kind).
+            rng: Seeded from the system's entropy in the daemon, from the scenario's seed in the simulator.
+            restored: All journal records (`Persist`) of the node's earlier life; empty for a new node.
+            subprotocols: Already restored from the same records by their maker; names are distinct.
+            advertise: Where peers reach this node, in the transport's notation.
+
+        Raises:
+            IdentityError: The identity does not hold.
+        """
+        trust = identity.trust(crypto)
+        claims = identity.claims()
+        boot = int.from_bytes(restored.get(_BOOT_JOURNAL, b"")[:8], "big") + 1
+        if boot > BOOT_MAX:
+            boot = 1  # The journal is damaged; peers that know a later life will say so.
+        channel = Channel(identity.seed, boot.to_bytes(8, "big") + rng.randbytes(32), crypto)
+        own = Own(
+            NodeId(claims.node),
+            claims.name,
+            identity.seed,
+            identity.certificate,
+            advertise,
+            config.version[:32],
+            config.capability[:64],
+        )
+        own.incarnation = boot << BOOT_SHIFT
+        own.session_public = channel.public
+        self._wire = Wire(channel, subprotocols)
+        self._core = Core(config.swim, own, trust, crypto, rng, self._wire)
+        self._wire.bind(self._core)
+        self._swim = Swim(self._core, config.seeds)
+        self._swarm = claims.swarm
+        self._restored = restored
+        self._subs = {sub.name: sub for sub in subprotocols}
+        self._armed_ns: int | None = None
+        self._tick_due_ns = 0
+        self._restore_trust()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            DatagramReceived: self._on_datagram,
+            StreamReceived: self._on_stream,
+            TimerFired: self._on_timer,
+            Started: self._on_started,
+            SendFailed: self._on_send_failed,
+            HostProbed: lambda event: self._swim.on_host(event.destination, event.answer),
+            Join: lambda event: self._swim.join(event.addresses),
+            Leave: lambda _: self._swim.leave(),
+            GoAway: lambda event: self._swim.go_away(event.duration_ns),
+            UserEvent: lambda event: self._swim.shared.say(event.name, event.payload),
+            SetMeta: lambda event: self._swim.shared.set_meta(event.key, event.value),
+            Command: self._on_command,
+        }
+
+    def _restore_trust(self) -> None:
+        core = self._core
+        for kind in ("root", "revoke", "group"):
+            prefix = _TRUST_JOURNAL + kind.encode() + b"/"
+            # Root links only follow one by one: as many rounds as there are links.
+            waiting = [value for key, value in sorted(self._restored.items()) if key.startswith(prefix)]
+            for _ in range(len(waiting)):
+                waiting = [statement for statement in waiting if not self._takes(kind, statement)]
+        for _, statement in core.trust.statements():
+            core.table.adjust(TRUST, 0, fingerprint(statement))
+        groups = core.trust.group_keys
+        if not groups:
+            raise IdentityError("the identity holds no group key: enrol the node anew")
+        self._wire.channel.set_group_keys({counter: group.key for counter, group in groups.items()})
+
+    def _takes(self, kind: str, statement: bytes) -> bool:
+        try:
+            self._core.trust.add(kind, statement)
+        except IdentityError:
+            return False
+        return True
+
+    # --- the one entry point -----------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+        """Take one event; the effects are to be performed in order (`effects.py` has the rules).
+
+        Raises:
+            StateError: A local request cannot be carried out; nothing has changed.
+        """
+        wire, core = self._wire, self._core
+        core.now_ns = now_ns
+        wire.effects = []
+        self._handlers[type(event)](event)
+        if core.queue.pressing:
+            wire.flush()
+        if wire.peers_stale:
+            wire.peers_stale = False
+            self._tell_peers()
+        due_ns = core.scheduler.next_due_ns()
+        if due_ns is not None and (
+            self._armed_ns is None or due_ns < self._armed_ns or due_ns > self._armed_ns + _TICK_SLACK_NS
+        ):
+            self._armed_ns = due_ns
+            wire.effects.append(SetTimer(_TICK, due_ns))
+        return wire.effects
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _on_started(self, _: Started) -> None:
+        core = self._core
+        self._wire.emit(Persist(_BOOT_JOURNAL, core.own.boot.to_bytes(8, "big")))
+        self._swim.start(self._restored)
+        self._restored = {}
+        for sub in self._subs.values():
+            self._perform(sub, sub.start(core.now_ns))
+
+    def _on_timer(self, event: TimerFired) -> None:
+        core = self._core
+        if event.key[:1] != _TICK[:1]:
+            sub = self._subs.get(str(event.key[0])) if event.key else None
+            if sub is not None:
+                self._perform(sub, sub.on_timer(event.key, core.now_ns))
+            return
+        if self._armed_ns is None:
+            return
+        late_ns = core.now_ns - self._armed_ns
+        if late_ns < 0:
+            return  # Re-armed since: the later firing comes.
+        self._armed_ns = None
+        if late_ns > core.config.pause_ns:
+            core.counters["pauses"] += 1
+            self._swim.membership.prober.paused()
+        core.scheduler.run(core.now_ns)
+
+    def _on_datagram(self, event: DatagramReceived) -> None:
+        self._on_frame(event.source, event.data, DATAGRAM_MAX_BYTES, is_stream=False)
+
+    def _on_stream(self, event: StreamReceived) -> None:
+        self._on_frame(event.source, event.data, STREAM_MAX_BYTES, is_stream=True)
+
+    def _on_frame(self, source: Address, frame: bytes, limit_bytes: int, *, is_stream: bool) -> None:
+        core = self._core
+        if core.own.left:
+            return
+        try:
+            if len(frame) > limit_bytes:
+                raise WireError(f"frame of {len(frame)} bytes; at most {limit_bytes} are taken on this path")
+            kind = frame_kind(frame)
+            if (kind != DATAGRAM) == (not is_stream) and kind != GROUP:
+                raise WireError(f"frame sealed for path {kind} came on another")
+            if kind == GROUP:
+                group, body = self._wire.channel.open_group(frame)
+                self._swim.on_hello(decode_messages(body, limit_bytes), source, group)
+                return
+            opened = self._wire.open(frame)
+            if opened is None:
+                core.counters["unopened"] += 1
+                if not is_stream:
+                    # Somebody holds an older record of us, or is new to us: show ours and ask for theirs.
+                    self._wire.hello(source, True)
+                return
+            member, body = opened
+            messages = decode_messages(body, limit_bytes)
+        except WireError as error:
+            core.counters["malformed"] += 1
+            self._wire.emit(Rejected(source, str(error)))
+            return
+        self._swim.on_frame(member)
+        for message in messages:
+            self._dispatch(member, message, source)
+
+    def _dispatch(self, member: Member, message: Message, source: Address) -> None:
+        if type(message) is Sub:
+            sub = self._subs.get(message.name)
+            if sub is not None:
+                self._perform(sub, sub.on_message(member.node, message.payload, self._core.now_ns))
+            return
+        self._swim.on_message(member, message, source)
+        if type(message) is Sections:
+            for name, summary in message.summaries:
+                sub = self._subs.get(name)
+                if sub is not None:
+                    self._perform(sub, sub.on_summary(member.node, summary, self._core.now_ns))
+
+    def _on_send_failed(self, event: SendFailed) -> None:
+        if event.reason == REFUSED:
+            self._swim.on_refused(event.destination)
+        elif event.reason in _OWN_NETWORK:
+            self._swim.on_send_failed(event.destination, event.reason)
+        else:
+            self._core.counters["send_failures_elsewhere"] += 1
+
+    def _on_command(self, event: Command) -> None:
+        if event.subprotocol == "node" and isinstance(event.request, AddStatement):
+            try:
+                self._swim.take_statement(event.request.kind, event.request.statement)
+            except IdentityError as error:
+                raise StateError(f"the statement is not taken: {error}") from error
+            return
+        sub = self._subs.get(event.subprotocol)
+        if sub is None:
+            raise StateError(f"no sub-protocol {event.subprotocol!r} here; there are {sorted(self._subs)}")
+        self._perform(sub, sub.on_command(event.request, self._core.now_ns))
+
+    # --- sub-protocols -----------------------------------------------------------------------------------------------
+
+    def _perform(self, sub: SubProtocol, effects: Sequence[SubEffect]) -> None:
+        wire = self._wire
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._send(sub, effect)
+            elif isinstance(effect, SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged):
+                wire.emit(effect)
+
+    def _send(self, sub: SubProtocol, send: Send) -> None:
+        core = self._core
+        member = core.table.by_node.get(send.to)
+        if member is None or member.where < 0 or core.own.left:
+            core.counters["sends_to_nobody"] += 1
+            return
+        message = encode(Sub(sub.name, send.payload))
+        if send.reliable:
+            self._wire.stream(member, [message], send.priority)
+        else:
+            self._wire.datagram_or_stream(member, [message])
+
+    def _tell_peers(self) -> None:
+        if not self._subs:
+            return
+        table = self._core.table.by_node
+        peers = [
+            Peer(member.node, member.name, member.public_key, member.state in REACHABLE)
+            for member in (table[node] for node in sorted(table))
+        ]
+        for sub in self._subs.values():
+            self._perform(sub, sub.on_peers(peers, self._core.now_ns))
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> NodeId:
+        """This node's id."""
+        return self._core.own.node
+
+    def group_keys(self) -> list[bytes]:
+        """The raw group keys this node holds, newest first, those learned after enrolment included."""
+        groups = self._core.trust.group_keys
+        return [groups[counter].key for counter in sorted(groups, reverse=True)]
+
+    def view_digest(self) -> bytes:
+        """8 bytes over the membership view (members, events, metadata, trust, links); equal where known alike."""
+        total = 0
+        for section, value in enumerate(self._core.table.sections):
+            total ^= (value * (2 * section + 3)) & 0xFFFFFFFFFFFFFFFF
+        return total.to_bytes(8, "big")
+
+    def members(self) -> list[MemberView]:
+        """All known members, this node included, sorted by name; built on demand."""
+        core = self._core
+        own = core.own
+        meta = {key: value for key, (_, value, _) in self._swim.shared.own_meta.items() if value}
+        rows = [
+            MemberView(
+                own.node,
+                own.name,
+                own.address,
+                self._own_state(),
+                own.incarnation,
+                0,
+                0.0,
+                "self",
+                self._links_of(own.name, self._swim.membership.links.own),
+                own.version,
+                own.capability,
+                meta,
+            )
+        ]
+        rows += [self._view(member) for member in core.table.by_node.values() if not member.unheard]
+        return sorted(rows, key=lambda row: (row.name, row.node))
+
+    def _view(self, member: Member) -> MemberView:
+        quality = _QUALITY[member.quality]
+        if member.rtt_ns == 0 or member.where < 0:
+            quality = "none" if member.quality == 0 else quality
+        elif quality == "good" and member.loss > _LOSSY:
+            quality = "lossy"
+        meta = {key: value for key, (_, value, _) in (member.meta or {}).items() if value}
+        return MemberView(
+            member.node,
+            member.name,
+            member.address,
+            member.state,
+            member.incarnation,
+            member.rtt_ns or None,
+            round(member.loss, 4),
+            quality,
+            self._links_of(member.name, member.links),
+            member.version,
+            member.capability,
+            meta,
+        )
+
+    def _links_of(self, reporter: str, entries: tuple[tuple[bytes, int], ...]) -> tuple[str, ...]:
+        said = []
+        for node, quality in entries:
+            member = self._core.table.by_node.get(node)
+            subject = self._core.own.name if node == self._core.own.node else member.name if member else node.hex()[:8]
+            if quality == LINK_ONE_WAY:
+                said.append(f"{reporter} hears {subject}, {subject} does not hear {reporter}")
+            elif quality == LINK_INDIRECT:
+                said.append(f"{reporter} reaches {subject} only through others")
+            else:
+                said.append(f"{subject} answers {reporter} late")
+        return tuple(said)
+
+    def _own_state(self) -> MemberState:
+        own = self._core.own
+        if own.left:
+            return MemberState.LEFT
+        return MemberState.AWAY if own.away_until_ns else MemberState.ALIVE
+
+    def summary(self) -> NodeSummary:
+        """The node at a glance; cheap enough for once a second."""
+        core = self._core
+        states: dict[str, MemberState] = {core.own.name: self._own_state()}
+        for member in core.table.by_node.values():
+            if not member.unheard:
+                name = member.name if member.name not in states else f"{member.name}~{member.node.hex()[:8]}"
+                states[name] = member.state
+        return NodeSummary(
+            core.own.node,
+            core.own.name,
+            self._swarm,
+            self.view_digest(),
+            dict(sorted(states.items())),
+            core.health,
+            dict(core.counters),
+        )

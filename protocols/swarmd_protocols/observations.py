@@ -1,0 +1,192 @@
+"""What the daemon tells the replicated state, and what it reads back: values in integers, so that every node and
+every CPU computes the same views.
+
+Positions are centimetres in the east-north plane about the mission origin (configuration `node.origin`), scores are
+thousandths. The daemon converts at the edge; inside, there are no floats.
+"""
+
+from dataclasses import dataclass
+
+from swarmd_protocols.ids import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDetection:
+    """One event of one track of this node's own eye (or of a detector that feeds us)."""
+
+    kind: str
+    """"new", "update" or "end"."""
+    track_id: int
+    label: str
+    score_milli: int
+    """0..1000."""
+    east_cm: int | None
+    north_cm: int | None
+    covariance_cm2: tuple[int, int, int] | None
+    """(east-east, east-north, north-north); None with the position."""
+    asset: str
+    """Identity from the site map, or "" where none is known."""
+    moving: bool
+    """A thing that moves is the same thing only by its track, never by its place."""
+    captured_ns: int
+    """This node's monotonic clock."""
+    model_digest: bytes
+    """First 8 bytes of the model's SHA-256."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionView:
+    """One node's own sighting of one thing, before deduplication."""
+
+    origin: NodeId
+    object_id: str
+    """The object that it belongs to."""
+    label: str
+    score_milli: int
+    east_cm: int | None
+    north_cm: int | None
+    covariance_cm2: tuple[int, int, int] | None
+    asset: str
+    moving: bool
+    first_hlc: int
+    last_hlc: int
+    reports: int
+    model_digest: bytes
+    sighting: str = ""
+    """Names the register at its origin; the same on every node, and for as long as the sighting lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectView:
+    """One thing in the world as the swarm agrees on it: the deduplicated view that users see."""
+
+    object_id: str
+    label: str
+    score_milli: int
+    east_cm: int | None
+    north_cm: int | None
+    covariance_cm2: tuple[int, int, int] | None
+    asset: str
+    observers: tuple[NodeId, ...]
+    first_hlc: int
+    last_hlc: int
+    confirmed: bool
+    """Seen by at least `dedup.confirm_observers` distinct nodes."""
+    reports: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """One piece of the survey area and who works on it."""
+
+    cell_id: str
+    centre_east_cm: int
+    centre_north_cm: int
+    state: str
+    """"open", "claimed" or "done"."""
+    holder: NodeId | None
+    done_by: tuple[NodeId, ...]
+
+
+# --- Requests to the sub-protocol "state", wrapped in `effects.Command` ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Own detections of one frame."""
+
+    detections: tuple[LocalDetection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """This node's status record (capability, battery, temperature, queue, model digest), at most 1 KiB, opaque here."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Add to this node's own grow-only counters, such as ("frames_inferred", 30)."""
+
+    increments: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DefineCells:
+    """The survey area, the same on every node (from the configuration): (cell id, centre east cm, centre north cm)."""
+
+    cells: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WantCell:
+    """This node is free for work and here; answered by `CellAssigned` now or later, two cells deep."""
+
+    east_cm: int
+    north_cm: int
+    battery_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellProgress:
+    """The work on this cell goes on; a holder that never says so is taken for a squatter after a while."""
+
+    cell_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellDone:
+    """This node has finished the cell; durable before anybody hears of it."""
+
+    cell_id: str
+    quality_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetNote:
+    """Set (or with b"" remove) one operator note or zone in the shared add-wins map."""
+
+    key: str
+    value: bytes
+
+
+# --- Details of `effects.StateChanged("state", …)` -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object appeared, changed, merged into another, or expired."""
+
+    kind: str
+    """"new", "update", "superseded" or "expired"."""
+    view: ObjectView
+    superseded_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionLearned:
+    """Another node's sighting became known, or changed."""
+
+    view: DetectionView
+
+
+@dataclass(frozen=True, slots=True)
+class CellAssigned:
+    """Work on this cell now (settled, lease held)."""
+
+    cell_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellLost:
+    """Stop working on this cell: another node's claim won, or the own lease ran out."""
+
+    cell_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellChanged:
+    """A cell's shared state changed."""
+
+    view: CellView

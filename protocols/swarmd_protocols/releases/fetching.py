@@ -1,0 +1,295 @@
+"""All blobs a node gives and gets: one `BlobSwarm` each, wired to messages, peers and the chunk store."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from swarmd_protocols.effects import Rejected
+from swarmd_protocols.ids import NodeId, short
+from swarmd_protocols.releases.messages import (
+    PREFIX_BYTES,
+    AskChunk,
+    AskList,
+    BlobMessage,
+    Chunk,
+    ChunkList,
+    RefuseChunk,
+    TellChunks,
+    encode_message,
+)
+from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.releases.stores import ChunkStore
+from swarmd_protocols.releases.swarming import Ask, Blame, BlobSwarm, Give, Refuse, SwarmAction, SwarmingConfig, Tell
+from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+
+MAX_BLOBS = 64
+_HELLO_NS = 1_000_000_000
+_GATHER_NS = 20_000_000
+"""News of a chunk goes to its sender at once (it waits for it) and to the others gathered over this time."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A blob whose chunk list is not here yet."""
+
+    blob: Blob
+    told: dict[NodeId, int] = field(default_factory=dict)
+    asked: NodeId | None = None
+    asked_ns: int = 0
+
+
+class Fetcher:
+    """Gives what the store has, gets what is wanted; never more than the configured bounds.
+
+    Args:
+        store: Where chunks lie.
+        rng: Decides ties; injected.
+        config: Bounds and times.
+    """
+
+    def __init__(self, store: ChunkStore, rng: random.Random, config: SwarmingConfig) -> None:
+        self._store = store
+        self._rng = rng
+        self._config = config
+        self._swarms: dict[bytes, BlobSwarm] = {}
+        self._waiting: dict[bytes, _Waiting] = {}
+        self._peers: list[NodeId] = []
+        self._hello_ns: dict[bytes, int] = {}
+        self._untold: dict[tuple[bytes, NodeId], int] = {}
+        self._tell_ns = 0
+        self.finished: list[Blob] = []
+        """Blobs that have become complete since the caller last emptied this list."""
+        self.blamed: dict[NodeId, int] = {}
+
+    @property
+    def swarms(self) -> Sequence[BlobSwarm]:
+        """Every exchange, for status and metrics."""
+        return list(self._swarms.values())
+
+    @property
+    def active(self) -> bool:
+        """Whether the fetch timer must run."""
+        return bool(self._waiting) or any(not one.complete or one.is_serving for one in self._swarms.values())
+
+    def progress(self, digest: bytes) -> tuple[int, int]:
+        """(chunks here, chunks in all) of a blob; (0, 0) when it is unknown."""
+        swarm = self._swarms.get(digest[:PREFIX_BYTES])
+        return (swarm.have.bit_count(), len(swarm.hashes)) if swarm else (0, 0)
+
+    def want(self, blob: Blob, now_ns: int) -> list[SubEffect]:
+        """Get this blob; a no-op while it is under way."""
+        tag = blob.sha256[:PREFIX_BYTES]
+        if tag in self._swarms or tag in self._waiting or len(self._swarms) + len(self._waiting) >= MAX_BLOBS:
+            return []
+        hashes = self._store.hashes(blob)
+        if hashes is None:
+            self._waiting[tag] = _Waiting(blob)
+        else:
+            self._open(blob, hashes, super_seed=False)
+        return self._hello(tag, now_ns)
+
+    def provide(self, blob: Blob, super_seed: bool, now_ns: int) -> list[SubEffect]:
+        """Give a blob that the store holds completely; the publisher super-seeds."""
+        tag = blob.sha256[:PREFIX_BYTES]
+        hashes = self._store.hashes(blob)
+        if hashes is None or (tag in self._swarms and self._swarms[tag].complete):
+            return []
+        self._waiting.pop(tag, None)
+        known = self._swarms.pop(tag, None)
+        swarm = self._open(blob, hashes, super_seed)
+        effects: list[SubEffect] = []
+        for node in known.neighbours if known else []:
+            effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
+        return [*effects, *self._hello(tag, now_ns)]
+
+    def drop(self, digest: bytes) -> None:
+        """Neither give nor get this blob any longer."""
+        self._swarms.pop(digest[:PREFIX_BYTES], None)
+        self._waiting.pop(digest[:PREFIX_BYTES], None)
+        self._hello_ns.pop(digest[:PREFIX_BYTES], None)
+
+    def on_peers(self, reachable: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
+        """The members that can be reached now, sorted."""
+        gone = set(self._peers) - set(reachable)
+        fresh = set(reachable) - set(self._peers)
+        self._peers = list(reachable)
+        effects: list[SubEffect] = []
+        for swarm in list(self._swarms.values()):
+            for node in sorted(gone):
+                effects += self._perform(swarm, swarm.on_lost(node, now_ns), now_ns)
+        for waiting in self._waiting.values():
+            for node in gone:
+                waiting.told.pop(node, None)
+        if fresh:
+            for tag in (*self._waiting, *self._swarms):
+                effects += self._hello(tag, now_ns)
+        return effects
+
+    def on_message(self, sender: NodeId, message: BlobMessage, now_ns: int) -> list[SubEffect]:
+        """A peer's word about a blob; what nobody here gives or wants is ignored."""
+        waiting = self._waiting.get(message.blob)
+        if waiting is not None:
+            return self._on_waiting(sender, waiting, message, now_ns)
+        swarm = self._swarms.get(message.blob)
+        if swarm is None:
+            return []
+        match message:
+            case TellChunks(_, mask):
+                return self._perform(swarm, swarm.on_tell(sender, int.from_bytes(mask, "little"), now_ns), now_ns)
+            case AskChunk(_, index):
+                return self._perform(swarm, swarm.on_ask(sender, index, now_ns), now_ns)
+            case RefuseChunk(_, index):
+                return self._perform(swarm, swarm.on_refuse(sender, index, now_ns), now_ns)
+            case Chunk(_, index, data):
+                return self._on_chunk(sender, swarm, index, data, now_ns)
+            case AskList():
+                hashes = self._store.hashes(swarm.blob)
+                return [self._send(sender, ChunkList(message.blob, hashes), Priority.BULK)] if hashes else []
+            case ChunkList():
+                return []
+
+    def on_tick(self, now_ns: int) -> list[SubEffect]:
+        """Time passes: give up, ask again, greet again."""
+        effects: list[SubEffect] = []
+        for swarm in list(self._swarms.values()):
+            if not swarm.complete or swarm.is_serving:
+                effects += self._perform(swarm, swarm.on_tick(now_ns), now_ns)
+        for waiting in self._waiting.values():
+            effects += self._ask_list(waiting, now_ns)
+        for tag in (*self._waiting, *self._swarms):
+            if now_ns - self._hello_ns.get(tag, 0) >= _HELLO_NS and not self._is_complete(tag):
+                effects += self._hello(tag, now_ns)
+        return effects
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When some back-off ends, if one is under way."""
+        dues = [swarm.next_due_ns(now_ns) for swarm in self._swarms.values()]
+        if self._untold:
+            dues.append(self._tell_ns)
+        return min((due for due in dues if due is not None), default=None)
+
+    def on_due(self, now_ns: int) -> list[SubEffect]:
+        """Some back-off is over, or news have been gathered long enough."""
+        effects: list[SubEffect] = []
+        if self._untold and now_ns >= self._tell_ns:
+            effects += [self._tell(node, tag, mask) for (tag, node), mask in self._untold.items()]
+            self._untold.clear()
+        for swarm in list(self._swarms.values()):
+            effects += self._perform(swarm, swarm.on_due(now_ns), now_ns)
+        return effects
+
+    # --- Inside ---------------------------------------------------------------------------------------------------
+
+    def _is_complete(self, tag: bytes) -> bool:
+        return tag in self._swarms and self._swarms[tag].complete
+
+    def _open(self, blob: Blob, hashes: bytes, super_seed: bool) -> BlobSwarm:
+        parts = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
+        rng = random.Random(self._rng.getrandbits(64))
+        swarm = BlobSwarm(blob, parts, self._store.have(blob), rng, self._config, super_seed)
+        self._swarms[blob.sha256[:PREFIX_BYTES]] = swarm
+        if swarm.complete:
+            self.finished.append(blob)
+        return swarm
+
+    def _hello(self, tag: bytes, now_ns: int) -> list[SubEffect]:
+        """Say to some peers that we exchange this blob; those that know it answer in kind."""
+        self._hello_ns[tag] = now_ns
+        swarm = self._swarms.get(tag)
+        near = set(swarm.neighbours) if swarm else set(self._waiting[tag].told)
+        others = [node for node in self._peers if node not in near]
+        room = self._config.neighbours - len(near)
+        if room <= 0 or not others:
+            return []
+        chosen = others if len(others) <= room else sorted(self._rng.sample(others, room))
+        effects: list[SubEffect] = []
+        for node in chosen:
+            if swarm is not None and swarm.super_seed:  # It shows each neighbour its own chunks only.
+                effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
+            else:
+                effects.append(self._tell(node, tag, swarm.have if swarm else 0))
+        return effects
+
+    def _on_waiting(self, sender: NodeId, waiting: _Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
+        if isinstance(message, TellChunks):
+            waiting.told[sender] = int.from_bytes(message.mask, "little")
+            return self._ask_list(waiting, now_ns)
+        if isinstance(message, AskList):
+            return [self._send(sender, ChunkList(message.blob, b""), Priority.SYNC)]  # "Not here either."
+        if not isinstance(message, ChunkList):
+            return []
+        if not message.hashes:
+            waiting.asked_ns = 0
+            return self._ask_list(waiting, now_ns)
+        good = len(message.hashes) == 32 * waiting.blob.chunk_count
+        if not good or sha256(message.hashes).digest() != waiting.blob.chunks_sha256:
+            waiting.told.pop(sender, None)
+            self.blamed[sender] = self.blamed.get(sender, 0) + 1
+            return [
+                Rejected(short(sender), "chunk list does not hash to the manifest"),
+                *self._ask_list(waiting, now_ns),
+            ]
+        del self._waiting[message.blob]
+        self._store.put_hashes(waiting.blob, message.hashes)
+        swarm = self._open(waiting.blob, message.hashes, super_seed=False)
+        effects: list[SubEffect] = []
+        for node, mask in waiting.told.items():
+            effects += self._perform(swarm, swarm.on_tell(node, mask, now_ns), now_ns)
+        return effects
+
+    def _ask_list(self, waiting: _Waiting, now_ns: int) -> list[SubEffect]:
+        patience_ns = self._config.upload_timeout_ns
+        if waiting.asked in waiting.told and now_ns - waiting.asked_ns < patience_ns:
+            return []
+        if waiting.asked is not None and waiting.asked_ns == 0 and len(waiting.told) < 2:
+            return []  # The only peer has none; the next `Tell` or tick tries again.
+        others = [node for node in waiting.told if node != waiting.asked] or list(waiting.told)
+        others = [node for node in others if waiting.told[node]] or others  # One that shows chunks has the list.
+        if not others:
+            return []
+        waiting.asked, waiting.asked_ns = self._rng.choice(others), now_ns
+        return [self._send(waiting.asked, AskList(waiting.blob.sha256[:PREFIX_BYTES]), Priority.SYNC)]
+
+    def _on_chunk(self, sender: NodeId, swarm: BlobSwarm, index: int, data: bytes, now_ns: int) -> list[SubEffect]:
+        is_new, actions = swarm.on_chunk(sender, index, data, now_ns)
+        if is_new and not self._store.write(swarm.blob, index, data):
+            self.drop(swarm.blob.sha256)
+            return [Rejected("self", "no room for chunks; see models.quota_mib")]
+        if is_new and swarm.complete:
+            self.finished.append(swarm.blob)
+            return self._perform(swarm, actions, now_ns)
+        if not self._untold:
+            self._tell_ns = now_ns + _GATHER_NS
+        tag = swarm.blob.sha256[:PREFIX_BYTES]
+        later = {(tag, one.to): one.mask for one in actions if isinstance(one, Tell) and one.to != sender}
+        self._untold |= later
+        now = [one for one in actions if not (isinstance(one, Tell) and (tag, one.to) in later)]
+        return self._perform(swarm, now, now_ns)
+
+    def _perform(self, swarm: BlobSwarm, actions: Sequence[SwarmAction], now_ns: int) -> list[SubEffect]:
+        tag = swarm.blob.sha256[:PREFIX_BYTES]
+        effects: list[SubEffect] = []
+        for action in actions:
+            match action:
+                case Tell(to, mask):
+                    effects.append(self._tell(to, tag, mask))
+                case Ask(to, index):
+                    effects.append(self._send(to, AskChunk(tag, index), Priority.SYNC))
+                case Refuse(to, index):
+                    effects.append(self._send(to, RefuseChunk(tag, index), Priority.SYNC))
+                case Give(to, index):
+                    data = self._store.read(swarm.blob, index)
+                    if data is not None:
+                        effects.append(self._send(to, Chunk(tag, index, data), Priority.BULK))
+                case Blame(peer, reason):
+                    self.blamed[peer] = self.blamed.get(peer, 0) + 1
+                    effects.append(Rejected(short(peer), reason))
+        return effects
+
+    def _tell(self, to: NodeId, tag: bytes, mask: int) -> Send:
+        octets = mask.to_bytes(-(-mask.bit_length() // 8), "little")
+        return self._send(to, TellChunks(tag, octets), Priority.SYNC)
+
+    def _send(self, to: NodeId, message: BlobMessage, priority: Priority) -> Send:
+        return Send(to, encode_message(message), reliable=True, priority=priority)

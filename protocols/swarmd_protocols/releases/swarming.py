@@ -1,0 +1,364 @@
+"""One blob spreading through a swarm in chunks: who asks whom for what, and who gives what to whom. Free of I/O.
+
+The rules, each bought with a measurement (docs/performance/releases.md):
+
+- the hash of every chunk is known before the first is asked for, so a bad chunk blames exactly one peer, at once;
+- **one request in flight for each peer**, a few in all; the rarest chunk first, ties by the injected generator;
+- a seeder **super-seeds**: it shows each neighbour only a few chunks, each time the one that was shown least, so that
+  different neighbours carry different chunks away; a chunk that nobody else shows for a while is offered again;
+- an uploader has a small window of chunks on their way and waits for the receiver's `have` before the next, so bulk
+  never builds a queue in front of probes and leases, and a slow receiver slows only itself;
+- what was never asked for is dropped unread; lengths come from the signed manifest.
+
+Chunk sets are integers used as bit masks: bit i is chunk i.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TypeAlias
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.statements import Blob
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmingConfig:
+    """Bounds and times of one blob's spreading."""
+
+    neighbours: int = 16
+    requests: int = 6
+    """In flight in all; one for each peer."""
+    upload_window: int = 3
+    upload_queue: int = 3
+    """Requests held, those on their way included; more are refused at once, so that the asker turns elsewhere."""
+    backoff_ns: int = 60_000_000
+    """After a refusal, before that peer is asked again."""
+    offers: int = 1
+    """Chunks that a super-seeder shows a neighbour beyond those it has."""
+    request_timeout_ns: int = 4_000_000_000
+    upload_timeout_ns: int = 1_500_000_000
+    reoffer_ns: int = 500_000_000
+    ban_ns: int = 600_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask `to` for a chunk."""
+
+    to: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Send `to` a chunk."""
+
+    to: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell `to` to ask another for this chunk: too many wait here."""
+
+    to: NodeId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell `to` which chunks it may ask for (all of those shown so far)."""
+
+    to: NodeId
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """A peer sent bytes that are not the chunk; it is ignored for this blob from here on."""
+
+    peer: NodeId
+    reason: str
+
+
+SwarmAction: TypeAlias = Ask | Give | Refuse | Tell | Blame
+
+
+@dataclass(slots=True)
+class _Neighbour:
+    has: int = 0
+    shown: int = 0
+    """What we have told it."""
+    asked: int | None = None
+    asked_ns: int = 0
+    not_before_ns: int = 0
+    """Refused: not to be asked before then."""
+    wants: int | None = None
+    """The one chunk it has asked us for and we have not sent."""
+    heard_ns: int = 0
+
+
+@dataclass(slots=True)
+class Account:
+    """Bytes exchanged with one peer about one blob."""
+
+    received: int = 0
+    sent: int = 0
+    wasted: int = 0
+    """Received twice, unasked, or bad."""
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The indexes of the bits that are set, ascending.
+
+    >>> list(bits(0b1011))
+    [0, 1, 3]
+    """
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+@dataclass(slots=True)
+class BlobSwarm:
+    """One blob at one node, whether it has all of it, some, or nothing yet."""
+
+    blob: Blob
+    hashes: tuple[bytes, ...]
+    """SHA-256 of every chunk, from the verified chunk list."""
+    have: int
+    rng: random.Random
+    config: SwarmingConfig = SwarmingConfig()
+    super_seed: bool = False
+    accounts: dict[NodeId, Account] = field(default_factory=dict)
+    banned: dict[NodeId, int] = field(default_factory=dict)
+    """Until when, monotonic nanoseconds."""
+    _near: dict[NodeId, _Neighbour] = field(default_factory=dict)
+    _copies: list[int] = field(default_factory=list)
+    """How many neighbours show each chunk."""
+    _pending: int = 0
+    _sending: dict[tuple[NodeId, int], int] = field(default_factory=dict)
+    _offered: list[int] = field(default_factory=list)
+    _offered_ns: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        count = len(self.hashes)
+        assert count == self.blob.chunk_count
+        self._copies, self._offered, self._offered_ns = [0] * count, [0] * count, [0] * count
+
+    @property
+    def everything(self) -> int:
+        """The mask of all chunks."""
+        return (1 << len(self.hashes)) - 1
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is missing."""
+        return self.have == self.everything
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether some neighbour still lacks chunks that we have."""
+        return any(self.have & ~one.has for one in self._near.values())
+
+    @property
+    def neighbours(self) -> list[NodeId]:
+        """With whom chunks are exchanged."""
+        return list(self._near)
+
+    def on_neighbour(self, node: NodeId, now_ns: int) -> list[SwarmAction]:
+        """A peer wants to exchange chunks of this blob (or we do with it)."""
+        if node in self._near or self.banned.get(node, 0) > now_ns:
+            return []
+        if len(self._near) >= 2 * self.config.neighbours:
+            return []
+        self._near[node] = _Neighbour(heard_ns=now_ns)
+        return self._show(node, now_ns, greet=True)
+
+    def on_lost(self, node: NodeId, now_ns: int) -> list[SwarmAction]:
+        """A peer has gone; what was asked of it is asked elsewhere."""
+        neighbour = self._near.pop(node, None)
+        if neighbour is None:
+            return []
+        for index in bits(neighbour.has):
+            self._copies[index] -= 1
+        if neighbour.asked is not None:
+            self._pending &= ~(1 << neighbour.asked)
+        for key in [key for key in self._sending if key[0] == node]:
+            del self._sending[key]
+        return [*self._want(now_ns), *self._pump(now_ns)]
+
+    def on_tell(self, node: NodeId, mask: int, now_ns: int) -> list[SwarmAction]:
+        """A peer says what it shows us; it never shows less than before."""
+        actions: list[SwarmAction] = []
+        if node not in self._near:
+            actions += self.on_neighbour(node, now_ns)
+        neighbour = self._near.get(node)
+        if neighbour is None:
+            return actions
+        neighbour.heard_ns = now_ns
+        new = mask & self.everything & ~neighbour.has
+        for index in bits(new):
+            self._copies[index] += 1
+            if self._sending.pop((node, index), None) is not None:
+                self._account(node).sent += self.blob.chunk_size(index)
+        neighbour.has |= new
+        if new and self.super_seed:
+            actions += self._show(node, now_ns)
+        return [*actions, *self._want(now_ns), *self._pump(now_ns)]
+
+    def on_ask(self, node: NodeId, index: int, now_ns: int) -> list[SwarmAction]:
+        """A peer asks for a chunk; only for what it was shown, one at a time."""
+        neighbour = self._near.get(node)
+        if neighbour is None or not 0 <= index < len(self.hashes) or not neighbour.shown >> index & 1:
+            return []
+        waiting = sum(one.wants is not None for one in self._near.values())
+        if len(self._sending) + waiting >= self.config.upload_queue:
+            return [Refuse(node, index)]
+        neighbour.wants = index
+        return self._pump(now_ns)
+
+    def on_refuse(self, node: NodeId, index: int, now_ns: int) -> list[SwarmAction]:
+        """A peer is busy; the chunk is asked elsewhere, and the peer again a little later."""
+        neighbour = self._near.get(node)
+        if neighbour is None or neighbour.asked != index:
+            return []
+        neighbour.asked, neighbour.not_before_ns = None, now_ns + self.config.backoff_ns
+        self._pending &= ~(1 << index)
+        return self._want(now_ns)
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When a refused peer may be asked again, if that is all that holds us up."""
+        later = [one.not_before_ns for one in self._near.values() if one.not_before_ns > now_ns and one.asked is None]
+        return min(later, default=None) if not self.complete else None
+
+    def on_due(self, now_ns: int) -> list[SwarmAction]:
+        """The back-off of some peer is over."""
+        return self._want(now_ns)
+
+    def on_chunk(self, node: NodeId, index: int, data: bytes, now_ns: int) -> tuple[bool, list[SwarmAction]]:
+        """Bytes that say they are a chunk.
+
+        Returns:
+            Whether they are a new, good chunk (then `have` includes it and the caller stores it), and what to do.
+        """
+        neighbour = self._near.get(node)
+        account = self._account(node)
+        if neighbour is None or neighbour.asked != index:
+            account.wasted += len(data)
+            return False, []
+        neighbour.asked, neighbour.heard_ns = None, now_ns
+        self._pending &= ~(1 << index)
+        if len(data) != self.blob.chunk_size(index) or sha256(data).digest() != self.hashes[index]:
+            account.wasted += len(data)
+            self.banned[node] = now_ns + self.config.ban_ns
+            return False, [Blame(node, f"chunk {index} does not hash to the list"), *self.on_lost(node, now_ns)]
+        if self.have >> index & 1:
+            account.wasted += len(data)
+            return False, self._want(now_ns)
+        account.received += len(data)
+        self.have |= 1 << index
+        actions: list[SwarmAction] = []
+        for peer, other in self._near.items():
+            if not self.complete or other.has != self.everything or peer == node:
+                other.shown |= self.have
+                actions.append(Tell(peer, self.have))
+        return True, [*actions, *self._want(now_ns)]
+
+    def on_tick(self, now_ns: int) -> list[SwarmAction]:
+        """Give up on what takes too long, say again what may have been lost; every few hundred milliseconds."""
+        actions: list[SwarmAction] = []
+        for node, neighbour in self._near.items():
+            if neighbour.asked is not None and now_ns - neighbour.asked_ns > self.config.request_timeout_ns:
+                self._pending &= ~(1 << neighbour.asked)
+                neighbour.asked = None
+            if neighbour.has != self.everything or not self.complete:
+                actions.append(Tell(node, neighbour.shown))
+        for key, since_ns in list(self._sending.items()):
+            if now_ns - since_ns > self.config.upload_timeout_ns:
+                del self._sending[key]
+        if self.super_seed:
+            for node in self._near:
+                actions += self._show(node, now_ns)
+        return [*actions, *self._want(now_ns), *self._pump(now_ns)]
+
+    def _account(self, node: NodeId) -> Account:
+        return self.accounts.setdefault(node, Account())
+
+    # --- Asking ---------------------------------------------------------------------------------------------------
+
+    def _want(self, now_ns: int) -> list[SwarmAction]:
+        """Ask idle neighbours for the rarest chunks they show."""
+        actions: list[SwarmAction] = []
+        if self.complete:
+            return actions
+        idle = [(node, one) for node, one in self._near.items() if one.asked is None and one.not_before_ns <= now_ns]
+        free = self.config.requests - sum(one.asked is not None for one in self._near.values())
+        while free > 0:
+            need = self.everything & ~self.have & ~self._pending
+            shown = 0
+            for _, one in idle:
+                shown |= one.has
+            candidates = list(bits(shown & need))
+            if not candidates:
+                break
+            least = min(self._copies[index] for index in candidates)
+            index = self.rng.choice([one for one in candidates if self._copies[one] == least])
+            holders = [item for item in idle if item[1].has >> index & 1]
+            node, neighbour = self.rng.choice(holders)
+            neighbour.asked, neighbour.asked_ns = index, now_ns
+            self._pending |= 1 << index
+            idle.remove((node, neighbour))
+            free -= 1
+            actions.append(Ask(node, index))
+        return actions
+
+    # --- Giving ---------------------------------------------------------------------------------------------------
+
+    def _pump(self, now_ns: int) -> list[SwarmAction]:
+        """Send what was asked for, as far as the window allows; a super-seeder sends what it has sent least first."""
+        actions: list[SwarmAction] = []
+        while len(self._sending) < self.config.upload_window:
+            waiting = [(one.wants, node) for node, one in self._near.items() if one.wants is not None]
+            if not waiting:
+                break
+            index, node = min(waiting, key=lambda item: self._copies[item[0]]) if self.super_seed else waiting[0]
+            neighbour = self._near.pop(node)
+            neighbour.wants = None
+            self._near[node] = neighbour  # To the end: the next in turn goes first.
+            self._sending[node, index] = now_ns
+            actions.append(Give(node, index))
+        return actions
+
+    def _show(self, node: NodeId, now_ns: int, greet: bool = False) -> list[SwarmAction]:
+        """Tell a neighbour what it may ask for: all we have, or, super-seeding, the next few of its own."""
+        neighbour = self._near[node]
+        if not self.super_seed:
+            neighbour.shown = self.have
+            return [Tell(node, self.have)]
+        before = neighbour.shown
+        while (neighbour.shown & ~neighbour.has).bit_count() < self.config.offers:
+            index = self._next_offer(neighbour, now_ns)
+            if index is None:
+                break
+            neighbour.shown |= 1 << index
+            self._offered[index] += 1
+            self._offered_ns[index] = now_ns
+        return [Tell(node, neighbour.shown)] if neighbour.shown != before or greet else []
+
+    def _next_offer(self, neighbour: _Neighbour, now_ns: int) -> int | None:
+        """The chunk offered least; a second time only when nobody but its first taker shows it after a while."""
+        choices = list(bits(self.everything & ~neighbour.shown & ~neighbour.has))
+        if not choices:
+            return None
+        least = min(self._offered[index] for index in choices)
+        if least > 0:
+            late = now_ns - self.config.reoffer_ns
+            choices = [one for one in choices if self._offered_ns[one] <= late and self._copies[one] <= 1]
+            if not choices:
+                return None
+            least = min(self._offered[index] for index in choices)
+        return self.rng.choice([one for one in choices if self._offered[one] == least])

@@ -1,0 +1,363 @@
+"""What a swarm knows about models: one join-semilattice of signed statements, and pure views of it.
+
+The state is a set of statements, each with the signatures gathered so far; its join is union, followed by a pruning
+that commutes with union (every rule keeps the k best by a total order that the statement itself carries). So it does
+not matter in which order, how often or by which way statements arrive.
+
+What *counts* is decided when looking, under the root chain: a statement that grants (release, delta, force, heartbeat)
+counts while the **current** root's keys sign it; one that removes (floor, revoke, halt) while the keys of any root of
+the current **epoch** do. An epoch that rises therefore clears whatever stolen keys have said, and the new keys keep
+what was right by signing the same bytes again.
+
+`desired` may go down when a revocation, a halt or a fork arrives; the state never does. Rollback protection binds to
+the signed floor, not to the highest version seen, so a bad release can be taken back without relabelling the good one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.releases.envelopes import Envelope, Verify, merge_signatures
+from swarmd_protocols.releases.roots import RootChain, is_signed_by
+from swarmd_protocols.releases.statements import (
+    ROLE_OF,
+    DeltaOffer,
+    DeltaRef,
+    Floor,
+    Force,
+    Halt,
+    Heartbeat,
+    Release,
+    Revoke,
+    Statement,
+    Targets,
+    parse_statement,
+)
+
+MAX_MODELS = 64
+MAX_RELEASES = 32
+MAX_REMOVALS = 4_096
+MAX_GRANTS = 256
+VERSION_GAP = 1_024
+"""A version may stand at most this far above the floor, so that one signature cannot use the counter up."""
+
+_REMOVES = frozenset({"floor", "model-revoke", "halt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One statement, verified and read."""
+
+    envelope: Envelope
+    statement: Statement
+
+
+State = Mapping[bytes, Entry]
+"""Statement digest -> entry. Values of this type are never changed in place."""
+
+
+def join(one: State, other: State) -> dict[bytes, Entry]:
+    """The least state that knows all that both know: commutative, associative, idempotent."""
+    merged = dict(one)
+    for digest, entry in other.items():
+        known = merged.get(digest)
+        if known is None:
+            merged[digest] = entry
+        elif known.envelope.signatures != entry.envelope.signatures:
+            merged[digest] = Entry(merge_signatures(known.envelope, entry.envelope), entry.statement)
+    return prune(merged)
+
+
+def prune(state: State) -> dict[bytes, Entry]:
+    """Keep the best of each kind; every rule is "the k greatest by a total order", which commutes with union."""
+    models = sorted({_model(entry.statement) for entry in state.values()} - {""})[:MAX_MODELS]
+    kept: dict[bytes, Entry] = {}
+    for model in models:
+        mine = [(digest, entry) for digest, entry in state.items() if _model(entry.statement) == model]
+        kept.update(_best_releases(mine))
+        kept.update(_best(mine, Floor, 1))
+        kept.update(_best(mine, DeltaOffer, MAX_GRANTS))
+        kept.update(_best(mine, Force, MAX_GRANTS))
+        kept.update(_best(mine, Revoke, MAX_REMOVALS // MAX_MODELS))
+        kept.update(_best(mine, Halt, MAX_REMOVALS // MAX_MODELS))
+    kept.update(_best(list(state.items()), Heartbeat, 1))
+    return dict(sorted(kept.items()))
+
+
+def _model(statement: Statement) -> str:
+    return "" if isinstance(statement, Heartbeat) else statement.model
+
+
+def _order(statement: Statement) -> tuple[int, int]:
+    match statement:
+        case Release() | Floor():
+            return statement.order
+        case Heartbeat():
+            return statement.epoch, statement.sequence
+        case _:
+            return statement.epoch, 0
+
+
+def _best(items: list[tuple[bytes, Entry]], kind: type, count: int) -> dict[bytes, Entry]:
+    mine = [item for item in items if type(item[1].statement) is kind]
+    return dict(sorted(mine, key=lambda item: (_order(item[1].statement), item[0]), reverse=True)[:count])
+
+
+def _best_releases(items: list[tuple[bytes, Entry]]) -> dict[bytes, Entry]:
+    """The newest, and of one version at most two: two are the whole proof that the publisher equivocated."""
+    mine = [item for item in items if isinstance(item[1].statement, Release)]
+    kept: list[tuple[bytes, Entry]] = []
+    seen: dict[tuple[int, int], int] = {}
+    for digest, entry in sorted(mine, key=lambda item: item[0]):
+        order = _order(entry.statement)
+        seen[order] = seen.get(order, 0) + 1
+        if seen[order] <= 2:
+            kept.append((digest, entry))
+    return dict(sorted(kept, key=lambda item: (_order(item[1].statement), item[0]), reverse=True)[:MAX_RELEASES])
+
+
+# --- What counts ------------------------------------------------------------------------------------------------------
+
+
+def counts(envelope: Envelope, statement: Statement, chain: RootChain, verify: Verify) -> bool:
+    """Whether a statement holds under the chain as it is now."""
+    current = chain.current
+    if statement.epoch > current.epoch:
+        return False
+    role = ROLE_OF[envelope.kind]
+    if envelope.kind not in _REMOVES:
+        return is_signed_by(envelope, current, role, verify)
+    return any(is_signed_by(envelope, root, role, verify) for root in chain.roots if root.epoch == current.epoch)
+
+
+def admit(envelope: Envelope, chain: RootChain) -> Entry:
+    """Verify a statement from outside, then read it; only what passes is stored and relayed.
+
+    Raises:
+        IdentityError: Too few distinct keys of its role have signed.
+        WireError: The signed payload is no statement of its kind.
+    """
+    if envelope.kind not in ROLE_OF:
+        raise WireError(f"a {envelope.kind} statement is not about models")
+    role = ROLE_OF[envelope.kind]
+    roots = chain.roots if envelope.kind in _REMOVES else [chain.current]
+    if not any(is_signed_by(envelope, root, role, chain.verify) for root in roots):
+        wanted = chain.current.roles[role].threshold
+        raise IdentityError(f"{envelope.kind} statement lacks {wanted} good signatures of role {role}")
+    entry = Entry(envelope, parse_statement(envelope.kind, envelope.payload))
+    if entry.statement.epoch > chain.current.epoch:
+        raise IdentityError(f"{envelope.kind} of epoch {entry.statement.epoch}; the root says {chain.current.epoch}")
+    return entry
+
+
+@dataclass(slots=True)
+class ModelView:
+    """All that counts about one model."""
+
+    releases: dict[bytes, Release] = field(default_factory=dict)
+    floor: Floor | None = None
+    revoked: dict[bytes, Revoke] = field(default_factory=dict)
+    halted: dict[bytes, Halt] = field(default_factory=dict)
+    forced_stage: dict[bytes, int] = field(default_factory=dict)
+    deltas: list[DeltaRef] = field(default_factory=list)
+
+    def is_forked(self, release: Release) -> bool:
+        """Whether the publisher signed two different releases of this version."""
+        return sum(other.order == release.order for other in self.releases.values()) > 1
+
+    def deltas_to(self, target_sha256: bytes) -> list[DeltaRef]:
+        """Every signed way to make a blob from another, smallest first."""
+        offers = [one for release in self.releases.values() for one in release.deltas] + self.deltas
+        mine = {one.blob.sha256: one for one in offers if one.target_sha256 == target_sha256}
+        return sorted(mine.values(), key=lambda one: (one.blob.size, one.blob.sha256))
+
+
+@dataclass(slots=True)
+class View:
+    """All that counts, by model."""
+
+    models: dict[str, ModelView] = field(default_factory=dict)
+    heartbeat: tuple[int, int] = (0, 0)
+    """(epoch, sequence)."""
+    digests: list[bytes] = field(default_factory=list)
+    """Of the statements that count, sorted."""
+    issued_at_s: int = 0
+    """The latest time that a counting statement names."""
+
+
+def view_of(state: State, chain: RootChain) -> View:
+    """Look at a state under a chain; a pure function of the two."""
+    view = View()
+    for digest, entry in sorted(state.items()):
+        statement = entry.statement
+        if not counts(entry.envelope, statement, chain, chain.verify):
+            continue
+        view.digests.append(digest)
+        if not isinstance(statement, DeltaOffer):
+            view.issued_at_s = max(view.issued_at_s, statement.issued_at_s)
+        if isinstance(statement, Heartbeat):
+            view.heartbeat = max(view.heartbeat, (statement.epoch, statement.sequence))
+        else:
+            _place(view.models.setdefault(statement.model, ModelView()), digest, statement)
+    return view
+
+
+def _place(model: ModelView, digest: bytes, statement: Statement) -> None:
+    match statement:
+        case Release():
+            model.releases[digest] = statement
+        case Floor():
+            model.floor = statement
+        case Halt():  # Before Revoke, of which it is a kind.
+            model.halted[statement.release] = statement
+        case Revoke():
+            model.revoked[statement.release] = statement
+        case Force():
+            known = model.forced_stage.get(statement.release, -1)
+            model.forced_stage[statement.release] = max(known, statement.stage)
+        case DeltaOffer():
+            model.deltas.append(statement.delta)
+
+
+# --- What to run ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What decides whether a release may run here."""
+
+    hardware: str = ""
+    arch: str = ""
+    runtimes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    free_ram_kib: int = 1 << 40
+    free_flash_kib: int = 1 << 40
+
+
+def misfit(targets: Targets, facts: NodeFacts) -> str | None:
+    """Why a release is not for this node, or None when it is.
+
+    >>> misfit(Targets(arch=("aarch64",)), NodeFacts(arch="x86_64"))
+    'is for aarch64, this node is x86_64'
+    """
+    if targets.hardware and facts.hardware not in targets.hardware:
+        return f"is for {', '.join(targets.hardware)}, this node is {facts.hardware or 'of unknown hardware'}"
+    if targets.arch and facts.arch not in targets.arch:
+        return f"is for {', '.join(targets.arch)}, this node is {facts.arch or 'of unknown architecture'}"
+    if targets.runtimes and not any(_has_runtime(one, facts) for one in targets.runtimes):
+        return f"needs {' or '.join(targets.runtimes)}"
+    if targets.free_ram_kib > facts.free_ram_kib:
+        return f"needs {targets.free_ram_kib} KiB of free memory, {facts.free_ram_kib} are left"
+    if targets.free_flash_kib > facts.free_flash_kib:
+        return f"needs {targets.free_flash_kib} KiB of free disk, {facts.free_flash_kib} are left"
+    return None
+
+
+def _has_runtime(wanted: str, facts: NodeFacts) -> bool:
+    name, _, least = wanted.partition(">=")
+    have = facts.runtimes.get(name)
+    if have is None:
+        return False
+    return have >= tuple(int(part) if part.isdigit() else 0 for part in least.split(".")) if least else True
+
+
+Check = Callable[[bytes, Release, ModelView], "str | None"]
+
+
+def below_floor(digest: bytes, release: Release, model: ModelView) -> str | None:
+    """Rollback: nothing under the signed floor."""
+    return "is below the floor" if model.floor and release.order < model.floor.order else None
+
+
+def is_revoked(digest: bytes, release: Release, model: ModelView) -> str | None:
+    """Taken back by a revoke key."""
+    return "is revoked" if digest in model.revoked else None
+
+
+def is_halted(digest: bytes, release: Release, model: ModelView) -> str | None:
+    """Stopped by a revoke key during its rollout."""
+    return "is halted" if digest in model.halted else None
+
+
+def equivocated(digest: bytes, release: Release, model: ModelView) -> str | None:
+    """Two releases of one version: both are blocked, and both travel on as the proof."""
+    return "is one of two different releases of its version" if model.is_forked(release) else None
+
+
+def breaks_chain(digest: bytes, release: Release, model: ModelView) -> str | None:
+    """Fast-forward: a release follows the one it names by exactly one."""
+    previous = model.releases.get(release.previous)
+    if previous is None or release.epoch != previous.epoch:
+        return None
+    return None if release.version == previous.version + 1 else "does not follow the release it names by one"
+
+
+def beyond_gap(digest: bytes, release: Release, model: ModelView) -> str | None:
+    """Fast-forward: no leap that would use the version counter up."""
+    floor = model.floor.version if model.floor and model.floor.epoch == release.epoch else 0
+    return f"is more than {VERSION_GAP} above the floor" if release.version - floor > VERSION_GAP else None
+
+
+CHECKS: tuple[Check, ...] = (below_floor, is_revoked, is_halted, equivocated, breaks_chain, beyond_gap)
+
+
+def refusal(
+    digest: bytes, release: Release, model: ModelView, facts: NodeFacts | None, halted: Iterable[bytes] = ()
+) -> str | None:
+    """Why a release must not run, or None when it may."""
+    for check in CHECKS:
+        reason = check(digest, release, model)
+        if reason is not None:
+            return reason
+    if digest in halted:
+        return "failed on more canaries than it may"
+    return misfit(release.targets, facts) if facts is not None else None
+
+
+def desired(
+    view: View, model: str, facts: NodeFacts | None = None, halted: Iterable[bytes] = ()
+) -> tuple[bytes, Release] | None:
+    """The release that should run: the newest that nothing speaks against. A pure function.
+
+    Args:
+        view: All that counts.
+        model: Which model.
+        facts: This node's, or None to ask for the fleet as a whole.
+        halted: Releases that the counted verdicts stopped.
+
+    Returns:
+        Digest and release, or None when no release is admissible (run the model built into the image and alarm).
+    """
+    mine = view.models.get(model)
+    if mine is None:
+        return None
+    stopped = frozenset(halted)
+    good = [item for item in mine.releases.items() if refusal(*item, mine, facts, stopped) is None]
+    return max(good, key=lambda item: (item[1].order, item[0]), default=None)
+
+
+def summary_of(view: View, roots: int, reports: Iterable[bytes]) -> bytes:
+    """16 bytes that are equal exactly when two nodes know the same."""
+    hashing = blake2b(digest_size=16, person=b"swarmd-releases")
+    hashing.update(roots.to_bytes(4, "big"))
+    for digest in (*view.digests, b"|", *sorted(reports)):
+        hashing.update(digest)
+    return hashing.digest()
+
+
+def advance_time_s(known_s: int, elapsed_s: int, issued_at_s: int, by_root: bool = False) -> int:
+    """The lower bound of wall time after a signed time: forward only, and never far beyond what can have passed.
+
+    Args:
+        known_s: The bound so far, Unix seconds.
+        elapsed_s: Monotonic seconds since it was set.
+        issued_at_s: What an accepted statement says.
+        by_root: The root role may reset the bound.
+
+    >>> advance_time_s(1_000, 0, 10**12), advance_time_s(1_000, 50, 900)
+    (1000, 1050)
+    """
+    passed = known_s + elapsed_s
+    if by_root:
+        return max(passed, issued_at_s)
+    return max(passed, issued_at_s) if issued_at_s <= passed + 400 * 86_400 or known_s == 0 else passed

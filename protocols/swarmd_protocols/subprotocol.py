@@ -1,0 +1,98 @@
+"""What a sub-protocol of the node is: membership carries it, and it never sees an address or a key.
+
+`Node` composes the sealed channel, SWIM membership and any number of sub-protocols (the replicated state, the
+releases). SWIM lends each of them two things for nothing: room in its datagrams for small urgent payloads
+(`piggyback`) and a few bytes in every probe and ack for a digest of what the sub-protocol knows (`summary`), so that
+a difference between two nodes is found within one probe period.
+
+Priority is strict: probes, then leases, then detections, then sync, then bulk (design, section 6).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+
+from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.ids import NodeId
+
+SUMMARY_MAX_BYTES = 16
+
+
+class Priority(IntEnum):
+    """Lower goes first."""
+
+    PROBE = 0
+    LEASE = 1
+    DETECTION = 2
+    SYNC = 3
+    BULK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One payload to one member. Reliable ones may be large (4 MiB); best-effort ones must fit a datagram (1,000 B)."""
+
+    to: NodeId
+    payload: bytes
+    reliable: bool
+    priority: Priority
+
+
+SubEffect: TypeAlias = Send | SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What a sub-protocol may know of another member."""
+
+    node: NodeId
+    name: str
+    public_key: bytes
+    reachable: bool
+    """True while ALIVE, SUSPECT or DEGRADED."""
+
+
+class SubProtocol(Protocol):
+    """One converging service on top of membership. All of it is deterministic and free of I/O."""
+
+    @property
+    def name(self) -> str:
+        """Short, fixed: the first element of its timer keys and the prefix of its journal keys (b"name/")."""
+        ...
+
+    def start(self, now_ns: int) -> list[SubEffect]:
+        """Begin; own journal records were given to the constructor."""
+        ...
+
+    def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
+        """A payload of `Send` or of `piggyback` arrived; never raises, whatever the bytes are."""
+        ...
+
+    def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
+        """One of its timers fired; late and stale firings are harmless."""
+        ...
+
+    def on_command(self, request: object, now_ns: int) -> list[SubEffect]:
+        """A local request; raises `StateError` when it cannot be carried out."""
+        ...
+
+    def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
+        """The members changed; `peers` is all of them but this node, sorted by node id."""
+        ...
+
+    def summary(self) -> bytes:
+        """At most 16 bytes that are equal exactly when two nodes know the same (a hash of the converged state)."""
+        ...
+
+    def on_summary(self, sender: NodeId, summary: bytes, now_ns: int) -> list[SubEffect]:
+        """A peer's summary came with a probe or ack; start a repair when it differs (at a bounded rate)."""
+        ...
+
+    def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
+        """Payloads that should ride in the datagram now being built, most urgent first, together at most the budget.
+
+        Called once for each outgoing probe, ack or gossip datagram; the sub-protocol keeps count of how often it
+        has offered a payload (lambda log n) and stops.
+        """
+        ...

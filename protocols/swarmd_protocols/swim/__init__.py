@@ -1,0 +1,1 @@
+"""SWIM membership with Lifeguard, signed: messages, member table, probing, suspicion, links, repair."""

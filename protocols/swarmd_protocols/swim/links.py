@@ -1,0 +1,110 @@
+"""Which links are broken, published by the one who sees it: "a hears b, b does not hear a". Signed, newest wins."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from swarmd_protocols.codec import decode_body, encode
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.swim.core import DETAIL, Core
+from swarmd_protocols.swim.members import LINKS, Member
+from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody
+from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
+
+if TYPE_CHECKING:
+    from swarmd_protocols.swim.membership import Membership
+
+_DELAY_NS = 200_000_000
+_ENTRIES_MAX = 32
+_LINKS_BODY = msgspec.msgpack.Decoder(LinksBody)
+
+
+class LinkReports:
+    """Own report and those of others."""
+
+    def __init__(self, core: Core, membership: "Membership") -> None:
+        self.core = core
+        self._membership = membership
+        self._sequence = 0
+        self._due = False
+        self.own: tuple[tuple[bytes, int], ...] = ()
+        """(node, LINK_ constant) of this node's broken links, as last published."""
+        self.own_fp = 0
+        self.own_encoded = b""
+
+    def changed(self) -> None:
+        """Publish own broken links, a few times a second at most."""
+        if not self._due:
+            self._due = True
+            self.core.scheduler.at(self.core.now_ns + _DELAY_NS, self._publish)
+
+    def _publish(self, _: object) -> None:
+        core = self.core
+        self._due = False
+        broken = sorted((member.node, member.quality) for member in core.table.reachable if member.quality)
+        before, self.own = dict(self.own), tuple(broken[:_ENTRIES_MAX])
+        self._sequence = max(self._sequence + 1, core.own.boot << BOOT_SHIFT)
+        body = encode(LinksBody(core.own.node, self._sequence, self.own))
+        self.own_encoded = encode(Links(body, core.sign("links", body)))
+        old, self.own_fp = self.own_fp, fingerprint(body)
+        core.table.adjust(LINKS, old, self.own_fp)
+        self._spread(core.own.node, self.own_encoded, before, self.own)
+        core.changed()
+
+    def _spread(
+        self, reporter: bytes, encoded: bytes, before: Mapping[bytes, int], entries: tuple[tuple[bytes, int], ...]
+    ) -> None:
+        """Who is deaf, and who no longer, is urgent: it keeps a member from being called failed; the rest may ride."""
+        deaf = {node for node, quality in entries if quality == LINK_ONE_WAY}
+        urgent = deaf != {node for node, quality in before.items() if quality == LINK_ONE_WAY}
+        self.core.spread(("links", reporter), encoded, DETAIL, urgent=urgent)
+
+    def on_links(self, message: Links, via: Member | None) -> None:
+        """A member reports which of its links are broken."""
+        core = self.core
+        try:
+            body = decode_body(_LINKS_BODY, message.body)
+        except WireError as error:
+            self._membership.reject(via, str(error))
+            return
+        reporter = core.table.by_node.get(body.reporter)
+        if reporter is None or body.sequence <= reporter.links_sequence:
+            return
+        if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
+            return  # Said in an earlier life, which the reporter itself no longer knows of.
+        if not core.signed_by(reporter.public_key, "links", message.body, message.signature):
+            self._membership.reject(via, f"a link report is not signed by {reporter.name!r}")
+            return
+        counted = reporter.counted
+        core.table.count(reporter, False)
+        reporter.links_sequence = body.sequence
+        reporter.fp_links = fingerprint(message.body)
+        core.table.count(reporter, counted)
+        before = dict(reporter.links)
+        self.count(reporter, body.entries)
+        reporter.links_encoded = encode(message)
+        self._spread(reporter.node, reporter.links_encoded, before, body.entries)
+        core.changed()
+
+    def forget(self, reporter: Member) -> None:
+        """The reporter began a new life: what it said of its links in the one before is over."""
+        counted = reporter.counted
+        self.core.table.count(reporter, False)
+        reporter.fp_links = 0
+        self.core.table.count(reporter, counted)
+        self.count(reporter, ())
+
+    def count(self, reporter: Member, entries: tuple[tuple[bytes, int], ...]) -> None:
+        """Replace what a reporter says, and judge the members it speaks of anew."""
+        before, after = dict(reporter.links), dict(entries)
+        reporter.links = entries
+        for node in sorted(before.keys() | after.keys()):
+            member = self.core.table.by_node.get(node)
+            if member is None:
+                continue
+            member.reporters += (node in after) - (node in before)
+            member.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
+            self._membership.evaluate(member, f"{reporter.name} reports its link to it")
+            if node in after and node not in before:
+                self._membership.verify_sometimes(member)

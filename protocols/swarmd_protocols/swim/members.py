@@ -1,0 +1,243 @@
+"""The member table: who is known, who counts towards the digest, who can be picked, whose ring successor is who.
+
+The digest is a sum of fingerprints kept up to date by addition and subtraction, so that it costs nothing to read.
+Members that are failed or left do not count towards it: two nodes that forgot them at different times still agree.
+"""
+
+from bisect import bisect_right, insort
+from random import Random
+from typing import TYPE_CHECKING
+
+from swarmd_protocols.effects import MemberState
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
+
+if TYPE_CHECKING:
+    from swarmd_protocols.channel import Session
+    from swarmd_protocols.swim.prober import Probe
+
+MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
+SECTIONS = 5
+_MASK = 2**64 - 1
+
+REACHABLE = (MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEGRADED)
+
+
+class Member:
+    """What this node knows of one other member; slots, since there may be thousands."""
+
+    __slots__ = (
+        "accusations",
+        "address",
+        "away_until_ns",
+        "blocked_ns",
+        "capability",
+        "certificate",
+        "counted",
+        "direct_misses",
+        "event_mark",
+        "failed",
+        "fp_events",
+        "fp_links",
+        "fp_meta",
+        "fp_record",
+        "heard_ns",
+        "incarnation",
+        "links",
+        "links_encoded",
+        "links_sequence",
+        "loss",
+        "meta",
+        "name",
+        "node",
+        "probe",
+        "public_key",
+        "quality",
+        "record",
+        "replied_ns",
+        "reporters",
+        "rtt_ns",
+        "session",
+        "session_public",
+        "since_ns",
+        "state",
+        "status",
+        "stuck",
+        "suspected",
+        "sync_gap_ns",
+        "sync_ns",
+        "unheard",
+        "version",
+        "where",
+        "witnesses",
+    )
+
+    def __init__(self, node: NodeId, name: str, public_key: bytes, certificate: bytes) -> None:
+        self.node = node
+        self.name = name
+        self.public_key = public_key
+        self.certificate = certificate
+        self.address: Address = ""
+        self.incarnation = -1
+        self.status = STATUS_ALIVE
+        self.away_until_ns = 0
+        self.session_public = b""
+        self.session: Session | None = None
+        self.version = ""
+        self.capability = ""
+        self.record: tuple[bytes, bytes] = (b"", b"")
+        """Signed alive body and its signature."""
+        self.state = MemberState.ALIVE
+        self.since_ns = 0
+        self.failed = False
+        self.suspected = False
+        self.stuck = False
+        self.unheard = False
+        """Known from the journal only: held for gone until it is heard, or a peer vouches for it."""
+        self.accusations: dict[NodeId, tuple[int, bytes]] | None = None
+        """Accuser to (level, encoded message), all about the current incarnation."""
+        self.probe: Probe | None = None
+        self.heard_ns = -1
+        """When a fresh sealed frame last came from it."""
+        self.replied_ns = -1
+        """When it last answered an own ping directly."""
+        self.rtt_ns = 0
+        self.loss = 0.0
+        self.quality = 0
+        """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
+        self.direct_misses = 0
+        self.links: tuple[tuple[bytes, int], ...] = ()
+        """What it reports about its own links."""
+        self.links_encoded = b""
+        self.links_sequence = 0
+        self.witnesses = 0
+        """How many members report that they hear it, though it does not hear them."""
+        self.reporters = 0
+        """How many members report their link to it as broken."""
+        self.meta: dict[str, tuple[int, bytes, bytes]] | None = None
+        """Key to (sequence, value, encoded message)."""
+        self.event_mark = 0
+        """Sequence of its last user event delivered here."""
+        self.counted = False
+        self.fp_record = 0
+        self.fp_events = 0
+        self.fp_meta = 0
+        self.fp_links = 0
+        self.sync_ns = -(2**62)
+        self.sync_gap_ns = 0
+        self.blocked_ns = -(2**62)
+        self.where = -1
+        """Index in the list of reachable members; -1 outside."""
+
+    def take(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
+        """Adopt a newer signed body."""
+        self.incarnation = body.incarnation
+        self.status = body.status
+        self.version = body.version
+        self.capability = body.capability
+        self.session_public = body.session
+        self.record = (raw, signature)
+
+
+class MemberTable:
+    """All other members."""
+
+    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "reachable", "sections")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.by_node: dict[bytes, Member] = {}
+        self.by_address: dict[Address, Member] = {}
+        self.reachable: list[Member] = []
+        self._ring: list[bytes] = []
+        self.lost: dict[bytes, Member] = {}
+        """Members that are not reachable, by node."""
+        self.sections = [0] * SECTIONS
+
+    def __len__(self) -> int:
+        return len(self.by_node)
+
+    def add(self, member: Member) -> None:
+        """Hold a new member; raises `StateError` when the table is full."""
+        if len(self.by_node) >= self.limit:
+            raise StateError(f"member table is full at {self.limit}; raise gossip.members_max")
+        self.by_node[member.node] = member
+        self.lost[member.node] = member
+
+    def remove(self, member: Member) -> None:
+        """Forget a member."""
+        self.count(member, False)
+        self.set_reachable(member, False)
+        self.by_node.pop(member.node, None)
+        self.lost.pop(member.node, None)
+        if self.by_address.get(member.address) is member:
+            del self.by_address[member.address]
+
+    def move(self, member: Member, address: Address) -> None:
+        """Give a member its address; a former holder keeps its own entry but is no longer found by it."""
+        if self.by_address.get(member.address) is member:
+            del self.by_address[member.address]
+        member.address = address
+        self.by_address[address] = member
+
+    def count(self, member: Member, counted: bool) -> None:
+        """Let a member's items count towards the digest, or not."""
+        if member.counted == counted:
+            return
+        sign = 1 if counted else -1
+        member.counted = counted
+        sections = self.sections
+        sections[MEMBERS] = (sections[MEMBERS] + sign * member.fp_record) & _MASK
+        sections[EVENTS] = (sections[EVENTS] + sign * member.fp_events) & _MASK
+        sections[META] = (sections[META] + sign * member.fp_meta) & _MASK
+        sections[LINKS] = (sections[LINKS] + sign * member.fp_links) & _MASK
+
+    def adjust(self, section: int, old: int, new: int) -> None:
+        """Replace one fingerprint in a section's sum."""
+        self.sections[section] = (self.sections[section] + new - old) & _MASK
+
+    def set_reachable(self, member: Member, reachable: bool) -> None:
+        """Put a member among those that are probed and told news, or take it away."""
+        if (member.where >= 0) == reachable:
+            return
+        if reachable:
+            self.lost.pop(member.node, None)
+            member.where = len(self.reachable)
+            self.reachable.append(member)
+            insort(self._ring, member.node)
+            return
+        self.lost[member.node] = member
+        last = self.reachable.pop()
+        if last is not member:
+            self.reachable[member.where] = last
+            last.where = member.where
+        member.where = -1
+        del self._ring[bisect_right(self._ring, member.node) - 1]
+
+    def successor(self, node: bytes) -> Member | None:
+        """The reachable member that follows `node` on the ring of identities."""
+        if not self._ring:
+            return None
+        return self.by_node[self._ring[bisect_right(self._ring, node) % len(self._ring)]]
+
+    def sample(self, rng: Random, count: int, without: Member | None = None) -> list[Member]:
+        """Up to `count` distinct reachable members, uniformly."""
+        pool = self.reachable
+        spare = 1 if without is not None and without.where >= 0 else 0
+        if count >= len(pool) - spare:
+            return [member for member in pool if member is not without]
+        picked: dict[int, Member] = {}
+        while len(picked) < count:
+            index = int(rng.random() * len(pool))
+            if pool[index] is not without:
+                picked[index] = pool[index]
+        return list(picked.values())
+
+    def digest(self) -> int:
+        """32 bits over all sections."""
+        total = 0
+        for section, value in enumerate(self.sections):
+            total += value * (2 * section + 3)
+        total &= _MASK
+        return (total ^ total >> 32) & 0xFFFFFFFF

@@ -1,0 +1,560 @@
+"""What is believed of whom: signed records, signed accusations, refutation, verdicts. The heart of SWIM, signed.
+
+A member's state is a pure view of facts held about it, in this order:
+
+    it said so itself      LEFT; AWAY until the announced time
+    evidence               FAILED: own, or the word of K distinct signers about its current incarnation
+    accusations, probes    SUSPECT
+    links                  DEGRADED: stuck process, late, one way only, or only through others
+    otherwise              ALIVE
+
+Only the subject raises its incarnation, with its signature: that is the refutation, and it wins over every accusation
+of lower incarnations. Whoever is heard directly is never declared failed on others' word.
+"""
+
+import msgspec
+
+from swarmd_protocols.codec import decode_body, encode
+from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Persist, Rejected
+from swarmd_protocols.errors import IdentityError, StateError, WireError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.core import RECORD, VERDICT, Core
+from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.messages import (
+    LEVEL_FAILED,
+    LEVEL_STUCK,
+    LEVEL_SUSPECT,
+    LINK_LATE,
+    STATUS_AWAY,
+    STATUS_LEFT,
+    Accusation,
+    AccusationBody,
+    Alive,
+    AliveBody,
+    Record,
+)
+from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, accusers_wanted, fingerprint
+
+_S = 1_000_000_000
+_ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
+_ACCUSATION_BODY = msgspec.msgpack.Decoder(AccusationBody)
+_BODY_NODE = slice(3, 19)
+"""Where an encoded `AliveBody` holds its node: after the heads of the array and of 16 bytes."""
+_ACCUSERS_KEPT = 16
+_SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_STUCK: 1, LEVEL_FAILED: 0}
+"""How many accusations of a kind about one member are passed on; 0 stands for as many as convince, and one more."""
+_AWAY_GRACE_NS = 2 * _S
+_REFUTE_GAP_NS = 50_000_000
+_SNAPSHOT_DELAY_NS = 2 * _S
+_SNAPSHOT_MEMBERS = 256
+
+
+class Membership:
+    """Admits, judges and forgets members."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.prober = Prober(core, self)
+        self.links = LinkReports(core, self)
+        self._allowance: dict[bytes, tuple[float, int]] = {}
+        self._refuted_ns = -(2**62)
+        self._snapshot_due = False
+        self._takeovers = 0
+
+    # --- records: what members say of themselves ---------------------------------------------------------------------
+
+    def on_record(self, message: Record, via: Member | None) -> Member | None:
+        """Admit a member, or take its newer record; returns it where it is known afterwards."""
+        core = self.core
+        known = core.table.by_node.get(message.body[_BODY_NODE])
+        if known is not None and known.record[0] == message.body and not known.failed:
+            return known  # Five of six records that come while a swarm forms.
+        body = self._alive_body(message.body, via)
+        if body is None:
+            return None
+        if body.node == core.own.node:
+            self._on_own_record(body, message.body, message.signature)
+            return None
+        member = core.table.by_node.get(body.node)
+        if member is not None:
+            if body.incarnation > member.incarnation:
+                self._merge(member, body, message.body, message.signature, via)
+            elif body.incarnation == member.incarnation and member.unheard:
+                self.found(member)
+            elif body.incarnation == member.incarnation and member.failed:
+                # Somebody still counts it among the living: say what we know, and see for ourselves.
+                if via is not None and member.accusations and core.now_ns - member.blocked_ns > 300_000_000:
+                    core.port.push(via, [encoded for _, encoded in list(member.accusations.values())[:6]])
+                self.prober.knock(member)
+            elif body.incarnation < member.incarnation and via is not None:
+                self._correct(member, via)
+            return member
+        return self._admit(message, body)
+
+    def on_alive(self, message: Alive, via: Member | None) -> None:
+        """A newer body of a known member; one of an unknown member is left to repair, which brings its certificate."""
+        core = self.core
+        body = self._alive_body(message.body, via)
+        if body is None:
+            return
+        if body.node == core.own.node:
+            self._on_own_record(body, message.body, message.signature)
+            return
+        member = core.table.by_node.get(body.node)
+        if member is not None and body.incarnation > member.incarnation:
+            self._merge(member, body, message.body, message.signature, via)
+
+    def later_life(self, member: Member, shown: Record) -> bytes:
+        """What to answer a node whose journal was lost: its own newer record, so that it starts above it.
+
+        Returns:
+            The encoded record, or b"" where the node showed the one that is known.
+        """
+        if shown.body == member.record[0] or not member.record[0]:
+            return b""
+        return encode(Record(member.certificate, *member.record))
+
+    def restore(self, message: Record) -> None:
+        """Take a record back from the journal: its holder counts as gone until it is heard or a peer vouches for it."""
+        core = self.core
+        body = self._alive_body(message.body, None)
+        if body is None or body.node == core.own.node or body.node in core.table.by_node:
+            return
+        member = self._checked(message, body)
+        if member is not None:
+            self._adopt(member, body, message.body, message.signature)
+            member.failed = member.unheard = True
+            member.state = MemberState.FAILED
+            member.since_ns = core.now_ns
+
+    def found(self, member: Member) -> None:
+        """A member known from the journal is there."""
+        member.unheard = member.failed = False
+        self.prober.welcome(member)
+        self.evaluate(member, "joined", joined=True, fresh=True)
+
+    def _alive_body(self, raw: bytes, via: Member | None) -> AliveBody | None:
+        try:
+            return decode_body(_ALIVE_BODY, raw)
+        except WireError as error:
+            self.reject(via, str(error))
+            return None
+
+    def _checked(self, message: Record, body: AliveBody) -> Member | None:
+        """A new entry of the table for a record whose certificate and signature hold."""
+        core = self.core
+        try:
+            certificate = core.trust.certificate(message.certificate)
+            if certificate.node != body.node:
+                raise IdentityError("a record's certificate is another node's")
+            if not core.signed_by(certificate.public_key, "alive", message.body, message.signature):
+                raise IdentityError(f"the record of {certificate.name!r} is not signed by it")
+            member = Member(NodeId(body.node), certificate.name, certificate.public_key, message.certificate)
+            if len(core.table) >= core.config.members_max:
+                self._make_room()
+            core.table.add(member)
+        except (IdentityError, StateError) as error:
+            self.reject(None, str(error))
+            return None
+        return member
+
+    def _admit(self, message: Record, body: AliveBody) -> Member | None:
+        core = self.core
+        member = self._checked(message, body)
+        if member is None:
+            return None
+        self._adopt(member, body, message.body, message.signature)
+        if body.status == STATUS_LEFT:
+            member.state = MemberState.LEFT
+            member.since_ns = core.now_ns
+            return member
+        self.prober.welcome(member)
+        core.spread(("alive", member.node), encode(message), RECORD)
+        self.evaluate(member, "joined", joined=True, fresh=True)
+        self._snapshot_soon()
+        return member
+
+    def _merge(self, member: Member, body: AliveBody, raw: bytes, signature: bytes, via: Member | None) -> None:
+        core = self.core
+        if not core.signed_by(member.public_key, "alive", raw, signature):
+            self.reject(via, f"a record of {member.name!r} is not signed by it")
+            return
+        same_boot = body.incarnation >> BOOT_SHIFT == member.incarnation >> BOOT_SHIFT
+        if same_boot and body.session != member.session_public:
+            self.reject(via, f"{member.name!r} shows two sessions for one boot")
+            return
+        reason = "refuted" if same_boot else "restarted"
+        if body.address != member.address:
+            reason = "moved"
+        old_state = member.state
+        self._adopt(member, body, raw, signature)
+        core.spread(("alive", member.node), encode(Alive(raw, signature)), VERDICT)
+        if not same_boot or reason == "moved":
+            self._snapshot_soon()
+        if member.probe is not None and not same_boot:
+            member.probe.over = True
+            member.probe = None
+        if body.status == STATUS_LEFT:
+            reason = "said good-bye"
+        elif body.status == STATUS_AWAY:
+            reason = f"away for {body.away_s} s"
+        elif old_state in (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY):
+            reason = "returned"
+        self.evaluate(member, reason, joined=reason in ("restarted", "moved"))
+
+    def _adopt(self, member: Member, body: AliveBody, raw: bytes, signature: bytes) -> None:
+        core = self.core
+        begins = False
+        if body.session != member.session_public:
+            core.port.peers_changed()
+            self._end_session(member)
+            self.links.forget(member)
+            begins = True
+        counted = member.counted
+        core.table.count(member, False)
+        member.take(body, raw, signature)
+        if begins:
+            core.port.session_begins(member)
+        member.fp_record = fingerprint(raw)
+        core.table.count(member, counted)
+        if body.address != member.address:
+            core.table.move(member, body.address)
+        if member.accusations:
+            for accuser in member.accusations:
+                core.queue.drop(("accuse", accuser, member.node))
+        member.accusations = None
+        member.failed = member.suspected = member.stuck = member.unheard = False
+        if body.status == STATUS_AWAY:
+            member.away_until_ns = core.now_ns + body.away_s * _S + _AWAY_GRACE_NS
+            core.scheduler.at(member.away_until_ns, self._absence_over, member)
+        core.changed()
+
+    def _end_session(self, member: Member) -> None:
+        if member.quality:
+            member.quality = 0
+            self.links.changed()
+        member.direct_misses = 0
+        self.core.port.session_over(member)
+
+    def _absence_over(self, member: Member) -> None:
+        if member.status == STATUS_AWAY and self.core.now_ns >= member.away_until_ns:
+            self.evaluate(member, "the announced absence is over")
+
+    def _correct(self, member: Member, via: Member) -> None:
+        """A peer showed an older record: show it the newer one, at a bounded rate."""
+        core = self.core
+        if core.now_ns - member.blocked_ns < 200_000_000:
+            return
+        member.blocked_ns = core.now_ns
+        if member.record[0]:
+            core.port.datagram(via, [encode(Alive(*member.record))])
+
+    def _make_room(self) -> None:
+        """A full table gives up the member that has been gone longest."""
+        gone = list(self.core.table.lost.values())
+        if gone:
+            self.forget(min(gone, key=lambda member: (member.since_ns, member.node)))
+
+    def forget(self, member: Member) -> None:
+        """Drop everything about a member."""
+        self._end_session(member)
+        if member.probe is not None:
+            member.probe.over = True
+        self.links.count(member, ())
+        self.core.table.remove(member)
+        self._allowance.pop(member.node, None)
+        self.core.changed()
+        self.core.port.peers_changed()
+
+    # --- own record --------------------------------------------------------------------------------------------------
+
+    def _on_own_record(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
+        """Somebody knows a later life of this node than the node itself: the journal was lost, or the key is in use."""
+        core = self.core
+        own = core.own
+        # Another session under this boot number or a later one; refutations in between do not matter.
+        if own.left or body.session == own.session_public or body.incarnation >> BOOT_SHIFT < own.boot:
+            return
+        if not core.signed_by(core.crypto.public_key(own.seed), "alive", raw, signature):
+            return
+        if body.incarnation >> BOOT_SHIFT >= BOOT_MAX:
+            core.port.emit(Alarm("identity-worn", f"somebody used up the incarnations of {own.name!r}: enrol it anew"))
+            return
+        self._takeovers += 1
+        if self._takeovers > 3:
+            core.port.emit(
+                Alarm(
+                    "identity-twice",
+                    f"another process seems to run with the identity of {own.name!r}: stop one of them",
+                )
+            )
+            if core.now_ns - self._refuted_ns < _S:
+                return
+        self._refuted_ns = core.now_ns
+        own.incarnation = (
+            own.boot + 1 if own.boot > body.incarnation >> BOOT_SHIFT else (body.incarnation >> BOOT_SHIFT) + 1
+        ) << BOOT_SHIFT
+        core.port.emit(Persist(b"node/boot", own.boot.to_bytes(8, "big")))
+        core.announce()
+
+    def refute(self, via: Member | None) -> None:
+        """Answer an accusation: a higher incarnation, told to the accuser's messenger and to the swarm."""
+        core = self.core
+        if core.own.left:
+            return
+        if core.now_ns - self._refuted_ns >= _REFUTE_GAP_NS:
+            self._refuted_ns = core.now_ns
+            core.own.incarnation += 1
+            core.adjust_health(1)
+            core.counters["refutations"] += 1
+            core.announce()
+        if via is not None:
+            core.port.datagram(via, [core.own.encoded_alive])
+
+    def set_status(self, status: int, away_ns: int = 0) -> None:
+        """Say good-bye, announce an absence, or come back."""
+        core = self.core
+        own = core.own
+        own.status = status
+        own.left = status == STATUS_LEFT
+        own.away_until_ns = core.now_ns + away_ns if status == STATUS_AWAY else 0
+        own.incarnation += 1
+        core.announce()
+
+    # --- accusations: what members say of each other -----------------------------------------------------------------
+
+    def on_accusation(self, message: Accusation, via: Member | None) -> None:
+        """Weigh one member's word about another."""
+        core = self.core
+        try:
+            body = decode_body(_ACCUSATION_BODY, message.body)
+        except WireError as error:
+            self.reject(via, str(error))
+            return
+        accuser = core.table.by_node.get(body.accuser)
+        if accuser is None or body.accuser == body.subject:
+            core.counters["accusations_ignored"] += 1
+            return
+        own = core.own
+        if body.subject == own.node:
+            if body.incarnation == own.incarnation and self._verified(accuser, message, via):
+                self.refute(via)
+            elif body.incarnation < own.incarnation and via is not None and not own.left:
+                core.port.datagram(via, [own.encoded_alive])
+            return
+        member = core.table.by_node.get(body.subject)
+        if member is None or body.incarnation != member.incarnation or member.status == STATUS_LEFT:
+            core.counters["accusations_ignored"] += 1
+            return
+        known = member.accusations.get(accuser.node) if member.accusations else None
+        if known is not None and known[0] >= body.level and known[0] != LEVEL_STUCK:
+            return
+        if known is not None and known[0] == body.level:
+            return
+        if self._verified(accuser, message, via):
+            self._hold(member, accuser.node, body.level, encode(message))
+            self._weigh(member, accuser.name, body.level)
+
+    def _verified(self, accuser: Member, message: Accusation, via: Member | None) -> bool:
+        core = self.core
+        burst = 2.0 * len(core.table) + 16
+        tokens, last_ns = self._allowance.get(accuser.node, (burst, core.now_ns))
+        tokens = min(burst, tokens + (core.now_ns - last_ns) * core.config.accusations_per_s / _S)
+        if tokens < 1:
+            core.counters["accusations_over_rate"] += 1
+            return False
+        self._allowance[accuser.node] = (tokens - 1, core.now_ns)
+        if core.signed_by(accuser.public_key, "accuse", message.body, message.signature):
+            return True
+        self.reject(via, f"an accusation is not signed by {accuser.name!r}")
+        return False
+
+    def _hold(self, member: Member, accuser: NodeId, level: int, encoded: bytes) -> None:
+        if member.accusations is None:
+            member.accusations = {}
+        if accuser not in member.accusations and len(member.accusations) >= _ACCUSERS_KEPT:
+            return
+        member.accusations[accuser] = (level, encoded)
+        told = sum(1 for held, _ in member.accusations.values() if held == level)
+        if told <= (_SPREAD_PER_LEVEL[level] or self.core.config.accusers_needed + 1):
+            self.core.spread(("accuse", accuser, member.node), encoded, VERDICT)
+
+    def _weigh(self, member: Member, accuser_name: str, level: int) -> None:
+        core = self.core
+        if member.failed:
+            return
+        if level == LEVEL_FAILED and self._chosen(24):
+            self.prober.verify(member)
+        if core.now_ns - member.replied_ns < core.config.probe_window_ns and member.replied_ns >= 0:
+            # It answered us a moment ago. The accusation travels on, so that it can refute; we wait for more.
+            core.scheduler.at(member.replied_ns + core.config.probe_window_ns, self._weigh_signers, member)
+            return
+        if level == LEVEL_STUCK:
+            member.stuck = True
+            self.evaluate(member, f"{accuser_name} finds its host up and its process silent")
+            return
+        if self._weigh_signers(member):
+            return
+        member.suspected = True
+        self.evaluate(member, f"{accuser_name} says so")
+        if level == LEVEL_SUSPECT:
+            self.verify_sometimes(member)
+
+    def verify_sometimes(self, member: Member) -> None:
+        """See for ourselves, at about four members of the swarm."""
+        if self._chosen(4):
+            self.prober.verify(member)
+
+    def _chosen(self, verifiers: int) -> bool:
+        """True at about this many members of the swarm: enough see for themselves, not all at once."""
+        return self.core.rng.random() * max(1, len(self.core.table.reachable)) < verifiers
+
+    def _weigh_signers(self, member: Member) -> bool:
+        """Declare a member failed when K distinct members did, and it was not heard here since."""
+        core = self.core
+        if member.failed or not member.accusations or member.witnesses >= 2:
+            return member.failed
+        signers = sum(1 for held, _ in member.accusations.values() if held == LEVEL_FAILED)
+        if signers < accusers_wanted(len(core.table), core.config.accusers_needed):
+            return False
+        unheard_ns = core.now_ns - member.heard_ns
+        if member.heard_ns >= 0 and unheard_ns < core.config.probe_window_ns:
+            core.scheduler.at(member.heard_ns + core.config.probe_window_ns, self._weigh_signers, member)
+            return False
+        self.fail(member, f"declared failed by {signers} members", accuse=False)
+        return True
+
+    def accuse(self, member: Member, level: int, reason: str) -> None:
+        """Say of a member, signed, what own probes found."""
+        core = self.core
+        own = core.own
+        held = member.accusations.get(own.node) if member.accusations else None
+        if held is None or held[0] != level:
+            body = encode(AccusationBody(own.node, member.node, member.incarnation, level))
+            self._hold(member, own.node, level, encode(Accusation(body, core.sign("accuse", body))))
+        if level == LEVEL_SUSPECT:
+            member.suspected = True
+            core.counters["suspicions"] += 1
+        elif level == LEVEL_STUCK:
+            member.stuck = True
+            member.suspected = False
+        self.evaluate(member, reason)
+
+    def suspect_silently(self, member: Member, reason: str) -> None:
+        """Doubt a member without accusing it: this node hears nobody, so the fault may be its own."""
+        member.suspected = True
+        self.evaluate(member, reason)
+
+    def fail(self, member: Member, reason: str, *, accuse: bool = True) -> None:
+        """Declare a member failed."""
+        core = self.core
+        member.failed = True
+        member.suspected = member.stuck = False
+        if member.probe is not None:
+            member.probe.over = True
+            member.probe = None
+        if accuse:
+            self.accuse(member, LEVEL_FAILED, reason)
+        self.evaluate(member, reason)
+        core.counters["failures"] += 1
+
+    def confirmations(self, member: Member) -> int:
+        """Distinct others that suspect it or worse, at its current incarnation."""
+        if not member.accusations:
+            return 0
+        own = self.core.own.node
+        return sum(1 for who, (level, _) in member.accusations.items() if level != LEVEL_STUCK and who != own)
+
+    def answered(self, member: Member) -> None:
+        """It answered an own ping directly: own evidence beats every doubt short of a verdict."""
+        if member.failed:
+            self.remind(member)
+            return
+        late = member.quality == LINK_LATE
+        if member.suspected or member.stuck or (member.quality and not late):
+            member.suspected = member.stuck = False
+            if not late and member.quality:
+                member.quality = 0
+                self.links.changed()
+            self.evaluate(member, "answers again")
+
+    def remind(self, member: Member) -> None:
+        """Tell a member that is accused what is said about it, so that it can refute (Lifeguard's buddy system)."""
+        core = self.core
+        if member.accusations and core.now_ns - member.blocked_ns > 100_000_000:
+            member.blocked_ns = core.now_ns
+            newest = list(member.accusations.values())[-1][1]
+            core.port.datagram(member, [newest])
+
+    # --- verdict -----------------------------------------------------------------------------------------------------
+
+    def verdict(self, member: Member) -> MemberState:
+        """The state that the facts about a member add up to."""
+        if member.status == STATUS_LEFT:
+            return MemberState.LEFT
+        if member.failed:
+            return MemberState.FAILED
+        if member.status == STATUS_AWAY and self.core.now_ns < member.away_until_ns:
+            return MemberState.AWAY
+        if member.suspected and member.witnesses < 2:
+            return MemberState.SUSPECT
+        if member.stuck or member.quality or member.suspected or member.reporters >= 2:
+            return MemberState.DEGRADED
+        return MemberState.ALIVE
+
+    def evaluate(self, member: Member, reason: str, *, joined: bool = False, fresh: bool = False) -> None:
+        """Bring table, digest and notifications in line with the facts."""
+        core = self.core
+        old, new = member.state, self.verdict(member)
+        if old is new and not joined:
+            return
+        member.state = new
+        member.since_ns = core.now_ns
+        core.table.set_reachable(member, new in REACHABLE)
+        core.table.count(member, new not in (MemberState.FAILED, MemberState.LEFT))
+        if new in (MemberState.FAILED, MemberState.LEFT):
+            core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, (member, core.now_ns))
+        core.changed()
+        if joined or (old in REACHABLE) != (new in REACHABLE):
+            core.port.peers_changed()
+        core.port.emit(MemberChanged(member.node, member.name, None if fresh else old, new, reason))
+
+    def _forget_if_gone(self, gone: tuple[Member, int]) -> None:
+        member, since_ns = gone
+        if member.since_ns == since_ns and self.core.table.by_node.get(member.node) is member:
+            self.forget(member)
+
+    def revoke(self, nodes: frozenset[bytes]) -> None:
+        """Shut members out for good."""
+        for node in sorted(nodes):
+            member = self.core.table.by_node.get(node)
+            if member is not None:
+                if member.state is not MemberState.FAILED:
+                    member.failed = True
+                    self.evaluate(member, "revoked")
+                self.forget(member)
+
+    # --- journal -----------------------------------------------------------------------------------------------------
+
+    def _snapshot_soon(self) -> None:
+        if not self._snapshot_due:
+            self._snapshot_due = True
+            self.core.scheduler.at(self.core.now_ns + _SNAPSHOT_DELAY_NS, self._snapshot)
+
+    def _snapshot(self, _: object) -> None:
+        self._snapshot_due = False
+        table = self.core.table
+        chosen = (
+            table.reachable
+            if len(table.reachable) <= _SNAPSHOT_MEMBERS
+            else table.sample(self.core.rng, _SNAPSHOT_MEMBERS)
+        )
+        records = [Record(member.certificate, *member.record) for member in chosen if member.record[0]]
+        self.core.port.emit(Persist(b"swim/members", encode(records)))
+
+    def reject(self, via: Member | None, reason: str) -> None:
+        """Count and report something that a peer should not have sent."""
+        self.core.counters["rejected"] += 1
+        self.core.port.emit(Rejected(via.name if via else "unknown", reason))

@@ -1,0 +1,235 @@
+"""Wire messages of membership and what carries the sub-protocols.
+
+A frame's body is one msgpack array of messages; each message is an array whose first element is its tag. Statements
+that others pass on (`Record`, `Alive`, `Accusation`, `Links`, `MetaEntry`, `Happening`, `Statement`) carry the bytes
+that were signed, so they are verified as shipped and never re-serialised.
+
+    ping ────────────▶ ack                         probe; both carry a digest of what the sender knows
+    ping_req ─▶ ping ─▶ ack ─▶ indirect(heard)     through a helper; indirect(not heard) is Lifeguard's nack
+    ping(digest ≠ mine) ─▶ ack + sections ─▶ fingerprints ─▶ items + want ─▶ items          repair
+    hello (sealed by the group key) ◀─▶ hello                                            first contact
+"""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+_Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
+_Digest = Annotated[bytes, Meta(min_length=8, max_length=8)]
+_Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
+_Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Body = Annotated[bytes, Meta(max_length=1024)]
+_Fingerprints = Annotated[bytes, Meta(max_length=1_048_576)]
+
+STATUS_ALIVE, STATUS_LEFT, STATUS_AWAY = 0, 1, 2
+LEVEL_SUSPECT, LEVEL_STUCK, LEVEL_FAILED = 0, 1, 2
+HEARD_ANSWER, HEARD_REPAIR, HEARD_BASELINE = 0, 1, 2
+LINK_ONE_WAY, LINK_INDIRECT, LINK_LATE = 1, 2, 3
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Are you there? Answered by `Ack` with the same sequence. `digest`: 4 bytes view, 4 bytes sub-protocols."""
+
+    sequence: _Counter
+    digest: _Digest
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The answer to `Ping`."""
+
+    sequence: _Counter
+    digest: _Digest
+
+
+class PingReq(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Please ping `target` for me; answered by `Indirect`."""
+
+    sequence: _Counter
+    target: _Id
+
+
+class Indirect(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The helper's answer to `PingReq`: it heard the target, or (nack) not yet, but the helper itself is well."""
+
+    sequence: _Counter
+    heard: bool
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """All it takes to admit a member: certificate, and its signed `AliveBody`."""
+
+    certificate: _Body
+    body: _Body
+    signature: _Signature
+
+
+class Alive(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A newer `AliveBody` of a member whose certificate is known: refutation, new address, leave, away."""
+
+    body: _Body
+    signature: _Signature
+
+
+class Accusation(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """A signed `AccusationBody`: `accuser` says this about a member."""
+
+    body: _Body
+    signature: _Signature
+
+
+class Happening(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """A user event: signed `HappeningBody`."""
+
+    body: Annotated[bytes, Meta(max_length=65_536)]
+    signature: _Signature
+
+
+class Sections(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Digests by section, sent beside an ack when the probe's digest differed."""
+
+    view: Annotated[tuple[int, ...], Meta(max_length=8)]
+    summaries: Annotated[
+        tuple[tuple[Annotated[str, Meta(max_length=16)], Annotated[bytes, Meta(max_length=16)]], ...],
+        Meta(max_length=8),
+    ]
+
+
+class Fingerprints(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """What the sender holds of one section (8 bytes an item); answered by what it lacks and `Want`."""
+
+    section: Annotated[int, Meta(ge=0, le=7)]
+    bucket: Annotated[int, Meta(ge=-1, le=255)]
+    """-1 is the whole section; otherwise only items whose lowest byte is this."""
+    items: _Fingerprints
+
+
+class Want(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Please send these items."""
+
+    section: Annotated[int, Meta(ge=0, le=7)]
+    items: _Fingerprints
+
+
+class Sub(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """A sub-protocol's payload."""
+
+    name: Annotated[str, Meta(max_length=16)]
+    payload: Annotated[bytes, Meta(max_length=4_194_304)]
+
+
+class Links(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """A signed `LinksBody`: which links of the reporter are broken."""
+
+    body: Annotated[bytes, Meta(max_length=1100)]
+    signature: _Signature
+
+
+class Statement(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """A fleet statement: "root", "revoke" or "group" (see identity.py); "group" only travels sealed for one pair."""
+
+    kind: Annotated[str, Meta(max_length=16)]
+    statement: Annotated[bytes, Meta(max_length=65_536)]
+
+
+class MetaEntry(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """A signed `MetaBody`: one versioned key of a node's metadata."""
+
+    body: Annotated[bytes, Meta(max_length=70_000)]
+    signature: _Signature
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Stands after the sender's `Record` in a frame sealed by the group key."""
+
+    answer: bool
+    """True asks the receiver for its own hello."""
+
+
+class Heard(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """How far the sender has delivered each origin's user events."""
+
+    vector: Annotated[tuple[tuple[_Id, _Counter], ...], Meta(max_length=8192)]
+    asks: Annotated[int, Meta(ge=0, le=2)]
+    """HEARD_ANSWER: nothing; HEARD_REPAIR: the events beyond, and your vector; HEARD_BASELINE: only your vector."""
+
+
+class Buckets(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """256 bucket sums (8 bytes each) of a large section; answered by `Fingerprints` of the buckets that differ."""
+
+    section: Annotated[int, Meta(ge=0, le=7)]
+    sums: Annotated[bytes, Meta(min_length=2048, max_length=2048)]
+
+
+Message: TypeAlias = (
+    Ping
+    | Ack
+    | PingReq
+    | Indirect
+    | Record
+    | Alive
+    | Accusation
+    | Happening
+    | Sections
+    | Fingerprints
+    | Want
+    | Sub
+    | Links
+    | Statement
+    | MetaEntry
+    | Hello
+    | Heard
+    | Buckets
+)
+
+
+# --- Bodies: the bytes that are signed ---------------------------------------------------------------------------
+
+
+class AliveBody(msgspec.Struct, frozen=True, array_like=True):
+    """Type "alive": a member about itself. `incarnation` = boot number * 2**20 + refutations since."""
+
+    node: _Id
+    incarnation: _Counter
+    status: Annotated[int, Meta(ge=0, le=2)]
+    away_s: Annotated[int, Meta(ge=0, le=31_536_000)]
+    address: Annotated[str, Meta(max_length=64)]
+    session: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    """X25519 public key of this boot: whoever knows two records can seal between them without a handshake."""
+    version: Annotated[str, Meta(max_length=32)]
+    capability: Annotated[str, Meta(max_length=64)]
+
+
+class AccusationBody(msgspec.Struct, frozen=True, array_like=True):
+    """Type "accuse": bound to one incarnation of the subject, so that a refutation ends it."""
+
+    accuser: _Id
+    subject: _Id
+    incarnation: _Counter
+    level: Annotated[int, Meta(ge=0, le=2)]
+
+
+class HappeningBody(msgspec.Struct, frozen=True, array_like=True):
+    """Type "event": `sequence` = boot number * 2**20 + count since, without gaps within a boot."""
+
+    origin: _Id
+    sequence: _Counter
+    name: Annotated[str, Meta(max_length=128)]
+    payload: Annotated[bytes, Meta(max_length=65_536)]
+
+
+class LinksBody(msgspec.Struct, frozen=True, array_like=True):
+    """Type "links": the newest `sequence` of a reporter replaces the older ones."""
+
+    reporter: _Id
+    sequence: _Counter
+    entries: Annotated[tuple[tuple[_Id, Annotated[int, Meta(ge=1, le=3)]], ...], Meta(max_length=32)]
+
+
+class MetaBody(msgspec.Struct, frozen=True, array_like=True):
+    """Type "meta": the highest `sequence` of a (node, key) holds; an empty value deletes."""
+
+    node: _Id
+    sequence: _Counter
+    key: Annotated[str, Meta(max_length=64)]
+    value: Annotated[bytes, Meta(max_length=65_536)]

@@ -1,0 +1,564 @@
+"""Probing: who is asked, how often, through whom, and when silence is believed.
+
+    0 ms      ping                        150, 300 ms   again
+    300 ms    ping_req to k helpers, and the host itself is asked (`ProbeHost`)
+    500 ms    nobody heard it: SUSPECT, signed and told to all; pings go on
+    then      FAILED when silence is believable (below), or ALIVE when it answers
+
+Silence is believable when the host was found dark too, the suspicion timeout is over (shorter with independent
+confirmations, Lifeguard), and so many pings went unanswered that losses alone explain it once in a million. A host
+that says that no process listens there is believed the second time. An open host means a stuck process: DEGRADED, and
+FAILED only after `stuck_failed_ns`. A node that was itself stopped, or hears nobody at all, believes only what it
+heard.
+"""
+
+from typing import TYPE_CHECKING
+
+from swarmd_protocols.codec import encode
+from swarmd_protocols.effects import HostAnswer, ProbeHost
+from swarmd_protocols.ids import Address
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.messages import (
+    LEVEL_STUCK,
+    LEVEL_SUSPECT,
+    LINK_INDIRECT,
+    LINK_LATE,
+    LINK_ONE_WAY,
+    Indirect,
+    Ping,
+    PingReq,
+)
+from swarmd_protocols.swim.rules import accusers_wanted, attempts_needed, suspicion_timeout_ns
+
+if TYPE_CHECKING:
+    from swarmd_protocols.swim.membership import Membership
+
+_MS = 1_000_000
+_S = 1_000_000_000
+_OPEN_PINGS_MAX = 1_024
+_ERROR_ASK, _ERROR_SUSPECT, _ERROR_LINK, _ERROR_FAILED = 2e-2, 2e-4, 1e-5, 1e-6
+_LINK_LOSS_MIN = 0.25
+_LEARN, _LEARN_QUICK, _LEARN_QUICK_BELOW = 0.02, 0.05, 0.3
+_REFUSED_GAP_NS = 25 * _MS
+_ISOLATED_FAILED_NS = 60 * _S
+_LOOK_AGAIN_NS = 600 * _MS
+_BUDGET_SHARE = 0.85
+_RING_STEPS = 8
+_WITNESSES, _WITNESSES_WANTED = 4, 2
+_SILENCES_AFTER_OPEN = 3
+"""A host that answered before is dark when it is silent so many times in a row; one silence may be a lost packet."""
+_LOSS_VISIBLE = 0.03
+"""From this share of unanswered pings on, a host's silence may be a lost packet: it takes two."""
+_RELAYS_KEPT = 256
+_ONE_WAY_PATIENCE_NS = 5 * _S
+"""A member known to be deaf is pinging few others: so long may pass between two frames from it."""
+
+
+class Probe:
+    """One question about one member, from the first ping to the verdict."""
+
+    __slots__ = (
+        "attempts",
+        "helpers",
+        "host",
+        "host_asked_ns",
+        "indirect_heard",
+        "indirect_sent",
+        "member",
+        "over",
+        "refusals",
+        "refused_ns",
+        "routine",
+        "silences",
+        "started_ns",
+        "suspect_ns",
+    )
+
+    def __init__(self, member: Member, started_ns: int, routine: bool) -> None:
+        self.member = member
+        self.started_ns = started_ns
+        self.routine = routine
+        self.over = False
+        self.attempts = 0
+        self.indirect_sent = False
+        self.indirect_heard = False
+        self.helpers: list[Member] = []
+        """Asked, and not yet answered with a nack."""
+        self.host: HostAnswer | None = None
+        self.host_asked_ns = -1
+        self.silences = 0
+        self.refusals = 0
+        self.refused_ns = 0
+        self.suspect_ns = -1
+
+
+class _Relay:
+    """A ping on behalf of another member."""
+
+    __slots__ = ("over", "requester", "sequence", "target")
+
+    def __init__(self, requester: Member, sequence: int, target: Member) -> None:
+        self.requester = requester
+        self.sequence = sequence
+        self.target = target
+        self.over = False
+
+
+class Prober:
+    """Asks members in turn and weighs their silence."""
+
+    def __init__(self, core: Core, membership: "Membership") -> None:
+        self.core = core
+        self.membership = membership
+        self._open: dict[int, tuple[Probe | _Relay | Member, int]] = {}
+        self._round: list[Member] = []
+        self._turn = 0
+        self._due_ns = 0
+        self._stretch = 1.0
+        """How far the byte budget stretches the period."""
+        self._relays: dict[bytes, Member] = {}
+        """Who reached a member last that this node does not reach itself."""
+
+    # --- whose turn it is --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the rounds at a random point of the period, so that nodes do not beat together."""
+        core = self.core
+        self._due_ns = core.now_ns + int(core.rng.random() * core.config.protocol_period_ns)
+        core.scheduler.at(self._due_ns, self._period)
+
+    def welcome(self, member: Member) -> None:
+        """A new member gets a random place in the current round (SWIM section 4.3)."""
+        self._round.insert(int(self.core.rng.random() * (len(self._round) + 1)), member)
+
+    def _period(self, _: object) -> None:
+        core = self.core
+        if core.own.left:
+            return
+        isolated = core.isolated()
+        # A hard budget, reached gracefully: losses make each probe dearer, so there are fewer.
+        over = core.port.pressure() > _BUDGET_SHARE
+        self._stretch = min(4.0, self._stretch * 1.05) if over else max(1.0, self._stretch * 0.95)
+        # Whoever hears nobody goes on at full pace: that it is heard is what keeps it from being declared failed.
+        multiplier = 1 if isolated else core.multiplier
+        period_ns = int(core.config.protocol_period_ns * multiplier * self._stretch)
+        # From the due time, not from now: the load of one period does not delay all later ones.
+        self._due_ns = max(self._due_ns + period_ns, core.now_ns + period_ns // 2)
+        core.scheduler.at(self._due_ns, self._period)
+        self._turn += 1
+        if isolated:
+            self._show_life()
+            return
+        member = self._next_on_ring() if self._turn & 1 else self._next_in_round()
+        if member is not None and member.probe is None:
+            self._begin(member, routine=True)
+
+    def _next_on_ring(self) -> Member | None:
+        """The ring successor; one under suspicion is seen to already, and the turn goes to who follows.
+
+        When half the swarm is cut off, whole runs of the ring are lost at once: they are not waited for one by one.
+        """
+        member = self.core.table.successor(self.core.own.node)
+        for _ in range(_RING_STEPS):
+            if member is None or member.probe is None or member.probe.suspect_ns < 0:
+                break
+            member = self.core.table.successor(member.node)
+        return member
+
+    def _show_life(self) -> None:
+        """Ping the few that follow on the ring, in turn: should they hear us, they can say so for all others."""
+        core = self.core
+        member = core.table.successor(core.own.node)
+        for _ in range(self._turn % _WITNESSES):
+            member = core.table.successor(member.node) if member is not None else None
+        if member is None:
+            return
+        if member.probe is None:
+            self._begin(member, routine=True)
+        else:
+            self._send_ping(member, member)
+
+    def _next_in_round(self) -> Member | None:
+        core = self.core
+        while self._round:
+            member = self._round.pop()
+            if member.where >= 0 and (member.probe is None or member.probe.suspect_ns < 0):
+                return member
+        self._round = list(core.table.reachable)
+        core.rng.shuffle(self._round)
+        return self._round.pop() if self._round else None
+
+    def _begin(self, member: Member, *, routine: bool) -> Probe:
+        probe = Probe(member, self.core.now_ns, routine)
+        member.probe = probe
+        self._ping(probe)
+        self.core.scheduler.at(self.core.now_ns + self.core.config.resend_ns[0], self._step, probe)
+        return probe
+
+    def verify(self, member: Member) -> None:
+        """See for ourselves, now."""
+        if member.probe is None and member.where >= 0 and not self.core.own.left:
+            self._begin(member, routine=False)
+
+    def knock(self, member: Member) -> None:
+        """One ping to a member that is held for gone: should it live, it answers, is told, and refutes."""
+        core = self.core
+        if core.now_ns - member.blocked_ns > 300 * _MS:
+            member.blocked_ns = core.now_ns
+            self._send_ping(member, member)
+
+    # --- pings and answers -------------------------------------------------------------------------------------------
+
+    def _ping(self, probe: Probe) -> None:
+        probe.attempts += 1
+        self._send_ping(probe.member, probe)
+
+    def _send_ping(self, member: Member, purpose: Probe | _Relay | Member) -> None:
+        core = self.core
+        sequence = core.next_sequence()
+        if len(self._open) >= _OPEN_PINGS_MAX:
+            del self._open[next(iter(self._open))]
+        self._open[sequence] = (purpose, core.now_ns)
+        parts = [encode(Ping(sequence, core.port.digest()))]
+        if member.accusations:
+            parts.append(list(member.accusations.values())[-1][1])
+        if member.probe is not None and member.probe.suspect_ns >= 0:
+            # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
+            core.port.push(member, parts)
+        else:
+            core.port.datagram(member, parts)
+
+    def on_ack(self, member: Member, sequence: int) -> None:
+        """A ping of ours was answered."""
+        entry = self._open.get(sequence)
+        if entry is None:
+            return
+        purpose, sent_ns = entry
+        asked = (
+            purpose
+            if isinstance(purpose, Member)
+            else purpose.target
+            if isinstance(purpose, _Relay)
+            else purpose.member
+        )
+        if asked is not member:
+            return
+        del self._open[sequence]
+        core = self.core
+        round_trip = core.now_ns - sent_ns
+        current = isinstance(purpose, Probe) and not purpose.over and purpose.suspect_ns < 0
+        if current:
+            # Answers to questions that are settled by now say nothing about the path: one of us was stopped.
+            # One answer that is very late weighs no more than a late one: lateness takes several.
+            window_ns = core.config.probe_window_ns
+            sample_ns = min(round_trip, 2 * window_ns)
+            member.rtt_ns = (member.rtt_ns * 7 + sample_ns) // 8 if member.rtt_ns else min(round_trip, window_ns // 2)
+        member.replied_ns = core.now_ns
+        if isinstance(purpose, _Relay):
+            if not purpose.over:
+                purpose.over = True
+                core.port.datagram(purpose.requester, [encode(Indirect(purpose.sequence, True))])
+        elif isinstance(purpose, Probe):
+            self._answered(purpose)
+        self.membership.answered(member)
+        if current:
+            self._judge_lateness(member)
+
+    def _answered(self, probe: Probe) -> None:
+        if probe.over:
+            return
+        core = self.core
+        probe.over = True
+        probe.member.probe = None
+        misses = probe.attempts - 1
+        # One answer and the misses before it: an estimate that members who are gone cannot spoil.
+        # Quick while losses are new, so that they are known for what they are before they look like deaths.
+        rate = _LEARN_QUICK if core.round_trip_loss < _LEARN_QUICK_BELOW else _LEARN
+        for _ in range(misses):
+            core.round_trip_loss += (1 - core.round_trip_loss) * rate
+        core.round_trip_loss -= core.round_trip_loss * rate
+        probe.member.loss += (misses / probe.attempts - probe.member.loss) * 0.2
+        if probe.routine and core.health:
+            core.adjust_health(-1)
+
+    def _judge_lateness(self, member: Member) -> None:
+        core = self.core
+        window_ns = core.config.probe_window_ns
+        if member.quality == 0 and member.rtt_ns > window_ns and core.health == 0:
+            self._set_quality(member, LINK_LATE, "answers late")
+        elif member.quality == LINK_LATE and member.rtt_ns < window_ns // 2:
+            self._set_quality(member, 0, "answers in time again")
+
+    def _set_quality(self, member: Member, quality: int, reason: str) -> None:
+        if member.quality != quality:
+            member.quality = quality
+            self.membership.links.changed()
+            self.membership.evaluate(member, reason)
+        if quality in (LINK_ONE_WAY, LINK_INDIRECT):
+            self.core.scheduler.at(self.core.now_ns + _LOOK_AGAIN_NS, self._look_again, member)
+
+    def _look_again(self, member: Member) -> None:
+        if member.quality in (LINK_ONE_WAY, LINK_INDIRECT):
+            self.verify(member)
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def on_ping_req(self, requester: Member, sequence: int, target: bytes) -> None:
+        """Ping the target for another member; nack when it stays silent, so that our own health is known."""
+        core = self.core
+        member = core.table.by_node.get(target)
+        if member is None or member is requester:
+            return
+        relay = _Relay(requester, sequence, member)
+        self._send_ping(member, relay)
+        core.scheduler.at(core.now_ns + core.config.resend_ns[0] // 2, self._relay_again, relay)
+        # In time for the requester's own window; the answer itself may still come later.
+        patience_ns = (core.config.probe_window_ns - core.config.indirect_after_ns) * 4 // 5
+        core.scheduler.at(core.now_ns + patience_ns, self._relay_nack, relay)
+
+    def _relay_again(self, relay: _Relay) -> None:
+        if not relay.over:
+            self._send_ping(relay.target, relay)
+
+    def _relay_nack(self, relay: _Relay) -> None:
+        if not relay.over:
+            self.core.port.datagram(relay.requester, [encode(Indirect(relay.sequence, False))])
+
+    def on_indirect(self, helper: Member, sequence: int, heard: bool) -> None:
+        """A helper reports: it heard the target, or (nack) it did not but is itself well."""
+        entry = self._open.get(sequence)
+        if entry is None or not isinstance(entry[0], Probe) or helper is entry[0].member:
+            return
+        probe = entry[0]
+        if probe.over:
+            return
+        if not heard:
+            probe.helpers = [other for other in probe.helpers if other is not helper]
+            return
+        probe.indirect_heard = True
+        self._relays.pop(probe.member.node, None)
+        self._relays[probe.member.node] = helper
+        if len(self._relays) > _RELAYS_KEPT:
+            del self._relays[next(iter(self._relays))]
+        if probe.suspect_ns >= 0:
+            probe.suspect_ns = -1
+        probe.member.suspected = False
+        self.membership.evaluate(probe.member, f"heard through {helper.name}")
+
+    def _ask_helpers(self, probe: Probe) -> None:
+        core = self.core
+        helpers = core.table.sample(core.rng, core.config.ping_req_fanout, without=probe.member)
+        relay = self._relays.get(probe.member.node)
+        if relay is not None and relay.where >= 0 and relay not in helpers:
+            # Where some never hear each other, whoever carried the question last is the best to ask.
+            helpers = [relay, *helpers[:-1]]
+        sequence = core.next_sequence()
+        self._open[sequence] = (probe, core.now_ns)
+        question = encode(PingReq(sequence, probe.member.node))
+        probe.helpers = helpers
+        for helper in helpers:
+            core.port.datagram(helper, [question])
+
+    def _ask_host(self, probe: Probe) -> None:
+        core = self.core
+        probe.host_asked_ns = core.now_ns
+        core.port.emit(ProbeHost(probe.member.address, core.config.host_timeout_ns))
+
+    # --- weighing silence --------------------------------------------------------------------------------------------
+
+    def _step(self, probe: Probe) -> None:
+        if probe.over:
+            return
+        core = self.core
+        member = probe.member
+        if member.where < 0 or core.own.left:
+            probe.over = True
+            member.probe = None
+            return
+        config = core.config
+        elapsed_ns = core.now_ns - probe.started_ns
+        loss = core.round_trip_loss
+        patient = probe.attempts < attempts_needed(loss, _ERROR_ASK)
+        # Where pings get lost, a few more of them cost less than three helpers and say as much.
+        if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns and not patient:
+            probe.indirect_sent = True
+            self._ask_host(probe)
+            if not member.stuck:
+                # Of a stuck process the swarm knows already: that its host answers is what is asked again.
+                self._ask_helpers(probe)
+        heard = member.heard_ns >= probe.started_ns - (_ONE_WAY_PATIENCE_NS if member.quality == LINK_ONE_WAY else 0)
+        if heard or probe.indirect_heard:
+            # Whoever is heard is in no danger: patience enough for losses that begin right now costs nothing.
+            if (
+                probe.attempts >= attempts_needed(max(loss, _LINK_LOSS_MIN), _ERROR_LINK)
+                and elapsed_ns >= config.probe_window_ns
+            ):
+                self._link_is_broken(probe, heard)
+                return
+        elif probe.suspect_ns < 0:
+            patient = elapsed_ns < config.probe_window_ns * core.multiplier
+            if not patient and probe.attempts >= attempts_needed(loss, _ERROR_SUSPECT):
+                self._suspect(probe)
+        elif self._silence_is_believable(probe):
+            return
+        self._ping(probe)
+        core.scheduler.at(core.now_ns + self._gap_ns(probe), self._step, probe)
+
+    def _gap_ns(self, probe: Probe) -> int:
+        core = self.core
+        resend_ns = core.config.resend_ns
+        if probe.attempts <= len(resend_ns):
+            return max(10 * _MS, probe.started_ns + resend_ns[probe.attempts - 1] - core.now_ns)
+        if core.isolated():
+            return max(_S, len(core.table.reachable) * core.config.protocol_period_ns)
+        if probe.host is HostAnswer.OPEN:
+            return _S
+        return 110 * _MS
+
+    def _link_is_broken(self, probe: Probe, heard: bool) -> None:
+        probe.over = True
+        probe.member.probe = None
+        if heard:
+            self._set_quality(probe.member, LINK_ONE_WAY, "is heard, but does not hear us")
+        else:
+            self._set_quality(probe.member, LINK_INDIRECT, "is reached only through others")
+
+    def _suspect(self, probe: Probe) -> None:
+        core = self.core
+        probe.suspect_ns = core.now_ns
+        if probe.member.quality in (LINK_ONE_WAY, LINK_INDIRECT):
+            probe.member.quality = 0
+            self.membership.links.changed()
+        if probe.routine:
+            # Helpers that are lost themselves (a partition) say nothing about this node.
+            recent_ns = core.now_ns - 4 * core.config.probe_window_ns
+            missing = [helper for helper in probe.helpers if helper.heard_ns > recent_ns]
+            core.adjust_health(
+                len(missing) if probe.indirect_sent and not probe.member.stuck else 0 if probe.member.stuck else 1
+            )
+        if core.isolated():
+            self.membership.suspect_silently(probe.member, "no answer, but nobody else is heard either")
+        elif probe.host is HostAnswer.OPEN:
+            self.membership.accuse(probe.member, LEVEL_STUCK, "its host answers, its process does not")
+        else:
+            self.membership.accuse(probe.member, LEVEL_SUSPECT, f"no answer to {probe.attempts} pings on any path")
+            if probe.indirect_sent:
+                # Others this time, most likely: the first ones may be out of its reach themselves.
+                self._ask_helpers(probe)
+
+    def _silence_is_believable(self, probe: Probe) -> bool:
+        core = self.core
+        config = core.config
+        since_ns = core.now_ns - probe.suspect_ns
+        if probe.member.witnesses >= _WITNESSES_WANTED:
+            return False
+        if core.isolated():
+            if since_ns < _ISOLATED_FAILED_NS:
+                return False
+        elif probe.host is HostAnswer.OPEN:
+            if core.now_ns - probe.started_ns < config.stuck_failed_ns:
+                if core.now_ns - probe.host_asked_ns >= _S:
+                    self._ask_host(probe)
+                return False
+        elif since_ns < self._timeout_ns(probe):
+            if probe.host is HostAnswer.SILENT and probe.silences < 2 and core.now_ns - probe.host_asked_ns >= _S:
+                self._ask_host(probe)
+            return False
+        if probe.attempts < attempts_needed(core.round_trip_loss, _ERROR_FAILED):
+            return False
+        self.membership.fail(probe.member, f"silent to {probe.attempts} pings on every path")
+        return True
+
+    def _timeout_ns(self, probe: Probe) -> int:
+        core = self.core
+        config = core.config
+        dark = probe.silences >= self._silences_wanted()
+        longest_ns = config.suspicion_max_ns if dark else config.suspicion_unasked_ns
+        shortest_ns = config.suspicion_min_ns if dark else config.suspicion_unasked_ns
+        wanted = accusers_wanted(len(core.table), config.accusers_needed)
+        confirmed = self.membership.confirmations(probe.member)
+        return suspicion_timeout_ns(min(confirmed, wanted), wanted, shortest_ns, longest_ns)
+
+    def _silences_wanted(self) -> int:
+        return 2 if self.core.round_trip_loss > _LOSS_VISIBLE else 1
+
+    # --- what the transport tells ------------------------------------------------------------------------------------
+
+    def on_refused(self, address: Address) -> None:
+        """The host answered that no process listens there: see at once, twice."""
+        member = self.core.table.by_address.get(address)
+        if member is None or member.where < 0:
+            return
+        if member.probe is None:
+            self.verify(member)
+        probe = member.probe
+        if probe is None:
+            return
+        probe.refusals += 1
+        if probe.refusals == 1:
+            probe.refused_ns = self.core.now_ns
+            self._ask_host(probe)
+            self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
+        self._weigh_refusals(probe)
+
+    def _refused_again(self, probe: Probe) -> None:
+        if not probe.over:
+            self._ping(probe)
+            self._weigh_refusals(probe)
+
+    def _weigh_refusals(self, probe: Probe) -> None:
+        core = self.core
+        if probe.over or probe.refusals < 2 or core.now_ns - probe.refused_ns < _REFUSED_GAP_NS:
+            return
+        # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
+        if probe.member.heard_ns < probe.started_ns:
+            self.membership.fail(probe.member, "its host says that no process listens there")
+
+    def on_host(self, address: Address, answer: HostAnswer) -> None:
+        """The host of a silent member answered, or not."""
+        member = self.core.table.by_address.get(address)
+        probe = member.probe if member is not None else None
+        if probe is None or probe.over:
+            return
+        if answer is HostAnswer.SILENT:
+            probe.silences += 1
+            if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:
+                self._ask_host(probe)
+                return
+            if probe.silences < self._silences_wanted():
+                self._ask_host(probe)
+        else:
+            probe.silences = 0
+        probe.host = answer
+        if answer is HostAnswer.SILENT:
+            return
+        if answer is HostAnswer.REFUSED:
+            if probe.refusals == 0:
+                probe.refused_ns = self.core.now_ns
+            probe.refusals += 1
+            self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
+            if probe.refusals == 1:
+                self._ask_host(probe)
+        elif probe.suspect_ns >= 0 and not probe.member.stuck:
+            self.membership.accuse(probe.member, LEVEL_STUCK, "its host answers, its process does not")
+
+    def heard_again(self) -> None:
+        """Somebody is heard after a long silence: ask everybody in doubt at once, instead of one by one."""
+        for member in list(self.core.table.reachable):
+            if member.probe is not None and member.probe.suspect_ns >= 0:
+                self._ping(member.probe)
+
+    def paused(self) -> None:
+        """This process was stopped: what it did not hear in the meantime is nobody's fault."""
+        core = self.core
+        core.adjust_health(1)
+        core.heard_ns = core.now_ns
+        for purpose, _ in list(self._open.values()):
+            if isinstance(purpose, Probe) and not purpose.over:
+                purpose.started_ns = core.now_ns
+                purpose.attempts = min(purpose.attempts, 1)
+                purpose.silences = purpose.refusals = 0
+                purpose.host = None
+                if purpose.suspect_ns >= 0:
+                    purpose.suspect_ns = core.now_ns

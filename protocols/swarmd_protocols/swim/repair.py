@@ -1,0 +1,191 @@
+"""Repair of the view: a difference that a probe's digest shows is found and closed within a period.
+
+The view is five sets of signed items: member records, user events, fleet statements, metadata, link reports. Two nodes
+compare sums by section, then fingerprints (8 bytes an item; by 256 buckets where a section is large), then send each
+other exactly the items that are missing. Events go by how far each origin was delivered, since their order matters.
+"""
+
+from typing import TYPE_CHECKING
+
+from swarmd_protocols.codec import encode
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
+from swarmd_protocols.swim.messages import (
+    HEARD_ANSWER,
+    HEARD_BASELINE,
+    HEARD_REPAIR,
+    Buckets,
+    Fingerprints,
+    Heard,
+    Record,
+    Sections,
+    Statement,
+    Want,
+)
+from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_fingerprints
+
+if TYPE_CHECKING:
+    from swarmd_protocols.swim.membership import Membership
+    from swarmd_protocols.swim.shared import Shared
+
+_WHOLE_SECTION_ITEMS = 120
+_DATAGRAM_ROOM = 1_100
+_DATAGRAMS_MAX = 24
+"""Answers larger than this many datagrams go over the reliable path."""
+_SETTLE_NS = 60_000_000
+_GAP_MAX_NS = 10_000_000_000
+
+
+class Repair:
+    """Finds and closes differences between this node's view and a peer's."""
+
+    def __init__(self, core: Core, membership: "Membership", shared: "Shared") -> None:
+        self.core = core
+        self._membership = membership
+        self._shared = shared
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def sections_due(self, member: Member, peer_digest: bytes) -> bool:
+        """Whether an ack to this member should carry sections: its digest differs, and not only for a moment."""
+        core = self.core
+        if core.table.digest().to_bytes(4, "big") == peer_digest:
+            member.sync_gap_ns = 0
+            return False
+        if core.now_ns - core.changed_ns < _SETTLE_NS:
+            return False
+        return self._may(member)
+
+    def _may(self, member: Member) -> bool:
+        core = self.core
+        if core.now_ns - member.sync_ns < max(core.config.sync_interval_ns, member.sync_gap_ns):
+            return False
+        member.sync_ns = core.now_ns
+        # A difference that repair does not close (a verdict that others do not share) is asked about ever less often.
+        member.sync_gap_ns = min(_GAP_MAX_NS, max(core.config.sync_interval_ns, member.sync_gap_ns * 2))
+        return True
+
+    def sections(self) -> tuple[int, ...]:
+        """The section sums, as they travel."""
+        return tuple(self.core.table.sections)
+
+    def on_sections(self, member: Member, message: Sections) -> None:
+        """Compare, and open each section that differs."""
+        mine = self.core.table.sections
+        for section, theirs in enumerate(message.view[:SECTIONS]):
+            if theirs != mine[section]:
+                self.core.counters["repairs"] += 1
+                self.open(member, section)
+
+    def open(self, member: Member, section: int) -> None:
+        """Show a peer what this node holds of a section."""
+        core = self.core
+        if section == EVENTS:
+            core.port.datagram_or_stream(member, [encode(Heard(self._shared.vector(), HEARD_REPAIR))])
+            return
+        held = self._held(section)
+        if len(held) <= _WHOLE_SECTION_ITEMS:
+            message = encode(Fingerprints(section, -1, pack_fingerprints(sorted(held))))
+            core.port.datagram_or_stream(member, [message])
+            return
+        sums = [0] * 256
+        for item in held:
+            sums[item & 255] = (sums[item & 255] + item) & 0xFFFFFFFFFFFFFFFF
+        core.port.datagram_or_stream(member, [encode(Buckets(section, pack_fingerprints(sums)))])
+
+    # --- closing -----------------------------------------------------------------------------------------------------
+
+    def on_buckets(self, member: Member, message: Buckets) -> None:
+        """Answer with the fingerprints of the buckets that differ."""
+        if message.section >= SECTIONS or message.section == EVENTS:
+            return
+        by_bucket: list[list[int]] = [[] for _ in range(256)]
+        for item in self._held(message.section):
+            by_bucket[item & 255].append(item)
+        parts = []
+        for bucket, theirs in enumerate(unpack_fingerprints(message.sums)):
+            if sum(by_bucket[bucket]) & 0xFFFFFFFFFFFFFFFF != theirs:
+                items = pack_fingerprints(sorted(by_bucket[bucket]))
+                parts.append(encode(Fingerprints(message.section, bucket, items)))
+        self._send(member, parts)
+
+    def on_fingerprints(self, member: Member, message: Fingerprints) -> None:
+        """Send what the peer lacks, and ask for what is missing here."""
+        section = message.section
+        if section >= SECTIONS or section == EVENTS:
+            return
+        held = self._held(section)
+        if message.bucket >= 0:
+            held = {item: source for item, source in held.items() if item & 255 == message.bucket}
+        theirs = set(unpack_fingerprints(message.items))
+        lacking = sorted(theirs - held.keys())
+        parts = [self._encoded(section, held[item]) for item in sorted(held.keys() - theirs)]
+        for at in range(0, len(lacking), 64):
+            parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))
+        self._send(member, parts)
+
+    def on_want(self, member: Member, message: Want) -> None:
+        """Send the items asked for."""
+        if message.section >= SECTIONS or message.section == EVENTS:
+            return
+        held = self._held(message.section)
+        wanted = [item for item in unpack_fingerprints(message.items) if item in held]
+        self._send(member, [self._encoded(message.section, held[item]) for item in wanted])
+
+    def on_heard(self, member: Member, message: Heard) -> None:
+        """Send the events that the peer has not delivered, and our own state where it asks for it."""
+        parts = [] if message.asks == HEARD_BASELINE else self._shared.beyond(message.vector)
+        if message.asks != HEARD_ANSWER:
+            parts.append(encode(Heard(self._shared.vector(), HEARD_ANSWER)))
+        self._shared.adopt_baseline(message)
+        self._shared.note_vector(member, message)
+        self._send(member, parts)
+
+    def _send(self, member: Member, parts: list[bytes]) -> None:
+        """Few small items as datagrams (what is lost is found by the next probe), many or large ones reliably."""
+        batches: list[list[bytes]] = []
+        room = 0
+        for part in parts:
+            if len(part) > _DATAGRAM_ROOM:
+                self.core.port.stream(member, [part])
+                continue
+            if len(part) > room:
+                batches.append([])
+                room = _DATAGRAM_ROOM
+            batches[-1].append(part)
+            room -= len(part)
+        if len(batches) > _DATAGRAMS_MAX:
+            for at in range(0, len(batches), 256):
+                self.core.port.stream(member, [part for batch in batches[at : at + 256] for part in batch])
+            return
+        for batch in batches:
+            self.core.port.push(member, batch)
+
+    # --- what is held ------------------------------------------------------------------------------------------------
+
+    def _held(self, section: int) -> dict[int, Member | bytes]:
+        """Fingerprint to the item or to where it is found."""
+        core = self.core
+        held: dict[int, Member | bytes] = {}
+        if section == MEMBERS:
+            held[core.own.fp] = core.own.encoded_record
+            for member in core.table.by_node.values():
+                if member.counted:
+                    held[member.fp_record] = member
+        elif section == LINKS:
+            if self._membership.links.own_fp:
+                held[self._membership.links.own_fp] = self._membership.links.own_encoded
+            for member in core.table.by_node.values():
+                if member.counted and member.fp_links:
+                    held[member.fp_links] = member.links_encoded
+        elif section == META:
+            return self._shared.meta_items()
+        elif section == TRUST:
+            for kind, statement in core.trust.statements():
+                held[fingerprint(statement)] = encode(Statement(kind, statement))
+        return held
+
+    def _encoded(self, section: int, source: Member | bytes) -> bytes:
+        if isinstance(source, bytes):
+            return source
+        return encode(Record(source.certificate, *source.record))

@@ -1,0 +1,354 @@
+"""What members say to all: user events (once each, in order per origin) and versioned metadata, all signed."""
+
+import msgspec
+
+from swarmd_protocols.codec import decode_body, encode
+from swarmd_protocols.dissemination import EventLog
+from swarmd_protocols.effects import MemberChanged, Persist, Rejected, UserEventDelivered
+from swarmd_protocols.errors import StateError, WireError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.core import DETAIL, EVENT, Core
+from swarmd_protocols.swim.members import EVENTS, META, Member
+from swarmd_protocols.swim.messages import HEARD_ANSWER, Happening, HappeningBody, Heard, MetaBody, MetaEntry
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
+
+_HAPPENING_BODY = msgspec.msgpack.Decoder(HappeningBody)
+_META_BODY = msgspec.msgpack.Decoder(MetaBody)
+_KEYS_MAX = 64
+_GAP_PATIENCE_NS = 5_000_000_000
+_CLAIMS_KEPT = 8
+_META_JOURNAL = b"swim/meta/"
+_MASK = 2**64 - 1
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can travel: lone surrogates (as from undecodable file names) cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+class Shared:
+    """User events and metadata of all members."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.logs: dict[bytes, EventLog] = {}
+        self.own_meta: dict[str, tuple[int, bytes, bytes]] = {}
+        self._own_event = 0
+        self._own_event_fp = 0
+        self._own_meta_fp = 0
+        self._meta_sequence = 0
+        self._set_here: set[str] = set()
+        """Own metadata keys set in this life; the others come from the journal, or from peers that remember them."""
+        self._claims: dict[bytes, dict[bytes, int]] = {}
+        """Origin to what peers say they have delivered of it, where that is more than here."""
+        self._baseline = False
+        """Whether it is known what was said before this node came; events before that are not delivered."""
+
+    # --- user events -------------------------------------------------------------------------------------------------
+
+    def say(self, name: str, payload: bytes) -> None:
+        """Broadcast an event of this node; raises `StateError`."""
+        core = self.core
+        if len(payload) > core.config.event_bytes_max:
+            raise StateError(f"event payload of {len(payload)} bytes; at most {core.config.event_bytes_max} are sent")
+        if not 0 < len(name) <= 128 or not _is_text(name):
+            raise StateError(f"an event's name has 1 to 128 characters of Unicode text; {name[:140]!r} has {len(name)}")
+        first = (core.own.boot << BOOT_SHIFT) + 1
+        sequence = max(self._own_event + 1, first)
+        body = encode(HappeningBody(core.own.node, sequence, name, payload))
+        encoded = encode(Happening(body, core.sign("event", body)))
+        log = self.logs.setdefault(core.own.node, EventLog(sequence - 1))
+        log.offer(sequence, name, payload, encoded)
+        self._own_event = sequence
+        self._deliver(core.own.node, core.own.name, log)
+        self._pass_on(core.own.node, sequence, encoded)
+
+    def on_happening(self, message: Happening, via: Member) -> None:
+        """An event of some member arrived, in whatever order."""
+        core = self.core
+        try:
+            body = decode_body(_HAPPENING_BODY, message.body)
+        except WireError as error:
+            self._reject(via, str(error))
+            return
+        origin = core.table.by_node.get(body.origin)
+        if origin is None:
+            return  # Repair brings its record, and then the event.
+        log = self.logs.get(body.origin)
+        if log is None:
+            log = self.logs[body.origin] = EventLog(0)
+        if body.sequence <= log.delivered or body.sequence in log.pending:
+            return
+        if not core.signed_by(origin.public_key, "event", message.body, message.signature):
+            self._reject(via, f"an event is not signed by {origin.name!r}")
+            return
+        encoded = encode(message)
+        log.offer(body.sequence, body.name, body.payload, encoded)
+        self._pass_on(body.origin, body.sequence, encoded)
+        if self._baseline:
+            self._deliver(origin.node, origin.name, log)
+            if log.pending:
+                core.scheduler.at(core.now_ns + _GAP_PATIENCE_NS, self._skip_gap, (origin, min(log.pending)))
+
+    def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
+        if len(encoded) <= 1_000:
+            self.core.spread(("event", origin, sequence), encoded, EVENT)
+            return
+        # Too large for a datagram: the reliable path, to as many as would have been told.
+        for member in self.core.table.sample(self.core.rng, self.core.config.gossip_fanout):
+            self.core.port.stream(member, [encoded])
+
+    def _deliver(self, node: NodeId, name: str, log: EventLog, *, skip_gap: bool = False) -> None:
+        core = self.core
+        for event, payload in log.due(skip_gap=skip_gap):
+            core.port.emit(UserEventDelivered(node, name, event, payload))
+            core.counters["events_delivered"] += 1
+        self._mark(node, log)
+
+    def _mark(self, node: bytes, log: EventLog) -> None:
+        """Let how far an origin was delivered count in the digest."""
+        core = self.core
+        new = fingerprint(node + log.delivered.to_bytes(8, "big")) if log.delivered else 0
+        if node == core.own.node:
+            core.table.adjust(EVENTS, self._own_event_fp, new)
+            self._own_event_fp = new
+        else:
+            member = core.table.by_node.get(node)
+            if member is None:
+                return
+            counted = member.counted
+            core.table.count(member, False)
+            member.fp_events = new
+            core.table.count(member, counted)
+        core.changed()
+
+    def _skip_gap(self, waited: tuple[Member, int]) -> None:
+        member, sequence = waited
+        log = self.logs.get(member.node)
+        if log is not None and log.pending and min(log.pending) == sequence:
+            self.core.counters["events_lost"] += 1
+            self._deliver(member.node, member.name, log, skip_gap=True)
+
+    def vector(self) -> tuple[tuple[bytes, int], ...]:
+        """How far each live origin was delivered."""
+        table = self.core.table
+        own = self.core.own.node
+        known = [
+            (node, log.delivered)
+            for node, log in self.logs.items()
+            if log.delivered and (node == own or (node in table.by_node and table.by_node[node].counted))
+        ]
+        return tuple(sorted(known))
+
+    def beyond(self, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
+        """Kept events that a peer with this vector has not delivered, in order per origin."""
+        told = dict(vector)
+        return [encoded for node, log in sorted(self.logs.items()) for encoded in log.after(told.get(node, 0))]
+
+    def adopt_baseline(self, message: Heard) -> None:
+        """The first peer's answer says what was said before this node came."""
+        if self._baseline or message.asks != HEARD_ANSWER:
+            return
+        self._baseline = True
+        for node, delivered in message.vector:
+            log = self.logs.setdefault(node, EventLog(0))
+            if node != self.core.own.node and log.delivered < delivered:
+                # What came by itself in the meantime was said after this node began: it is delivered.
+                log.delivered = min([delivered, *(held - 1 for held in log.pending)])
+                self._mark(node, log)
+        for node, log in self.logs.items():
+            member = self.core.table.by_node.get(node)
+            if member is not None:
+                self._deliver(member.node, member.name, log)
+
+    def note_vector(self, peer: Member, message: Heard) -> None:
+        """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
+        core = self.core
+        for node, delivered in message.vector:
+            if node == core.own.node:
+                # Said in an earlier life, which is over: it counts as delivered here too.
+                own = self.logs.setdefault(node, EventLog(0))
+                if own.delivered < delivered < (core.own.boot << BOOT_SHIFT):
+                    own.delivered = delivered
+                    self._mark(node, own)
+                continue
+            log = self.logs.get(node)
+            if self._baseline and node in core.table.by_node and (log.delivered if log else 0) < delivered:
+                claims = self._claims.setdefault(node, {})
+                if len(claims) < _CLAIMS_KEPT or peer.node in claims:
+                    claims[peer.node] = delivered
+                core.scheduler.at(core.now_ns + _GAP_PATIENCE_NS, self._give_up, node)
+
+    def _give_up(self, node: bytes) -> None:
+        """Nobody could send these events in all this time: go on without them.
+
+        It takes the word of two peers (of the only one where there is one), so that one stolen key silences nobody.
+        """
+        member = self.core.table.by_node.get(node)
+        claims = sorted(self._claims.pop(node, {}).values(), reverse=True)
+        if member is None or len(claims) < min(2, len(self.core.table.reachable)):
+            return
+        delivered = claims[min(1, len(claims) - 1)] if claims else 0
+        log = self.logs.setdefault(node, EventLog(0))
+        while log.delivered < delivered:
+            self.core.counters["events_lost"] += 1
+            if log.pending and min(log.pending) <= delivered:
+                self._deliver(member.node, member.name, log, skip_gap=True)
+            else:
+                log.delivered = delivered
+                self._mark(node, log)
+
+    def begin(self) -> None:
+        """This node is the first of its swarm: nothing was said before it came."""
+        self._baseline = True
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether a peer has answered since this boot."""
+        return self._baseline
+
+    def admitted(self, member: Member) -> None:
+        """A member came (back) into the table: what is known of its events counts again."""
+        log = self.logs.get(member.node)
+        if log is not None:
+            self._mark(member.node, log)
+
+    def forget_strangers(self) -> None:
+        """Drop the logs of origins that the table no longer holds."""
+        for node in [node for node in self.logs if node != self.core.own.node and node not in self.core.table.by_node]:
+            del self.logs[node]
+            self._claims.pop(node, None)
+
+    # --- metadata ----------------------------------------------------------------------------------------------------
+
+    def restore_meta(self, records: dict[bytes, bytes]) -> None:
+        """Take own metadata back from the journal; damaged records are dropped."""
+        for key, encoded in sorted(records.items()):
+            if not key.startswith(_META_JOURNAL):
+                continue
+            try:
+                entry = msgspec.msgpack.decode(encoded, type=MetaEntry)
+                body = decode_body(_META_BODY, entry.body)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, WireError):
+                self.core.counters["journal_damaged"] += 1
+                continue
+            if body.node == self.core.own.node:
+                self._hold_own(body, entry.body, encoded)
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        """Set one versioned key of this node's metadata; raises `StateError`."""
+        core = self.core
+        if not 0 < len(key) <= 64 or not _is_text(key):
+            raise StateError(f"a metadata key has 1 to 64 characters of Unicode text; {key[:80]!r} has {len(key)}")
+        total = sum(len(held) for other, (_, held, _) in self.own_meta.items() if other != key) + len(value)
+        if total > core.config.meta_bytes_max or (key not in self.own_meta and len(self.own_meta) >= _KEYS_MAX):
+            raise StateError(
+                f"metadata would hold {total} bytes; at most {core.config.meta_bytes_max} in {_KEYS_MAX} keys"
+            )
+        self._set_here.add(key)
+        self._publish_own(key, value)
+
+    def _publish_own(self, key: str, value: bytes) -> None:
+        core = self.core
+        sequence = max(self._meta_sequence + 1, core.own.boot << BOOT_SHIFT)
+        body = MetaBody(core.own.node, sequence, key, value)
+        raw = encode(body)
+        encoded = encode(MetaEntry(raw, core.sign("meta", raw)))
+        core.port.emit(Persist(_META_JOURNAL + key.encode(), encoded))
+        self._hold_own(body, raw, encoded)
+        self._spread_meta(core.own.node, key, encoded)
+
+    def _hold_own(self, body: MetaBody, raw: bytes, encoded: bytes) -> None:
+        old = self.own_meta.get(body.key)
+        old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
+        self._meta_sequence = max(self._meta_sequence, body.sequence)
+        self.own_meta[body.key] = (body.sequence, body.value, encoded)
+        new = (self._own_meta_fp - old_fp + fingerprint(raw)) & _MASK
+        self.core.table.adjust(META, self._own_meta_fp, new)
+        self._own_meta_fp = new
+        self.core.changed()
+
+    def _spread_meta(self, node: bytes, key: str, encoded: bytes) -> None:
+        # Values too large for a datagram travel by repair, which takes the reliable path.
+        if len(encoded) <= 1_000:
+            self.core.spread(("meta", node, key), encoded, DETAIL)
+
+    def on_meta(self, message: MetaEntry, via: Member) -> None:
+        """One key of some member's metadata."""
+        core = self.core
+        try:
+            body = decode_body(_META_BODY, message.body)
+        except WireError as error:
+            self._reject(via, str(error))
+            return
+        if body.node == core.own.node:
+            self._remembered(message, body, via)
+            return
+        member = core.table.by_node.get(body.node)
+        if member is None:
+            return
+        held = member.meta or {}
+        old = held.get(body.key)
+        if old is not None and old[0] >= body.sequence:
+            return
+        total = sum(len(value) for key, (_, value, _) in held.items() if key != body.key) + len(body.value)
+        if total > core.config.meta_bytes_max or (old is None and len(held) >= _KEYS_MAX):
+            self._reject(via, f"metadata of {member.name!r} exceeds its bound")
+            return
+        if not core.signed_by(member.public_key, "meta", message.body, message.signature):
+            self._reject(via, f"metadata is not signed by {member.name!r}")
+            return
+        encoded = encode(message)
+        if member.meta is None:
+            member.meta = {}
+        member.meta[body.key] = (body.sequence, body.value, encoded)
+        counted = member.counted
+        core.table.count(member, False)
+        old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
+        member.fp_meta = (member.fp_meta - old_fp + fingerprint(message.body)) & _MASK
+        core.table.count(member, counted)
+        core.changed()
+        self._spread_meta(body.node, body.key, encoded)
+        core.port.emit(MemberChanged(member.node, member.name, member.state, member.state, f"metadata {body.key}"))
+
+    def _remembered(self, message: MetaEntry, body: MetaBody, via: Member) -> None:
+        """A peer holds a newer value of an own key: the journal was lost, and the swarm remembers what it held.
+
+        It is taken back, unless this life has set the key anew (then this value goes above it) or has no room for it.
+        """
+        core = self.core
+        own = self.own_meta.get(body.key)
+        # A life that lost its journal may have given the same number to another value.
+        known = own is not None and (own[0] > body.sequence or (own[0] == body.sequence and own[1] == body.value))
+        if known or body.sequence >> BOOT_SHIFT >= BOOT_MAX:
+            return
+        if not core.signed_by(core.crypto.public_key(core.own.seed), "meta", message.body, message.signature):
+            self._reject(via, "metadata in this node's name is not signed by it")
+            return
+        if own is None and len(self.own_meta) >= _KEYS_MAX:
+            core.counters["metadata_left_behind"] += 1
+            return
+        self._meta_sequence = max(self._meta_sequence, body.sequence)
+        total = sum(len(value) for key, (_, value, _) in self.own_meta.items() if key != body.key) + len(body.value)
+        if body.key in self._set_here and own is not None:
+            self._publish_own(body.key, own[1])
+        elif total > core.config.meta_bytes_max:
+            self._publish_own(body.key, b"")
+        else:
+            encoded = encode(message)
+            core.port.emit(Persist(_META_JOURNAL + body.key.encode(), encoded))
+            self._hold_own(body, message.body, encoded)
+
+    def meta_items(self) -> dict[int, Member | bytes]:
+        """Fingerprint to encoded entry, of all live members."""
+        held: dict[int, Member | bytes] = {}
+        tables = [self.own_meta]
+        tables += [member.meta for member in self.core.table.by_node.values() if member.counted and member.meta]
+        for table in tables:
+            for _, _, encoded in table.values():
+                held[fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)] = encoded
+        return held
+
+    def _reject(self, via: Member, reason: str) -> None:
+        self.core.counters["rejected"] += 1
+        self.core.port.emit(Rejected(via.name, reason))

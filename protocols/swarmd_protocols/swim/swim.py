@@ -1,0 +1,306 @@
+"""SWIM as one object: takes messages, timers and requests, and hands them to the part that knows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from swarmd_protocols.codec import encode
+from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
+from swarmd_protocols.errors import IdentityError, StateError
+from swarmd_protocols.ids import Address
+from swarmd_protocols.swim.core import RECORD, Core
+from swarmd_protocols.swim.members import MEMBERS, Member
+from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.messages import (
+    HEARD_BASELINE,
+    STATUS_ALIVE,
+    STATUS_AWAY,
+    STATUS_LEFT,
+    Accusation,
+    Ack,
+    Alive,
+    Buckets,
+    Fingerprints,
+    Happening,
+    Heard,
+    Hello,
+    Indirect,
+    Links,
+    Message,
+    MetaEntry,
+    Ping,
+    PingReq,
+    Record,
+    Sections,
+    Statement,
+    Want,
+)
+from swarmd_protocols.swim.repair import Repair
+from swarmd_protocols.swim.shared import Shared
+
+_MS = 1_000_000
+_S = 1_000_000_000
+_SEEDS_MAX = 64
+_HELLOS_AT_ONCE = 8
+_KNOCKING_NS = 300 * _MS
+_LONG_LOST_NS = 600 * _S
+_QUIET_NS = 500 * _MS
+
+
+class Swim:
+    """Membership of one node."""
+
+    def __init__(self, core: Core, seeds: tuple[Address, ...]) -> None:
+        self.core = core
+        self.membership = Membership(core)
+        self.shared = Shared(core)
+        self.repair = Repair(core, self.membership, self.shared)
+        self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
+        """Address to when it was last tried."""
+        self._alarmed_ns = -(2**62)
+        self._handlers: dict[type, Callable[[Member, Any, Address], None]] = {
+            Ping: self._on_ping,
+            Ack: self._on_ack,
+            PingReq: lambda member, message, _: self.membership.prober.on_ping_req(
+                member, message.sequence, message.target
+            ),
+            Indirect: lambda member, message, _: self.membership.prober.on_indirect(
+                member, message.sequence, message.heard
+            ),
+            Record: self._on_record,
+            Alive: lambda member, message, _: self.membership.on_alive(message, member),
+            Accusation: lambda member, message, _: self.membership.on_accusation(message, member),
+            Happening: lambda member, message, _: self.shared.on_happening(message, member),
+            Sections: lambda member, message, _: self.repair.on_sections(member, message),
+            Fingerprints: lambda member, message, _: self.repair.on_fingerprints(member, message),
+            Buckets: lambda member, message, _: self.repair.on_buckets(member, message),
+            Want: lambda member, message, _: self.repair.on_want(member, message),
+            Heard: lambda member, message, _: self.repair.on_heard(member, message),
+            Links: lambda member, message, _: self.membership.links.on_links(message, member),
+            MetaEntry: lambda member, message, _: self.shared.on_meta(message, member),
+            Statement: self._on_statement,
+        }
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self, restored: Mapping[bytes, bytes]) -> None:
+        """Begin: own record, own metadata, members of the earlier life, first knocks."""
+        core = self.core
+        core.heard_ns = core.now_ns
+        core.announce(spread=False)
+        self.shared.restore_meta(dict(restored))
+        self._restore_members(restored.get(b"swim/members", b""))
+        self.membership.prober.start()
+        if not core.table.lost and not any(address != core.own.address for address in self.seeds):
+            self.shared.begin()
+        self._knock(None)
+        core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
+
+    def _restore_members(self, journal: bytes) -> None:
+        if not journal:
+            return
+        try:
+            records = msgspec.msgpack.decode(journal, type=list[Record])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.core.counters["journal_damaged"] += 1
+            return
+        for record in records:
+            self.membership.restore(record)
+
+    def join(self, addresses: tuple[Address, ...]) -> None:
+        """Look for a swarm at these addresses, now and until one answers."""
+        core = self.core
+        for address in addresses:
+            if len(address) > 64 or (address not in self.seeds and len(self.seeds) >= _SEEDS_MAX):
+                raise StateError(f"cannot take {address!r} as a seed: at most {_SEEDS_MAX} of 64 characters each")
+            self.seeds[address] = core.now_ns
+            if address not in core.table.by_address and address != core.own.address:
+                core.port.hello(address, True)
+
+    def _knock(self, _: object) -> None:
+        """Until a peer has answered: a few seeds and a few members of the earlier life, every 300 ms."""
+        core = self.core
+        if core.own.left or (core.table.reachable and self.shared.has_baseline):
+            return
+        core.scheduler.at(core.now_ns + _KNOCKING_NS, self._knock)
+        for member in core.table.sample(core.rng, 1):
+            core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
+            return
+        addresses = [address for address in self.seeds if address != core.own.address]
+        addresses += [member.address for member in core.table.lost.values()]
+        if len(addresses) > _HELLOS_AT_ONCE:
+            addresses = core.rng.sample(addresses, _HELLOS_AT_ONCE)
+        for address in addresses:
+            core.port.hello(address, True)
+
+    def _rejoin(self, _: object) -> None:
+        """One lost member or unanswered seed, once a second: partitions heal by themselves, however long they last."""
+        core = self.core
+        if core.own.left:
+            return
+        core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
+        self.shared.forget_strangers()
+        for address in self.seeds:
+            known = core.table.by_address.get(address)
+            if (
+                address != core.own.address
+                and known is None
+                and core.now_ns - self.seeds[address] >= core.config.rejoin_max_ns
+            ):
+                self.seeds[address] = core.now_ns
+                core.port.hello(address, True)
+                return
+        lost = [
+            member for member in core.table.lost.values() if member.status == STATUS_ALIVE and self._worth_a_try(member)
+        ]
+        if lost:
+            member = min(lost, key=lambda candidate: (candidate.blocked_ns, candidate.node))
+            if member.unheard:
+                member.blocked_ns = core.now_ns
+                core.port.hello(member.address, True)
+            else:
+                self.membership.prober.knock(member)
+
+    def _worth_a_try(self, member: Member) -> bool:
+        core = self.core
+        gap_ns = core.config.rejoin_max_ns
+        if core.now_ns - member.since_ns > _LONG_LOST_NS:
+            gap_ns *= 10
+        return core.now_ns - member.blocked_ns >= gap_ns
+
+    def leave(self) -> None:
+        """Say good-bye to the swarm; the node falls silent after."""
+        core = self.core
+        self.membership.set_status(STATUS_LEFT)
+        for member in core.table.sample(core.rng, 2 * core.config.gossip_fanout):
+            core.port.push(member, [core.own.encoded_alive])
+
+    def go_away(self, duration_ns: int) -> None:
+        """Announce an absence; 0 ends it early."""
+        if duration_ns <= 0:
+            self.membership.set_status(STATUS_ALIVE)
+            return
+        self.membership.set_status(STATUS_AWAY, duration_ns)
+        self.core.scheduler.at(self.core.own.away_until_ns, self._back)
+
+    def _back(self, _: object) -> None:
+        own = self.core.own
+        if own.status == STATUS_AWAY and self.core.now_ns >= own.away_until_ns:
+            self.membership.set_status(STATUS_ALIVE)
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def on_message(self, member: Member, message: Message, source: Address) -> None:
+        """One message of a sealed frame from a member."""
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            self._reject(member, f"{type(message).__name__} does not belong into a pair's frame")
+        else:
+            handler(member, message, source)
+
+    def on_frame(self, member: Member) -> None:
+        """A fresh sealed frame came from a member: it lives, whatever it says."""
+        core = self.core
+        now_ns = core.now_ns
+        if core.isolated():
+            core.heard_ns = now_ns
+            self.membership.prober.heard_again()
+        member.heard_ns = core.heard_ns = now_ns
+        if member.where >= 0:
+            return
+        if member.unheard:
+            self.membership.found(member)
+        elif member.failed and member.accusations:
+            self.membership.remind(member)
+
+    def _on_ping(self, member: Member, message: Ping, source: Address) -> None:
+        core = self.core
+        own_digest = core.port.digest()
+        parts = [encode(Ack(message.sequence, own_digest))]
+        if message.digest != own_digest:
+            view_differs = self.repair.sections_due(member, message.digest[:4])
+            sections = core.port.sections(view_differs, message.digest[4:] != own_digest[4:], member)
+            if sections is not None:
+                parts.append(encode(sections))
+        elif core.now_ns - core.changed_ns > _QUIET_NS:
+            # The views have long been equal: what is in them need not ride any more.
+            core.queue.settle(RECORD)
+        if member.accusations:
+            parts.append(list(member.accusations.values())[-1][1])
+        core.port.datagram(member, parts, source)
+
+    def _on_ack(self, member: Member, message: Ack, source: Address) -> None:
+        self.membership.prober.on_ack(member, message.sequence)
+
+    def _on_record(self, via: Member, message: Record, source: Address) -> None:
+        member = self.membership.on_record(message, via)
+        if member is not None:
+            self.shared.admitted(member)
+
+    def on_hello(self, messages: list[Message], source: Address, group: int) -> None:
+        """A first contact under the group key: the sender's record, and whether it asks for ours."""
+        core = self.core
+        record, hello = messages[0], messages[1] if len(messages) > 1 else None
+        if not isinstance(record, Record) or not isinstance(hello, Hello):
+            core.counters["rejected"] += 1
+            core.port.emit(Rejected(source, "a first contact without record"))
+            return
+        for message in messages[2:3]:
+            if isinstance(message, Record):
+                self.membership.on_record(message, None)
+        member = self.membership.on_record(record, None)
+        if member is None:
+            return
+        self.shared.admitted(member)
+        later_life = self.membership.later_life(member, record)
+        if (hello.answer or later_life) and not core.own.left:
+            core.port.hello(source, False, group, later_life)
+        if member.unheard:
+            self.membership.prober.knock(member)
+        elif member.failed:
+            self.membership.remind(member)
+        if not self.shared.has_baseline:
+            core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
+            self.repair.open(member, MEMBERS)
+
+    def _on_statement(self, member: Member, message: Statement, _: Address) -> None:
+        try:
+            self.take_statement(message.kind, message.statement)
+        except IdentityError as error:
+            self._reject(member, str(error))
+
+    def take_statement(self, kind: str, statement: bytes) -> bool:
+        """A root, revocation or group key, from a peer or the operator; raises `IdentityError`; False when known."""
+        core = self.core
+        revoked = core.trust.add(kind, statement)
+        if revoked is None:
+            return False
+        core.port.trust_changed(kind, statement)
+        if core.own.node in revoked:
+            core.port.emit(Alarm("revoked", f"this node ({core.own.name!r}) is revoked: the swarm no longer hears it"))
+        self.membership.revoke(revoked)
+        return True
+
+    # --- the world ---------------------------------------------------------------------------------------------------
+
+    def on_send_failed(self, destination: Address, reason: str) -> None:
+        """The own network refuses to send: evidence about this node, not about the peer."""
+        core = self.core
+        core.counters["send_errors"] += 1
+        core.adjust_health(1)
+        if core.now_ns - self._alarmed_ns > 60 * _S:
+            self._alarmed_ns = core.now_ns
+            core.port.emit(Alarm("send-failed", f"the network refuses to send to {destination}: {reason}"))
+
+    def on_refused(self, destination: Address) -> None:
+        """No process listens at a member's address."""
+        self.membership.prober.on_refused(destination)
+
+    def on_host(self, destination: Address, answer: HostAnswer) -> None:
+        """The host at a member's address answered, or not."""
+        self.membership.prober.on_host(destination, answer)
+
+    def _reject(self, member: Member, reason: str) -> None:
+        self.core.counters["rejected"] += 1
+        self.core.port.emit(Rejected(member.name, reason))
