@@ -1,0 +1,1 @@
+"""Seeing: frame, pose and time in, track events out."""

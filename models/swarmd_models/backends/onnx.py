@@ -1,0 +1,100 @@
+"""ONNX Runtime on the CPU, for the bundle's QDQ `.onnx`; an extra (`pip install swarmd[onnx]`)."""
+
+import importlib
+import importlib.util
+from typing import Any, ClassVar
+
+import numpy as np
+
+from swarmd_models.backends.base import Announce, Array, Artefact, Capability, TensorSpec
+from swarmd_models.errors import BackendError
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(int8)": np.dtype(np.int8),
+    "tensor(uint8)": np.dtype(np.uint8),
+}
+
+
+class OnnxBackend:
+    """One ONNX Runtime session."""
+
+    kind: ClassVar[str] = "onnx"
+
+    def __init__(self, session: Any, runtime: str) -> None:
+        """Wrap a session; use `load`."""
+        self.runtime = runtime
+        self._session: Any | None = session
+        self.inputs = tuple(_spec(node) for node in session.get_inputs())
+        self.outputs = tuple(_spec(node) for node in session.get_outputs())
+        self._names = [spec.name for spec in self.outputs]
+        self._input = np.zeros(self.inputs[0].shape, self.inputs[0].dtype)
+        self._feed = {self.inputs[0].name: self._input}
+        self._results: list[Array] = []
+
+    @classmethod
+    def probe(cls) -> Capability:
+        """Look for the library."""
+        if importlib.util.find_spec("onnxruntime") is None:
+            return Capability(False, "no ONNX Runtime here: install the extra, `pip install swarmd[onnx]`")
+        try:
+            version = importlib.import_module("onnxruntime").__version__
+        except (ImportError, AttributeError, OSError) as error:
+            return Capability(False, f"ONNX Runtime cannot be loaded: {error}")
+        return Capability(True, f"onnxruntime {version}")
+
+    @classmethod
+    def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "OnnxBackend":
+        """Load the `.onnx` form of the model."""
+        if artefact.onnx is None:
+            raise BackendError(f"model {artefact.name} has no .onnx file, which ONNX Runtime needs")
+        ort = importlib.import_module("onnxruntime")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        # A spinning thread pool takes a whole core from the brain for nothing.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            session = ort.InferenceSession(str(artefact.onnx), options, providers=["CPUExecutionProvider"])
+            return cls(session, f"onnxruntime {ort.__version__}, {threads} thread{'s' if threads > 1 else ''}")
+        except BackendError:
+            raise
+        except Exception as error:
+            # The library's exceptions share no base class but Exception.
+            raise BackendError(
+                f"ONNX Runtime refuses {artefact.onnx.name}: {' '.join(str(error).split())[:200]}"
+            ) from error
+
+    def input_view(self) -> Array:
+        """The input array."""
+        view: Array = self._input[0]
+        return view
+
+    def infer(self) -> None:
+        """Run the session once."""
+        if self._session is None:
+            raise BackendError("the model has been closed")
+        try:
+            self._results = self._session.run(self._names, self._feed)
+        except Exception as error:
+            raise BackendError(f"ONNX Runtime failed while running the model: {str(error)[:200]}") from error
+
+    def output_views(self) -> list[Array]:
+        """The results of the last run."""
+        return [result[0] if result.ndim > 1 else result for result in self._results]
+
+    def close(self) -> None:
+        """Free the session."""
+        self._session = None
+        self._results = []
+
+
+def _spec(node: Any) -> TensorSpec:
+    dtype = DTYPES.get(node.type)
+    shape = tuple(node.shape)
+    if dtype is None or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise BackendError(
+            f"tensor {node.name} of the model is {node.type} {shape}; fixed shapes of 8-bit or float needed"
+        )
+    return TensorSpec(node.name, shape, dtype)

@@ -1,0 +1,208 @@
+"""Measures one bundle on one or all runtimes: load, inference, every stage, layers where the runtime tells them.
+
+Each runtime is measured in a process of its own, so that memory is its own and a crash is a line in the table. Two
+frames are shown: one of exactly the model's input size, as a thermal camera or a sub-stream gives it, and one of 1080p
+colour, as a common camera does. Both hold the bundle's golden picture where there is one. Ratios within one run are
+what counts on a shared machine.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from typing import Any
+
+import cv2
+import numpy as np
+
+from swarmd_models.backends import BACKENDS, backend_class
+from swarmd_models.bundle import Bundle, load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.errors import ModelError
+from swarmd_models.golden import check_golden
+from swarmd_models.types import Image
+
+WARM_UP = 10
+MAX_FRAMES = 2000
+MAX_LAYERS = 400
+FRAME_WIDTH, FRAME_HEIGHT = 1920, 1080
+CHILD_LIMIT_S = 2400
+
+
+def measure_all(model: str, labels: str, kinds: list[str], threads: int, seconds: float) -> list[dict[str, Any]]:
+    """Figures of each runtime, in the order of `kinds`; a runtime that cannot be used has an "error" instead."""
+    return [_in_child(model, labels, kind, threads, seconds) for kind in (kinds or list(BACKENDS))]
+
+
+def measure(model: str, labels: str, kind: str, threads: int, seconds: float) -> dict[str, Any]:
+    """Figures of one runtime in this process; raises `ModelError`."""
+    capability = backend_class(kind).probe()
+    if not capability.available:
+        return {"backend": kind, "error": capability.detail}
+    cv2.setNumThreads(threads)
+    bundle = load_bundle(model, labels or None)
+    started = time.perf_counter()
+    detector = Detector.open(bundle, DetectorOptions((kind,), threads), lambda text: None)
+    load_ms = (time.perf_counter() - started) * 1e3
+    frame = _frame(detector)
+    figures = _run(detector, frame, seconds)
+    return {
+        "backend": kind,
+        "runtime": detector.backend.runtime,
+        "model": bundle.name,
+        "threads": threads,
+        "load_ms": round(load_ms, 2),
+        "golden": check_golden(detector) or "ok",
+        **figures,
+        "from_1080p": _run(detector, _enlarged(frame), seconds),
+        "rss_mb": round(_rss_mb(), 1),
+        "layers": _layers(bundle, kind, detector),
+    }
+
+
+def _run(detector: Detector, frame: Image, seconds: float) -> dict[str, Any]:
+    """Times of frames by stage, and the CPU time of all but inference."""
+    walls: dict[str, list[int]] = defaultdict(list)
+    cpu: list[int] = []
+    for _ in range(WARM_UP):
+        detector.detect(frame)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end and len(walls["total"]) < MAX_FRAMES:
+        start, cpu_start = time.perf_counter_ns(), time.thread_time_ns()
+        detector.detect(frame)
+        walls["total"].append(time.perf_counter_ns() - start)
+        cpu.append(time.thread_time_ns() - cpu_start)
+        for stage, ns in detector.stage_ns.items():
+            walls[stage].append(ns)
+    ms = {stage: np.asarray(values) / 1e6 for stage, values in walls.items()}
+    # Inference is one thread's work and does not sleep, so its wall time is its CPU time unless it was interrupted.
+    other = np.maximum(np.asarray(cpu) / 1e6 - ms["infer"], 0.0)
+    ratio = float(np.median(ms["infer"]) / np.median(ms["total"]))
+    return {
+        "frames": len(ms["total"]),
+        "stages_ms": {stage: _spread(values) for stage, values in ms.items()},
+        "all_but_infer_cpu_ms": _spread(other),
+        "infer_share": round(ratio, 4),
+    }
+
+
+def _spread(values: "np.typing.NDArray[np.float64]") -> dict[str, float]:
+    return {
+        "min": round(float(values.min()), 4),
+        "p50": round(float(np.median(values)), 4),
+        "p99": round(float(np.percentile(values, 99)), 4),
+    }
+
+
+def _frame(detector: Detector) -> Image:
+    """The golden picture, or noise with some structure, in the model's own size."""
+    golden, rule = detector.bundle.golden, detector.bundle.input
+    if golden is not None:
+        with np.load(golden.path, allow_pickle=False) as arrays:
+            image: Image = arrays["image"]
+            return image
+    small = np.random.default_rng(0).integers(0, 256, (rule.height // 16 + 1, rule.width // 16 + 1, 3), dtype=np.uint8)
+    return _resized(small, rule.width, rule.height)
+
+
+def _enlarged(frame: Image) -> Image:
+    """The frame as a 1080p colour camera would give it."""
+    big = _resized(frame, FRAME_WIDTH, FRAME_HEIGHT)
+    return big if big.ndim == 3 else np.repeat(big[..., None], 3, axis=2)
+
+
+def _resized(image: Image, width: int, height: int) -> Image:
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR).astype(np.uint8, copy=False)
+
+
+def _layers(bundle: Bundle, kind: str, detector: Detector) -> list[dict[str, Any]] | str:
+    """Time by layer, where the runtime tells it; else the sentence that says why not."""
+    try:
+        if kind == "onnx" and bundle.onnx_path is not None:
+            return _onnx_layers(bundle)
+        if kind == "openvino" and bundle.onnx_path is not None:
+            return _openvino_layers(bundle)
+    except (RuntimeError, OSError, ValueError, KeyError, ImportError) as error:
+        return f"the runtime's profile could not be read: {error}"
+    return f"{detector.backend.runtime.split(',')[0]} tells no layer times through Python"
+
+
+def _onnx_layers(bundle: Bundle) -> list[dict[str, Any]]:
+    import tempfile
+    from importlib import import_module
+    from pathlib import Path
+
+    ort = import_module("onnxruntime")
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "p")
+        session = ort.InferenceSession(str(bundle.onnx_path), options, providers=["CPUExecutionProvider"])
+        node = session.get_inputs()[0]
+        feed = {node.name: np.zeros(node.shape, np.float32)}
+        runs = 20
+        for _ in range(runs):
+            session.run(None, feed)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            sums[event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]] += event["dur"] / 1e3 / runs
+    return _by_time((name, op, ms) for (name, op), ms in sums.items())
+
+
+def _openvino_layers(bundle: Bundle) -> list[dict[str, Any]]:
+    from importlib import import_module
+
+    module = import_module("openvino")
+    settings = {"INFERENCE_NUM_THREADS": 1, "PERF_COUNT": "YES"}
+    request = module.Core().compile_model(str(bundle.onnx_path), "CPU", settings).create_infer_request()
+    for _ in range(WARM_UP):
+        request.infer()
+    return _by_time((i.node_name, i.node_type, i.real_time.total_seconds() * 1e3) for i in request.profiling_info)
+
+
+def _by_time(layers: Any) -> list[dict[str, Any]]:
+    ordered = sorted(layers, key=lambda layer: -layer[2])[:MAX_LAYERS]
+    return [{"layer": name, "type": op, "ms": round(ms, 4)} for name, op, ms in ordered if ms > 0]
+
+
+def _rss_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _in_child(model: str, labels: str, kind: str, threads: int, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "swarmd_models.bench_infer", model, labels, kind, str(threads), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=CHILD_LIMIT_S, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return {"backend": kind, "error": f"it did not end within {CHILD_LIMIT_S} s"}
+    if done.returncode < 0:
+        return {"backend": kind, "error": f"it crashed with signal {-done.returncode}"}
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+    except (ValueError, IndexError):
+        return {"backend": kind, "error": done.stderr.strip()[-300:] or f"status {done.returncode}"}
+
+
+def main(arguments: list[str]) -> int:
+    """Measure one runtime and print one JSON object: MODEL LABELS KIND THREADS SECONDS."""
+    model, labels, kind, threads, seconds = arguments
+    try:
+        figures = measure(model, labels, kind, int(threads), float(seconds))
+    except ModelError as error:
+        figures = {"backend": kind, "error": str(error)}
+    sys.stdout.write(json.dumps(figures) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,338 @@
+"""A model with everything needed to use it: the bundle, a TOML file beside the model, or a bare `.tflite`.
+
+All problems of a TOML are reported at once. Paths in it are relative to it and cannot leave its folder; digests are
+checked on load. What only the runtime knows (tensor shapes) is checked in `recognise.py`, which also finds out how a
+bare model is to be decoded.
+"""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from swarmd_models.backends.base import Artefact
+from swarmd_models.errors import ArtefactError
+from swarmd_models.tflite_file import digest_of, embedded_labels, read_labels, read_model
+from swarmd_models.toml_reader import TomlReader
+
+MAX_TOML_BYTES = 1 << 20
+MAX_SIDE_BYTES = 256 << 20
+DECODERS = ("ssd", "anchor_free", "yolo", "classifier")
+ZOO = Path(__file__).parent / "zoo"
+DEFAULT_MODEL = "zoo:small-320"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRule:
+    """How a frame becomes the model's input."""
+
+    width: int = 0
+    """0: whatever the input tensor says."""
+    height: int = 0
+    channels: str = "rgb"
+    """"gray", "bgr" or "rgb"."""
+    resize: str = "stretch"
+    """"letterbox" (keeps the shape, fills with `pad`), "stretch" or "none" (frames must have the input's size)."""
+    pad: int = 114
+    mean: float = 0.0
+    std: float = 255.0
+    as_is: bool = False
+    """Raw pixel bytes go into an 8-bit input unchanged (bare quantised models)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRule:
+    """How the model's outputs become detections."""
+
+    strides: tuple[int, ...] = (8, 16, 32)
+    score_threshold: float = 0.5
+    class_thresholds: dict[str, float] = field(default_factory=dict)
+    iou_threshold: float = 0.5
+    max_detections: int = 100
+    class_agnostic_nms: bool = False
+    scores: str = "auto"
+    """"logits", "probabilities" or "auto"; for the classifier."""
+    box_units: str = "auto"
+    """"pixels", "fraction" or "auto"; for yolo."""
+    outputs: dict[str, str] = field(default_factory=dict)
+    """Role to tensor name, where shapes and names do not tell them apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """score = sigmoid(scale * logit + bias); one number for all classes, or one a class."""
+
+    scale: tuple[float, ...] = (1.0,)
+    bias: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRule:
+    """What the model's things are like to a tracker."""
+
+    min_hits: int = 2
+    lost_ms: int = 700
+    static: bool = False
+    ground_point: str = "centre"
+    """"centre" of the box (flat things) or its "bottom" (standing ones)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """One input with the outputs that the training machine got: proof that a runtime computes the same model."""
+
+    path: Path
+    tolerance_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the model says on the data it was made for; drift is measured against it."""
+
+    score_histogram: tuple[float, ...] = ()
+    """Shares of scores in ten equal bins from 0 to 1."""
+    detections_per_frame: float = 0.0
+    feature_mean: tuple[float, ...] = ()
+    feature_std: tuple[float, ...] = ()
+    """Of `watch.features_of` over the reference frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A model that has been read and checked, though not yet loaded into a runtime."""
+
+    name: str
+    version: str
+    decoder: str
+    """One of `DECODERS`; "" until the tensors of a bare model have been seen."""
+    labels: tuple[str, ...]
+    model_path: Path
+    digest: str
+    onnx_path: Path | None = None
+    input: InputRule = field(default_factory=InputRule)
+    decode: DecodeRule = field(default_factory=DecodeRule)
+    calibration: Calibration = field(default_factory=Calibration)
+    track: TrackRule = field(default_factory=TrackRule)
+    golden: Golden | None = None
+    reference: Reference = field(default_factory=Reference)
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def artefact(self) -> Artefact:
+        """The files, for backends."""
+        return Artefact(self.name, self.digest, self.model_path, self.onnx_path, 1.0 / self.input.std)
+
+    def label_of(self, class_index: int) -> str:
+        """The label, or "class 91" for an index that the list does not have."""
+        return self.labels[class_index] if 0 <= class_index < len(self.labels) else f"class {class_index}"
+
+
+def load_bundle(model: str | Path, labels_path: str | Path | None = None) -> Bundle:
+    """Read a model by path or by its name in the zoo.
+
+    Args:
+        model: A bundle's `.toml`, a bare `.tflite`, or "zoo:NAME".
+        labels_path: Labels, one a line, instead of the model's own.
+
+    Raises:
+        ArtefactError: It cannot be used; the message says why and what would help.
+    """
+    path = resolve(model)
+    labels = None if labels_path is None else read_labels(Path(labels_path))
+    if path.suffix == ".toml":
+        return _load_toml(path, labels)
+    return _load_bare(path, labels)
+
+
+def resolve(model: str | Path) -> Path:
+    """The file that a path or "zoo:NAME" means; raises `ArtefactError` when there is none."""
+    name = str(model)
+    if name.startswith("zoo:"):
+        path = ZOO / f"{name[4:]}.toml"
+        known = sorted(p.stem for p in ZOO.glob("*.toml"))
+        if name[4:] not in known:
+            raise ArtefactError(f"the zoo has no model {name[4:]!r}; it has {', '.join(known) or 'none'}")
+        return path
+    path = Path(name)
+    if not path.exists():
+        raise ArtefactError(f"no model at {path}")
+    if path.suffix not in (".toml", ".tflite"):
+        raise ArtefactError(f"{path} is neither a bundle (.toml) nor a LiteRT model (.tflite)")
+    return path
+
+
+def _load_bare(path: Path, labels: tuple[str, ...] | None) -> Bundle:
+    data = read_model(path)
+    found = labels if labels is not None else embedded_labels(data)
+    return Bundle(path.stem, "", "", found, path, digest_of(data), input=InputRule(as_is=True))
+
+
+def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
+    top = TomlReader(_parse(path), str(path))
+    if top.integer("format", 1, 1, 1) != 1:
+        top.problem("format must be 1")
+    name, version = top.text("name", path.stem), top.text("version", "")
+    decoder = top.choice("decoder", DECODERS, None)
+    own_labels = _labels(top, path, labels)
+    model_path, digest = _model_file(top, path)
+    onnx_path = _onnx_file(top, path)
+    bundle = Bundle(
+        name,
+        version,
+        decoder,
+        own_labels,
+        model_path,
+        digest,
+        onnx_path,
+        input=_input_rule(top.table("input")),
+        decode=_decode_rule(top.table("decode"), own_labels),
+        calibration=_calibration(top.table("calibration"), len(own_labels)),
+        track=_track_rule(top.table("track")),
+        golden=_golden(top, path),
+        reference=_reference(top.table("reference")),
+        provenance=top.free_table("provenance"),
+    )
+    problems = top.finish()
+    if problems:
+        raise ArtefactError(f"bundle {path} cannot be used: " + "; ".join(problems))
+    return bundle
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_TOML_BYTES + 1)
+    except OSError as error:
+        raise ArtefactError(f"cannot read bundle {path}: {error.strerror}") from error
+    if len(data) > MAX_TOML_BYTES:
+        raise ArtefactError(f"bundle {path} is larger than {MAX_TOML_BYTES >> 20} MiB")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtefactError(f"bundle {path} is no valid TOML: {error}") from error
+
+
+def _labels(top: TomlReader, path: Path, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    labels, file = top.texts("labels"), top.text("labels_file", "")
+    if given is not None:
+        return given
+    if file and (found := _inside(top, path, file)) is not None:
+        try:
+            return read_labels(found)
+        except ArtefactError as error:
+            top.problem(str(error))
+    if not labels and not file:
+        top.problem("labels or labels_file is missing")
+    return labels
+
+
+def _inside(top: TomlReader, path: Path, name: str) -> Path | None:
+    """The file that a bundle names, kept within the bundle's folder."""
+    folder = path.parent.resolve()
+    found = (folder / name).resolve()
+    if not found.is_relative_to(folder):
+        top.problem(f"{name} leads out of the bundle's folder")
+        return None
+    return found
+
+
+def _checked(top: TomlReader, path: Path, name: str, sha256: str, what: str) -> tuple[Path, str] | None:
+    found = _inside(top, path, name)
+    if found is None:
+        return None
+    try:
+        if found.stat().st_size > MAX_SIDE_BYTES:
+            top.problem(f"{what} {name} is larger than {MAX_SIDE_BYTES >> 20} MiB")
+            return None
+        digest = digest_of(found.read_bytes())
+    except OSError as error:
+        top.problem(f"cannot read {what} {name}: {error.strerror}")
+        return None
+    if digest != sha256:
+        top.problem(f"{what} {name} is not the file that the bundle was made with: its SHA-256 is {digest[:16]}…")
+        return None
+    return found, digest
+
+
+def _model_file(top: TomlReader, path: Path) -> tuple[Path, str]:
+    model = top.table("model")
+    name, sha256 = model.text("file", None), model.text("sha256", None)
+    checked = _checked(top, path, name, sha256, "model") if name and sha256 else None
+    if checked is None:
+        return path, ""
+    try:
+        read_model(checked[0])
+    except ArtefactError as error:
+        top.problem(str(error))
+    return checked
+
+
+def _onnx_file(top: TomlReader, path: Path) -> Path | None:
+    model = top.table("model")
+    name, sha256 = model.text("onnx", ""), model.text("onnx_sha256", "")
+    checked = _checked(top, path, name, sha256, "model") if name else None
+    return checked[0] if checked else None
+
+
+def _golden(top: TomlReader, path: Path) -> Golden | None:
+    table = top.table("golden")
+    name, sha256 = table.text("file", ""), table.text("sha256", "")
+    tolerance = table.integer("tolerance_steps", 8, 0, 255)
+    checked = _checked(top, path, name, sha256, "golden vector") if name else None
+    return Golden(checked[0], tolerance) if checked else None
+
+
+def _input_rule(table: TomlReader) -> InputRule:
+    return InputRule(
+        table.integer("width", 0, 0, 4096),
+        table.integer("height", 0, 0, 4096),
+        table.choice("channels", ("gray", "bgr", "rgb"), "bgr"),
+        table.choice("resize", ("letterbox", "stretch", "none"), "letterbox"),
+        table.integer("pad", 114, 0, 255),
+        table.number("mean", 0.0, -1e3, 1e3),
+        table.number("std", 255.0, 1e-3, 1e4),
+    )
+
+
+def _decode_rule(table: TomlReader, labels: tuple[str, ...]) -> DecodeRule:
+    thresholds = table.numbers_by_name("class_thresholds", 0.0, 1.0)
+    for label in thresholds.keys() - set(labels):
+        table.problem(f"class_thresholds names {label!r}, which is no label")
+    return DecodeRule(
+        table.integers("strides", (8, 16, 32), 1, 1024),
+        table.number("score_threshold", 0.5, 0.001, 1.0),
+        thresholds,
+        table.number("iou_threshold", 0.5, 0.0, 1.0),
+        table.integer("max_detections", 100, 1, 1000),
+        table.boolean("class_agnostic_nms", False),
+        table.choice("scores", ("auto", "logits", "probabilities"), "auto"),
+        table.choice("box_units", ("auto", "pixels", "fraction"), "auto"),
+        table.texts_by_name("outputs"),
+    )
+
+
+def _calibration(table: TomlReader, classes: int) -> Calibration:
+    scale = table.number_or_numbers("scale", 1.0, 1e-3, 1e3)
+    bias = table.number_or_numbers("bias", 0.0, -1e3, 1e3)
+    for name, values in (("scale", scale), ("bias", bias)):
+        if len(values) not in (1, classes):
+            table.problem(f"{name} has {len(values)} numbers; give one, or one for each of the {classes} labels")
+    return Calibration(scale, bias)
+
+
+def _track_rule(table: TomlReader) -> TrackRule:
+    return TrackRule(
+        table.integer("min_hits", 2, 1, 100),
+        table.integer("lost_ms", 700, 1, 600_000),
+        table.boolean("static", False),
+        table.choice("ground_point", ("centre", "bottom"), "centre"),
+    )
+
+
+def _reference(table: TomlReader) -> Reference:
+    mean, std = table.numbers("feature_mean", -1e6, 1e6), table.numbers("feature_std", 0.0, 1e6)
+    if len(mean) != len(std):
+        table.problem("feature_mean and feature_std have different lengths")
+    histogram = table.numbers("score_histogram", 0.0, 1e12)
+    if len(histogram) not in (0, 10):
+        table.problem(f"score_histogram has {len(histogram)} bins; 10 are needed")
+    return Reference(histogram, table.number("detections_per_frame", 0.0, 0.0, 1e6), mean, std)

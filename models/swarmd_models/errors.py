@@ -1,0 +1,33 @@
+"""Errors of seeing.
+
+ModelError           no state has changed
+├── ArtefactError    a model, bundle or label file is missing, corrupt or of a kind that cannot be used
+├── BackendError     a runtime is missing, refused the model or failed while running it
+│   └── OutputError  it answered with NaN or infinity
+├── SourceError      a frame source cannot be opened or has gone
+└── FrameError       one frame cannot be used
+"""
+
+
+class ModelError(Exception):
+    """Base of every error that this package raises."""
+
+
+class ArtefactError(ModelError):
+    """A model, bundle or label file is missing, corrupt or of a kind that cannot be used."""
+
+
+class BackendError(ModelError):
+    """A runtime is missing, refused the model or failed while running it."""
+
+
+class OutputError(BackendError):
+    """A runtime answered with NaN or infinity."""
+
+
+class SourceError(ModelError):
+    """A frame source cannot be opened or has gone."""
+
+
+class FrameError(ModelError):
+    """One frame cannot be used."""

@@ -1,0 +1,146 @@
+"""The eye without I/O: frame, pose and time in, detections and track events out.
+
+The daemon's child process and the simulator drive this same object.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+from swarmd_models.backends.base import Announce
+from swarmd_models.bundle import Bundle, TrackRule
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.geolocate import GroundFix, Intrinsics, is_usable, ray_to_ground
+from swarmd_models.tracker import Tracker
+from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
+
+_PIXEL_SHARE = 0.1
+"""A box's centre is known to about a tenth of its size."""
+
+
+def _say_nothing(text: str) -> None:
+    """The default for callers who do not care."""
+
+
+@dataclass(frozen=True, slots=True)
+class EyeOptions:
+    """How to run the eye."""
+
+    detector: DetectorOptions = field(default_factory=DetectorOptions)
+    update_interval_ms: int = 0
+    """At most one `update` of a track in this time."""
+    min_hits: int = 0
+    """Overrides the bundle's when greater than zero."""
+    first_track_id: int = 1
+
+
+class Eye:
+    """A detector with a tracker behind it."""
+
+    def __init__(self, detector: Detector, options: EyeOptions, intrinsics: Intrinsics | None = None) -> None:
+        """Put the parts together; without `intrinsics` nothing is placed on the ground."""
+        self._detector = detector
+        self._options = options
+        self._intrinsics = intrinsics
+        interval_ns = options.update_interval_ms * 1_000_000
+        self._tracker = Tracker(_rule(detector.bundle, options), interval_ns, options.first_track_id)
+
+    @classmethod
+    def open(
+        cls,
+        bundle: Bundle,
+        options: EyeOptions | None = None,
+        intrinsics: Intrinsics | None = None,
+        announce: Announce = _say_nothing,
+    ) -> "Eye":
+        """Load a bundle and be ready.
+
+        Raises:
+            ArtefactError: The model is of no kind that the eye can use.
+            BackendError: No runtime could load it.
+        """
+        options = options or EyeOptions()
+        return cls(Detector.open(bundle, options.detector, announce), options, intrinsics)
+
+    def set_intrinsics(self, intrinsics: Intrinsics | None) -> None:
+        """Tell which camera it is, once that is known."""
+        self._intrinsics = intrinsics
+
+    @property
+    def detector(self) -> Detector:
+        """The model in use."""
+        return self._detector
+
+    @property
+    def bundle(self) -> Bundle:
+        """What the model in use says of itself."""
+        return self._detector.bundle
+
+    @property
+    def live_tracks(self) -> int:
+        """Confirmed tracks."""
+        return self._tracker.live_count
+
+    def replace_detector(self, detector: Detector) -> Detector:
+        """Swap the model between two frames; tracks live on.
+
+        Returns:
+            The old one, still loaded, for an instant return.
+        """
+        old, self._detector = self._detector, detector
+        self._tracker.adopt(_rule(detector.bundle, self._options))
+        return old
+
+    def detect(self, image: Image) -> list[Detection]:
+        """What the model sees in one picture, without tracking."""
+        return self._detector.detect(image)
+
+    def see(self, frame: Frame) -> EyeResult:
+        """Take in one frame.
+
+        Raises:
+            FrameError: This frame cannot be used.
+            BackendError: The runtime failed.
+        """
+        return self.follow(frame, self._detector.detect(frame.image))
+
+    def follow(self, frame: Frame, detections: list[Detection]) -> EyeResult:
+        """Track what was detected in a frame; `see` without the model."""
+        clock = time.perf_counter_ns
+        started = clock()
+        height, width = frame.image.shape[:2]
+        intrinsics = None if self._intrinsics is None else self._intrinsics.scaled_to(width, height)
+        fixes = self._locate(detections, frame.pose, intrinsics)
+        located = clock()
+        events = self._tracker.update(frame.captured_ns, detections, fixes, frame.pose, intrinsics)
+        stages = dict(self._detector.stage_ns)
+        stages["locate"], stages["track"] = located - started, clock() - located
+        return EyeResult(frame.index, frame.captured_ns, detections, events, stages)
+
+    def finish(self) -> list[TrackEvent]:
+        """End every track: the source has ended."""
+        return self._tracker.finish()
+
+    def close(self) -> None:
+        """Free the model."""
+        self._detector.close()
+
+    def _locate(
+        self, detections: list[Detection], pose: Pose | None, intrinsics: Intrinsics | None
+    ) -> list[GroundFix | None]:
+        if pose is None or intrinsics is None or not is_usable(pose):
+            return [None] * len(detections)
+        at_bottom = self.bundle.track.ground_point == "bottom"
+        fixes = []
+        for detection in detections:
+            x1, y1, x2, y2 = detection.whole_box or detection.box
+            v = y2 if at_bottom else (y1 + y2) / 2
+            sigma = max(1.0, _PIXEL_SHARE * max(x2 - x1, y2 - y1))
+            fixes.append(ray_to_ground(intrinsics, pose, (x1 + x2) / 2, v, sigma))
+        return fixes
+
+
+def _rule(bundle: Bundle, options: EyeOptions) -> TrackRule:
+    rule = bundle.track
+    if options.min_hits <= 0:
+        return rule
+    return TrackRule(options.min_hits, rule.lost_ms, rule.static, rule.ground_point)

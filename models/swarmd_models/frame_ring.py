@@ -1,0 +1,198 @@
+"""Frames that the model was unsure of, kept on this device for people to label. Off unless a folder is named.
+
+Nothing here sends anything. What the model takes for people, faces or number plates is made unreadable before the
+picture touches the disk. The ring has a size; the oldest frames go first; a full disk stops it and nothing else.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from swarmd_models.errors import SourceError
+from swarmd_models.types import Detection, Frame, Image
+
+PRIVATE_LABELS = ("person", "face", "license plate", "licence plate", "number plate")
+INTERVAL_NS = 2_000_000_000
+UNSURE_BELOW = 0.15
+"""A detection whose score lies less than this above the threshold is a guess."""
+MAX_FILES = 100_000
+MAX_SIDECAR_BYTES = 1 << 20
+_COARSE = 6
+
+
+class FrameRing:
+    """A bounded folder of pictures, each with a JSON beside it."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        """Open or make the folder, for this user only; raises `SourceError`."""
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            known = [(path, path.stat().st_size) for path in sorted(folder.glob("*.png"))]
+        except OSError as error:
+            raise SourceError(f"frames cannot be kept in {folder}: {error.strerror}") from error
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._files = known
+        self._bytes = sum(size for _, size in known)
+        self._last_ns = -INTERVAL_NS
+        self.kept = 0
+        self.problem = ""
+        """Why the ring has stopped, or ""."""
+
+    def consider(self, frame: Frame, detections: Sequence[Detection], threshold: float, ood: float, model: str) -> bool:
+        """Keep the frame if the model was unsure of it; whether it was kept.
+
+        Args:
+            frame: As captured.
+            detections: What the model saw in it.
+            threshold: The model's own.
+            ood: How unlike the reference the frame is; over 3 is kept too.
+            model: Digest of the model.
+        """
+        is_unsure = any(d.score < threshold + UNSURE_BELOW for d in detections) or ood > 3.0
+        if self.problem or not is_unsure or frame.captured_ns - self._last_ns < INTERVAL_NS:
+            return False
+        self._last_ns = frame.captured_ns
+        picture = without_private_parts(frame.image, detections)
+        try:
+            self._write(frame, picture, _described(frame, detections, ood, model))
+        except (OSError, cv2.error) as error:
+            self.problem = f"frames are no longer kept in {self._folder}: {error}"
+            return False
+        self.kept += 1
+        return True
+
+    def _write(self, frame: Frame, picture: Image, described: dict[str, Any]) -> None:
+        name = f"{frame.captured_ns:020d}-{frame.index:08d}"
+        data = cv2.imencode(".png", picture)[1].tobytes()
+        path = self._folder / f"{name}.png"
+        _write_private(self._folder / f"{name}.json", json.dumps(described).encode())
+        _write_private(path, data)
+        self._files.append((path, len(data)))
+        self._bytes += len(data)
+        while self._files and (self._bytes > self._max_bytes or len(self._files) > MAX_FILES):
+            oldest, size = self._files.pop(0)
+            oldest.unlink(missing_ok=True)
+            oldest.with_suffix(".json").unlink(missing_ok=True)
+            self._bytes -= size
+
+
+def without_private_parts(image: Image, detections: Sequence[Detection]) -> Image:
+    """A copy in which people, faces and number plates are a few flat squares."""
+    copy = image.copy()
+    for detection in detections:
+        if not any(word in detection.label.lower() for word in PRIVATE_LABELS):
+            continue
+        x1, y1 = (max(int(side), 0) for side in detection.box[:2])
+        x2, y2 = int(np.ceil(detection.box[2])), int(np.ceil(detection.box[3]))
+        part = copy[y1:y2, x1:x2]
+        if part.size == 0:
+            continue
+        small = cv2.resize(part, (_COARSE, _COARSE), interpolation=cv2.INTER_AREA)
+        big = cv2.resize(small, (part.shape[1], part.shape[0]), interpolation=cv2.INTER_NEAREST)
+        copy[y1:y2, x1:x2] = big.reshape(part.shape)
+    return copy
+
+
+def export_coco(folder: Path, out: Path) -> tuple[int, int]:
+    """Write the kept frames as a COCO data set: `out/annotations.json` and `out/images/`.
+
+    Annotations are the model's own guesses, for people to correct.
+
+    Returns:
+        (pictures, annotations).
+
+    Raises:
+        SourceError: There is nothing to export, or it cannot be written.
+    """
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    categories: dict[str, int] = {}
+    try:
+        (out / "images").mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.glob("*.png"))[:MAX_FILES]:
+            described = _read_sidecar(path.with_suffix(".json"))
+            if described is None:
+                continue
+            (out / "images" / path.name).write_bytes(path.read_bytes())
+            images.append(
+                {
+                    "id": len(images) + 1,
+                    "file_name": f"images/{path.name}",
+                    "width": described["width"],
+                    "height": described["height"],
+                    "captured_ns": described["captured_ns"],
+                    "model": described["model"],
+                }
+            )
+            for found in described["detections"]:
+                annotations.append(_annotation(found, len(annotations) + 1, len(images), categories))
+        if not images:
+            raise SourceError(f"no kept frames in {folder}; name a folder in the configuration (eye.keep_frames)")
+        document = {
+            "info": {"description": "frames that the model was unsure of; annotations are its own guesses"},
+            "images": images,
+            "annotations": annotations,
+            "categories": [{"id": number, "name": name} for name, number in categories.items()],
+        }
+        (out / "annotations.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"cannot export to {out}: {error.strerror}") from error
+    return len(images), len(annotations)
+
+
+def _annotation(found: dict[str, Any], number: int, image: int, categories: dict[str, int]) -> dict[str, Any]:
+    category = categories.setdefault(found["label"], len(categories) + 1)
+    x1, y1, x2, y2 = found["box"]
+    box = [x1, y1, x2 - x1, y2 - y1]
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": category,
+        "bbox": box,
+        "area": box[2] * box[3],
+        "iscrowd": 0,
+        "score": found["score"],
+    }
+
+
+def _described(frame: Frame, detections: Sequence[Detection], ood: float, model: str) -> dict[str, Any]:
+    height, width = frame.image.shape[:2]
+    return {
+        "captured_ns": frame.captured_ns,
+        "width": width,
+        "height": height,
+        "model": model,
+        "ood": round(ood, 3),
+        "detections": [
+            {"label": d.label, "score": round(d.score, 4), "box": [round(side, 2) for side in d.box]}
+            for d in detections
+        ],
+    }
+
+
+def _read_sidecar(path: Path) -> dict[str, Any] | None:
+    """The description beside a picture; None when it is torn or of no use."""
+    try:
+        if path.stat().st_size > MAX_SIDECAR_BYTES:
+            return None
+        described = json.loads(path.read_bytes())
+        found = described["detections"]
+        if not all(len(d["box"]) == 4 and isinstance(d["label"], str) and float(d["score"]) >= 0 for d in found):
+            return None
+        if not all(key in described for key in ("captured_ns", "width", "height", "model")):
+            return None
+        return {**described, "detections": [{**d, "box": [float(side) for side in d["box"]]} for d in found]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

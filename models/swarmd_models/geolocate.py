@@ -1,0 +1,214 @@
+"""From pixels to the ground and back: pinhole camera, pose, flat earth within a kilometre.
+
+Frames: camera forward-right-down (FRD), north-east-down (NED), and metres east and north about an origin (ENU). No fix,
+no pose, a ray near the horizon: then there is no position, never a wrong one.
+"""
+
+import math
+from dataclasses import dataclass
+
+from swarmd_models.types import GroundPosition, Pose
+
+SEMI_MAJOR_M = 6_378_137.0
+ECCENTRICITY2 = 6.694379990141316e-3
+"""WGS 84."""
+MIN_DEPRESSION_RAD = math.radians(8.0)
+"""A ray flatter than this hits the ground somewhere; nobody knows where."""
+MAX_RANGE_M = 1000.0
+"""Further out the flat earth is off by more than a decimetre, and an attitude error by tens of metres."""
+
+Quaternion = tuple[float, float, float, float]
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsics:
+    """A pinhole camera without distortion; pixels."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+    width: int
+    height: int
+
+    @classmethod
+    def from_hfov(cls, hfov_deg: float, width: int, height: int) -> "Intrinsics":
+        """Square pixels, the axis through the middle.
+
+        >>> round(Intrinsics.from_hfov(90.0, 640, 512).fx)
+        320
+        """
+        if not 1.0 <= hfov_deg <= 170.0:
+            raise ValueError(f"a horizontal field of view of {hfov_deg:g} degrees; 1 to 170 can be used")
+        focal = width / 2 / math.tan(math.radians(hfov_deg) / 2)
+        return cls(focal, focal, width / 2, height / 2, width, height)
+
+    def scaled_to(self, width: int, height: int) -> "Intrinsics":
+        """The same camera read out at another size."""
+        if (width, height) == (self.width, self.height):
+            return self
+        x, y = width / self.width, height / self.height
+        return Intrinsics(self.fx * x, self.fy * y, self.cx * x, self.cy * y, width, height)
+
+
+def quaternion_from_euler(yaw_rad: float, pitch_rad: float, roll_rad: float) -> Quaternion:
+    """Quaternion (w, x, y, z) from FRD to NED for yaw, then pitch, then roll; pitch -90 degrees looks down."""
+    cy, sy = math.cos(yaw_rad / 2), math.sin(yaw_rad / 2)
+    cp, sp = math.cos(pitch_rad / 2), math.sin(pitch_rad / 2)
+    cr, sr = math.cos(roll_rad / 2), math.sin(roll_rad / 2)
+    return (
+        cr * cp * cy + sr * sp * sy,
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+    )
+
+
+def multiply(a: Quaternion, b: Quaternion) -> Quaternion:
+    """The rotation `b`, then `a`."""
+    aw, ax, ay, az = a
+    bw, bx, by, bz = b
+    return (
+        aw * bw - ax * bx - ay * by - az * bz,
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+    )
+
+
+def rotate(q: Quaternion, v: Vector) -> Vector:
+    """The vector, rotated by a unit quaternion."""
+    w, x, y, z = q
+    vx, vy, vz = v
+    # v + 2w (u x v) + 2 u x (u x v), the usual expansion.
+    tx, ty, tz = 2 * (y * vz - z * vy), 2 * (z * vx - x * vz), 2 * (x * vy - y * vx)
+    return (vx + w * tx + y * tz - z * ty, vy + w * ty + z * tx - x * tz, vz + w * tz + x * ty - y * tx)
+
+
+def radii_m(latitude_deg: float) -> tuple[float, float]:
+    """Radii of curvature (meridian, prime vertical) at a latitude."""
+    s2 = math.sin(math.radians(latitude_deg)) ** 2
+    root = math.sqrt(1 - ECCENTRICITY2 * s2)
+    return SEMI_MAJOR_M * (1 - ECCENTRICITY2) / root**3, SEMI_MAJOR_M / root
+
+
+def offset(latitude_deg: float, longitude_deg: float, east_m: float, north_m: float) -> tuple[float, float]:
+    """The point so many metres east and north of another; (latitude, longitude) in degrees."""
+    meridian, vertical = radii_m(latitude_deg)
+    latitude = latitude_deg + math.degrees(north_m / meridian)
+    longitude = longitude_deg + math.degrees(east_m / (vertical * max(math.cos(math.radians(latitude_deg)), 1e-6)))
+    return latitude, (longitude + 180.0) % 360.0 - 180.0
+
+
+def enu_m(latitude_deg: float, longitude_deg: float, origin: tuple[float, float]) -> tuple[float, float]:
+    """Metres (east, north) of a point about an origin (latitude, longitude); the inverse of `offset`."""
+    meridian, vertical = radii_m(origin[0])
+    around = (longitude_deg - origin[1] + 180.0) % 360.0 - 180.0
+    east = math.radians(around) * vertical * max(math.cos(math.radians(origin[0])), 1e-6)
+    return east, math.radians(latitude_deg - origin[0]) * meridian
+
+
+@dataclass(frozen=True, slots=True)
+class GroundFix:
+    """Where a ray meets the ground, relative to the point below the camera, with its two kinds of error."""
+
+    east_m: float
+    north_m: float
+    jitter_m2: tuple[float, float, float]
+    """Errors that differ from frame to frame (attitude, pixel): (ee, en, nn); averaging helps."""
+    bias_m2: tuple[float, float, float]
+    """Errors that stay through a pass (position, height): averaging does not help."""
+
+    @property
+    def covariance_m2(self) -> tuple[float, float, float]:
+        """Both together."""
+        j, b = self.jitter_m2, self.bias_m2
+        return (j[0] + b[0], j[1] + b[1], j[2] + b[2])
+
+
+def is_usable(pose: Pose | None) -> bool:
+    """Whether a pose may place anything: it has a fix, is finite, and stands above the ground."""
+    if pose is None or not pose.has_fix:
+        return False
+    numbers = (pose.latitude_deg, pose.longitude_deg, pose.height_agl_m, *pose.camera_to_ned)
+    if not all(math.isfinite(n) for n in numbers):
+        return False
+    norm = sum(n * n for n in pose.camera_to_ned)
+    return 0.0 < pose.height_agl_m < 10_000.0 and abs(pose.latitude_deg) < 89.0 and abs(norm - 1.0) < 1e-2
+
+
+def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_sigma: float = 1.0) -> GroundFix | None:
+    """Meet of the ray through a pixel with level ground; None near and above the horizon.
+
+    Args:
+        intrinsics: Of the frame in which `u` and `v` are pixels.
+        pose: Must be usable.
+        u: Pixel, to the right.
+        v: Pixel, downwards.
+        pixel_sigma: How well the pixel is known.
+
+    Source:
+        Covariance by first-order propagation: the Jacobian of the meet by attitude (small rotations about the three
+        NED axes), height, position and pixel.
+    """
+    q, height = pose.camera_to_ned, pose.height_agl_m
+    x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy
+    ray = rotate(q, (1.0, x, y))
+    length = math.sqrt(ray[0] ** 2 + ray[1] ** 2 + ray[2] ** 2)
+    if ray[2] < math.sin(MIN_DEPRESSION_RAD) * length or height * length / ray[2] > MAX_RANGE_M:
+        return None
+    north, east = height * ray[0] / ray[2], height * ray[1] / ray[2]
+    attitude, pixel = pose.attitude_sigma_rad, pixel_sigma
+    # A small rotation w about NED moves the ray by w x ray; a moved ray (dn, de, dd) moves the meet by these.
+    turned = ((0.0, -ray[2], ray[1]), (ray[2], 0.0, -ray[0]), (-ray[1], ray[0], 0.0))
+    moves = [(_shift(ray, east, north, height, d), attitude) for d in turned]
+    for d_camera, focal in (((0.0, 1.0, 0.0), intrinsics.fx), ((0.0, 0.0, 1.0), intrinsics.fy)):
+        moves.append((_shift(ray, east, north, height, rotate(q, d_camera)), pixel / focal))
+    jitter = _sum_squares(moves)
+    tilt = ((east / height, north / height), pose.height_sigma_m)
+    bias = _sum_squares([tilt, ((1.0, 0.0), pose.position_sigma_m), ((0.0, 1.0), pose.position_sigma_m)])
+    return GroundFix(east, north, jitter, bias)
+
+
+def pixel_to_ground(
+    intrinsics: Intrinsics, pose: Pose | None, u: float, v: float, pixel_sigma: float = 1.0
+) -> GroundPosition | None:
+    """The place on the ground that a pixel shows; None without a usable pose, and near the horizon."""
+    if pose is None or not is_usable(pose):
+        return None
+    fix = ray_to_ground(intrinsics, pose, u, v, pixel_sigma)
+    if fix is None:
+        return None
+    latitude, longitude = offset(pose.latitude_deg, pose.longitude_deg, fix.east_m, fix.north_m)
+    return GroundPosition(latitude, longitude, fix.covariance_m2)
+
+
+def ground_to_pixel(
+    intrinsics: Intrinsics, pose: Pose, latitude_deg: float, longitude_deg: float
+) -> tuple[float, float] | None:
+    """The pixel that shows a place on the ground, also outside of the frame; None when it lies behind the camera."""
+    east, north = enu_m(latitude_deg, longitude_deg, (pose.latitude_deg, pose.longitude_deg))
+    return enu_to_pixel(intrinsics, pose, east, north)
+
+
+def enu_to_pixel(intrinsics: Intrinsics, pose: Pose, east_m: float, north_m: float) -> tuple[float, float] | None:
+    """Like `ground_to_pixel`, for metres about the point below the camera."""
+    w, x, y, z = pose.camera_to_ned
+    forward, right, down = rotate((w, -x, -y, -z), (north_m, east_m, pose.height_agl_m))
+    if forward <= 1e-6:
+        return None
+    return intrinsics.cx + intrinsics.fx * right / forward, intrinsics.cy + intrinsics.fy * down / forward
+
+
+def _shift(ray: Vector, east: float, north: float, height: float, d: Vector) -> tuple[float, float]:
+    """How (east, north) of the meet moves when the ray moves by `d`."""
+    return (height * d[1] - east * d[2]) / ray[2], (height * d[0] - north * d[2]) / ray[2]
+
+
+def _sum_squares(moves: list[tuple[tuple[float, float], float]]) -> tuple[float, float, float]:
+    ee = en = nn = 0.0
+    for (east, north), sigma in moves:
+        e, n = east * sigma, north * sigma
+        ee, en, nn = ee + e * e, en + e * n, nn + n * n
+    return ee, en, nn

@@ -1,0 +1,355 @@
+"""Frames from cameras, streams, videos, pictures and folders.
+
+A source gives frames in order and stamps them with the device's monotonic clock at capture. Videos keep their own time
+line: frame times are the stream's start plus the video's timestamps, whether it is played at its pace or as fast as
+it decodes.
+"""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from swarmd_models.errors import FrameError, SourceError
+from swarmd_models.types import Frame, FrameSource, Image
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+MAX_IMAGE_BYTES = 64 << 20
+MAX_IMAGE_SIDE = 16_384
+OPEN_TIMEOUT_MS = 10_000
+READ_TIMEOUT_MS = 5_000
+FIRST_WAIT_S = 0.5
+MAX_WAIT_S = 30.0
+_MISSING_SHARE = 0.02
+_MISSING_FRAMES = 5
+_DEFAULT_FPS = 25.0
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How to read a source."""
+
+    paced: bool = False
+    """Videos at the pace of their timestamps; else as fast as they decode."""
+    loop: bool = False
+    """Videos, pictures and folders start again at their end."""
+
+
+def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
+    """Open what a description names.
+
+    Args:
+        spec: A video, picture or folder; a device ("/dev/video0", "camera:0"); a URL (rtsp, rtsps, http, https, udp);
+            "gst:PIPELINE".
+        options: Pace and loop.
+
+    Raises:
+        SourceError: It does not exist, or is of no kind that can be read.
+    """
+    options = options or SourceOptions()
+    # The decoder's own messages would stand between our JSON lines; what matters is in our errors.
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    if spec.startswith("gst:"):
+        return _open_gstreamer(spec[4:])
+    if re.match(r"^(rtsps?|https?|udp|tcp)://", spec):
+        return CaptureSource(_open_stream(spec), redacted(spec))
+    device = re.fullmatch(r"(?:camera:|/dev/video)(\d{1,3})", spec)
+    if device:
+        return CaptureSource(_open_camera(int(device[1])), spec)
+    path = Path(spec)
+    if not path.exists():
+        raise SourceError(f"no source at {spec}")
+    if path.is_dir():
+        return PictureSource(_pictures_in(path), options.loop)
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return PictureSource([path], options.loop)
+    return VideoSource(path, options)
+
+
+def is_live(spec: str) -> bool:
+    """Whether a source may come back after it has gone: cameras and streams."""
+    return (
+        spec.startswith(("gst:", "camera:", "/dev/video")) or re.match(r"^(rtsps?|https?|udp|tcp)://", spec) is not None
+    )
+
+
+def redacted(url: str) -> str:
+    """A URL without the password, for messages and logs.
+
+    >>> redacted("rtsp://admin:secret@10.0.0.9/stream")
+    'rtsp://***@10.0.0.9/stream'
+    """
+    return re.sub(r"//[^/@]*@", "//***@", url)
+
+
+class CaptureSource:
+    """A camera or stream: newest frames as they come, stamped when they arrive."""
+
+    def __init__(self, capture: Any, name: str, clock: Clock = time.monotonic_ns) -> None:
+        """Read from an opened `cv2.VideoCapture`; `name` stands in messages."""
+        self._capture = capture
+        self._name = name
+        self._clock = clock
+        self._index = 0
+
+    def read(self) -> Frame | None:
+        """The next frame; raises `SourceError` when the device or stream has gone."""
+        capture = self._capture
+        if capture is None:
+            return None
+        ok, image = capture.read()
+        now_ns = self._clock()
+        if not ok or image is None:
+            raise SourceError(f"{self._name} gives no more frames")
+        frame = Frame(self._index, now_ns, image)
+        self._index += 1
+        return frame
+
+    def close(self) -> None:
+        """Release the device."""
+        capture, self._capture = self._capture, None
+        if capture is not None:
+            capture.release()
+
+
+class VideoSource:
+    """A video file."""
+
+    def __init__(self, path: Path, options: SourceOptions, clock: Clock = time.monotonic_ns) -> None:
+        """Open the file; raises `SourceError` when it is none that can be decoded."""
+        self._path = path
+        self._options = options
+        self._clock = clock
+        self._closed = threading.Event()
+        self._capture: Any = None
+        self._index = 0
+        self._start_ns = clock()
+        self._last_ns = self._start_ns - 1
+        self._open()
+
+    def read(self) -> Frame | None:
+        """The next frame; waits for its time when paced. Raises `SourceError` when the file breaks off."""
+        if self._closed.is_set():
+            return None
+        ok, image = self._capture.read()
+        if not ok or image is None:
+            self._check_end()
+            if not self._options.loop:
+                return None
+            self._start_ns = self._last_ns + self._interval_ns
+            self._capture.release()
+            self._open()
+            ok, image = self._capture.read()
+            if not ok or image is None:
+                raise SourceError(f"video {self._path} cannot be read again")
+        self._in_file += 1
+        captured_ns = max(self._start_ns + self._timestamp_ns(), self._last_ns + 1)
+        self._last_ns = captured_ns
+        if self._options.paced:
+            wait_ns = captured_ns - self._clock()
+            if wait_ns > 0:
+                self._closed.wait(wait_ns / 1e9)
+        frame = Frame(self._index, captured_ns, image)
+        self._index += 1
+        return frame
+
+    def close(self) -> None:
+        """Close the file; a `read` that waits for its time gives its frame at once."""
+        self._closed.set()
+        self._capture.release()
+
+    def _open(self) -> None:
+        try:
+            size = self._path.stat().st_size
+        except OSError as error:
+            raise SourceError(f"cannot read video {self._path}: {error.strerror}") from error
+        capture = cv2.VideoCapture(str(self._path), cv2.CAP_FFMPEG) if size else None
+        if capture is None or not capture.isOpened():
+            why = "it is empty" if not size else "truncated, or of a format that this OpenCV does not know"
+            raise SourceError(f"video {self._path} cannot be opened: {why}")
+        self._capture = capture
+        self._expected = max(0, int(min(capture.get(cv2.CAP_PROP_FRAME_COUNT), 1e9)))
+        fps = capture.get(cv2.CAP_PROP_FPS)
+        self._interval_ns = round(1e9 / (fps if 0.1 <= fps <= 1000 else _DEFAULT_FPS))
+        self._in_file = 0
+
+    def _timestamp_ns(self) -> int:
+        """Of the frame just read, from the file's start; counted where the file has no timestamps."""
+        ms = self._capture.get(cv2.CAP_PROP_POS_MSEC)
+        counted = (self._in_file - 1) * self._interval_ns
+        return round(ms * 1e6) if 0 < ms < 1e9 else counted
+
+    def _check_end(self) -> None:
+        if self._in_file == 0:
+            raise SourceError(f"video {self._path} holds no frame that can be decoded: corrupt or truncated")
+        missing = self._expected - self._in_file
+        if missing > max(_MISSING_FRAMES, self._expected * _MISSING_SHARE):
+            raise SourceError(
+                f"video {self._path} breaks off after {self._in_file} of {self._expected} frames: truncated or corrupt"
+            )
+
+
+class PictureSource:
+    """Pictures, one frame each."""
+
+    def __init__(self, paths: list[Path], loop: bool, clock: Clock = time.monotonic_ns) -> None:
+        """Show `paths` in order."""
+        self._paths = paths
+        self._loop = loop
+        self._clock = clock
+        self._index = 0
+        self._closed = False
+
+    def read(self) -> Frame | None:
+        """The next picture; raises `FrameError` for a bad one among others, and goes on with the one after it."""
+        if self._closed or (self._index >= len(self._paths) and not self._loop):
+            return None
+        index, self._index = self._index, self._index + 1
+        try:
+            return Frame(index, self._clock(), read_picture(self._paths[index % len(self._paths)]))
+        except SourceError as error:
+            if len(self._paths) == 1:
+                raise
+            raise FrameError(str(error)) from error
+
+    def close(self) -> None:
+        """Show no more."""
+        self._closed = True
+
+
+class ReconnectingSource:
+    """A live source that is opened again, with back-off, whenever it goes."""
+
+    def __init__(
+        self,
+        opener: Callable[[], FrameSource],
+        report: Callable[[str], None],
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        """Keep a source open.
+
+        Args:
+            opener: Opens it; raises `SourceError`.
+            report: Told why it went, each time.
+            wait: Waits so many seconds and says whether to stop; by default until `close`.
+        """
+        self._opener = opener
+        self._report = report
+        self._closed = threading.Event()
+        self._wait = wait or self._closed.wait
+        self._source: FrameSource | None = None
+        self._index = 0
+        self._wait_s = FIRST_WAIT_S
+        self.reconnects = 0
+        """Times it was opened again."""
+
+    def read(self) -> Frame | None:
+        """The next frame, however long that takes; None once closed."""
+        while not self._closed.is_set():
+            try:
+                if self._source is None:
+                    self._source = self._opener()
+                frame = self._source.read()
+            except SourceError as error:
+                if self._lost(str(error)):
+                    return None
+                continue
+            if frame is None:
+                if self._lost("the stream has ended"):
+                    return None
+                continue
+            self._wait_s = FIRST_WAIT_S
+            index, self._index = self._index, self._index + 1
+            return Frame(index, frame.captured_ns, frame.image, frame.pose)
+        return None
+
+    def close(self) -> None:
+        """Stop, also in the middle of a back-off."""
+        self._closed.set()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def _lost(self, reason: str) -> bool:
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+        if self._closed.is_set():
+            return True
+        self._report(f"{reason}; trying again in {self._wait_s:g} s")
+        stop = self._wait(self._wait_s)
+        self._wait_s = min(self._wait_s * 2, MAX_WAIT_S)
+        self.reconnects += 1
+        return stop
+
+
+def read_picture(path: Path) -> Image:
+    """Decode one picture to BGR.
+
+    Raises:
+        SourceError: Missing, too large, truncated, or no picture.
+    """
+    try:
+        if path.stat().st_size > MAX_IMAGE_BYTES:
+            raise SourceError(f"picture {path} is larger than {MAX_IMAGE_BYTES >> 20} MiB")
+        data = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"cannot read picture {path}: {error.strerror}") from error
+    if not data:
+        raise SourceError(f"picture {path} is empty")
+    if data[:2] == b"\xff\xd8" and data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda"):
+        raise SourceError(f"picture {path} is truncated: the JPEG has no end")
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and b"IEND" not in data[-64:]:
+        raise SourceError(f"picture {path} is truncated: the PNG has no end")
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error as error:
+        raise SourceError(f"picture {path} cannot be decoded: {error.err}") from error
+    if image is None or image.size == 0:
+        raise SourceError(f"picture {path} cannot be decoded: corrupt, or of a format that this OpenCV does not know")
+    if max(image.shape) > MAX_IMAGE_SIDE:
+        raise SourceError(f"picture {path} is wider or higher than {MAX_IMAGE_SIDE} pixels")
+    return image.astype(np.uint8, copy=False)
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    if not paths:
+        raise SourceError(f"folder {folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
+    return paths
+
+
+def _open_camera(number: int) -> Any:
+    capture = cv2.VideoCapture(number, cv2.CAP_V4L2)
+    if not capture.isOpened():
+        raise SourceError(f"camera /dev/video{number} cannot be opened: absent, busy, or not permitted (group video)")
+    capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
+    return capture
+
+
+def _open_stream(url: str) -> Any:
+    limits = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
+    capture = cv2.VideoCapture(url, cv2.CAP_FFMPEG, limits)
+    if not capture.isOpened():
+        raise SourceError(f"stream {redacted(url)} cannot be opened: no answer, refused, or not a video")
+    return capture
+
+
+def _open_gstreamer(pipeline: str) -> FrameSource:
+    if not cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER):
+        raise SourceError(
+            "this OpenCV has no GStreamer (the wheels from PyPI never have); install the system's python3-opencv, "
+            "or use a device, file or rtsp:// URL"
+        )
+    capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
+    if not capture.isOpened():
+        raise SourceError(f"GStreamer pipeline {redacted(pipeline)!r} cannot be opened; it must end in appsink")
+    return CaptureSource(capture, "the GStreamer pipeline")

@@ -1,0 +1,100 @@
+"""What a `.tflite` file tells by itself: that it is one, and the labels that may hang on its end as a ZIP archive."""
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+from swarmd_models.errors import ArtefactError
+
+MAX_MODEL_BYTES = 256 << 20
+MAX_LABEL_BYTES = 1 << 20
+MAX_LABELS = 65_536
+_HEADER_BYTES = 8
+
+
+def read_model(path: Path) -> bytes:
+    """The file's bytes, after the checks that need no runtime.
+
+    Raises:
+        ArtefactError: Missing, empty, too large, or no LiteRT model.
+    """
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise ArtefactError(f"{path} is a folder; name the bundle's .toml or the .tflite file inside")
+        if size > MAX_MODEL_BYTES:
+            raise ArtefactError(f"{path} is {size >> 20} MiB; models may have {MAX_MODEL_BYTES >> 20} MiB")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"cannot read model {path}: {error.strerror}") from error
+    if len(data) < _HEADER_BYTES or data[4:8] != b"TFL3":
+        raise ArtefactError(
+            f"{path} is no LiteRT model: it lacks the mark TFL3 at byte 4 (truncated or another format)"
+        )
+    root = int.from_bytes(data[:4], "little")
+    if root + 4 > len(data):
+        raise ArtefactError(f"{path} is truncated: its root table lies at byte {root}, the file has {len(data)}")
+    return data
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256 in hex: a model's identity everywhere in swarmd."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def embedded_labels(data: bytes) -> tuple[str, ...]:
+    """Labels from the ZIP archive at the model's end; empty when there is none that can be read.
+
+    Source:
+        TensorFlow Lite metadata: associated files are appended to the flatbuffer as a ZIP archive.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for info in archive.infolist():
+                if info.filename.endswith(".txt") and "label" in info.filename and info.file_size <= MAX_LABEL_BYTES:
+                    with archive.open(info) as file:
+                        return parse_labels(file.read(MAX_LABEL_BYTES + 1), info.filename)
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError, RuntimeError, ArtefactError):
+        return ()
+    except Exception as error:  # zlib.error and lzma.LZMAError share no base class with the others.
+        if type(error).__name__ in ("error", "LZMAError"):
+            return ()
+        raise
+    return ()
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Labels from a text file, one a line.
+
+    Raises:
+        ArtefactError: Missing, too large, not UTF-8 text, or empty.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LABEL_BYTES + 1)
+    except OSError as error:
+        raise ArtefactError(f"cannot read labels {path}: {error.strerror}") from error
+    return parse_labels(data, str(path))
+
+
+def parse_labels(data: bytes, name: str) -> tuple[str, ...]:
+    """Labels out of text; trailing blank lines do not count.
+
+    >>> parse_labels(b"person\\nbicycle\\n\\n", "x")
+    ('person', 'bicycle')
+    """
+    if len(data) > MAX_LABEL_BYTES:
+        raise ArtefactError(f"labels {name} are larger than {MAX_LABEL_BYTES >> 20} MiB")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArtefactError(f"labels {name} are no UTF-8 text (byte {error.start})") from error
+    labels = tuple(line.strip() for line in text.rstrip().splitlines())
+    if not labels:
+        raise ArtefactError(f"labels {name} are empty; write one label a line")
+    if len(labels) > MAX_LABELS:
+        raise ArtefactError(f"labels {name} have {len(labels)} lines; at most {MAX_LABELS}")
+    if any("\x00" in label or len(label) > 200 for label in labels):
+        raise ArtefactError(f"labels {name} are no list of labels: a line holds a zero byte or is over 200 characters")
+    return labels

@@ -1,0 +1,113 @@
+"""The words of the eye: frame, pose, detection, track event. Plain values, no I/O.
+
+Boxes are (x1, y1, x2, y2) in pixels of the source frame, x right, y down, float. Angles are radians, lengths metres,
+times integer nanoseconds of the device's monotonic clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Image: TypeAlias = npt.NDArray[np.uint8]
+else:
+    # The brain, which reads poses and events but never a picture, need not load numpy.
+    Image = Any
+"""Shape (H, W) grey or (H, W, 3) BGR, uint8, row 0 at the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """Where the camera was and how it looked when a frame was captured."""
+
+    captured_ns: int
+    latitude_deg: float
+    longitude_deg: float
+    height_agl_m: float
+    """Above the ground below, not above sea level."""
+    camera_to_ned: tuple[float, float, float, float]
+    """Unit quaternion (w, x, y, z) from the camera's forward-right-down frame to north-east-down."""
+    position_sigma_m: float = 1.5
+    height_sigma_m: float = 1.0
+    attitude_sigma_rad: float = 0.0175
+    has_fix: bool = True
+    """False: the numbers above must not be used to place anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture with the time of its capture."""
+
+    index: int
+    captured_ns: int
+    image: Image
+    pose: Pose | None = None
+
+
+class FrameSource(Protocol):
+    """Anything that gives frames: camera, stream, video, folder, simulated drone."""
+
+    def read(self) -> Frame | None:
+        """The next frame, in order; None at the end. Blocks until there is one.
+
+        Raises `SourceError` when the source has gone, `FrameError` when only this frame is bad and `read` may go on.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the device or file; may be called twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What the model says about one place in one frame."""
+
+    class_index: int
+    label: str
+    score: float
+    box: tuple[float, float, float, float]
+    whole_box: tuple[float, float, float, float] | None = None
+    """Where the model sees the thing go on beyond the frame's border, the box before it was cut; else None."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroundPosition:
+    """A point on the ground with its uncertainty."""
+
+    latitude_deg: float
+    longitude_deg: float
+    covariance_m2: tuple[float, float, float]
+    """(east-east, east-north, north-north), square metres."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackEvent:
+    """The life of one tracked thing: `new` once, `update` while seen, `end` once; the id is never used again."""
+
+    kind: Literal["new", "update", "end"]
+    track_id: int
+    class_index: int
+    label: str
+    score: float
+    """The best so far."""
+    box: tuple[float, float, float, float]
+    captured_ns: int
+    hits: int
+    """Frames in which it was detected."""
+    position: GroundPosition | None
+
+
+@dataclass(frozen=True, slots=True)
+class EyeResult:
+    """All that came of one frame."""
+
+    frame_index: int
+    captured_ns: int
+    detections: Sequence[Detection]
+    events: Sequence[TrackEvent]
+    stage_ns: dict[str, int] = field(default_factory=dict)
+    """Nanoseconds by stage: preprocess, infer, decode, nms, track, locate."""

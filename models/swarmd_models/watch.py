@@ -1,0 +1,152 @@
+"""Watches a model at work: has what it sees drifted away from what it was made for?
+
+Three numbers, each against the bundle's reference or, when it has none, against the first frames of this flight:
+
+- PSI and KS of the detections' scores (a model that grows unsure, or too sure);
+- per frame, how far the picture (brightness, contrast) and the model's pooled answer lie from the reference: the root
+  mean square of their z-scores, 1 for a frame like those of the reference, 3 and more for one from another world.
+
+Source:
+    Population stability index: 0.1 is a shift worth a look, 0.25 a large one (usual credit-scoring practice).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from swarmd_models.backends.base import Array
+from swarmd_models.bundle import Reference
+from swarmd_models.types import Detection, Image
+
+BINS = 10
+WINDOW = 1000
+"""Newest detections that the histogram is made of."""
+OWN_REFERENCE_SCORES = 200
+OWN_REFERENCE_FRAMES = 100
+OOD_LIMIT = 3.0
+EVERY = 4
+"""One frame in so many is measured: drift is slow."""
+_STEP = 16
+_FLOOR = 1e-4
+_MIN_STD = 1e-3
+MAX_FEATURES = 66
+
+
+class ModelWatch:
+    """Drift and out-of-distribution counters of one model."""
+
+    def __init__(self, reference: Reference) -> None:
+        """Compare with a bundle's reference, which may be empty."""
+        self._scores: deque[float] = deque(maxlen=WINDOW)
+        self._histogram = _normalised(reference.score_histogram)
+        self._mean = np.asarray(reference.feature_mean, np.float64)
+        self._std = np.asarray(reference.feature_std, np.float64)
+        self._gathered: list[Array] = []
+        self._frames = 0
+        self._measured = 0
+        self._detections = 0
+        self._ood_frames = 0
+        self.ood = 0.0
+        """Of the newest frame that was measured; 0.0 while there is no reference."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next frame is to be measured."""
+        return self._frames % EVERY == 0
+
+    def note(self, detections: Sequence[Detection], features: Array | None) -> None:
+        """Take in one frame.
+
+        Args:
+            detections: What the model saw.
+            features: From `features_of` when the frame was measured, else None.
+        """
+        self._frames += 1
+        self._detections += len(detections)
+        self._scores.extend(detection.score for detection in detections)
+        if self._histogram is None and len(self._scores) >= OWN_REFERENCE_SCORES:
+            self._histogram = _histogram(self._scores)
+            self._scores.clear()
+        if features is not None:
+            self._measure(features)
+
+    def gauges(self) -> dict[str, float]:
+        """The numbers of now."""
+        numbers = {
+            "ood": self.ood,
+            "ood_share": self._ood_frames / self._measured if self._measured else 0.0,
+            "detections_per_frame": self._detections / self._frames if self._frames else 0.0,
+        }
+        if self._histogram is not None and len(self._scores) >= OWN_REFERENCE_SCORES // 4:
+            now = _histogram(self._scores)
+            numbers["drift_psi"] = psi(self._histogram, now)
+            numbers["drift_ks"] = ks(self._histogram, now)
+        return numbers
+
+    def _measure(self, features: Array) -> None:
+        if self._mean.size != features.size:
+            self._gathered.append(features)
+            if len(self._gathered) >= OWN_REFERENCE_FRAMES:
+                stack = np.stack([g for g in self._gathered if g.size == features.size])
+                self._mean, self._std = stack.mean(axis=0), stack.std(axis=0)
+                self._gathered.clear()
+            return
+        z = (features - self._mean) / np.maximum(self._std, _MIN_STD)
+        self.ood = float(np.sqrt(np.square(np.clip(z, -1e3, 1e3)).mean()))
+        self._measured += 1
+        self._ood_frames += self.ood > OOD_LIMIT
+
+
+def features_of(image: Image, pooled: Array) -> Array:
+    """What a frame is like: brightness, contrast and the model's pooled answer.
+
+    Args:
+        image: The frame.
+        pooled: Means of the model's first output over places, real values; at most 64 are used.
+    """
+    sample = image[::_STEP, ::_STEP].astype(np.float32)
+    return np.concatenate([[sample.mean() / 255.0, sample.std() / 255.0], pooled.ravel()[: MAX_FEATURES - 2]])
+
+
+def measure_reference(frames: Sequence[tuple[Sequence[Detection], Array]]) -> Reference:
+    """The reference of a model from frames like those it was made for: (detections, features) of each."""
+    scores = [detection.score for detections, _ in frames for detection in detections]
+    stack = np.stack([features for _, features in frames])
+    return Reference(
+        tuple(float(share) for share in _histogram(scores)),
+        len(scores) / max(len(frames), 1),
+        tuple(float(value) for value in stack.mean(axis=0)),
+        tuple(float(value) for value in stack.std(axis=0)),
+    )
+
+
+def psi(reference: Array, now: Array) -> float:
+    """Population stability index of two histograms of shares.
+
+    >>> round(psi(np.array([0.5, 0.5]), np.array([0.5, 0.5])), 3)
+    0.0
+    """
+    a, b = np.maximum(reference, _FLOOR), np.maximum(now, _FLOOR)
+    return float(((b - a) * np.log(b / a)).sum())
+
+
+def ks(reference: Array, now: Array) -> float:
+    """Kolmogorov-Smirnov statistic of two histograms of shares: the greatest distance of their sums.
+
+    >>> ks(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    1.0
+    """
+    return float(np.abs(np.cumsum(reference) - np.cumsum(now)).max())
+
+
+def _histogram(scores: Sequence[float] | deque[float]) -> Array:
+    counts, _ = np.histogram(np.asarray(scores, np.float64), bins=BINS, range=(0.0, 1.0))
+    return counts / max(len(scores), 1)
+
+
+def _normalised(histogram: Sequence[float]) -> Array | None:
+    total = sum(histogram)
+    if len(histogram) != BINS or total <= 0:
+        return None
+    return np.asarray(histogram, np.float64) / total
