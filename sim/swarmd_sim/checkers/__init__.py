@@ -1,0 +1,8 @@
+"""Checkers: rule books apart from the workload. Safety while faults go on, liveness after the quiet time.
+
+membership   no dead member comes back by itself; nobody healthy is called failed; views equal after quiet
+state        nothing acknowledged is lost; equal digests mean equal views; digests equal after quiet; size bounded
+claims       no cell is missing; duplicates stay within the bound
+traffic      no oversized frame; bytes within the budget
+truth        faults found, missed, doubled; distinct faults merged into one
+"""

@@ -1,0 +1,108 @@
+"""What checkers look at: the run as an omniscient bystander sees it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from swarmd_protocols.effects import MemberChanged
+from swarmd_protocols.replica import ReplicaConfig
+from swarmd_sim.choices import MILLION
+from swarmd_sim.engine import Engine
+from swarmd_sim.host import Host
+from swarmd_sim.injector import Injector
+from swarmd_sim.ledger import Ledger
+from swarmd_sim.network import Network
+from swarmd_sim.radio import Radio
+from swarmd_sim.scenario import Scenario
+from swarmd_sim.site import Site
+from swarmd_sim.watch import Watch
+
+
+@dataclass(slots=True)
+class Bystander:
+    """Everything there is to know about a run.
+
+    Attributes:
+        scenario: What was asked for.
+        engine: Virtual time.
+        hosts: All hosts.
+        network: All links.
+        radio: The air.
+        injector: Which faults go on.
+        ledger: What was acknowledged.
+        watch: Where violations go.
+        site: The ground truth.
+        replicas: The replicated state of each host.
+        state_config: How that state is configured.
+    """
+
+    scenario: Scenario
+    engine: Engine
+    hosts: list[Host]
+    network: Network
+    radio: Radio
+    injector: Injector
+    ledger: Ledger
+    watch: Watch
+    site: Site
+    replicas: dict[int, Any]
+    state_config: ReplicaConfig
+
+    def replica(self, host: Host) -> Any:
+        """The host's replicated state; None when it has none."""
+        return self.replicas.get(host.index)
+
+    def live(self) -> list[Host]:
+        """Hosts whose process is up, that have not left and are not hostile."""
+        return [host for host in self.hosts if host.process_up and not host.left and not host.hostile]
+
+    def linked(self, a: int, b: int) -> bool:
+        """Whether frames have a fair chance in both directions now."""
+        now_ns = self.engine.now_ns
+        faults = self.network.faults
+        for source, destination in ((a, b), (b, a)):
+            if faults.added_loss_ppm(source, destination) >= MILLION // 2:
+                return False
+            if not self.radio.hears(source, destination, now_ns):
+                return False
+        return True
+
+    def component(self) -> list[Host]:
+        """The largest set of live hosts that reach each other over fair links."""
+        left = {host.index: host for host in self.live()}
+        best: list[Host] = []
+        if self.network.faults.quiet and self.radio.everybody_hears:
+            return list(left.values())
+        while left:
+            _index, first = next(iter(left.items()))
+            group, todo = [], [first]
+            del left[first.index]
+            while todo:
+                host = todo.pop()
+                group.append(host)
+                near = [other for other in left.values() if self.linked(host.index, other.index)]
+                for other in near:
+                    del left[other.index]
+                todo += near
+            if len(group) > len(best):
+                best = group
+        return sorted(best, key=lambda host: host.index)
+
+
+class CheckerBase:
+    """A checker that looks at nothing yet.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: Bystander) -> None:
+        self.run = run
+
+    def on_member(self, host: Host, change: MemberChanged) -> None:
+        """A node's opinion of a member changed."""
+
+    def on_step(self, now_ns: int) -> None:
+        """About once a virtual second."""
+
+    def on_end(self, now_ns: int) -> None:
+        """After the quiet time."""

@@ -1,0 +1,146 @@
+"""Membership: the dead stay dead, the healthy are not called dead, refutation wins, and views agree after quiet."""
+
+from swarmd_protocols.effects import MemberChanged, MemberState
+from swarmd_protocols.ids import NodeId
+from swarmd_sim.checkers.base import Bystander, CheckerBase
+from swarmd_sim.faults import Fault
+from swarmd_sim.host import Host
+
+RESURRECT_NS = 30_000_000_000
+"""News about a dead member that is older than this must not revive it."""
+MARGIN_NS = 15_000_000_000
+"""A fault excuses a host for this long after it is over."""
+FREEZE_NS = 10_000_000_000
+"""A process frozen for less than this is degraded, never failed."""
+_GONE = (MemberState.FAILED, MemberState.LEFT)
+_HERE = (MemberState.ALIVE, MemberState.DEGRADED)
+
+
+class MembershipChecker(CheckerBase):
+    """See the module."""
+
+    def __init__(self, run: Bystander) -> None:
+        super().__init__(run)
+        self._incarnations: dict[tuple[int, NodeId], int] = {}
+        self._late_reported: set[int] = set()
+
+    def on_member(self, host: Host, change: MemberChanged) -> None:
+        """Safety, at each change of opinion."""
+        subject = self.run.watch.by_id.get(change.node)
+        if subject is None or host.hostile:
+            return
+        if change.new is MemberState.FAILED:
+            self._on_failed(host, subject, change)
+        elif change.new is MemberState.ALIVE and change.old in _GONE:
+            self._on_revived(host, subject)
+
+    def _on_failed(self, host: Host, subject: Host, change: MemberChanged) -> None:
+        run = self.run
+        if change.old is MemberState.LEFT and subject.left:
+            run.watch.violate("membership.left_failed", f"{host.name} calls {subject.name} failed; it said good-bye")
+        if self._is_only_frozen(subject) and run.injector.healthy(host.index, MARGIN_NS):
+            run.watch.violate(
+                "membership.frozen_failed",
+                f"{host.name} calls {subject.name} failed ({change.reason}); it has been frozen for less than 10 s",
+            )
+        healthy = run.injector.healthy(host.index, MARGIN_NS) and run.injector.healthy(subject.index, MARGIN_NS)
+        if not healthy or subject is host or not self._well_connected(subject.index):
+            return
+        run.watch.false_positives += 1
+        if run.watch.false_positives > run.scenario.checks.false_failed:
+            run.watch.violate(
+                "membership.false_failed",
+                f"{host.name} calls {subject.name} failed ({change.reason}); it is up and no fault has touched either "
+                f"for {MARGIN_NS // 1_000_000_000} s",
+            )
+
+    def _is_only_frozen(self, subject: Host) -> bool:
+        """Whether a short freeze is all that ails a host: its kernel answers, so it is degraded at worst."""
+        now_ns = self.run.engine.now_ns
+        faults = [fault for fault in self.run.injector.recent if subject.index in fault.nodes or _is_global(fault)]
+        return (
+            subject.process_up
+            and subject.stalled
+            and [fault.kind for fault in faults] == ["freeze"]
+            and now_ns - faults[0].at_ns < FREEZE_NS
+            and now_ns - subject.started_ns > MARGIN_NS
+            and self._well_connected(subject.index)
+        )
+
+    def _well_connected(self, index: int) -> bool:
+        """Whether the host reaches most of the swarm, so that nothing excuses calling it dead."""
+        others = [other.index for other in self.run.live() if other.index != index][:16]
+        return sum(1 for other in others if self.run.linked(index, other)) * 2 > len(others)
+
+    def _on_revived(self, host: Host, subject: Host) -> None:
+        run = self.run
+        if not subject.process_up and run.engine.now_ns - subject.crashed_ns > RESURRECT_NS:
+            run.watch.violate(
+                "membership.resurrected",
+                f"{host.name} calls {subject.name} alive; it died at {subject.crashed_ns / 1e9:.1f} s",
+            )
+
+    def on_step(self, now_ns: int) -> None:
+        """Safety once a second: a death must be known in time wherever it can be."""
+        run = self.run
+        limit_ns = int(run.scenario.checks.detect_s * 1e9)
+        for victim, crashed_ns in sorted(run.watch.crashes.items()):
+            subject = run.hosts[victim]
+            late_ns = now_ns - crashed_ns
+            if victim in self._late_reported or subject.left or not limit_ns < late_ns < 2 * limit_ns:
+                continue
+            seen = run.watch.failed_seen.get(victim, {})
+            late = [host for host in self._expected_to_know(subject, late_ns) if host.index not in seen]
+            if late and self._still_believes(late[0], subject):
+                self._late_reported.add(victim)
+                run.watch.violate(
+                    "membership.undetected",
+                    f"{subject.name} died {late_ns / 1e9:.1f} s ago; {late[0].name} and {len(late) - 1} others of "
+                    f"{len(run.live())} do not know (bound {limit_ns / 1e9:g} s)",
+                )
+
+    def _expected_to_know(self, subject: Host, late_ns: int) -> list[Host]:
+        run = self.run
+        known_margin_ns = late_ns + MARGIN_NS
+        return [host for host in run.component() if run.injector.healthy(host.index, known_margin_ns)]
+
+    def _still_believes(self, host: Host, subject: Host) -> bool:
+        return any(view.node == subject.node_id and view.state in _HERE for view in host.node.members())
+
+    def on_end(self, now_ns: int) -> None:
+        """Liveness: every live host of the component sees exactly the live hosts as here."""
+        run = self.run
+        component = run.component()
+        truth = {host.node_id for host in component}
+        wrong = 0
+        for host in component:
+            views = {view.node: view for view in host.node.members()}
+            partial = len(views) < len(truth) and run.scenario.swarm.nodes > PARTIAL_ABOVE
+            missing = [] if partial else sorted(truth - {n for n, view in views.items() if view.state in _HERE})
+            ghosts = [view.name for node, view in sorted(views.items()) if view.state in _HERE and self._is_ghost(node)]
+            if missing or ghosts:
+                wrong += 1
+                if wrong <= 3:
+                    names = [self._describe(views.get(NodeId(node)), node) for node in missing[:4]]
+                    run.watch.violate(
+                        "membership.views_differ",
+                        f"{host.name} misses {len(missing)} of {len(truth)} {names} "
+                        f"and believes in {len(ghosts)} dead {ghosts[:4]}",
+                    )
+
+    def _describe(self, view: object, node: bytes) -> str:
+        name = self.run.watch.by_id[node].name
+        return f"{name}:{view.state.value}" if view is not None else f"{name}:unknown"  # type: ignore[attr-defined]
+
+    def _is_ghost(self, node: bytes) -> bool:
+        host = self.run.watch.by_id.get(node)
+        dead_ns = self.run.engine.now_ns - host.crashed_ns if host is not None else 0
+        return host is not None and not host.process_up and dead_ns > int(self.run.scenario.checks.detect_s * 1e9)
+
+
+def _is_global(fault: Fault) -> bool:
+    return fault.kind in ("partition", "clog", "jam")
+
+
+PARTIAL_ABOVE = 1_000
+"""Above this a node may hold a partial view, so that a missing member is no fault."""

@@ -1,0 +1,133 @@
+"""Replicated state: nothing acknowledged is lost, equal digests mean equal views, digests meet after quiet."""
+
+from collections.abc import Sequence
+
+from swarmd_protocols.observations import LocalDetection, ObjectView
+from swarmd_sim.checkers.base import CheckerBase
+from swarmd_sim.host import Host
+from swarmd_sim.ledger import DetectionFact
+
+COVER_CM = 1_250
+"""An object stands for a detection within this: the outer gate, twice, and the estimate's own movement."""
+DETECTION_TTL_NS = 3_600_000_000_000
+VITALS_PEERS = 8
+"""Records are told and compared this many times less often in a swarm of this many times eight peers."""
+
+
+class StateChecker(CheckerBase):
+    """See the module."""
+
+    def on_end(self, now_ns: int) -> None:
+        """Liveness and equality after the quiet time."""
+        hosts = [host for host in self.run.component() if self.run.replica(host) is not None]
+        if not hosts:
+            return
+        self._digests(hosts)
+        reference = hosts[0]
+        self._counters(hosts)
+        self._cells(hosts)
+        self._detections(reference)
+        self._events(hosts, now_ns)
+
+    def _digests(self, hosts: Sequence[Host]) -> None:
+        groups: dict[bytes, list[Host]] = {}
+        for host in hosts:
+            groups.setdefault(self.run.replica(host).digest(), []).append(host)
+        if len(groups) > 1:
+            sizes = sorted(((len(members), members[0].name) for members in groups.values()), reverse=True)
+            self.run.watch.violate("state.diverged", f"{len(groups)} digests after quiet: {sizes[:5]}")
+        for members in groups.values():
+            views = {self._fingerprint(host): host for host in members}
+            if len(views) > 1:
+                names = sorted(host.name for host in views.values())
+                self.run.watch.violate("state.view_differs", f"{names[:4]} have equal digests and unequal views")
+
+    def _fingerprint(self, host: Host) -> bytes:
+        replica = self.run.replica(host)
+        return repr((replica.objects(), sorted(replica.notes().items()))).encode()
+
+    def _counters(self, hosts: Sequence[Host]) -> None:
+        known_ns = self.run.engine.now_ns - self._vitals_ns()
+        expected = {
+            index: sum(amount for at_ns, key, amount in rows if key == "frames_inferred" and at_ns <= known_ns)
+            for index, rows in self.run.ledger.counted.items()
+        }
+        for host in hosts:
+            counted = self.run.replica(host).counters().get("frames_inferred", {})
+            for index, least in sorted(expected.items()):
+                author = self.run.hosts[index]
+                if counted.get(author.node_id, 0) < least and index not in self.run.ledger.disk_lost_ns:
+                    self.run.watch.violate(
+                        "state.counter_lost",
+                        f"{host.name} counts {counted.get(author.node_id, 0)} of {author.name}, not {least}",
+                    )
+                    return
+
+    def _vitals_ns(self) -> int:
+        """How long a counter may take to reach everybody; comparisons alone spread it in a large swarm."""
+        config, nodes = self.run.state_config, self.run.scenario.swarm.nodes
+        stretch = max(1, (nodes - 1) // VITALS_PEERS)
+        return stretch * (config.vitals_ns + (nodes.bit_length() + 1) * config.vitals_sync_ns)
+
+    def _cells(self, hosts: Sequence[Host]) -> None:
+        wanted = {cell for cell, facts in self.run.ledger.cells_done.items() if any(not fact.excused for fact in facts)}
+        for host in hosts:
+            done = {cell.cell_id for cell in self.run.replica(host).cells() if cell.done_by}
+            lost = sorted(wanted - done)
+            if lost:
+                self.run.watch.violate("state.cell_lost", f"{host.name} does not know that {lost[:5]} are done")
+                return
+
+    def _detections(self, host: Host) -> None:
+        """Every acknowledged track stands behind some object; one of its reports is enough, a track is one thing."""
+        objects = self.run.replica(host).objects()
+        tracks: dict[tuple[int, int, int], list[DetectionFact]] = {}
+        for fact in self.run.ledger.detections:
+            if fact.detection is not None and fact.detection.kind != "end":
+                tracks.setdefault((fact.host, fact.life, fact.detection.track_id), []).append(fact)
+        lost = [
+            facts
+            for facts in tracks.values()
+            if not any(fact.excused for fact in facts)
+            and not any(_covers(view, fact.detection) for view in objects for fact in facts if fact.detection)
+        ]
+        if lost:
+            first = lost[0][0]
+            self.run.watch.violate(
+                "state.detection_lost",
+                f"{len(lost)} of {len(tracks)} acknowledged tracks have no object at {host.name}; the first is "
+                f"{self.run.hosts[first.host].name}'s at {first.at_ns / 1e9:.3f} s: {first.detection}",
+            )
+
+    def _events(self, hosts: Sequence[Host], now_ns: int) -> None:
+        """User events reach every host that was in the swarm from before the event until the end.
+
+        What was said before a node heard others, and others knew it, in this life is not its to deliver.
+        """
+        missed = 0
+        for at_ns, origin, name in self.run.ledger.events:
+            source = self.run.hosts[origin]
+            if source.started_ns > at_ns or not source.process_up:
+                continue
+            if origin in self.run.ledger.disk_lost_ns and not 0 <= source.known_ns <= at_ns:
+                # Said under a number that its disk had forgotten, before the swarm could tell it so.
+                continue
+            reached = self.run.ledger.event_deliveries.get(name, {})
+            for host in hosts:
+                was_there = min(host.first_heard_ns, host.known_ns) >= 0
+                was_there = was_there and max(host.first_heard_ns, host.known_ns) < at_ns - 5_000_000_000
+                if host.index != origin and was_there and host.index not in reached:
+                    missed += 1
+                    if missed == 1:
+                        first = f"{name} of {source.name} at {at_ns / 1e9:.1f} s never reached {host.name}"
+        if missed:
+            self.run.watch.violate("state.event_lost", f"{missed} deliveries of user events are missing; {first}")
+
+
+def _covers(view: ObjectView, detection: LocalDetection) -> bool:
+    if detection.asset and view.asset:
+        return view.asset == detection.asset
+    if view.east_cm is None or view.north_cm is None or detection.east_cm is None or detection.north_cm is None:
+        return True
+    east, north = view.east_cm - detection.east_cm, view.north_cm - detection.north_cm
+    return east * east + north * north <= COVER_CM * COVER_CM

@@ -1,0 +1,92 @@
+"""Truth: what of the faults on the ground the swarm has found, doubled, invented or merged."""
+
+from dataclasses import dataclass
+
+from swarmd_protocols.observations import ObjectView
+from swarmd_sim.checkers.base import CheckerBase
+from swarmd_sim.site import SiteModule
+
+MATCH_CM = 100
+"""An object without an asset belongs to the nearest faulty module within this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The map against the ground."""
+
+    faults: int
+    seen: int
+    """Faults that some eye reported at all."""
+    found: int
+    missed: int
+    false: int
+    duplicates: int
+    distinct_lost: int
+    """Faults that an eye reported but that no object stands for: swallowed by a neighbour's."""
+
+    @property
+    def recall(self) -> float:
+        """Share of the faults that are on the map."""
+        return self.found / self.faults if self.faults else 1.0
+
+
+class TruthChecker(CheckerBase):
+    """See the module."""
+
+    def measure(self) -> Truth:
+        """Compare the map of the first live host with the ground."""
+        run = self.run
+        hosts = [host for host in run.component() if run.replica(host) is not None]
+        objects = run.replica(hosts[0]).objects() if hosts else []
+        by_asset = {module.asset: module for module in run.site.faults}
+        matched: dict[str, int] = {}
+        false = 0
+        for view in objects:
+            module = self._match(view, by_asset)
+            if module is None:
+                false += 1
+            else:
+                matched[module.asset] = matched.get(module.asset, 0) + 1
+        fleet = run.watch.fleet
+        seen = fleet.seen() & set(by_asset) if fleet is not None else set()
+        return Truth(
+            faults=len(by_asset),
+            seen=len(seen),
+            found=len(matched),
+            missed=len(by_asset) - len(matched),
+            false=false,
+            duplicates=sum(count - 1 for count in matched.values()),
+            distinct_lost=len(seen - set(matched)),
+        )
+
+    def placed(self) -> tuple[set[str], list[tuple[int, int]]]:
+        """For the map: faulty assets that are found, and positions of objects that stand for nothing."""
+        run = self.run
+        hosts = [host for host in run.component() if run.replica(host) is not None]
+        by_asset = {module.asset: module for module in run.site.faults}
+        found, alarms = set(), []
+        for view in run.replica(hosts[0]).objects() if hosts else []:
+            module = self._match(view, by_asset)
+            if module is not None:
+                found.add(module.asset)
+            elif view.east_cm is not None and view.north_cm is not None:
+                alarms.append((view.east_cm, view.north_cm))
+        return found, alarms
+
+    def _match(self, view: ObjectView, by_asset: dict[str, SiteModule]) -> SiteModule | None:
+        if view.asset:
+            return by_asset.get(view.asset)
+        if view.east_cm is None or view.north_cm is None:
+            return None
+        east, north = view.east_cm, view.north_cm
+        near = [module for module in self.run.site.near(east, north, MATCH_CM) if module.label]
+        return min(near, key=lambda m: ((m.east_cm - east) ** 2 + (m.north_cm - north) ** 2, m.asset), default=None)
+
+    def on_end(self, now_ns: int) -> None:
+        """Compare with the scenario's bound."""
+        truth = self.measure()
+        least = self.run.scenario.checks.recall
+        if truth.faults and truth.recall < least:
+            self.run.watch.violate(
+                "truth.recall", f"{truth.found} of {truth.faults} faults found; at least {least:.0%} are wanted"
+            )

@@ -1,0 +1,193 @@
+"""What can go wrong, as data: a script of faults that is drawn from the seed, recorded, replayed and shrunk.
+
+`FAULTS` is the vocabulary; `draw_script` writes a script with it; `injector.py` carries it out. Each seed first
+draws which kinds it may use at all (swarm testing): a run with only clogs and crashes finds what a run with
+everything at once hides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from swarmd_sim.choices import MILLION, Choices
+
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """One kind of fault.
+
+    Attributes:
+        family: "link", "process", "disk", "clock", "cpu", "people" or "hostile".
+        text: What it does, for the timeline and the docs.
+        most_nodes_milli: Share of the nodes that one fault may touch at most, thousandths.
+        amounts: Possible amounts, quietest first.
+        unit: What the amount means.
+    """
+
+    family: str
+    text: str
+    most_nodes_milli: int
+    amounts: tuple[int, ...] = (0,)
+    unit: str = ""
+
+
+FAULTS: dict[str, FaultKind] = {
+    "loss": FaultKind("link", "frames to and from these nodes are lost", 1_000, (50_000, 200_000, 400_000), "ppm"),
+    "duplicate": FaultKind("link", "datagrams arrive twice", 1_000, (100_000, 500_000), "ppm"),
+    "reorder": FaultKind("link", "datagrams overtake each other", 1_000, (50, 200, 1_000), "ms of hold"),
+    "corrupt": FaultKind("link", "a bit of a datagram flips", 1_000, (10_000, 200_000), "ppm"),
+    "delay": FaultKind("link", "frames are late", 500, (50, 150, 400), "ms"),
+    "deaf": FaultKind("link", "these nodes hear nothing but are heard", 150),
+    "mute": FaultKind("link", "these nodes hear but are not heard", 150),
+    "one_way": FaultKind("link", "the first node is not heard by the second", 0),
+    "clog": FaultKind("link", "frames between these nodes and the rest wait until the end", 300),
+    "partition": FaultKind("link", "these nodes are cut from all others", 700),
+    "jam": FaultKind("link", "a disc around the first node hears only noise", 0, (50, 100, 200), "m"),
+    "kill": FaultKind("process", "SIGKILL, later restarted on its disk", 300),
+    "power_loss": FaultKind("process", "the machine goes dark, later restarted on its disk", 300),
+    "lost_disk": FaultKind("process", "killed and restarted on an empty disk", 100),
+    "torn_disk": FaultKind("process", "killed in the middle of a write, restarted on what is left", 100),
+    "corrupt_disk": FaultKind("process", "killed and restarted with a flipped bit in the journal", 100),
+    "crash_at_effect": FaultKind("process", "killed between two effects of one list", 100, (1, 2, 3, 5, 9), "effects"),
+    "oom_kill": FaultKind("process", "killed and restarted at once, again and again", 60, (2, 4), "times"),
+    "freeze": FaultKind("cpu", "SIGSTOP or a long pause", 200),
+    "gc_pause": FaultKind("cpu", "short pauses again and again", 300, (200, 600), "ms"),
+    "throttle": FaultKind("cpu", "the CPU is slow", 300, (4, 20), "times slower"),
+    "disk_full": FaultKind("disk", "writes stay in memory", 200),
+    "slow_fsync": FaultKind("disk", "each write takes long", 300, (30, 300), "ms"),
+    "clock_drift": FaultKind("clock", "the oscillator runs off", 300, (200, 5_000, 15_000), "ppm"),
+    "clock_step": FaultKind("clock", "the wall clock jumps and the node restarts on it", 150, (60, 3_600), "s"),
+    "send_error": FaultKind("people", "the firewall forbids sending", 100),
+    "leave": FaultKind("people", "leaves in good order, later starts again", 200),
+    "away": FaultKind("people", "announces an absence, is silent for it, comes back", 150),
+    "readdress": FaultKind("people", "restarts under another address", 100),
+    "replay_attack": FaultKind("hostile", "sends captured frames again, to anybody", 60),
+    "flood": FaultKind("hostile", "sends noise and old frames at a high rate", 60, (50, 300), "frames/s"),
+    "equivocate": FaultKind("hostile", "two lives of one identity run at once and contradict each other", 60),
+    "lie_position": FaultKind("hostile", "reports things that are not there", 100),
+    "lie_health": FaultKind("hostile", "reports false status and counters", 100),
+}
+"""Every kind of fault there is."""
+
+FAULT_KINDS = tuple(FAULTS)
+HOSTILE_KINDS = frozenset(kind for kind, about in FAULTS.items() if about.family == "hostile")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a script."""
+
+    at_ns: int
+    kind: str
+    nodes: tuple[int, ...]
+    duration_ns: int
+    amount: int
+
+    @property
+    def end_ns(self) -> int:
+        """When it is over."""
+        return self.at_ns + self.duration_ns
+
+    def to_row(self) -> list[object]:
+        """The form in a replay file."""
+        return [self.at_ns, self.kind, list(self.nodes), self.duration_ns, self.amount]
+
+    def describe(self) -> str:
+        """One readable line."""
+        about = FAULTS[self.kind]
+        amount = f", {self.amount} {about.unit}" if about.unit else ""
+        nodes = ", ".join(f"n{node}" for node in self.nodes[:12]) + (" …" if len(self.nodes) > 12 else "")
+        return f"{self.kind} [{nodes}] for {self.duration_ns / 1e9:.3f} s{amount}: {about.text}"
+
+
+def draw_script(
+    choices: Choices, kinds: Sequence[str], nodes: int, count: int, from_ns: int, until_ns: int, longest_ns: int
+) -> list[Fault]:
+    """Draw a fault script.
+
+    Args:
+        choices: All randomness.
+        kinds: What may be drawn; "all" stands for every kind.
+        nodes: Hosts of the run.
+        count: How many faults at most.
+        from_ns: Earliest beginning.
+        until_ns: Latest end.
+        longest_ns: Longest duration.
+
+    Returns:
+        The faults by time.
+    """
+    allowed = [kind for kind in FAULT_KINDS if kind in kinds or "all" in kinds]
+    # Each seed switches about half of the kinds off.
+    enabled = [kind for kind in allowed if choices.choose("fault.enable", 2)]
+    if not enabled and allowed and count:
+        enabled = [allowed[choices.choose("fault.enable", len(allowed))]]
+    if not enabled or until_ns <= from_ns:
+        return []
+    actual = choices.choose("fault.count", count + 1)
+    script = [_draw_fault(choices, enabled, nodes, from_ns, until_ns, longest_ns) for _ in range(actual)]
+    return sorted(script, key=lambda fault: (fault.at_ns, fault.kind, fault.nodes))
+
+
+def _draw_fault(
+    choices: Choices, enabled: Sequence[str], nodes: int, from_ns: int, until_ns: int, longest_ns: int
+) -> Fault:
+    kind = enabled[choices.choose("fault.kind", len(enabled))]
+    about = FAULTS[kind]
+    span_ms = (until_ns - from_ns) // MILLION
+    at_ns = from_ns + choices.choose("fault.at", max(1, span_ms)) * MILLION
+    # Short ones are likelier: half of all faults last under a quarter of the longest.
+    longest_ms = min(longest_ns, until_ns - at_ns) // MILLION
+    duration_ms = choices.choose("fault.long", max(1, longest_ms))
+    duration_ms = duration_ms * choices.choose("fault.long", 1_001) // 1_000
+    most = max(1, nodes * about.most_nodes_milli // 1_000)
+    if kind == "one_way":
+        most = 2
+    wanted = 1 + choices.choose("fault.size", min(most, nodes))
+    if kind == "one_way":
+        wanted = 2
+    picked = tuple(sorted(choices.sample("fault.node", range(nodes), min(wanted, nodes))))
+    amount = about.amounts[choices.choose("fault.amount", len(about.amounts))]
+    return Fault(at_ns, kind, picked, duration_ms * MILLION, amount)
+
+
+def simpler(fault: Fault) -> list[Fault]:
+    """Simpler versions of a fault, simplest first, for shrinking.
+
+    Args:
+        fault: A fault of a failing script.
+
+    Returns:
+        Faults with fewer nodes, a shorter time or a smaller amount.
+    """
+    found = []
+    if len(fault.nodes) > 1 and fault.kind != "one_way":
+        half = len(fault.nodes) // 2
+        found += [replace(fault, nodes=fault.nodes[:half]), replace(fault, nodes=fault.nodes[half:])]
+    if fault.duration_ns > _NS_PER_S // 10:
+        found.append(replace(fault, duration_ns=fault.duration_ns // 2))
+    amounts = FAULTS[fault.kind].amounts
+    if fault.amount in amounts[1:]:
+        found.append(replace(fault, amount=amounts[amounts.index(fault.amount) - 1]))
+    return found
+
+
+def fault_from_row(row: object) -> Fault:
+    """Parse one row of a replay file; raises `ValueError` that says what is wrong.
+
+    Args:
+        row: What `Fault.to_row` gave, after a trip through JSON.
+
+    Returns:
+        The fault.
+    """
+    if not isinstance(row, list) or len(row) != 5:
+        raise ValueError("a fault has five fields")
+    at_ns, kind, nodes, duration_ns, amount = row
+    numbers = (at_ns, duration_ns, amount)
+    if any(type(number) is not int or number < 0 for number in numbers) or kind not in FAULTS:
+        raise ValueError(f"{row!r} is no fault")
+    if not isinstance(nodes, list) or any(type(node) is not int or node < 0 for node in nodes):
+        raise ValueError(f"{nodes!r} are no nodes")
+    return Fault(at_ns, kind, tuple(nodes), duration_ns, amount)
