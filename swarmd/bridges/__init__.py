@@ -1,0 +1,56 @@
+"""Bridges to what users speak: MQTT 5, ROS 2 over DDS, MAVLink, MCAP, OpenTelemetry. Each fails alone."""
+
+from swarmd.bridges.base import Bridge
+from swarmd.bridges.config import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.errors import TransportError
+
+
+def make_bridges(
+    mqtt: MqttConfig, dds: DdsConfig, mavlink: MavlinkConfig, record: RecordConfig, otel: OtelConfig
+) -> list[Bridge]:
+    """The bridges that the configuration switches on; a heavy library is imported only for a bridge that is on.
+
+    Args:
+        mqtt: Section `[mqtt]`.
+        dds: Section `[dds]`.
+        mavlink: Section `[mavlink]`.
+        record: Section `[record]`.
+        otel: Section `[otel]`.
+
+    Returns:
+        Bridges to run, each as a supervised task.
+
+    Raises:
+        TransportError: An extra that a bridge needs is not installed; says how to get it.
+    """
+    bridges: list[Bridge] = []
+    if mqtt.enabled:
+        from swarmd.bridges.mqtt.bridge import MqttBridge
+
+        bridges.append(MqttBridge(mqtt, otel.sample_ratio if otel.enabled else 0.0))
+    if dds.enabled:
+        try:
+            from swarmd.bridges.ros2.bridge import Ros2Bridge
+        except ImportError as error:
+            raise TransportError(
+                f"dds.enabled is true, but cyclonedds cannot be imported ({error}); on x86-64: "
+                "pip install 'swarmd[dds]'; on Arm build it against Debian's cyclonedds-dev (docs/operations.md)"
+            ) from error
+        bridges.append(Ros2Bridge(dds))
+    if mavlink.enabled:
+        from swarmd.bridges.mavlink.bridge import MavlinkBridge
+
+        bridges.append(MavlinkBridge(mavlink))
+    if record.enabled:
+        from swarmd.bridges.record.bridge import RecordBridge
+
+        bridges.append(RecordBridge(record))
+    if otel.enabled:
+        try:
+            from swarmd.bridges.otel.bridge import OtelBridge
+        except ImportError as error:
+            raise TransportError(
+                f"otel.enabled is true, but OpenTelemetry cannot be imported ({error}); pip install 'swarmd[otel]'"
+            ) from error
+        bridges.append(OtelBridge(otel))
+    return bridges

@@ -1,0 +1,107 @@
+"""Configuration of the bridges: one dataclass a section; nothing here imports a heavy library."""
+
+from dataclasses import dataclass, replace
+
+from swarmd.config_option import option
+
+
+@dataclass(frozen=True, slots=True)
+class MqttConfig:
+    """Section `[mqtt]`: an MQTT 5 broker to tell, never one to depend on."""
+
+    enabled: bool = option(False, "Connect to the broker.")
+    host: str = option("127.0.0.1", "Broker's host name or address.")
+    port: int = option(1883, "Broker's TCP port; 8883 is usual with TLS.", low=1, high=65535)
+    base: str = option("swarm/v1", "First topic levels; the swarm's name follows.")
+    tls: bool = option(False, "TLS 1.3 (or 1.2 where the broker has no more).")
+    ca_file: str = option("", "PEM file of the broker's authority; empty: the system's.")
+    cert_file: str = option("", "Client certificate, PEM.")
+    key_file: str = option("", "Client key, PEM, mode 0600 or a systemd credential.")
+    username: str = option("", "User name; the password comes from `password_file` only.")
+    password_file: str = option("", "File (0600 or a credential) whose first line is the password.")
+    keepalive_s: int = option(15, "Keep-alive interval, seconds.", low=2, high=3600)
+    will_delay_s: int = option(5, "Seconds after a lost connection until the broker says offline.", low=0, high=3600)
+    buffer_messages: int = option(
+        2000, "Offline buffer, messages; the oldest go first when it is full.", low=1, high=1_000_000
+    )
+    inflight_messages: int = option(20, "Unacknowledged messages at once, at most.", low=1, high=1000)
+    reconnect_max_s: float = option(30.0, "Longest pause between connection attempts, seconds.", low=1, high=3600)
+    homeassistant: bool = option(False, "Publish Home Assistant discovery.")
+    homeassistant_prefix: str = option("homeassistant", "Home Assistant's discovery prefix.")
+    homie: bool = option(False, "Publish Homie 5 state.")
+    telemetry_hz: float = option(1.0, "Telemetry messages a second, at most.", low=0.01, high=100)
+    aggregate_epsilon: float = option(
+        0.0, "Differential privacy of hourly aggregates, epsilon; 0 publishes no aggregates.", low=0, high=100
+    )
+    object_expiry_s: int = option(3600, "Retained objects vanish from the broker after this.", low=10, high=31_536_000)
+
+
+@dataclass(frozen=True, slots=True)
+class DdsConfig:
+    """Section `[dds]`: topics that ROS 2 reads as they are."""
+
+    enabled: bool = option(False, "Publish DDS topics.")
+    domain: int = option(-1, "DDS domain; -1: ROS_DOMAIN_ID, else 0.", low=-1, high=232)
+    interface: str = option("lo", "Network interface when CYCLONEDDS_URI is not set.")
+    detections_in: bool = option(True, "Read detections of a ROS 2 detector on /{node}/detections_in.")
+    batch_ms: int = option(5, "Detections within this time go out as one array, milliseconds.", low=0, high=1000)
+    peers_max_hz: float = option(10.0, "Rate of each re-published topic, messages a second.", low=0.1, high=1000)
+    objects_max_hz: float = option(1.0, "Rate of the object and marker topics, messages a second.", low=0.1, high=100)
+
+
+@dataclass(frozen=True, slots=True)
+class MavlinkConfig:
+    """Section `[mavlink]`: pose, battery and armed state from an autopilot (extra `mavlink`)."""
+
+    enabled: bool = option(False, "Listen to an autopilot.")
+    connection: str = option(
+        "udpin:127.0.0.1:14540",
+        "pymavlink connection string, /dev/ttyAMA0 with `baud`, or `tlog:FILE` to replay a log.",
+    )
+    baud: int = option(921600, "Serial speed, baud.")
+    system_id: int = option(0, "Vehicle to follow; 0: the first that sends a heartbeat.")
+    pose_hz: float = option(10.0, "Position and gimbal rate to ask for, messages a second.")
+    attitude_hz: float = option(20.0, "Attitude rate to ask for, messages a second.")
+    stale_ms: int = option(500, "A position older than this places nothing, milliseconds.")
+    min_satellites: int = option(6, "Fewer satellites count as no fix.")
+    named_values: bool = option(False, "Send counts as NAMED_VALUE_INT for ground stations.")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordConfig:
+    """Section `[record]`: MCAP recording (extra `record`)."""
+
+    enabled: bool = option(False, "Record from the start of the daemon.")
+    directory: str = option("", "Where recordings go; empty: `record/` in the state directory.")
+    profile: str = option("ros2", "`ros2` or `foxglove`.", choices=("ros2", "foxglove"))
+    max_mib: int = option(1024, "Recording stops, and says so, at this size, MiB.")
+    min_free_mib: int = option(256, "Recording stops when the disk has less left than this, MiB.")
+
+
+@dataclass(frozen=True, slots=True)
+class OtelConfig:
+    """Section `[otel]`: traces from capture to the neighbour's object, as OTLP over HTTP (extra `otel`)."""
+
+    enabled: bool = option(False, "Export traces.")
+    endpoint: str = option("http://127.0.0.1:4318/v1/traces", "Traces address of the collector.")
+    service_name: str = option("swarmd", "`service.name` of every span; the node is `service.instance.id`.")
+    sample_ratio: float = option(
+        1.0, "Part of the sightings that is traced; every node with the same ratio picks the same ones.", low=0, high=1
+    )
+
+
+def mavlink_for(pose_source: str, mavlink: MavlinkConfig) -> MavlinkConfig:
+    """The `[mavlink]` section with `--pose tlog:FILE` taken into account: the log stands in for an autopilot."""
+    if not pose_source.startswith("tlog:"):
+        return mavlink
+    return replace(mavlink, enabled=True, connection=pose_source)
+
+
+def eye_pose_for(pose_source: str, mavlink: MavlinkConfig) -> str:
+    """What the eye is told of poses: "live" where the autopilot, or its log, gives them.
+
+    >>> eye_pose_for("tlog:flight.tlog", MavlinkConfig()), eye_pose_for("csv:a.csv", MavlinkConfig(enabled=True))
+    ('live', 'csv:a.csv')
+    """
+    is_told = pose_source.startswith("tlog:") or (not pose_source and mavlink.enabled)
+    return "live" if is_told else pose_source

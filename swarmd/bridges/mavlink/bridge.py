@@ -1,0 +1,224 @@
+"""A live MAVLink connection: asks for rates, feeds the fusion, hands poses to the daemon, sends counts back.
+
+pymavlink blocks, so one thread reads; the state lives on the event loop. When nothing arrives the position goes stale
+by itself and nothing is placed; the connection is opened again with back-off.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from swarmd.bridges.base import DaemonView
+from swarmd.bridges.config import MavlinkConfig
+from swarmd.bridges.mavlink.fusion import VehicleFusion
+from swarmd.errors import DaemonError, TransportError
+from swarmd_models.geolocate import quaternion_from_euler
+
+os.environ.setdefault("MAVLINK20", "1")
+try:
+    from pymavlink import mavutil
+    from pymavlink.dialects.v20 import common as mavlink
+
+    from swarmd.bridges.mavlink.tlog import PREFIX, read_tlog
+except ImportError as problem:
+    raise TransportError(
+        f"mavlink.enabled is true, but pymavlink cannot be imported ({problem}); run: pip install 'swarmd[mavlink]'"
+    ) from problem
+
+HEARTBEAT_S = 1.0
+SILENT_S = 5.0
+"""Without a heartbeat of the vehicle for this long the rates are asked for again."""
+_NADIR = quaternion_from_euler(0.0, -math.pi / 2, 0.0)
+_FIRST_PAUSE_S = 0.5
+_MAX_PAUSE_S = 10.0
+
+
+class MavlinkBridge:
+    """One autopilot."""
+
+    name = "mavlink"
+
+    def __init__(self, config: MavlinkConfig) -> None:
+        """Prepare; the connection opens in `run`."""
+        self._config = config
+        self._counts: Counter[str] = Counter()
+        self._daemon: DaemonView | None = None
+        self._fusion = VehicleFusion(config.stale_ms * 1_000_000, config.min_satellites, _NADIR)
+        self._target: tuple[int, int] | None = None
+        self._heard_s = 0.0
+        self._asked_s = 0.0
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts: messages, positions, positions without a fix, connection losses."""
+        return dict(self._counts)
+
+    async def run(self, daemon: DaemonView) -> None:
+        """Serve until cancelled."""
+        self._daemon = daemon
+        if self._config.connection.startswith(PREFIX):
+            await self._replay(Path(self._config.connection.removeprefix(PREFIX)))
+            return
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self._serve_once()
+            except (OSError, ValueError) as error:
+                self._counts["connection_failed"] += 1
+                self._report(f"mavlink {self._config.connection}: {error}")
+            pause_s = _FIRST_PAUSE_S if time.monotonic() - began_s > _MAX_PAUSE_S else min(pause_s * 2, _MAX_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _replay(self, path: Path) -> None:
+        """A flight again, at its own pace; afterwards the last position goes stale as it would in the air."""
+        try:
+            due_s = time.monotonic()
+            for pause_s, message in read_tlog(path):
+                due_s += pause_s
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                self._on_message(message, time.monotonic_ns())
+            self._report(f"the log {path} has ended")
+        except TransportError as error:
+            self._report(str(error))
+        self._counts["replays_ended"] += 1
+        await asyncio.Event().wait()
+
+    def topics(self) -> list[tuple[str, str]]:
+        """What `swarmd topics` shows."""
+        return [(self._config.connection, "position, attitude, gimbal, battery, armed state")]
+
+    async def _serve_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(None, self._open)
+        stop, ended = threading.Event(), asyncio.Event()
+        problems: list[Exception] = []
+
+        def read() -> None:
+            try:
+                while not stop.is_set():
+                    message = connection.recv_match(blocking=True, timeout=0.2)
+                    if message is not None and message.get_type() != "BAD_DATA":
+                        loop.call_soon_threadsafe(self._on_message, message, time.monotonic_ns())
+            except Exception as error:  # pymavlink raises what the port raises: serial, socket, struct
+                problems.append(error)
+            finally:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(ended.set)
+
+        thread = threading.Thread(target=read, name="mavlink", daemon=True)
+        thread.start()
+        try:
+            while not ended.is_set():
+                self._beat(connection)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), timeout=HEARTBEAT_S)
+        finally:
+            stop.set()
+            await asyncio.shield(loop.run_in_executor(None, thread.join, 1.0))
+            connection.close()
+        if problems:
+            raise OSError(str(problems[0]))
+
+    def _open(self) -> Any:
+        config = self._config
+        return mavutil.mavlink_connection(
+            config.connection,
+            baud=config.baud,
+            source_system=config.system_id or 1,
+            source_component=mavlink.MAV_COMP_ID_ONBOARD_COMPUTER,
+            dialect="common",
+            autoreconnect=False,
+        )
+
+    def _beat(self, connection: Any) -> None:
+        """Heartbeat (PX4 opens its onboard link on it); ask for rates when the vehicle is new or was silent."""
+        connection.mav.heartbeat_send(
+            mavlink.MAV_TYPE_ONBOARD_CONTROLLER, mavlink.MAV_AUTOPILOT_INVALID, 0, 0, mavlink.MAV_STATE_ACTIVE
+        )
+        now_s = time.monotonic()
+        if self._target is None:
+            return
+        if now_s - self._heard_s > SILENT_S:
+            self._asked_s = 0.0
+        elif not self._asked_s:
+            self._ask(connection)
+            self._asked_s = now_s
+        if self._config.named_values and self._daemon is not None:
+            boot_ms = time.monotonic_ns() // 1_000_000 % 2**32
+            connection.mav.named_value_int_send(boot_ms, b"sw_objects", len(self._daemon.objects()))
+            connection.mav.named_value_int_send(boot_ms, b"sw_members", len(self._daemon.members()))
+
+    def _ask(self, connection: Any) -> None:
+        assert self._target is not None
+        config = self._config
+        rates_hz = {
+            mavlink.MAVLINK_MSG_ID_GLOBAL_POSITION_INT: config.pose_hz,
+            mavlink.MAVLINK_MSG_ID_GPS_RAW_INT: 2.0,
+            mavlink.MAVLINK_MSG_ID_ATTITUDE_QUATERNION: config.attitude_hz,
+            mavlink.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS: config.pose_hz,
+            mavlink.MAVLINK_MSG_ID_DISTANCE_SENSOR: config.pose_hz,
+            mavlink.MAVLINK_MSG_ID_BATTERY_STATUS: 1.0,
+            mavlink.MAVLINK_MSG_ID_SYSTEM_TIME: 1.0,
+        }
+        for message_id, rate_hz in rates_hz.items():
+            connection.mav.command_long_send(
+                *self._target, mavlink.MAV_CMD_SET_MESSAGE_INTERVAL, 0, message_id, 1e6 / rate_hz, 0, 0, 0, 0, 0
+            )
+        # Old ArduPilot knows only the stream groups.
+        connection.mav.request_data_stream_send(*self._target, mavlink.MAV_DATA_STREAM_ALL, int(config.pose_hz), 1)
+        self._counts["rate_requests"] += 1
+
+    def _on_message(self, message: Any, now_ns: int) -> None:
+        source = (message.get_srcSystem(), message.get_srcComponent())
+        if message.get_type() == "HEARTBEAT" and message.autopilot != mavlink.MAV_AUTOPILOT_INVALID:
+            wanted = self._config.system_id
+            if self._target is None and wanted in (0, source[0]):
+                self._target = source
+            if self._target == source:
+                self._heard_s = time.monotonic()
+        if self._target is None or source[0] != self._target[0]:
+            return
+        self._counts["messages"] += 1
+        restarts = self._fusion.restarts
+        is_position = self._fusion.feed(message, now_ns)
+        if self._fusion.restarts != restarts:
+            self._asked_s = 0.0
+            self._counts["autopilot_restarts"] += 1
+        if is_position:
+            self._hand_over(now_ns)
+
+    def _hand_over(self, now_ns: int) -> None:
+        state = self._fusion.state(now_ns)
+        if state is None or self._daemon is None:
+            return
+        self._counts["positions"] += 1
+        self._counts["positions_without_fix"] += not state.has_fix
+        try:
+            self._daemon.command(
+                "pose",
+                {
+                    "captured_ns": state.captured_ns,
+                    "latitude_deg": state.latitude_deg,
+                    "longitude_deg": state.longitude_deg,
+                    "height_agl_m": state.height_agl_m,
+                    "camera_to_ned": list(state.camera_to_ned),
+                    "yaw_rad": state.yaw_rad,
+                    "position_sigma_m": state.position_sigma_m,
+                    "has_fix": state.has_fix,
+                    "armed": state.armed,
+                    "battery_milli": state.battery_milli,
+                },
+            )
+        except DaemonError:
+            self._counts["refused"] += 1
+
+    def _report(self, text: str) -> None:
+        if self._daemon is not None:
+            with contextlib.suppress(DaemonError):
+                self._daemon.command("note_problem", {"where": self.name, "text": text})

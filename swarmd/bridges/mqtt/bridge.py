@@ -1,0 +1,407 @@
+"""The swarm's picture on an MQTT 5 broker: state, members, detections, objects, jobs; commands in.
+
+Everything retained has an expiry or is taken back, so that no ghost outlives its swarm. What comes in as a command is
+limited to read verbs and user events.
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from swarmd import __version__
+from swarmd.bridges import geojson
+from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo, PoseSeen
+from swarmd.bridges.config import MqttConfig
+from swarmd.bridges.mqtt.link import Incoming, MqttLink
+from swarmd.bridges.mqtt.topics import COMMAND_VERBS, TOPICS, spec, topic_token
+from swarmd.bridges.trace import trace_of_seen
+from swarmd.errors import DaemonError
+from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
+from swarmd_protocols.observations import CellChanged, ObjectChanged
+
+REFRESH_S = 15.0
+"""Well below the 30 s expiry of `members`."""
+AGGREGATE_WINDOW_S = 3600
+_STARTED_S = 0.05
+
+
+def laplace_noise(scale: float, uniform: Callable[[], float]) -> float:
+    """One draw from the Laplace distribution, by inversion.
+
+    Args:
+        scale: Sensitivity / epsilon, > 0.
+        uniform: Gives floats in [0, 1); a cryptographic source in production.
+
+    Returns:
+        The noise.
+
+    Source:
+        Dwork and Roth, The Algorithmic Foundations of Differential Privacy (2014), definition 3.2.
+    """
+    u = uniform() - 0.5
+    return -scale * math.copysign(math.log(max(1e-300, 1 - 2 * abs(u))), u)
+
+
+class MqttBridge:
+    """One broker; comes and goes without anybody noticing in the swarm."""
+
+    name = "mqtt"
+
+    def __init__(self, config: MqttConfig, traced_ratio: float = 0.0) -> None:
+        """Prepare; connects in `run`.
+
+        Args:
+            config: The `[mqtt]` section.
+            traced_ratio: Part of the sightings that `[otel]` exports; 0: none.
+        """
+        self._traced_ratio = traced_ratio
+        self._config = config
+        self._link: MqttLink | None = None
+        self._daemon: DaemonView | None = None
+        self._base = ""
+        self._node = ""
+        self._members_due = asyncio.Event()
+        self._last_telemetry_s = 0.0
+        self._seen: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts of the bridge and its connection."""
+        return {**self._counts, **(self._link.counters() if self._link else {})}
+
+    def topics(self) -> list[tuple[str, str]]:
+        """What `swarmd topics` shows: each topic and what is on it; empty before `run`."""
+        if not self._base:
+            return []
+        rows = []
+        for entry in TOPICS:
+            if entry.name == "aggregate" and not self._config.aggregate_epsilon:
+                continue
+            values = dict.fromkeys(entry.parameters, "+") | {"node": self._node}
+            rows.append((f"{self._base}/{entry.path.format(**values)}", entry.summary))
+        if self._config.homeassistant:
+            discovery = f"{self._config.homeassistant_prefix}/device/swarmd_{self._node}/config"
+            rows.append((discovery, "Home Assistant discovery"))
+        if self._config.homie:
+            rows.append((f"{self._homie_device()}/$state", "Homie 5 state"))
+        return rows
+
+    async def run(self, daemon: DaemonView) -> None:
+        """Serve until cancelled."""
+        info = daemon.info()
+        self._daemon = daemon
+        self._node = topic_token(info.name)
+        self._base = f"{self._config.base}/{topic_token(info.swarm)}"
+        link = MqttLink(
+            self._config,
+            client_id=f"swarmd-{info.node.hex()[:16]}",
+            will_topic=self._topic("state"),
+            will_payload=b"offline",
+            on_connected=self._announce,
+            on_message=self._on_command,
+            subscriptions=tuple(f"{self._base}/cmd/{who}/+" for who in (self._node, "all")),
+            on_problem=self._on_problem,
+        )
+        self._link = link
+        unsubscribe = daemon.subscribe(self._on_event)
+        connection = asyncio.create_task(link.run())
+        refresher = asyncio.create_task(self._refresh())
+        tasks = [connection, refresher]
+        if self._config.aggregate_epsilon > 0:
+            tasks.append(asyncio.create_task(self._aggregate()))
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            unsubscribe()
+            if link.connected:
+                link.publish(self._topic("state"), b"offline", retain=True)
+                self._homie_state("disconnected")
+                await asyncio.sleep(_STARTED_S)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    def _topic(self, name: str, **values: str) -> str:
+        return f"{self._base}/{spec(name).path.format(node=self._node, **values)}"
+
+    def _publish(self, name: str, body: object, *, traceparent: str = "", **values: str) -> None:
+        if self._link is None:
+            return
+        entry = spec(name)
+        self._link.publish(
+            self._topic(name, **values),
+            body if isinstance(body, bytes) else msgspec.json.encode(body),
+            qos=entry.qos,
+            retain=entry.retained,
+            expiry_s=self._config.object_expiry_s if name == "object" else entry.expiry_s,
+            traceparent=traceparent,
+        )
+
+    def _announce(self) -> None:
+        daemon, link = self._daemon, self._link
+        if daemon is None or link is None:
+            return
+        info = daemon.info()
+        self._publish("state", b"online")
+        self._publish(
+            "birth",
+            {
+                "id": info.node.hex(),
+                "name": info.name,
+                "swarm": info.swarm,
+                "version": info.version,
+                "model": info.model,
+                "model_digest": info.model_digest,
+                "labels": list(info.labels),
+                "topics": [f"{self._base}/{name}" for name in ("members", "detections", "objects/#", "jobs/#")],
+            },
+        )
+        if self._config.homeassistant:
+            link.publish(
+                f"{self._config.homeassistant_prefix}/device/swarmd_{self._node}/config",
+                msgspec.json.encode(homeassistant_device(info, self._base, self._node)),
+                retain=True,
+            )
+        self._homie_state("ready", describe=True)
+        names = self._names()
+        for view in daemon.objects():
+            self._publish("object", geojson.object_feature(view, info, names), id=topic_token(view.object_id))
+        self._publish_members()
+
+    def _homie_state(self, state: str, *, describe: bool = False) -> None:
+        if not self._config.homie or self._link is None or self._daemon is None:
+            return
+        device = self._homie_device()
+        self._link.publish(f"{device}/$state", state.encode(), retain=True)
+        if describe:
+            description = {"homie": "5.0", "version": 1, "name": self._node, "nodes": {}}
+            self._link.publish(f"{device}/$description", msgspec.json.encode(description), retain=True)
+
+    def _homie_device(self) -> str:
+        return f"homie/5/{''.join(c if c.isalnum() else '-' for c in self._node.lower())}"
+
+    def _on_problem(self, text: str) -> None:
+        """The log says it, at a bounded rate; the swarm does not notice."""
+        assert self._daemon is not None
+        with contextlib.suppress(DaemonError):
+            self._daemon.command("note_problem", {"where": "mqtt", "text": text})
+
+    def _names(self) -> dict[bytes, str]:
+        assert self._daemon is not None
+        return {bytes(member.node): member.name for member in self._daemon.members()}
+
+    def _publish_members(self) -> None:
+        daemon = self._daemon
+        if daemon is None:
+            return
+        members = daemon.members()
+        self._publish(
+            "members",
+            {
+                topic_token(member.name): {
+                    "id": member.node.hex(),
+                    "state": member.state.value,
+                    "incarnation": member.incarnation,
+                    "rtt_ms": None if member.rtt_ns is None else round(member.rtt_ns / 1e6, 3),
+                    "loss": member.loss,
+                }
+                for member in members
+            },
+        )
+        objects = daemon.objects()
+        alive = sum(member.state in (MemberState.ALIVE, MemberState.DEGRADED) for member in members)
+        self._publish(
+            "summary",
+            {
+                "objects": len(objects),
+                "confirmed": sum(view.confirmed for view in objects),
+                "members": len(members),
+                "alive": alive,
+                "detections": self._counts["detections"],
+            },
+        )
+
+    async def _refresh(self) -> None:
+        """Members and counts: at once after a change (at most once a second), else before they expire."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._members_due.wait(), timeout=REFRESH_S)
+            self._members_due.clear()
+            if self._link is not None and self._link.connected:
+                self._publish_members()
+            await asyncio.sleep(1.0)
+
+    async def _aggregate(self) -> None:
+        """Noisy hourly counts: each label's count has sensitivity 1 to one detection's presence."""
+        uniform = random.SystemRandom().random
+        epsilon = self._config.aggregate_epsilon
+        while True:
+            await asyncio.sleep(AGGREGATE_WINDOW_S)
+            info = self._daemon.info() if self._daemon else None
+            labels = sorted(info.labels if info else self._seen)
+            # Every label of the model is published, seen or not: the presence of a key must tell nothing.
+            counts = {label: max(0, round(self._seen[label] + laplace_noise(1 / epsilon, uniform))) for label in labels}
+            self._seen.clear()
+            self._publish("aggregate", {"epsilon": epsilon, "window_s": AGGREGATE_WINDOW_S, "counts": counts})
+
+    # --- in from the daemon -----------------------------------------------------------------------------------------
+
+    def _on_event(self, event: BusEvent) -> None:
+        match event:
+            case DetectionSeen():
+                self._counts["detections"] += 1
+                if event.detection.kind == "new":
+                    self._seen[event.detection.label] += 1
+                assert self._daemon is not None
+                info = self._daemon.info()
+                trace = trace_of_seen(event, self._daemon)
+                context = "" if trace is None else trace.traceparent(info.node, self._traced_ratio)
+                self._publish("detections", geojson.detection_feature(event, info), traceparent=context)
+            case StateChanged(detail=ObjectChanged() as change):
+                self._on_object(change)
+            case StateChanged(detail=CellChanged(view=cell)):
+                names = self._names()
+                self._publish(
+                    "job",
+                    {
+                        "cell": cell.cell_id,
+                        "state": cell.state,
+                        "owner": None if cell.holder is None else names.get(cell.holder, cell.holder.hex()[:8]),
+                        "done_by": [names.get(node, node.hex()[:8]) for node in cell.done_by],
+                    },
+                    id=topic_token(cell.cell_id),
+                )
+            case MemberChanged():
+                self._members_due.set()
+            case PoseSeen():
+                self._on_pose(event)
+            case _:
+                pass
+
+    def _on_object(self, change: ObjectChanged) -> None:
+        assert self._daemon is not None
+        object_id = topic_token(change.view.object_id)
+        if change.kind in ("superseded", "expired"):
+            self._publish("object", b"", id=object_id)
+        else:
+            feature = geojson.object_feature(change.view, self._daemon.info(), self._names())
+            self._publish("object", feature, id=object_id)
+        self._members_due.set()
+
+    def _on_pose(self, pose: PoseSeen) -> None:
+        now_s = time.monotonic()
+        if not pose.has_fix or now_s - self._last_telemetry_s < 1 / max(0.01, self._config.telemetry_hz):
+            return
+        self._last_telemetry_s = now_s
+        self._publish(
+            "telemetry",
+            {
+                "lat": round(pose.latitude_deg, 8),
+                "lon": round(pose.longitude_deg, 8),
+                "height_agl_m": round(pose.height_agl_m, 2),
+                "yaw_rad": round(pose.yaw_rad, 4),
+                "sigma_m": round(pose.position_sigma_m, 3),
+                "battery": None if pose.battery_milli is None else pose.battery_milli / 1000,
+            },
+        )
+
+    # --- in from the broker -----------------------------------------------------------------------------------------
+
+    def _on_command(self, message: Incoming) -> None:
+        """Answer one command; whatever the bytes are, the answer is a sentence and the bridge goes on."""
+        verb = message.topic.rsplit("/", 1)[-1]
+        reply: Mapping[str, object]
+        try:
+            reply = {"ok": True, "result": self._run_command(verb, message.payload)}
+            self._counts["commands"] += 1
+        except (DaemonError, ValueError, RecursionError) as error:
+            reply = {"ok": False, "error": str(error)}
+            self._counts["commands_refused"] += 1
+        if message.response_topic and not any(wild in message.response_topic for wild in "+#"):
+            assert self._link is not None
+            self._link.publish(
+                message.response_topic,
+                json.dumps(reply, default=str).encode(),
+                expiry_s=spec("command").expiry_s,
+                correlation=message.correlation,
+            )
+
+    def _run_command(self, verb: str, payload: bytes) -> Mapping[str, object]:
+        if verb not in COMMAND_VERBS:
+            raise DaemonError(f"unknown verb {verb[:40]!r}; known: {', '.join(COMMAND_VERBS)}")
+        arguments = msgspec.json.decode(payload) if payload.strip() else {}
+        if not isinstance(arguments, dict):
+            raise DaemonError("the payload must be a JSON object, or empty")
+        assert self._daemon is not None
+        return self._daemon.command(verb, arguments)
+
+
+def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, object]:
+    """Home Assistant's device discovery message: one device, its counts and its connectivity.
+
+    Args:
+        info: This daemon.
+        base: Topic base with the swarm's name.
+        node: The device's name as a topic level.
+
+    Returns:
+        A JSON-ready mapping for `<prefix>/device/<id>/config`.
+
+    Source:
+        Home Assistant documentation, MQTT, "Discovery messages": device discovery payload.
+    """
+    summary = f"{base}/node/{node}/summary"
+    unique = f"swarmd_{info.node.hex()[:16]}"
+    components: dict[str, object] = {
+        f"{unique}_{key}": {
+            "platform": "sensor",
+            "name": name,
+            "unique_id": f"{unique}_{key}",
+            "state_topic": summary,
+            "value_template": f"{{{{ value_json.{key} }}}}",
+            "state_class": "measurement",
+        }
+        for key, name in (
+            ("objects", "Objects"),
+            ("confirmed", "Confirmed objects"),
+            ("alive", "Members alive"),
+            ("detections", "Detections"),
+        )
+    }
+    components[f"{unique}_online"] = {
+        "platform": "binary_sensor",
+        "name": "Online",
+        "unique_id": f"{unique}_online",
+        "device_class": "connectivity",
+        "state_topic": f"{base}/node/{node}/state",
+        "payload_on": "online",
+        "payload_off": "offline",
+    }
+    return {
+        "device": {
+            "identifiers": [unique],
+            "name": f"swarmd {info.name}",
+            "manufacturer": "swarmd",
+            "model": info.model or "observer",
+            "sw_version": info.version,
+        },
+        "origin": {"name": "swarmd", "sw_version": __version__},
+        "availability": [
+            {
+                "topic": f"{base}/node/{node}/state",
+                "payload_available": "online",
+                "payload_not_available": "offline",
+            }
+        ],
+        "components": components,
+        "qos": 1,
+    }

@@ -1,0 +1,446 @@
+"""One MQTT 5 connection that never blocks the loop: bounded buffer, bounded in-flight, back-off with jitter.
+
+paho runs its network thread; everything that decides runs on the event loop. Messages leave in the order they were
+published. A retained message replaces an older one of the same topic that still waits, since only the last counts.
+What was in flight when a connection broke goes out again first (QoS 1: at least once).
+"""
+
+import asyncio
+import contextlib
+import random
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from swarmd.bridges.config import MqttConfig
+from swarmd.errors import TransportError
+
+CONNECT_TIMEOUT_S = 10.0
+COMMAND_MAX_BYTES = 16 * 1024
+_FIRST_PAUSE_S = 0.5
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One message on its way to the broker."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expiry_s: int | None
+    traceparent: str
+    deadline_s: float | None
+    """On `time.monotonic`; None: never too late."""
+    response_to: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One message from the broker."""
+
+    topic: str
+    payload: bytes
+    response_topic: str
+    correlation: bytes | None
+
+
+def read_secret(path: str) -> str:
+    """The first line of a file that only its owner may read.
+
+    Args:
+        path: The file; a systemd credential is fine.
+
+    Returns:
+        The line without its end.
+
+    Raises:
+        TransportError: The file is missing, or others may read it.
+    """
+    file = Path(path)
+    try:
+        mode = file.stat().st_mode & 0o077
+        text = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TransportError(f"mqtt.password_file {path}: {error}; create it with mode 0600") from error
+    if mode & 0o044 and "credentials" not in file.parts:
+        raise TransportError(f"mqtt.password_file {path} can be read by others; run: chmod 600 {path}")
+    return text[0] if text else ""
+
+
+class MqttLink:
+    """A connection that comes and goes; `publish` always returns at once."""
+
+    def __init__(
+        self,
+        config: MqttConfig,
+        client_id: str,
+        will_topic: str,
+        will_payload: bytes,
+        on_connected: Callable[[], None],
+        on_message: Callable[[Incoming], None],
+        subscriptions: tuple[str, ...] = (),
+        on_problem: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Prepare; nothing is opened before `run`.
+
+        Args:
+            config: The `[mqtt]` section.
+            client_id: The node id; the broker keeps one connection for each.
+            will_topic: Where the broker speaks for us after a lost connection.
+            will_payload: What it says then, retained.
+            on_connected: Called on the loop after each CONNACK, before buffered messages go out.
+            on_message: Called on the loop for each command message.
+            subscriptions: Topic filters, subscribed at QoS 1 on each connection.
+            on_problem: Called on the loop with a sentence for people when an attempt to connect fails.
+        """
+        self._config = config
+        self._client_id = client_id
+        self._will = (will_topic, will_payload)
+        self._on_connected = on_connected
+        self._on_message = on_message
+        self._subscriptions = subscriptions
+        self._on_problem = on_problem
+        self._waiting: deque[Outgoing] = deque()
+        self._inflight: dict[int, Outgoing] = {}
+        self._aliases: dict[str, int] = {}
+        self._alias_max = 0
+        self._inflight_max = config.inflight_messages
+        self._client: paho.Client | None = None
+        self._connected = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._refused = ""
+        self._overheard = self._reason = ""
+        self._counts: dict[str, int] = {}
+
+    @property
+    def connected(self) -> bool:
+        """True between CONNACK and the loss of the connection."""
+        return self._connected.is_set()
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages in the offline buffer."""
+        return len(self._waiting)
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts since the start, and the size of the buffer."""
+        return {**self._counts, "buffered": len(self._waiting), "inflight": len(self._inflight)}
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 1,
+        retain: bool = False,
+        expiry_s: int | None = None,
+        traceparent: str = "",
+        correlation: bytes | None = None,
+    ) -> None:
+        """Send now, or keep for later within the buffer; a QoS 0 message is not kept.
+
+        Args:
+            topic: Full topic.
+            payload: The body.
+            qos: 0 or 1.
+            retain: The broker keeps it for late subscribers.
+            expiry_s: Message expiry, seconds; the time in our buffer counts.
+            traceparent: W3C trace context, sent as user property when not empty.
+            correlation: Correlation data of a reply.
+        """
+        if qos == 0 and not self.connected:
+            self._count("dropped_offline")
+            return
+        deadline_s = None if expiry_s is None else time.monotonic() + expiry_s
+        if retain:
+            self._forget_waiting(topic)
+        self._waiting.append(Outgoing(topic, payload, qos, retain, expiry_s, traceparent, deadline_s, correlation))
+        while len(self._waiting) > self._config.buffer_messages:
+            self._waiting.popleft()
+            self._count("dropped_buffer_full")
+        self._drain()
+
+    async def run(self) -> None:
+        """Connect, serve, reconnect; ends only by cancellation, with a clean disconnect (and an offline state)."""
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while True:
+                began_s = time.monotonic()
+                try:
+                    await self._serve_once()
+                except (OSError, TransportError, ValueError, ssl.SSLError) as error:
+                    self._refused = _in_words(error, self._config)
+                    self._count("connect_failed")
+                    self._on_problem(self._refused)
+                self._count("reconnects")
+                if time.monotonic() - began_s > CONNECT_TIMEOUT_S:
+                    pause_s = _FIRST_PAUSE_S
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, self._config.reconnect_max_s)
+        finally:
+            await self._close()
+
+    @property
+    def last_problem(self) -> str:
+        """Why the last attempt failed and what to do about it; "" while all is well."""
+        return self._refused
+
+    async def _serve_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._connected.clear()
+        self._lost.clear()
+        self._overheard = self._reason = ""
+        client = self._make_client(loop)
+        self._client = client
+        try:
+            await asyncio.wait_for(
+                loop.run_in_executor(None, self._connect_blocking, client), timeout=CONNECT_TIMEOUT_S + 1
+            )
+            client.loop_start()
+            waiters = [asyncio.ensure_future(self._connected.wait()), asyncio.ensure_future(self._lost.wait())]
+            try:
+                await asyncio.wait(waiters, timeout=CONNECT_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for waiter in waiters:
+                    waiter.cancel()
+            if not self._connected.is_set():
+                raise TransportError(self._reason or f"no CONNACK within {CONNECT_TIMEOUT_S:.0f} s")
+            self._refused = ""
+            await self._lost.wait()
+            self._refused = self._reason
+        finally:
+            self._connected.clear()
+            self._requeue_inflight()
+            # loop_stop joins paho's thread: never on the loop.
+            await asyncio.shield(loop.run_in_executor(None, _stop, client))
+            self._client = None
+
+    def _make_client(self, loop: asyncio.AbstractEventLoop) -> paho.Client:
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            protocol=paho.MQTTv5,
+            reconnect_on_failure=False,
+        )
+        config = self._config
+        client.max_inflight_messages_set(config.inflight_messages)
+        if config.username:
+            password = read_secret(config.password_file) if config.password_file else None
+            client.username_pw_set(config.username, password)
+        if config.tls:
+            client.tls_set_context(_tls_context(config))
+        will = Properties(PacketTypes.WILLMESSAGE)
+        will.WillDelayInterval = config.will_delay_s
+        client.will_set(self._will[0], self._will[1], qos=1, retain=True, properties=will)
+
+        def on_socket_open(_client: Any, _userdata: Any, sock: Any) -> None:
+            # Nagle against delayed acknowledgements costs 48 ms a QoS 1 round trip.
+            with contextlib.suppress(OSError, AttributeError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def on_connect(_client: Any, _userdata: Any, _flags: Any, reason: Any, properties: Any) -> None:
+            loop.call_soon_threadsafe(self._after_connack, reason, properties)
+
+        def on_disconnect(_client: Any, _userdata: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+            loop.call_soon_threadsafe(self._after_loss, reason)
+
+        def on_publish(_client: Any, _userdata: Any, mid: int, _reason: Any, _properties: Any) -> None:
+            loop.call_soon_threadsafe(self._after_publish, mid)
+
+        def on_log(_client: Any, _userdata: Any, level: int, text: str) -> None:
+            # In TLS 1.3 the broker judges our certificate after the handshake; only paho's log tells the alert.
+            if level == paho.MQTT_LOG_ERR:
+                self._overheard = str(text)
+
+        def on_message(_client: Any, _userdata: Any, message: Any) -> None:
+            loop.call_soon_threadsafe(self._after_message, message)
+
+        client.on_socket_open = on_socket_open
+        client.on_connect = on_connect
+        client.on_disconnect = on_disconnect
+        client.on_publish = on_publish
+        client.on_message = on_message
+        client.on_log = on_log
+        return client
+
+    def _connect_blocking(self, client: paho.Client) -> None:
+        properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 0
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        client.connect(
+            self._config.host,
+            self._config.port,
+            keepalive=self._config.keepalive_s,
+            clean_start=True,
+            properties=properties,
+        )
+
+    # --- on the loop, called from paho's thread -------------------------------------------------------------------
+
+    def _after_connack(self, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self._reason = f"it refused the connection: {reason}"
+            self._lost.set()
+            return
+        self._aliases.clear()
+        self._alias_max = int(getattr(properties, "TopicAliasMaximum", 0) or 0)
+        receive_max = int(getattr(properties, "ReceiveMaximum", 65535) or 65535)
+        self._inflight_max = max(1, min(self._config.inflight_messages, receive_max))
+        self._connected.set()
+        self._count("connects")
+        client = self._client
+        if client is not None and self._subscriptions:
+            client.subscribe([(name, SubscribeOptions(qos=1, noLocal=True)) for name in self._subscriptions])
+        self._on_connected()
+        self._drain()
+
+    def _after_loss(self, reason: Any) -> None:
+        if not self._reason:
+            self._reason = f"{reason} ({self._overheard})" if self._overheard else str(reason)
+        self._connected.clear()
+        self._lost.set()
+
+    def _after_publish(self, mid: int) -> None:
+        if self._inflight.pop(mid, None) is not None:
+            self._count("published")
+        self._drain()
+
+    def _after_message(self, message: Any) -> None:
+        self._count("received")
+        if len(message.payload) > COMMAND_MAX_BYTES:
+            self._count("dropped_oversized")
+            return
+        properties = message.properties
+        self._on_message(
+            Incoming(
+                message.topic,
+                bytes(message.payload),
+                getattr(properties, "ResponseTopic", "") or "",
+                getattr(properties, "CorrelationData", None),
+            )
+        )
+
+    def _drain(self) -> None:
+        client = self._client
+        while client is not None and self.connected and self._waiting and len(self._inflight) < self._inflight_max:
+            item = self._waiting.popleft()
+            if item.deadline_s is not None and item.deadline_s <= time.monotonic():
+                self._count("dropped_expired")
+                continue
+            info = client.publish(
+                self._wire_topic(item), item.payload, item.qos, item.retain, properties=self._properties(item)
+            )
+            if info.rc != paho.MQTT_ERR_SUCCESS:
+                self._waiting.appendleft(item)
+                return
+            if item.qos:
+                self._inflight[info.mid] = item
+            else:
+                self._count("published")
+
+    def _wire_topic(self, item: Outgoing) -> str:
+        """The topic, or "" once the broker knows its alias."""
+        return "" if item.qos == 0 and item.topic in self._aliases else item.topic
+
+    def _properties(self, item: Outgoing) -> Properties:
+        properties = Properties(PacketTypes.PUBLISH)
+        properties.ContentType = "application/json"
+        properties.PayloadFormatIndicator = 1
+        if item.expiry_s is not None and item.deadline_s is not None:
+            properties.MessageExpiryInterval = max(1, round(item.deadline_s - time.monotonic()))
+        if item.traceparent:
+            properties.UserProperty = ("traceparent", item.traceparent)
+        if item.response_to is not None:
+            properties.CorrelationData = item.response_to
+        # Aliases only where a topic repeats for ever and a lost message is no harm: QoS 0 telemetry. A QoS 1 message
+        # that is sent again on a new connection must carry its full topic.
+        if item.qos == 0:
+            known = self._aliases.get(item.topic)
+            if known is None and len(self._aliases) < self._alias_max:
+                known = self._aliases[item.topic] = len(self._aliases) + 1
+                self._count("aliases")
+            if known is not None:
+                properties.TopicAlias = known
+        return properties
+
+    def _forget_waiting(self, topic: str) -> None:
+        if any(item.topic == topic and item.retain for item in self._waiting):
+            self._waiting = deque(item for item in self._waiting if not (item.topic == topic and item.retain))
+            self._count("coalesced")
+
+    def _requeue_inflight(self) -> None:
+        again = [self._inflight[mid] for mid in sorted(self._inflight)]
+        self._inflight.clear()
+        self._waiting.extendleft(reversed(again))
+
+    async def _close(self) -> None:
+        client = self._client
+        if client is not None:
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, _stop, client))
+
+    def _count(self, name: str) -> None:
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+
+def _stop(client: paho.Client) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        client.disconnect()
+    client.loop_stop()
+
+
+class _ClosedOnFailure(ssl.SSLSocket):
+    """paho forgets the socket of a handshake that failed; every attempt would leave one open until it is collected."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except (OSError, ValueError):
+            self.close()
+            raise
+
+
+def _in_words(error: Exception, config: MqttConfig) -> str:
+    """What is wrong with the connection, and what to do about it."""
+    text = str(error) or type(error).__name__
+    broker = f"mqtt broker {config.host}:{config.port}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"{broker}: its certificate is not accepted: {error.verify_message or text}; set mqtt.ca_file to the "
+            "authority that signed it, and mqtt.host to a name that it carries"
+        )
+    if config.tls and ("alert" in text.lower() or "eof occurred" in text.lower()):
+        # TLS 1.3: the handshake is over for us before the broker has judged our certificate.
+        return (
+            f"{broker}: it ended the connection after the TLS handshake, so most likely it refuses our certificate: "
+            f"{text}; mqtt.cert_file and mqtt.key_file must be signed by an authority that the broker trusts"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"{broker}: no TLS connection: {text}; is this its TLS port?"
+    return f"{broker}: {text}"
+
+
+def _tls_context(config: MqttConfig) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=config.ca_file or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.sslsocket_class = _ClosedOnFailure
+        if config.cert_file:
+            context.load_cert_chain(config.cert_file, config.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(file for file in (config.ca_file, config.cert_file, config.key_file) if file)
+        raise TransportError(f"cannot use ca_file/cert_file/key_file ({files}): {error}") from error
+    return context

@@ -1,0 +1,223 @@
+"""Every MQTT topic in one table: the bridge publishes by it and the AsyncAPI document is generated from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_NUMBER = {"type": "number"}
+_STRING = {"type": "string"}
+_INTEGER = {"type": "integer"}
+
+
+def _object(**properties: Mapping[str, object]) -> dict[str, object]:
+    return {"type": "object", "properties": dict(properties), "required": sorted(properties)}
+
+
+_GEOMETRY = {
+    "oneOf": [
+        {"type": "null"},
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "Point"},
+                "coordinates": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 3},
+            },
+            "required": ["type", "coordinates"],
+        },
+    ]
+}
+_COVARIANCE = {"oneOf": [{"type": "null"}, {"type": "array", "items": _NUMBER, "minItems": 3, "maxItems": 3}]}
+_NULLABLE_STRING = {"type": ["string", "null"]}
+
+
+def _feature(**properties: Mapping[str, object]) -> dict[str, object]:
+    return _object(type={"const": "Feature"}, id=_STRING, geometry=_GEOMETRY, properties=_object(**properties))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """One family of topics; `{node}`, `{id}`, `{verb}` are filled in, the base goes in front."""
+
+    name: str
+    path: str
+    summary: str
+    retained: bool
+    qos: int
+    expiry_s: int | None
+    schema: Mapping[str, object]
+    direction: str = "send"
+    """"send": swarmd publishes; "receive": swarmd subscribes."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+_NODE = {"node": "Name of the device."}
+
+TOPICS: tuple[TopicSpec, ...] = (
+    TopicSpec(
+        "state",
+        "node/{node}/state",
+        "`online`, or `offline` (also the will: the broker says it when the connection is lost).",
+        True,
+        1,
+        None,
+        {"type": "string", "enum": ["online", "offline"]},
+        parameters=_NODE,
+    ),
+    TopicSpec(
+        "birth",
+        "node/{node}/birth",
+        "Who this device is and what it can do, once a connection.",
+        True,
+        1,
+        None,
+        _object(
+            id=_STRING,
+            name=_STRING,
+            swarm=_STRING,
+            version=_STRING,
+            model=_STRING,
+            model_digest=_STRING,
+            labels={"type": "array", "items": _STRING},
+            topics={"type": "array", "items": _STRING},
+        ),
+        parameters=_NODE,
+    ),
+    TopicSpec(
+        "telemetry",
+        "node/{node}/telemetry",
+        "Where the device is; only with a fix.",
+        False,
+        0,
+        5,
+        _object(
+            lat=_NUMBER,
+            lon=_NUMBER,
+            height_agl_m=_NUMBER,
+            yaw_rad=_NUMBER,
+            sigma_m=_NUMBER,
+            battery={"type": ["number", "null"]},
+        ),
+        parameters=_NODE,
+    ),
+    TopicSpec(
+        "summary",
+        "node/{node}/summary",
+        "Counts for dashboards and home automation.",
+        True,
+        1,
+        60,
+        _object(objects=_INTEGER, confirmed=_INTEGER, members=_INTEGER, alive=_INTEGER, detections=_INTEGER),
+        parameters=_NODE,
+    ),
+    TopicSpec(
+        "members",
+        "members",
+        "The membership as this device sees it: name to record.",
+        True,
+        1,
+        30,
+        {
+            "type": "object",
+            "additionalProperties": _object(
+                id=_STRING, state=_STRING, incarnation=_INTEGER, rtt_ms={"type": ["number", "null"]}, loss=_NUMBER
+            ),
+        },
+    ),
+    TopicSpec(
+        "detections",
+        "detections",
+        "One GeoJSON feature a detection, own and peers'.",
+        False,
+        1,
+        60,
+        _feature(
+            node=_STRING,
+            event=_STRING,
+            track=_INTEGER,
+            label=_STRING,
+            score=_NUMBER,
+            asset=_NULLABLE_STRING,
+            covariance_m2=_COVARIANCE,
+            model_digest=_STRING,
+            hlc=_INTEGER,
+        ),
+    ),
+    TopicSpec(
+        "object",
+        "objects/{id}",
+        "One GeoJSON feature an object of the deduplicated view; empty when it is gone.",
+        True,
+        1,
+        None,
+        _feature(
+            label=_STRING,
+            score=_NUMBER,
+            asset=_NULLABLE_STRING,
+            covariance_m2=_COVARIANCE,
+            observers={"type": "array", "items": _STRING},
+            confirmed={"type": "boolean"},
+            reports=_INTEGER,
+            first_seen_hlc=_INTEGER,
+            last_seen_hlc=_INTEGER,
+        ),
+        parameters={"id": "Object id."},
+    ),
+    TopicSpec(
+        "job",
+        "jobs/{id}",
+        "One cell of the survey area: who works on it, who has finished it.",
+        True,
+        1,
+        3600,
+        _object(
+            cell=_STRING,
+            state={"type": "string", "enum": ["open", "claimed", "done"]},
+            owner=_NULLABLE_STRING,
+            done_by={"type": "array", "items": _STRING},
+        ),
+        parameters={"id": "Cell id."},
+    ),
+    TopicSpec(
+        "aggregate",
+        "node/{node}/aggregate",
+        "Hourly counts by label with Laplace noise; only when `mqtt.aggregate_epsilon` is above 0.",
+        False,
+        1,
+        86_400,
+        _object(epsilon=_NUMBER, window_s=_INTEGER, counts={"type": "object", "additionalProperties": _INTEGER}),
+        parameters=_NODE,
+    ),
+    TopicSpec(
+        "command",
+        "cmd/{node}/{verb}",
+        "A request; `all` as node addresses every device. Send ResponseTopic and CorrelationData to get a reply.",
+        False,
+        1,
+        10,
+        {"type": "object"},
+        direction="receive",
+        parameters={**_NODE, "verb": "One of: status, members, objects, cells, counters, event."},
+    ),
+)
+
+COMMAND_VERBS = ("status", "members", "objects", "cells", "counters", "event")
+
+
+def spec(name: str) -> TopicSpec:
+    """The entry of the table with this name.
+
+    Raises:
+        KeyError: There is none: our own mistake.
+    """
+    for entry in TOPICS:
+        if entry.name == name:
+            return entry
+    raise KeyError(name)
+
+
+def topic_token(text: str) -> str:
+    """A name as one topic level: MQTT's separators and wildcards become `_`.
+
+    >>> topic_token("pv/7+#")
+    'pv_7__'
+    """
+    return "".join("_" if character in "/+#" or ord(character) < 32 else character for character in text)[:64] or "_"

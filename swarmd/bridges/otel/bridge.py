@@ -1,0 +1,270 @@
+"""Traces of sightings: capture, infer and share at the origin; learn and object at each neighbour; one trace for all.
+
+Trace and span ids are derived from the sighting (`bridges/trace.py`), so that nothing has to travel. Only the first
+report of a sighting is traced; what follows would fill a collector with the same story.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from opentelemetry import trace as api
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
+
+from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo
+from swarmd.bridges.config import OtelConfig
+from swarmd.bridges.trace import SightingTrace, trace_of_seen, trace_of_view
+from swarmd.errors import DaemonError
+from swarmd_protocols.clock import EPOCH_2020_NS, stamp_ms
+from swarmd_protocols.effects import StateChanged
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.observations import DetectionLearned, DetectionView, ObjectChanged
+
+TRACED_MAX = 4096
+"""Traces remembered, so that each is told once; the oldest go first."""
+QUEUE_MAX = 2048
+BATCH_MS = 1000
+EXPORT_TIMEOUT_S = 2.0
+CHECK_S = 5.0
+
+Attributes = Mapping[str, str | int | float | bool]
+
+
+class _Ids:
+    """An `IdGenerator` that gives the ids that were derived instead of random ones."""
+
+    def __init__(self) -> None:
+        self.trace_id = self.span_id = 1
+
+    def generate_trace_id(self) -> int:
+        """The trace at hand."""
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        """The span at hand."""
+        return self.span_id
+
+    def is_trace_id_random(self) -> bool:
+        """W3C's random flag: a hash of what is known is none."""
+        return False
+
+
+class _Counted:
+    """A `SpanExporter` whose successes and failures show up in the metrics; runs in the batch processor's thread."""
+
+    def __init__(self, inner: OTLPSpanExporter) -> None:
+        self._inner = inner
+        self.exported = self.failed = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send, and count."""
+        try:
+            result = self._inner.export(spans)
+        except Exception:  # A collector's nonsense must not end the thread.
+            result = SpanExportResult.FAILURE
+        if result is SpanExportResult.SUCCESS:
+            self.exported += len(spans)
+        else:
+            self.failed += len(spans)
+        return result
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing waits here."""
+        return True
+
+    def shutdown(self) -> None:
+        """Close the connection."""
+        self._inner.shutdown()
+
+
+class OtelBridge:
+    """One connection to a collector; without a collector nothing waits."""
+
+    name = "otel"
+
+    def __init__(self, config: OtelConfig) -> None:
+        """Prepare; the exporter's thread starts in `run`."""
+        self._config = config
+        self._ids = _Ids()
+        self._counts: Counter[str] = Counter()
+        self._traced: dict[int, None] = {}
+        self._objects: dict[str, list[tuple[SightingTrace, int]]] = {}
+        self._daemon: DaemonView | None = None
+        self._tracer: api.Tracer | None = None
+        self._exporter: _Counted | None = None
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts: spans made, exported and failed; sightings without a trace."""
+        exporter = self._exporter
+        sent = {} if exporter is None else {"exported": exporter.exported, "failed": exporter.failed}
+        return {**self._counts, **sent}
+
+    def topics(self) -> list[tuple[str, str]]:
+        """What `swarmd topics` shows."""
+        return [(self._config.endpoint, "traces, OTLP over HTTP")]
+
+    async def run(self, daemon: DaemonView) -> None:
+        """Serve until cancelled; what is waiting then is still sent, if the collector answers."""
+        self._daemon = daemon
+        provider = self._open(daemon.info())
+        unsubscribe = daemon.subscribe(self._on_event)
+        try:
+            await self._watch()
+        finally:
+            unsubscribe()
+            self._tracer = None
+            # Joins the exporter's thread: never on the loop.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, provider.shutdown))
+
+    def _open(self, info: NodeInfo) -> TracerProvider:
+        # The daemon says what is wrong in its own log; the library would write lines of another form beside it.
+        library = logging.getLogger("opentelemetry")
+        library.addHandler(logging.NullHandler())
+        library.propagate = False
+        resource = Resource.create(
+            {
+                "service.name": self._config.service_name,
+                "service.namespace": info.swarm,
+                "service.instance.id": info.name,
+                "service.version": info.version,
+                "swarmd.node_id": info.node.hex(),
+            }
+        )
+        provider = TracerProvider(
+            sampler=TraceIdRatioBased(self._config.sample_ratio),
+            resource=resource,
+            shutdown_on_exit=False,
+            id_generator=self._ids,
+        )
+        self._exporter = _Counted(OTLPSpanExporter(endpoint=self._config.endpoint, timeout=EXPORT_TIMEOUT_S))
+        provider.add_span_processor(
+            BatchSpanProcessor(self._exporter, max_queue_size=QUEUE_MAX, schedule_delay_millis=BATCH_MS)
+        )
+        self._tracer = provider.get_tracer("swarmd", info.version)
+        return provider
+
+    async def _watch(self) -> None:
+        """Say when the collector does not take what it is given."""
+        exporter, failed = self._exporter, 0
+        assert exporter is not None
+        while True:
+            await asyncio.sleep(CHECK_S)
+            if exporter.failed > failed and self._daemon is not None:
+                text = (
+                    f"{self._config.endpoint} did not take {exporter.failed - failed} spans; does a collector listen?"
+                )
+                with contextlib.suppress(DaemonError):
+                    self._daemon.command("note_problem", {"where": "otel", "text": text})
+            failed = exporter.failed
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: BusEvent) -> None:
+        match event:
+            case DetectionSeen(origin=origin) if not event.sighting and event.detection.kind == "new":
+                self._on_own(event, origin)
+            case StateChanged(detail=DetectionLearned(view)):
+                self._on_learned(view)
+            case StateChanged(detail=ObjectChanged(kind=kind, view=view)) if kind in ("new", "update"):
+                for trace, learned_ns in self._objects.pop(view.object_id, ()):
+                    attributes: Attributes = {
+                        "swarmd.object": view.object_id,
+                        "swarmd.change": kind,
+                        "swarmd.label": view.label,
+                    }
+                    self._span(trace, "object", self._node(), "learn", self._node(), (learned_ns, _now()), attributes)
+            case _:
+                pass
+
+    def _on_own(self, seen: DetectionSeen, node: NodeId) -> None:
+        """The whole way of a frame at this node, told backwards from now: share has just ended."""
+        assert self._daemon is not None
+        trace = trace_of_seen(seen, self._daemon)
+        if trace is None:
+            self._counts["without_trace"] += 1
+            return
+        if not self._is_new(trace):
+            return
+        now_ns = _now()
+        one = seen.detection
+        captured_ns = min(now_ns, now_ns - (time.monotonic_ns() - one.captured_ns))
+        worked_ns = sum(seen.stage_ns.values())
+        attributes: dict[str, str | int | float | bool] = {
+            "swarmd.label": one.label,
+            "swarmd.score": one.score_milli / 1000,
+            "swarmd.asset": one.asset,
+            "swarmd.track": one.track_id,
+            "model_digest": one.model_digest.hex(),
+        }
+        inferred_ns = min(now_ns, captured_ns + worked_ns)
+        self._span(trace, "capture", node, "", node, (captured_ns, now_ns), attributes)
+        if seen.stage_ns:
+            stages = {f"swarmd.{stage}_ms": ns / 1e6 for stage, ns in seen.stage_ns.items()}
+            self._span(trace, "infer", node, "capture", node, (captured_ns, inferred_ns), stages)
+        self._span(trace, "share", node, "capture", node, (inferred_ns, now_ns), {})
+
+    def _on_learned(self, view: DetectionView) -> None:
+        trace = trace_of_view(view)
+        if not self._is_new(trace):
+            return
+        now_ns = _now()
+        first_ns = EPOCH_2020_NS + stamp_ms(view.first_hlc) * 1_000_000
+        attributes: Attributes = {
+            "swarmd.origin": view.origin.hex(),
+            "swarmd.label": view.label,
+            "swarmd.since_first_seen_ms": (now_ns - first_ns) / 1e6,
+        }
+        self._span(trace, "learn", self._node(), "share", view.origin, (now_ns, now_ns), attributes)
+        if view.object_id:
+            self._objects.setdefault(view.object_id, []).append((trace, now_ns))
+            while len(self._objects) > TRACED_MAX:
+                del self._objects[next(iter(self._objects))]
+
+    # --- spans ------------------------------------------------------------------------------------------------------
+
+    def _node(self) -> NodeId:
+        assert self._daemon is not None
+        return self._daemon.info().node
+
+    def _is_new(self, trace: SightingTrace) -> bool:
+        if trace.trace_id in self._traced:
+            return False
+        self._traced[trace.trace_id] = None
+        while len(self._traced) > TRACED_MAX:
+            del self._traced[next(iter(self._traced))]
+        return True
+
+    def _span(
+        self,
+        trace: SightingTrace,
+        name: str,
+        node: NodeId,
+        parent: str,
+        parent_node: NodeId,
+        times_ns: tuple[int, int],
+        attributes: Attributes,
+    ) -> None:
+        """One span that is over already; `parent` "" makes the root."""
+        if self._tracer is None:
+            return
+        context = api.set_span_in_context(api.INVALID_SPAN)
+        if parent:
+            flags = api.TraceFlags(api.TraceFlags.SAMPLED)
+            above = api.SpanContext(trace.trace_id, trace.span_id(parent, parent_node), node != parent_node, flags)
+            context = api.set_span_in_context(api.NonRecordingSpan(above))
+        self._ids.trace_id, self._ids.span_id = trace.trace_id, trace.span_id(name, node)
+        span = self._tracer.start_span(name, context, start_time=times_ns[0], attributes=dict(attributes))
+        if span.is_recording():
+            self._counts["spans"] += 1
+        span.end(times_ns[1])
+
+
+def _now() -> int:
+    return time.time_ns()

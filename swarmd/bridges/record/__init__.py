@@ -1,0 +1,1 @@
+"""Recordings in MCAP, which ROS 2 tools and Foxglove open."""

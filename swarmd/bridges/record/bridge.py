@@ -1,0 +1,247 @@
+"""Records what the daemon knows while it runs: detections, objects, members, pose, cells."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from swarmd.bridges import geojson
+from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, PoseSeen
+from swarmd.bridges.config import RecordConfig
+from swarmd.bridges.record.recorder import Recorder
+from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
+from swarmd.bridges.ros2.names import token
+from swarmd.errors import DaemonError
+from swarmd_protocols.effects import MemberChanged, StateChanged
+
+PICTURE_S = 1.0
+"""Objects, members and cells are written at most this often, and only when something changed."""
+
+
+def _time(unix_ns: int) -> dict[str, int]:
+    return {"sec": unix_ns // 1_000_000_000, "nanosec": unix_ns % 1_000_000_000}
+
+
+def _header(unix_ns: int) -> dict[str, Any]:
+    return {"stamp": _time(unix_ns), "frame_id": FRAME}
+
+
+def _pose(east_m: float, north_m: float, height_m: float = 0.0) -> dict[str, Any]:
+    return {
+        "position": {"x": east_m, "y": north_m, "z": height_m},
+        "orientation": {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0},
+    }
+
+
+def _detection3d(
+    label: str,
+    score_milli: int,
+    place: tuple[int, int],
+    covariance: tuple[int, int, int] | None,
+    name: str,
+    unix_ns: int,
+) -> dict[str, Any]:
+    pose = _pose(place[0] / 100, place[1] / 100)
+    hypothesis = {"class_id": label, "score": score_milli / 1000}
+    return {
+        "header": _header(unix_ns),
+        "results": [{"hypothesis": hypothesis, "pose": {"pose": pose, "covariance": covariance36(covariance)}}],
+        "bbox": {"center": pose, "size": {"x": 0.0, "y": 0.0, "z": 0.0}},
+        "id": name,
+    }
+
+
+class RecordBridge:
+    """A recording that runs as long as the daemon, or as long as `swarmd record` asks."""
+
+    name = "record"
+
+    def __init__(self, config: RecordConfig, path: Path | None = None) -> None:
+        """Prepare; the file is made in `run`.
+
+        Args:
+            config: The `[record]` section.
+            path: The file; None: a name with the time in `record.directory`.
+        """
+        self._config = config
+        self._path = path
+        self._recorder: Recorder | None = None
+        self._daemon: DaemonView | None = None
+        self._changed = True
+        self._said = False
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts: messages, messages dropped because the recording is full."""
+        return dict(self._recorder.counts) if self._recorder else {}
+
+    @property
+    def problem(self) -> str:
+        """Why the recording ended early; "" while all is well."""
+        return self._recorder.problem if self._recorder else ""
+
+    def open(self, daemon: DaemonView) -> None:
+        """Make the file now, so that whoever asked hears at once when that fails; `run` does it otherwise.
+
+        Raises:
+            StoreError: The file cannot be made.
+        """
+        self._daemon = daemon
+        info = daemon.info()
+        path = self._path
+        if path is None:
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            path = Path(self._config.directory or "record") / f"{token(info.name)}-{stamp}.mcap"
+        metadata = {
+            "node": info.name,
+            "node_id": info.node.hex(),
+            "swarm": info.swarm,
+            "version": info.version,
+            "origin": f"{info.origin_latitude_deg},{info.origin_longitude_deg}",
+            "model_digest": info.model_digest,
+        }
+        mebibyte = 1 << 20
+        self._recorder = Recorder(
+            path,
+            self._config.profile,
+            metadata,
+            self._config.max_mib * mebibyte,
+            self._config.min_free_mib * mebibyte,
+        )
+
+    async def run(self, daemon: DaemonView) -> None:
+        """Record until cancelled; the file is finished properly then."""
+        if self._recorder is None or self._recorder.full:
+            self.open(daemon)
+        assert self._recorder is not None
+        path = self._recorder.path
+        unsubscribe = daemon.subscribe(self._on_event)
+        try:
+            while True:
+                if self._changed:
+                    self._changed = False
+                    self._write_picture()
+                if self._recorder.problem and not self._said:
+                    self._said = True
+                    self._report(f"recording {path} ended: {self._recorder.problem}")
+                await asyncio.sleep(PICTURE_S)
+        finally:
+            unsubscribe()
+            self._write_picture()
+            self._recorder.close()
+
+    def _report(self, text: str) -> None:
+        assert self._daemon is not None
+        try:
+            self._daemon.command("note_problem", {"where": self.name, "text": text})
+        except DaemonError:
+            self._said = True
+
+    def _on_event(self, event: BusEvent) -> None:
+        match event:
+            case DetectionSeen():
+                self._on_detection(event)
+            case PoseSeen():
+                self._on_pose(event)
+            case StateChanged() | MemberChanged():
+                self._changed = True
+            case _:
+                pass
+
+    def _write(self, topic: str, type_name: str, message: Mapping[str, Any], unix_ns: int) -> None:
+        assert self._recorder is not None
+        self._recorder.write(topic, type_name, message, unix_ns)
+
+    def _on_detection(self, seen: DetectionSeen) -> None:
+        now_ns = time.time_ns()
+        one = seen.detection
+        if self._config.profile == "foxglove":
+            assert self._daemon is not None
+            feature = geojson.detection_feature(seen, self._daemon.info())
+            self._write_geojson("/swarm/detections", [feature], now_ns)
+        elif one.east_cm is not None and one.north_cm is not None:
+            name = f"{seen.origin_name}/{one.track_id}"
+            place = (one.east_cm, one.north_cm)
+            found = _detection3d(one.label, one.score_milli, place, one.covariance_cm2, name, now_ns)
+            message = {"header": _header(now_ns), "detections": [found]}
+            self._write("/swarm/detections", "vision_msgs/msg/Detection3DArray", message, now_ns)
+
+    def _on_pose(self, pose: PoseSeen) -> None:
+        assert self._daemon is not None
+        now_ns = time.time_ns()
+        node = token(self._daemon.info().name)
+        variance = pose.position_sigma_m**2
+        covariance = [variance, 0.0, 0.0, 0.0, variance, 0.0, 0.0, 0.0, 1e6]
+        if self._config.profile == "foxglove":
+            if pose.has_fix:
+                fix: dict[str, Any] = {
+                    "timestamp": {"sec": now_ns // 10**9, "nsec": now_ns % 10**9},
+                    "frame_id": node,
+                    "latitude": pose.latitude_deg,
+                    "longitude": pose.longitude_deg,
+                    "altitude": pose.height_agl_m,
+                    "position_covariance": covariance,
+                    "position_covariance_type": 2,
+                }
+                self._write(f"/{node}/fix", "foxglove.LocationFix", fix, now_ns)
+            return
+        message = {
+            "header": _header(now_ns),
+            "status": {"status": 0 if pose.has_fix else -1, "service": 1},
+            "latitude": pose.latitude_deg if pose.has_fix else float("nan"),
+            "longitude": pose.longitude_deg if pose.has_fix else float("nan"),
+            "altitude": float("nan"),
+            "position_covariance": covariance,
+            "position_covariance_type": 2 if pose.has_fix else 0,
+        }
+        self._write(f"/{node}/fix", "sensor_msgs/msg/NavSatFix", message, now_ns)
+
+    def _write_geojson(self, topic: str, features: list[dict[str, object]], now_ns: int) -> None:
+        import json
+
+        self._write(topic, "foxglove.GeoJSON", {"geojson": json.dumps(geojson.collection(features))}, now_ns)
+
+    def _write_picture(self) -> None:
+        daemon = self._daemon
+        assert daemon is not None
+        now_ns = time.time_ns()
+        names = {bytes(member.node): member.name for member in daemon.members()}
+        if self._config.profile == "foxglove":
+            info = daemon.info()
+            features = [geojson.object_feature(view, info, names) for view in daemon.objects()]
+            self._write_geojson("/swarm/objects", features, now_ns)
+            return
+        objects = [
+            _detection3d(v.label, v.score_milli, (v.east_cm, v.north_cm), v.covariance_cm2, v.object_id, now_ns)
+            for v in daemon.objects()
+            if v.east_cm is not None and v.north_cm is not None
+        ]
+        message: dict[str, Any] = {"header": _header(now_ns), "detections": objects}
+        self._write("/swarm/objects", "vision_msgs/msg/Detection3DArray", message, now_ns)
+        peers = [
+            {
+                "level": DIAGNOSTIC_LEVELS[member.state],
+                "name": f"swarm/{member.name}",
+                "message": member.state.value,
+                "hardware_id": member.node.hex()[:16],
+                "values": [{"key": "loss", "value": f"{member.loss:.3f}"}],
+            }
+            for member in daemon.members()
+        ]
+        self._write(
+            "/swarm/peers", "diagnostic_msgs/msg/DiagnosticArray", {"header": _header(now_ns), "status": peers}, now_ns
+        )
+        cells = [
+            {
+                "cell_id": view.cell_id,
+                "state": CELL_STATES.get(view.state, 0),
+                "center": {"x": view.centre_east_cm / 100, "y": view.centre_north_cm / 100, "z": 0.0},
+                "holder": "" if view.holder is None else names.get(view.holder, view.holder.hex()[:8]),
+                "done_by": [names.get(node, node.hex()[:8]) for node in view.done_by],
+            }
+            for view in daemon.cells()
+        ]
+        if cells:
+            self._write(
+                "/swarm/cells", "swarmd_msgs/msg/CellArray", {"header": _header(now_ns), "cells": cells}, now_ns
+            )

@@ -1,0 +1,57 @@
+"""Control verbs that start and stop a recording in a running daemon; nothing heavy is imported before the first one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from swarmd.errors import DaemonError
+from swarmd.verbs import text_argument
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from swarmd.brain import Brain
+    from swarmd.bridges.record.bridge import RecordBridge
+
+
+class RecordVerbs:
+    """At most one recording at a time, beside the one that the configuration may run."""
+
+    def __init__(self, brain: "Brain") -> None:
+        """Register `record_start`, `record_stop` and `record_status`."""
+        self._brain = brain
+        self._running: tuple[Path, RecordBridge, asyncio.Task[None]] | None = None
+        brain.verbs.add("record_start", self._start)
+        brain.verbs.add("record_stop", self._stop)
+        brain.verbs.add("record_status", self._status)
+
+    def _start(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        from dataclasses import replace
+
+        from swarmd.bridges.record.bridge import RecordBridge
+
+        if self._running is not None and not self._running[2].done():
+            raise DaemonError(f"already recording to {self._running[0]}; stop that one first")
+        path = Path(text_argument(arguments, "path", most=4096))
+        profile = text_argument(arguments, "profile", "ros2", most=16)
+        if not path.is_absolute() or profile not in ("ros2", "foxglove"):
+            raise DaemonError("give an absolute path, and profile ros2 or foxglove")
+        bridge = RecordBridge(replace(self._brain.config.record, enabled=True, profile=profile), path)
+        bridge.open(self._brain)
+        task = self._brain.supervisor.keep("record", lambda: bridge.run(self._brain))
+        self._running = (path, bridge, task)
+        return {"path": str(path), "profile": profile}
+
+    def _stop(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._running is None:
+            raise DaemonError("nothing is being recorded")
+        path, bridge, task = self._running
+        task.cancel()
+        self._running = None
+        return {"path": str(path), **bridge.counters()}
+
+    def _status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._running is None:
+            return {"recording": False}
+        path, bridge, task = self._running
+        return {"recording": not task.done(), "path": str(path), "problem": bridge.problem, **bridge.counters()}

@@ -1,0 +1,100 @@
+"""`swarmd bench NAME`: measurements on this device. `infer`: a model on one or all runtimes; `delta`: model updates."""
+
+import argparse
+from pathlib import Path
+
+from swarmd.cli.common import add_json, print_json, print_table
+from swarmd.errors import EyeError
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb's flags."""
+    parser = subparsers.add_parser("bench", help="measure this device")
+    names = parser.add_subparsers(dest="name", metavar="NAME", required=True)
+    infer = names.add_parser("infer", help="a model on one or all runtimes: stages, layers, memory")
+    infer.add_argument("--model", default="", metavar="M", help="bundle (.toml), bare .tflite, or zoo:NAME")
+    infer.add_argument("--labels", default="", metavar="FILE", help="labels, one a line, instead of the model's own")
+    infer.add_argument("--backend", default="all", metavar="LIST", help="all, or runtimes separated by commas")
+    infer.add_argument(
+        "--threads", type=int, default=1, choices=range(1, 65), metavar="N", help="threads for inference"
+    )
+    infer.add_argument("--seconds", type=float, default=2.0, help="how long to measure each")
+    add_json(infer)
+    delta = names.add_parser("delta", help="our model deltas beside bsdiff4, detools, xdelta3, zstd --patch-from")
+    delta.add_argument("old", type=Path, metavar="OLD")
+    delta.add_argument("new", type=Path, metavar="NEW")
+    add_json(delta)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    return _delta(args) if args.name == "delta" else _infer(args)
+
+
+def _delta(args: argparse.Namespace) -> int:
+    """Bytes and times of every coder on one pair of files."""
+    from swarmd.errors import DaemonError
+    from swarmd.release.bench import measure
+
+    try:
+        found = measure(args.old.read_bytes(), args.new.read_bytes())
+    except OSError as error:
+        raise DaemonError(f"{error.filename}: {error.strerror}") from error
+    if args.json:
+        print_json(found)
+        return 0
+    rows = sorted(found["coders"].items(), key=lambda item: item[1]["bytes"])
+    columns = ("coder", "bytes", "ratio", "encode_s", "decode_s")
+    print_table(columns, [(name, *(row[column] for column in columns[1:])) for name, row in rows])
+    print(f"not installed: {', '.join(found['missing']) or 'none'}; entropy floor {found['floor_bytes']} bytes")
+    return 0
+
+
+def _infer(args: argparse.Namespace) -> int:
+    """Measure and print; 1 when no runtime could run the model.
+
+    Raises:
+        EyeError: The model cannot be used at all, or a runtime is not known.
+    """
+    from swarmd_models.backends import BACKENDS
+    from swarmd_models.bench_infer import measure_all
+    from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
+    from swarmd_models.errors import ModelError
+
+    kinds = list(BACKENDS) if args.backend == "all" else args.backend.split(",")
+    unknown = [kind for kind in kinds if kind not in BACKENDS]
+    if unknown:
+        raise EyeError(f"no backend is called {unknown[0]!r}; there are {', '.join(BACKENDS)}")
+    model = args.model or DEFAULT_MODEL
+    try:
+        bundle = load_bundle(model, args.labels or None)
+    except ModelError as error:
+        raise EyeError(str(error)) from error
+    found = measure_all(model, args.labels, kinds, args.threads, args.seconds)
+    if args.json:
+        print_json({"model": bundle.name, "digest": bundle.digest, "backends": found})
+    else:
+        print_table(
+            ("backend", "infer p50 ms", "p99 ms", "all but infer ms", "share", "load ms", "rss MB", "note"),
+            [_row(figures) for figures in found],
+        )
+    return 0 if any("error" not in figures for figures in found) else 1
+
+
+def _row(figures: dict[str, object]) -> tuple[object, ...]:
+    if "error" in figures:
+        return (figures["backend"], None, None, None, None, None, None, str(figures["error"])[:100])
+    stages, other = figures["stages_ms"], figures["all_but_infer_cpu_ms"]
+    assert isinstance(stages, dict)
+    assert isinstance(other, dict)
+    infer = stages["infer"]
+    return (
+        figures["backend"],
+        infer["p50"],
+        infer["p99"],
+        other["p50"],
+        figures["infer_share"],
+        figures["load_ms"],
+        figures["rss_mb"],
+        figures["runtime"] if figures["golden"] == "ok" else figures["golden"],
+    )

@@ -1,0 +1,17 @@
+"""`swarmd detections`: what every node has seen, node by node."""
+
+import argparse
+
+from swarmd.cli.common import add_read_flags, add_view_flags, print_view
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser("detections", help="what every node has seen")
+    add_read_flags(parser)
+    add_view_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and print."""
+    return print_view(args, "detections", ("node", "label", "score", "east_m", "north_m", "asset"))

@@ -1,0 +1,104 @@
+"""The table of verbs and what every verb shares: exit status, errors in one sentence, quiet death by a closed pipe.
+
+Only the chosen verb's module is imported, so `swarmd --help` costs no more than argparse. Exit status: 0 ok, 1 failed,
+2 usage, 3 the daemon is not reachable.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+VERBS: dict[str, tuple[str, str]] = {
+    "run": ("swarmd.cli.run", "run the daemon on this device"),
+    "demo": ("swarmd.cli.demo", "real daemons on loopback survey a rendered solar farm"),
+    "detect": ("swarmd.cli.detect", "the eye alone: frames in, detections out"),
+    "frames": ("swarmd.cli.frames", "frames kept for labelling: export them as COCO"),
+    "bench": ("swarmd.cli.bench", "measure this device: a model on every runtime"),
+    "status": ("swarmd.cli.status", "what the daemon does right now"),
+    "members": ("swarmd.cli.members", "who is in the swarm, as this node sees it"),
+    "detections": ("swarmd.cli.detections", "what every node has seen"),
+    "objects": ("swarmd.cli.objects", "the deduplicated picture of the swarm"),
+    "cells": ("swarmd.cli.cells", "the survey area: list cells, ask for the next one"),
+    "counters": ("swarmd.cli.counters", "counters summed over the swarm"),
+    "eye": ("swarmd.cli.eye", "start or stop this node's eye"),
+    "topics": ("swarmd.cli.topics", "what the daemon publishes and serves, and where"),
+    "sim": ("swarmd.cli.sim", "simulate a swarm: run, fuzz, replay, sweep, report"),
+    "asyncapi": ("swarmd.cli.asyncapi", "print the AsyncAPI 3 document of the MQTT topics"),
+    "doctor": ("swarmd.cli.doctor", "check this device for what a member needs, each with its remedy"),
+    "keys": ("swarmd.cli.keys", "the fleet's root and roles; enrol, rotate, revoke"),
+    "install": ("swarmd.cli.install", "write configuration, identity and systemd unit on this device"),
+    "check-config": ("swarmd.cli.check_config", "print the merged configuration and where each value came from"),
+    "record": ("swarmd.cli.record", "record to MCAP until Ctrl-C"),
+    "replay": ("swarmd.cli.replay", "publish a recording's detections again"),
+    "model": ("swarmd.cli.model", "releases: build, sign, publish, status, take back"),
+    "audit": ("swarmd.cli.audit", "check the audit log of releases"),
+    "version": ("swarmd.cli.version", "versions of swarmd and of what it runs on"),
+}
+"""Verb to (module with `add_parser` and `run`, one line for `--help`)."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse and run one verb.
+
+    Args:
+        argv: Arguments after the program's name; None: those of the process.
+
+    Returns:
+        The exit status.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(arguments)
+    args = parser.parse_args(arguments)
+    if getattr(args, "verb", None) is None:
+        parser.print_help()
+        return 2
+    from swarmd.errors import ControlError, DaemonError
+    from swarmd_models.errors import ModelError
+    from swarmd_protocols.errors import ProtocolError
+
+    module = import_module(VERBS[args.verb][0])
+    try:
+        status: int = module.run(args)
+        sys.stdout.flush()
+        return status
+    except ControlError as error:
+        print(f"swarmd {args.verb}: {error}", file=sys.stderr)
+        return 3
+    except DaemonError as error:
+        print(f"swarmd {args.verb}: {error}", file=sys.stderr)
+        return 1
+    except (ModelError, ProtocolError) as error:
+        print(f"swarmd {args.verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; say nothing more, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="swarmd",
+        description="The daemon on each robot of a swarm: it captures, infers, gossips and agrees.",
+        epilog="Exit status: 0 ok, 1 failed, 2 usage, 3 the daemon is not reachable.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    chosen = next((word for word in arguments if not word.startswith("-")), "")
+    for verb, (module, help_) in VERBS.items():
+        if verb == chosen:
+            import_module(module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(verb, help=help_, add_help=False)
+    return parser
+
+
+def _version() -> str:
+    from swarmd import __version__
+
+    return f"swarmd {__version__}"

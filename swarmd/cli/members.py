@@ -1,0 +1,41 @@
+"""`swarmd members [-w]`: who is in the swarm, as this node sees it."""
+
+import argparse
+import json
+
+from swarmd.cli.common import add_read_flags, ask, print_json, print_table
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser("members", help="who is in the swarm, as this node sees it")
+    parser.add_argument("-w", "--watch", action="store_true", help="go on and print every change")
+    add_read_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and print, then follow the changes when asked to."""
+    answer = ask(args, "members")
+    if args.json:
+        print_json(answer)
+    else:
+        columns = ("name", "state", "address", "rtt ms", "loss", "quality", "inc", "version", "can")
+        keys = ("name", "state", "address", "rtt_ms", "loss", "quality", "incarnation", "version", "capability")
+        print_table(columns, ([member[key] for key in keys] for member in answer["members"]))
+        for link in sorted({link for member in answer["members"] for link in member["links"]}):
+            print(f"broken: {link}")
+    if args.watch:
+        _follow(args)
+    return 0
+
+
+def _follow(args: argparse.Namespace) -> None:
+    from swarmd.control import ControlClient
+
+    with ControlClient(args.control) as client:
+        for notice in client.watch():
+            if notice["event"] in ("join", "suspect", "degraded", "failed", "leave", "away"):
+                line = (
+                    json.dumps(notice) if args.json else f"{notice['event']:9} {notice['subject']}  {notice['reason']}"
+                )
+                print(line, flush=True)

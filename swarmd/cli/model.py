@@ -1,0 +1,324 @@
+"""`swarmd model`: build, sign, check and publish releases; see who runs what; take releases back.
+
+`build`, `delta`, `sign`, `verify` and the statements work on files and need no daemon and no network, so they run on
+the machine where the keys lie. `publish` and `status` talk to a daemon.
+"""
+
+import argparse
+import base64
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from swarmd.cli.common import add_control, add_json, add_read_flags, ask, print_json, print_table
+from swarmd.errors import DaemonError
+
+PIECE_BYTES = 32_768
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser("model", help="releases: build, delta, sign, verify, publish, status, take back")
+    verbs = parser.add_subparsers(dest="model_verb", required=True, metavar="VERB")
+    _add_build(verbs)
+    delta = verbs.add_parser("delta", help="make the smallest delta between two model files")
+    delta.add_argument("old", type=Path)
+    delta.add_argument("new", type=Path)
+    delta.add_argument("-o", "--out", type=Path, help="write the delta here")
+    add_json(delta)
+    sign = verbs.add_parser("sign", help="add signatures to a statement (offline)")
+    sign.add_argument("statement", type=Path, help="release.swm, a publication folder, or another statement file")
+    _add_keys(sign, required=True)
+    sign.add_argument("-o", "--out", type=Path, help="write here instead of in place")
+    verify = verbs.add_parser("verify", help="check a statement as a node would")
+    verify.add_argument("statement", type=Path)
+    verify.add_argument("--fleet", type=Path, required=True, metavar="FLEET", help="the fleet's folder, for its roots")
+    publish = verbs.add_parser("publish", help="give a publication or statements to a running daemon")
+    publish.add_argument("what", type=Path, nargs="+", help="publication folder, statement file, or a root (.root)")
+    publish.add_argument("--rollout", metavar="5,25,100", help="refuse unless these are the signed stages")
+    add_control(publish)
+    status = verbs.add_parser("status", help="who runs which version, how far releases have come, drift")
+    add_read_flags(status)
+    _add_statements(verbs)
+
+
+def _add_build(verbs: Any) -> None:
+    build = verbs.add_parser("build", help="make a publication of a bundle, unsigned")
+    build.add_argument("bundle", type=Path, help="bundle (.toml) or .tflite")
+    build.add_argument("-o", "--out", type=Path, required=True, help="a new folder")
+    build.add_argument("--model", required=True, help="model id, as nodes configure it (models.model)")
+    build.add_argument("--version", type=int, required=True)
+    build.add_argument("--epoch", type=int, default=1, help="the root's epoch (default 1)")
+    build.add_argument("--after", type=Path, metavar="PUBLICATION", help="the release before this one")
+    build.add_argument("--base", type=Path, action="append", default=[], help="make a delta from this file or bundle")
+    build.add_argument("--rollout", default="5,25,100", metavar="5,25,100", help="stages, per cent")
+    build.add_argument("--reports", type=int, default=2, help="passes that a stage needs at least (default 2)")
+    build.add_argument("--max-fails", type=int, default=0, help="failed nodes that do not halt it (default 0)")
+    build.add_argument("--soak", type=int, default=600, metavar="S", help="seconds under the gates (default 600)")
+    build.add_argument("--samples", type=int, default=100, help="frames under the gates (default 100)")
+    build.add_argument("--latency-ms", type=float, default=0, help="p95 of inference, 0: no gate")
+    build.add_argument("--memory-mib", type=int, default=0, help="resident memory of the eye, 0: no gate")
+    build.add_argument("--shadow", type=int, default=0, help="outputs may move by so many thousandths, 0: no gate")
+    build.add_argument("--swap-when", choices=("any", "idle", "disarmed"), default="idle")
+    build.add_argument("--arch", action="append", default=[], help="only for this architecture")
+    build.add_argument("--encrypt", action="store_true", help="nodes keep it encrypted")
+    add_json(build)
+
+
+def _add_keys(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    keys = parser.add_argument_group("keys")
+    keys.add_argument("--key", type=Path, action="append", default=[], help="a role key's file; may be repeated")
+    keys.add_argument("--fleet", type=Path, metavar="FLEET", help="take the role's keys from the fleet's folder")
+    parser.set_defaults(keys_required=required)
+
+
+def _add_statements(verbs: Any) -> None:
+    for name, text in (
+        ("revoke", "never this release again; nodes that run it go back"),
+        ("halt", "stop the rollout of a release; nodes that run it go back"),
+        ("force", "open a stage of a release whatever the canaries say"),
+    ):
+        parser = verbs.add_parser(name, help=text)
+        parser.add_argument("release", help="publication folder, or the release's digest in hex")
+        parser.add_argument("--model", default="", help="model id; needed with a digest")
+        parser.add_argument("--reason", default="", help="what people will read")
+        parser.add_argument("--stage", type=int, default=8, help="force: the stage to open, from 0 (default: all)")
+        _finish_statement(parser)
+    floor = verbs.add_parser("floor", help="nothing below this version, ever again (after it has proven itself)")
+    floor.add_argument("version", type=int)
+    floor.add_argument("--model", required=True)
+    _finish_statement(floor)
+    heartbeat = verbs.add_parser("heartbeat", help="say that the publisher is alive")
+    heartbeat.add_argument("sequence", type=int, help="higher than the last")
+    _finish_statement(heartbeat)
+
+
+def _finish_statement(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--epoch", type=int, default=1, help="the root's epoch (default 1)")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="write the statement here")
+    _add_keys(parser)
+    parser.add_argument("--publish", action="store_true", help="give it to the daemon at once")
+    add_control(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out one of the verbs."""
+    handlers: Mapping[str, Callable[[argparse.Namespace], int]] = {
+        "build": _build,
+        "delta": _delta,
+        "sign": _sign,
+        "verify": _verify,
+        "publish": _publish,
+        "status": _status,
+    }
+    return handlers.get(args.model_verb, _statement)(args)
+
+
+def _build(args: argparse.Namespace) -> int:
+    from swarmd.release.author import BuildOptions, build, read_publication
+    from swarmd_protocols.releases.statements import Gates, Targets
+
+    options = BuildOptions(
+        model=args.model,
+        version=args.version,
+        epoch=args.epoch,
+        previous=read_publication(args.after).digest if args.after else b"",
+        bases=tuple(args.base),
+        rollout=_rollout(args),
+        gates=Gates(args.soak, args.samples, round(args.latency_ms * 1000), args.memory_mib << 10, args.shadow),
+        targets=Targets(arch=tuple(sorted(args.arch))),
+        swap_when=args.swap_when,
+        encrypt=args.encrypt,
+    )
+    made = build(args.bundle, options, args.out)
+    summary = {
+        "digest": made.digest.hex(),
+        "folder": str(made.folder),
+        "deltas": [{"codec": one.codec, "bytes": one.blob.size, "of": one.out_bytes} for one in made.release.deltas],
+    }
+    if args.json:
+        print_json(summary)
+    else:
+        print(f"release {made.digest.hex()} in {made.folder}; now: swarmd model sign {made.folder} --key …")
+        for one in made.release.deltas:
+            print(f"  delta {one.codec}: {one.blob.size} of {one.out_bytes} bytes")
+    return 0
+
+
+def _rollout(args: argparse.Namespace) -> Any:
+    from swarmd_protocols.releases.statements import Rollout
+
+    return Rollout(_stages(args.rollout), args.reports, args.max_fails)
+
+
+def _stages(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise DaemonError(f"--rollout {text!r} is no list of percentages such as 5,25,100") from None
+
+
+def _delta(args: argparse.Namespace) -> int:
+    from swarmd.release.delta.bounded import brotlied
+    from swarmd.release.delta.codec import make_all
+
+    old, new = _read(args.old), _read(args.new)
+    made = make_all(old, new)
+    codec = min(made, key=lambda name: (len(made[name]), name))
+    full = len(brotlied(new))
+    if args.out:
+        args.out.write_bytes(made[codec])
+    sizes = {name: len(delta) for name, delta in sorted(made.items())}
+    if args.json:
+        print_json({"codec": codec, "bytes": sizes[codec], "of": len(new), "full_brotli": full, "all": sizes})
+        return 0
+    print_table(("codec", "bytes", "% of file"), [(name, size, 100 * size / len(new)) for name, size in sizes.items()])
+    print(f"smallest: {codec}, {sizes[codec]} bytes; the compressed file has {full}")
+    return 0
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DaemonError(f"{path}: {error.strerror}") from error
+
+
+def _seeds(args: argparse.Namespace, role: str) -> list[bytes]:
+    from swarmd.fleet_files import Fleet, read_role_key
+
+    seeds = [read_role_key(path).seed for path in args.key]
+    if args.fleet:
+        seeds += Fleet(args.fleet).seeds(role)
+    if args.keys_required and not seeds:
+        raise DaemonError("give the officers' keys with --key FILE, or all of the role's with --fleet FLEET")
+    return seeds
+
+
+def _statement_path(path: Path) -> Path:
+    from swarmd.release.author import STATEMENT
+
+    return path / STATEMENT if path.is_dir() else path
+
+
+def _sign(args: argparse.Namespace) -> int:
+    from swarmd.release.author import read_statement, sign_file
+    from swarmd_protocols.releases.statements import ROLE_OF
+
+    path = _statement_path(args.statement)
+    role = ROLE_OF[read_statement(path).kind]
+    envelope = sign_file(path, _seeds(args, role), args.out)
+    print(f"{envelope.kind} {envelope.digest.hex()} now carries {len(envelope.signatures)} signatures")
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from swarmd.fleet_files import Fleet
+    from swarmd.release.author import check_file
+
+    envelope = check_file(_statement_path(args.statement), Fleet(args.fleet).roots())
+    print(f"{envelope.kind} {envelope.digest.hex()} holds")
+    return 0
+
+
+def _publish(args: argparse.Namespace) -> int:
+    from swarmd.control import ControlClient
+    from swarmd.release.author import blob_digests, read_publication, read_statement
+
+    with ControlClient(args.control) as client:
+        for path in args.what:
+            if path.suffix == ".root":
+                client.call("model_publish", roots=[_read(path).hex()])
+                print(f"published {path}")
+                continue
+            if not path.is_dir():
+                client.call("model_publish", envelopes=[read_statement(path).encode().hex()])
+                print(f"published {path}")
+                continue
+            publication = read_publication(path)
+            signed = publication.release.rollout.stages_percent
+            if args.rollout and _stages(args.rollout) != signed:
+                stages = ",".join(map(str, signed))
+                raise DaemonError(f"the signed stages are {stages}; build and sign again with --rollout {args.rollout}")
+            for digest in blob_digests(publication.release):
+                _put(client, (path / "blobs" / digest.hex()).read_bytes(), digest.hex())
+            client.call("model_publish", envelopes=[publication.envelope.encode().hex()])
+            print(f"published {publication.release.model} {publication.release.version} {publication.digest.hex()}")
+    return 0
+
+
+def _put(client: Any, data: bytes, name: str) -> None:
+    for offset in range(0, len(data), PIECE_BYTES):
+        piece = base64.b64encode(data[offset : offset + PIECE_BYTES]).decode()
+        client.call("model_put", name=name, offset=offset, size=len(data), data=piece)
+
+
+def _statement(args: argparse.Namespace) -> int:
+    """Write, and where keys are given sign and publish, one of the small statements."""
+    from swarmd.release.author import sign_file
+    from swarmd_protocols.releases.envelopes import Envelope
+    from swarmd_protocols.releases.statements import ROLE_OF
+
+    kind, payload = _payload(args)
+    args.out.write_bytes(Envelope(kind, payload).encode())
+    seeds = _seeds(args, ROLE_OF[kind])
+    envelope = sign_file(args.out, seeds)
+    print(f"{kind} {envelope.digest.hex()} in {args.out}, {len(envelope.signatures)} signatures")
+    if args.publish:
+        ask(args, "model_publish", envelopes=[envelope.encode().hex()])
+        print("published")
+    return 0
+
+
+def _payload(args: argparse.Namespace) -> tuple[str, bytes]:
+    import time
+
+    from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
+
+    now_s = int(time.time())
+    if args.model_verb == "floor":
+        return "floor", Floor(args.model, args.epoch, args.version, now_s).payload()
+    if args.model_verb == "heartbeat":
+        return "heartbeat", Heartbeat(args.epoch, args.sequence, now_s).payload()
+    model, digest = _named_release(args)
+    if args.model_verb == "force":
+        return "force", Force(model, args.epoch, digest, args.stage, now_s).payload()
+    if args.model_verb == "halt":
+        return "halt", Halt(model, args.epoch, digest, args.reason, now_s).payload()
+    return "model-revoke", Revoke(model, args.epoch, digest, args.reason, now_s).payload()
+
+
+def _named_release(args: argparse.Namespace) -> tuple[str, bytes]:
+    from swarmd.release.author import read_publication
+
+    if Path(args.release).is_dir():
+        publication = read_publication(Path(args.release))
+        return publication.release.model, publication.digest
+    try:
+        digest = bytes.fromhex(args.release)
+    except ValueError:
+        digest = b""
+    if len(digest) != 32 or not args.model:
+        raise DaemonError("name the release by its publication folder, or by --model and its digest of 64 hex digits")
+    return args.model, digest
+
+
+def _status(args: argparse.Namespace) -> int:
+    status = ask(args, "model_status")
+    if args.json:
+        print_json(status)
+        return 0
+    for model, about in status["models"].items():
+        desired = about["desired"]["version"] if about["desired"] else "the built-in model"
+        print(f"{model}: desired {desired}, floor {about['floor']}, drift {about['drift']}")
+        rows = [
+            (name, row["version"], row["phase"], row["verdict"], row["reason"]) for name, row in about["nodes"].items()
+        ]
+        print_table(("node", "version", "phase", "verdict", "reason"), rows)
+        for one in about["releases"]:
+            passed = f"{one['passes']} of {one['needed']} passes, {one['fails']} fails"
+            print(f"  release {one['version']} {one['digest'][:16]}: {one['state']}, {passed}")
+    if status["stale"]:
+        print("STALE: no new heartbeat for long; releases may be withheld from this node", file=sys.stderr)
+    return 0

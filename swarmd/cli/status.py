@@ -1,0 +1,32 @@
+"""`swarmd status`: what the daemon does right now."""
+
+import argparse
+
+from swarmd.cli.common import add_read_flags, ask, print_json
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    add_read_flags(subparsers.add_parser("status", help="what the daemon does right now"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and print."""
+    status = ask(args, "status")
+    if args.json:
+        print_json(status)
+        return 0
+    states = ", ".join(f"{name} {state}" for name, state in status["members"].items())
+    print(f"{status['node']} of swarm {status['swarm']}, up {status['uptime_s']:.0f} s, swarmd {status['version']}")
+    print(f"  members     {states}")
+    print(f"  knows       {status['objects']} objects, {status['detections']} detections, digest {status['digest']}")
+    eye = status["eye"]
+    if eye is not None:
+        model = status["model"] or "no model yet"
+        print(f"  eye         {eye['state']}, {model}, {status['fps']:.1f} fps, {eye['frames']} frames")
+        if eye["problem"]:
+            print(f"              {eye['problem']}")
+    if status["journal"]["degraded"]:
+        print("  journal     cannot be written; own facts wait in memory")
+    print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
+    return 0

@@ -1,0 +1,306 @@
+"""The control socket: one JSON object a line, over a Unix socket that only the daemon's user may open.
+
+    client -> {"verb": "members", "arguments": {}}          at most 64 KiB
+    daemon -> {"ok": true, "result": {…}}                   at most 64 MiB
+           or {"ok": false, "error": "a sentence for people"}
+
+`{"verb": "watch"}` is answered by `{"ok": true, "result": {}}` and then by one `{"notice": …}` a line until the client
+hangs up. Where the socket lies: `--control`, else `NAME.sock` in the first usable of `$RUNTIME_DIRECTORY`,
+`$XDG_RUNTIME_DIR/swarmd` and `/tmp/swarmd-UID`; clients look in the same places and in `/run/swarmd`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from swarmd.errors import ControlError, DaemonError
+from swarmd.logs import Logger
+
+REQUEST_MAX_BYTES = 1 << 16
+ANSWER_MAX_BYTES = 64 << 20
+CLIENTS_MAX = 32
+IDLE_S = 30.0
+PATH_MAX_BYTES = 107
+TIMEOUT_S = 10.0
+
+Answer = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+Watch = Callable[[], AsyncIterator[Mapping[str, Any]]]
+
+
+def socket_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Where control sockets lie by default, best first."""
+    variables = os.environ if environment is None else environment
+    folders = []
+    if variables.get("RUNTIME_DIRECTORY"):
+        folders.append(Path(variables["RUNTIME_DIRECTORY"].split(":")[0]))
+    if variables.get("XDG_RUNTIME_DIR"):
+        folders.append(Path(variables["XDG_RUNTIME_DIR"]) / "swarmd")
+    folders.append(Path(f"/tmp/swarmd-{os.getuid()}"))
+    return folders
+
+
+def default_path(name: str, environment: Mapping[str, str] | None = None) -> Path:
+    """The socket of a daemon of this name; makes its folder, for this user only.
+
+    Raises:
+        ControlError: No folder can be made.
+    """
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+    for folder in socket_folders(environment):
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            info = folder.lstat()
+            if stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and os.access(folder, os.W_OK):
+                return folder / f"{safe}.sock"
+    raise ControlError("no folder for the control socket can be made; give --control PATH")
+
+
+def running_sockets(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Sockets in the usual places on which a daemon answers."""
+    found: list[Path] = []
+    for folder in [Path("/run/swarmd"), *socket_folders(environment)]:
+        with contextlib.suppress(OSError):
+            # Instances of swarmd@.service have a folder each.
+            for path in sorted([*folder.glob("*.sock"), *folder.glob("*/*.sock")]):
+                if path not in found and _answers(path):
+                    found.append(path)
+    return found
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            channel.settimeout(1.0)
+            channel.connect(str(path))
+        return True
+    except PermissionError:
+        return True  # It is somebody else's; to say so is better than to call it absent.
+    except OSError:
+        return False
+
+
+# --- Client ------------------------------------------------------------------------------------------------------
+
+
+class ControlClient:
+    """A blocking connection for commands of a few lines."""
+
+    def __init__(self, path: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """Connect to `path`, or to the only daemon that runs.
+
+        Raises:
+            ControlError: Nobody answers, or several could be meant; the message lists them.
+        """
+        self.path = _only_one() if path is None else path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        self._buffer = b""
+        try:
+            self._socket.connect(str(self.path))
+        except OSError as error:
+            self._socket.close()
+            reason = error.strerror or str(error)
+            raise ControlError(
+                f"no daemon answers on {self.path} ({reason}); start one with `swarmd run` or give --control SOCKET"
+            ) from error
+
+    def call(self, verb: str, **arguments: object) -> dict[str, Any]:
+        """Ask one thing.
+
+        Raises:
+            DaemonError: What the daemon refused, in its words.
+            ControlError: The connection broke.
+        """
+        line = json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n"
+        try:
+            self._socket.sendall(line)
+        except OSError as error:
+            raise ControlError(f"{self.path}: the daemon hung up: {error}") from error
+        answer = json.loads(self._line())
+        if not answer.get("ok"):
+            raise DaemonError(str(answer.get("error", "the daemon gave no reason")))
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """What happens from now on, one notice at a time, until the daemon hangs up."""
+        self.call("watch")
+        self._socket.settimeout(None)
+        while True:
+            try:
+                yield json.loads(self._line())["notice"]
+            except ControlError:
+                return
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._buffer:
+            try:
+                part = self._socket.recv(1 << 16)
+            except TimeoutError as error:
+                raise ControlError(f"{self.path}: the daemon does not answer; look at its log") from error
+            except OSError as error:
+                raise ControlError(f"{self.path}: {error}") from error
+            if not part:
+                raise ControlError(f"{self.path}: the daemon hung up")
+            self._buffer += part
+            if len(self._buffer) > ANSWER_MAX_BYTES:
+                raise ControlError(f"{self.path}: the answer is larger than {ANSWER_MAX_BYTES} bytes")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def __enter__(self) -> "ControlClient":
+        """Use as a context."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hang up."""
+        self.close()
+
+
+def _only_one() -> Path:
+    found = running_sockets()
+    if not found:
+        raise ControlError("no daemon runs here; start one with `swarmd run` or give --control SOCKET")
+    if len(found) > 1:
+        listed = "\n".join(f"  --control {path}" for path in found)
+        raise ControlError(f"{len(found)} daemons run here; say which:\n{listed}")
+    return found[0]
+
+
+# --- Server ------------------------------------------------------------------------------------------------------
+
+
+class ControlServer:
+    """Serves the registry of verbs on the loop."""
+
+    def __init__(self, path: Path, answer: Answer, watch: Watch, log: Logger) -> None:
+        """Answer verbs with `answer`; stream `watch` to watchers."""
+        self.path = path
+        self._answer = answer
+        self._watch = watch
+        self._log = log
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Bind; a socket that a dead daemon left is replaced.
+
+        Raises:
+            ControlError: The path cannot be used, or a living daemon answers there.
+        """
+        if len(os.fsencode(self.path)) > PATH_MAX_BYTES:
+            raise ControlError(f"{self.path}: longer than {PATH_MAX_BYTES} bytes; choose a shorter --control path")
+        if _answers(self.path):
+            raise ControlError(f"{self.path}: another daemon answers there; choose another --name or --control")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISSOCK(self.path.lstat().st_mode):
+                    self.path.unlink()
+            # The mask, not a later chmod: nobody else may connect even for an instant.
+            before = os.umask(0o177)
+            try:
+                self._server = await asyncio.start_unix_server(self._serve, self.path, limit=REQUEST_MAX_BYTES)
+            finally:
+                os.umask(before)
+        except OSError as error:
+            raise ControlError(
+                f"{self.path}: cannot be bound: {error.strerror or error}; give --control PATH"
+            ) from error
+
+    async def close(self) -> None:
+        """Stop listening, hang up on everybody, remove the socket."""
+        if self._server is None:
+            return
+        for _ in range(4):
+            # A connection accepted a moment ago has no task yet; these are the turns of the loop it takes to get one.
+            await asyncio.sleep(0)
+        self._server.close()
+        for task in list(self._clients):
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        self._server = None
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._clients) >= CLIENTS_MAX:
+            writer.write(_encode({"ok": False, "error": f"{CLIENTS_MAX} clients are connected already"}))
+            writer.close()
+            return
+        self._clients.add(task)
+        try:
+            await self._talk(reader, writer)
+        except (OSError, asyncio.CancelledError, TimeoutError):
+            return
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+            self._clients.discard(task)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                line = await asyncio.wait_for(reader.readline(), IDLE_S)
+            except ValueError:  # asyncio: the line passed the limit.
+                writer.write(_encode({"ok": False, "error": f"a request has at most {REQUEST_MAX_BYTES} bytes"}))
+                return
+            if not line.endswith(b"\n"):
+                return
+            verb, answer = self._one(line)
+            writer.write(_encode(answer))
+            await writer.drain()
+            if verb == "watch" and answer["ok"]:
+                await self._stream(reader, writer)
+                return
+
+    def _one(self, line: bytes) -> tuple[str, dict[str, Any]]:
+        try:
+            request = json.loads(line)
+            verb, arguments = request["verb"], request.get("arguments", {})
+            if not isinstance(verb, str) or not isinstance(arguments, dict):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return "", {"ok": False, "error": 'a request is {"verb": "…", "arguments": {…}} in one line'}
+        if verb == "watch":
+            return verb, {"ok": True, "result": {}}
+        try:
+            return verb, {"ok": True, "result": self._answer(verb, arguments)}
+        except DaemonError as error:
+            return verb, {"ok": False, "error": str(error)}
+        except Exception as error:  # A bug in one verb must not end the daemon; it is logged in full.
+            self._log.error("control_verb_failed", verb=verb, error=error)
+            return verb, {"ok": False, "error": f"{verb} failed inside the daemon: {type(error).__name__}: {error}"}
+
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass notices on until the client hangs up (whatever it still says is not read) or there are no more."""
+        gone = asyncio.ensure_future(reader.read())
+        pump = asyncio.ensure_future(self._pump(writer))
+        try:
+            await asyncio.wait({gone, pump}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (gone, pump):
+                task.cancel()
+            await asyncio.gather(gone, pump, return_exceptions=True)
+
+    async def _pump(self, writer: asyncio.StreamWriter) -> None:
+        async for notice in self._watch():
+            writer.write(_encode({"notice": notice}))
+            await writer.drain()
+
+
+def _encode(answer: Mapping[str, Any]) -> bytes:
+    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,33 @@
+"""Errors of the daemon.
+
+DaemonError          the message names the thing and the remedy
+├── ConfigError      all problems of the configuration at once
+├── TransportError   an address cannot be bound, a library is missing
+├── StoreError       the journal or a slot cannot be read or written
+├── EyeError         the eye cannot start: source, model or labels
+└── ControlError     no daemon answers on the control socket
+"""
+
+
+class DaemonError(Exception):
+    """Base of every error that the daemon raises for people to read."""
+
+
+class ConfigError(DaemonError):
+    """The configuration does not hold; lists every problem with its place."""
+
+
+class TransportError(DaemonError):
+    """A transport cannot start."""
+
+
+class StoreError(DaemonError):
+    """The journal or a slot cannot be read or written."""
+
+
+class EyeError(DaemonError):
+    """The eye cannot start."""
+
+
+class ControlError(DaemonError):
+    """No daemon answers on the control socket."""

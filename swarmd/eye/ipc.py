@@ -1,0 +1,246 @@
+"""What brain and eye say to each other over their socket pair.
+
+Each message is a 4-byte big-endian length and that many bytes of msgpack, a tagged array. The brain speaks first, with
+`Configure`. Either side that reads what it cannot decode stops talking: both come from one installation, so bytes that
+make no sense mean a broken process, never a newer peer.
+
+```
+ 0        4                      4+n
+ ├────────┼──────────────────────┤
+ │ n (BE) │ msgpack ["Tag", …]   │   n <= 1 MiB
+ └────────┴──────────────────────┘
+```
+"""
+
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from swarmd.errors import EyeError
+from swarmd_models.types import Pose, TrackEvent
+
+MAX_MESSAGE_BYTES = 1 << 20
+_T = TypeVar("_T")
+LENGTH_BYTES = 4
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base: a tagged msgpack array."""
+
+
+# --- Brain to eye ---------------------------------------------------------------------------------------------------
+
+
+class Configure(_Message, frozen=True):
+    """How to run; the first message, exactly once."""
+
+    source: str
+    model: str
+    labels: str = ""
+    max_frames: int = 0
+    """0: until the source ends."""
+    paced: bool = True
+    """Videos at their own pace, newest frame first; False: every frame, as fast as they can be inferred."""
+    loop: bool = False
+    pose: str = ""
+    """As `swarmd_models.poses.open_poses` takes it; frames that carry a pose need none."""
+    hfov_deg: float = 0.0
+    """Of the camera; 0: unknown, and nothing is placed on the ground unless the source knows its camera."""
+    backends: tuple[str, ...] = ("litert",)
+    threads: int = 1
+    score_threshold: float = 0.0
+    """0: the bundle's."""
+    min_hits: int = 0
+    """0: the bundle's."""
+    update_interval_ms: int = 100
+    stats_interval_s: float = 1.0
+    frame_interval_ms: float = 100.0
+    """What "zoo:auto" has to keep up with."""
+    first_track_id: int = 1
+    keep_frames: str = ""
+    """Folder for frames the model was unsure of; "" keeps none, ever."""
+    keep_frames_bytes: int = 256 << 20
+
+
+class PoseUpdate(_Message, frozen=True):
+    """The autopilot's newest pose, for `pose = "live"`."""
+
+    pose: Pose
+
+
+class AssignCell(_Message, frozen=True):
+    """Survey this cell after the ones assigned before; for sources that move."""
+
+    cell_id: str
+
+
+class DropCell(_Message, frozen=True):
+    """Do not survey this cell any more."""
+
+    cell_id: str
+
+
+class SwapModel(_Message, frozen=True):
+    """Load this model beside the running one, check it, and swap between two frames."""
+
+    model: str
+    labels: str = ""
+
+
+class SwapBack(_Message, frozen=True):
+    """Return to the model before the last swap, at once."""
+
+
+class Stop(_Message, frozen=True):
+    """Finish the frame at hand and exit with status 0."""
+
+
+# --- Eye to brain ---------------------------------------------------------------------------------------------------
+
+
+class Ready(_Message, frozen=True):
+    """The model is loaded and the source is open (or, when live, being opened)."""
+
+    model: str
+    version: str
+    digest: str
+    labels: tuple[str, ...]
+    backend: str
+    runtime: str
+    load_ms: float
+
+
+class FrameDone(_Message, frozen=True):
+    """One frame has been seen. Events of tracks that died with the eye come with index -1."""
+
+    frame_index: int
+    captured_ns: int
+    sent_ns: int
+    """Monotonic clock, when the eye handed it over."""
+    detections: int
+    best_score: float
+    events: tuple[TrackEvent, ...]
+    stage_ns: dict[str, int]
+
+
+class Stats(_Message, frozen=True):
+    """Counters since the eye's start, and gauges of now."""
+
+    counters: dict[str, int]
+    gauges: dict[str, float]
+
+
+class Heartbeat(_Message, frozen=True):
+    """The eye's threads run; `busy_ns` is how long the frame at hand has been in work, 0 when none is."""
+
+    busy_ns: int
+
+
+class Problem(_Message, frozen=True):
+    """Something a person should know. `fatal`: starting the eye again would end the same way."""
+
+    text: str
+    fatal: bool
+
+
+class CellReached(_Message, frozen=True):
+    """The source has arrived at an assigned cell."""
+
+    cell_id: str
+
+
+class CellDone(_Message, frozen=True):
+    """The source has surveyed an assigned cell."""
+
+    cell_id: str
+    quality_milli: int
+
+
+class Here(_Message, frozen=True):
+    """Where the device is, about twice a second: the newest frame's pose, or what a moving source says of itself."""
+
+    pose: Pose | None
+    battery_milli: int
+    """Thousandths of full; -1: unknown."""
+    cell_id: str
+    """The cell being surveyed, or ""."""
+
+
+class Finished(_Message, frozen=True):
+    """The source has ended, or `max_frames` have been seen; the eye exits with status 0."""
+
+    frames: int
+
+
+class SwapDone(_Message, frozen=True):
+    """How a swap went; when `ok` is False, the model that ran before still runs."""
+
+    ok: bool
+    model: str
+    version: str
+    digest: str
+    labels: tuple[str, ...]
+    text: str
+
+
+ToEye: TypeAlias = Configure | PoseUpdate | AssignCell | DropCell | SwapModel | SwapBack | Stop
+FromEye: TypeAlias = (
+    Ready | FrameDone | Stats | Heartbeat | Problem | CellReached | CellDone | Here | Finished | SwapDone
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_to_eye: msgspec.msgpack.Decoder[ToEye] = msgspec.msgpack.Decoder(ToEye)
+_from_eye: msgspec.msgpack.Decoder[FromEye] = msgspec.msgpack.Decoder(FromEye)
+
+
+def encode(message: ToEye | FromEye) -> bytes:
+    """A message as bytes with its length in front; raises `EyeError` when it is larger than a message may be."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise EyeError(f"a message of {len(body)} bytes to or from the eye; {MAX_MESSAGE_BYTES} are allowed")
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class Splitter:
+    """Cuts a stream of bytes into messages."""
+
+    def __init__(self) -> None:
+        """Start with an empty buffer."""
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Bodies of the messages that are complete now.
+
+        Raises:
+            EyeError: A length is larger than a message may be; the stream cannot be read on.
+        """
+        buffer = self._buffer
+        buffer += data
+        bodies, at = [], 0
+        while len(buffer) - at >= LENGTH_BYTES:
+            size = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
+            if size > MAX_MESSAGE_BYTES:
+                raise EyeError(f"the eye's socket carries a length of {size} bytes; the stream is broken")
+            if len(buffer) - at - LENGTH_BYTES < size:
+                break
+            bodies.append(bytes(buffer[at + LENGTH_BYTES : at + LENGTH_BYTES + size]))
+            at += LENGTH_BYTES + size
+        del buffer[:at]
+        return bodies
+
+
+def decode_to_eye(body: bytes) -> ToEye:
+    """A message for the eye; raises `EyeError`."""
+    return _decoded(_to_eye, body)
+
+
+def decode_from_eye(body: bytes) -> FromEye:
+    """A message from the eye; raises `EyeError`."""
+    return _decoded(_from_eye, body)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError) as error:
+        raise EyeError(f"bytes on the eye's socket are no message: {error}") from error

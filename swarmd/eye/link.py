@@ -1,0 +1,72 @@
+"""The eye's end of the socket pair: a sender for any thread, and a reader that ends the process with the brain."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from swarmd.errors import EyeError
+from swarmd.eye.ipc import FromEye, Splitter, ToEye, decode_to_eye, encode
+
+_CHUNK_BYTES = 65_536
+BRAIN_GONE_STATUS = 0
+
+
+class Link:
+    """Messages to and from the brain."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Talk over a connected stream socket."""
+        self._socket = connection
+        self._sending = threading.Lock()
+        self._splitter = Splitter()
+        self._ready: list[bytes] = []
+
+    def send(self, message: FromEye) -> None:
+        """Hand a message over; waits while the brain does not read. The end of the brain is the end of the eye."""
+        data = encode(message)
+        try:
+            with self._sending:
+                self._socket.sendall(data)
+        except OSError:
+            leave(BRAIN_GONE_STATUS)
+
+    def receive(self) -> ToEye | None:
+        """The next message, or None when the brain has gone."""
+        while not self._ready:
+            try:
+                data = self._socket.recv(_CHUNK_BYTES)
+            except OSError:
+                return None
+            if not data:
+                return None
+            self._ready += self._splitter.feed(data)
+        return decode_to_eye(self._ready.pop(0))
+
+    def listen(self, handle: Callable[[ToEye], None]) -> None:
+        """Handle messages for ever; leaves the process when the brain goes or talks nonsense."""
+        while True:
+            try:
+                message = self.receive()
+            except EyeError:
+                leave(BRAIN_GONE_STATUS)
+            if message is None:
+                leave(BRAIN_GONE_STATUS)
+            else:
+                handle(message)
+
+
+def leave(status: int) -> None:
+    """End the process now, whatever its other threads hang in."""
+    os._exit(status)
+
+
+def every(interval_s: float, work: Callable[[], None], stop: threading.Event) -> None:
+    """Do `work` at an interval until `stop`."""
+    due = time.monotonic()
+    while not stop.is_set():
+        work()
+        due += interval_s
+        stop.wait(max(0.0, due - time.monotonic()))
+        due = max(due, time.monotonic() - interval_s)

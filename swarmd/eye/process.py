@@ -1,0 +1,397 @@
+"""The eye process: captures, infers, tracks, tells the brain.
+
+Threads: the main one infers; `capture` reads the source into the mailbox; `control` obeys the brain and ends the
+process when the brain's end of the socket closes; `pulse` sends heartbeats, counters and what a moving source reports.
+A hang in native code stops at most one of them, and the heartbeat says for how long.
+"""
+
+import ctypes
+import faulthandler
+import itertools
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+
+from swarmd.eye.ipc import (
+    AssignCell,
+    CellDone,
+    CellReached,
+    Configure,
+    DropCell,
+    Finished,
+    FrameDone,
+    Heartbeat,
+    Here,
+    PoseUpdate,
+    Problem,
+    Ready,
+    Stats,
+    Stop,
+    SwapBack,
+    SwapModel,
+    ToEye,
+)
+from swarmd.eye.link import Link, every, leave
+from swarmd.eye.mailbox import Mailbox
+from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
+from swarmd.eye.swap import Swapper
+from swarmd_models.bundle import Reference, load_bundle
+from swarmd_models.choose import AUTO, Conditions, Ladder, climb, measure_zoo, temperature_c
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.errors import ArtefactError, BackendError, FrameError, ModelError, OutputError, SourceError
+from swarmd_models.eye import Eye, EyeOptions
+from swarmd_models.frame_ring import FrameRing
+from swarmd_models.geolocate import Intrinsics
+from swarmd_models.poses import PoseProvider, PoseTrack, open_poses
+from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
+from swarmd_models.watch import ModelWatch, features_of
+
+CANNOT_WORK_STATUS = 3
+"""Exit status when starting again would end the same way."""
+BACKEND_FAILED_STATUS = 4
+PULSE_S = 0.05
+HEARTBEAT_EVERY = 5
+HERE_EVERY = 10
+"""Pulses."""
+MAX_FAILURES = 3
+"""Frames in a row that the runtime may fail."""
+_TAKE_S = 0.5
+_TYPICAL_SHARE = 0.05
+_MIN_HFOV_DEG = 1.0
+
+
+class EyeProcess:
+    """Everything of one eye process."""
+
+    def __init__(self, link: Link, config: Configure) -> None:
+        """Load nothing yet; `run` does."""
+        self._link = link
+        self._config = config
+        self._stop = threading.Event()
+        self._counters: Counter[str] = Counter()
+        self._mailbox = Mailbox(newest=not wants_every_frame(config))
+        self._busy_since_ns = 0
+        self._poses: PoseProvider | None = None
+        self._source: FrameSource | None = None
+        self._eye: Eye | None = None
+        self._intrinsics: Intrinsics | None = None
+        self._swapper: Swapper | None = None
+        self._capture_error = ""
+        self._stats_due = 0.0
+        self._failures = 0
+        self._last_pose: Pose | None = None
+        self._beats = itertools.count()
+        self._ladder: Ladder | None = None
+        self._typical_ms: float | None = None
+        self._watched: Detector | None = None
+        self._watch = ModelWatch(Reference())
+        self._ring: FrameRing | None = None
+
+    def run(self) -> int:
+        """Work until the source ends or the brain says stop; the exit status."""
+        self._start(self._link.listen, self._obey)
+        self._start(every, PULSE_S, self._pulse, self._stop)
+        try:
+            self._open()
+        except (ModelError, SourceError) as error:
+            return self._give_up(str(error))
+        self._start(self._capture)
+        frames = self._infer_all()
+        return self._end(frames)
+
+    def _start(self, work: Callable[..., None], *args: object) -> None:
+        threading.Thread(target=work, args=args, daemon=True).start()
+
+    # --- Opening -----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        config = self._config
+        started = time.perf_counter()
+        chosen = self._choose() if config.model == AUTO else config.model
+        bundle = load_bundle(chosen, config.labels or None)
+        options = EyeOptions(
+            DetectorOptions(config.backends, config.threads, config.score_threshold),
+            config.update_interval_ms,
+            config.min_hits,
+            config.first_track_id,
+        )
+        eye = Eye.open(bundle, options, None, self._announce)
+        load_ms = (time.perf_counter() - started) * 1e3
+        if config.keep_frames:
+            self._ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)
+        self._poses = open_poses(config.pose)
+        self._source = open_eye_source(config, self._announce)
+        self._intrinsics = getattr(self._source, "intrinsics", None)
+        eye.set_intrinsics(self._intrinsics)
+        self._swapper = Swapper(eye, options, self._link.send, self._announce)
+        self._eye = eye
+        model, backend = eye.bundle, eye.detector.backend
+        self._link.send(
+            Ready(model.name, model.version, model.digest, model.labels, backend.kind, backend.runtime, load_ms)
+        )
+
+    def _choose(self) -> str:
+        """The largest model of the zoo that keeps up here; raises `ArtefactError` when there is none."""
+        config = self._config
+        rungs, problems = measure_zoo(DetectorOptions(config.backends, config.threads))
+        for problem in problems:
+            self._announce(problem)
+        if not rungs:
+            raise ArtefactError("the zoo has no model that this device can run")
+        self._ladder = Ladder(rungs, climb(rungs, config.frame_interval_ms), config.frame_interval_ms)
+        costs = ", ".join(f"{rung.name} {rung.latency_ms:.1f} ms" for rung in rungs)
+        self._announce(f"model {self._ladder.rung.name} chosen for {config.frame_interval_ms:g} ms a frame ({costs})")
+        return str(self._ladder.rung.path)
+
+    def _reconsider(self) -> None:
+        """Another model of the zoo, when heat, battery or load ask for it."""
+        if self._ladder is None or self._swapper is None:
+            return
+        _, battery, _ = whereabouts(self._source, self._last_pose)
+        conditions = Conditions(temperature_c(), battery, self._typical_ms)
+        if self._ladder.step(conditions, time.monotonic_ns()):
+            self._announce(f"model {self._ladder.rung.name} is taken now: {conditions}")
+            self._swapper.begin(str(self._ladder.rung.path), self._config.labels)
+
+    def _announce(self, text: str) -> None:
+        self._link.send(Problem(text, fatal=False))
+
+    def _give_up(self, text: str) -> int:
+        self._link.send(Problem(text, fatal=True))
+        return CANNOT_WORK_STATUS
+
+    # --- Capturing ---------------------------------------------------------------------------------------------
+
+    def _capture(self) -> None:
+        source = self._source
+        assert source is not None
+        while not self._stop.is_set():
+            try:
+                frame = source.read()
+            except FrameError as error:
+                self._spoiled(error)
+                continue
+            except SourceError as error:
+                self._counters["source_errors"] += 1
+                self._capture_error = str(error)
+                break
+            if frame is None:
+                break
+            self._counters["frames_captured"] += 1
+            if not self._mailbox.put(frame):
+                break
+        self._mailbox.close()
+
+    def _spoiled(self, error: FrameError) -> None:
+        """One frame cannot be used; the first such is told, all are counted."""
+        self._counters["frames_unusable"] += 1
+        if self._counters["frames_unusable"] == 1:
+            self._announce(str(error))
+
+    # --- Inferring ---------------------------------------------------------------------------------------------
+
+    def _infer_all(self) -> int:
+        frames = 0
+        limit = self._config.max_frames
+        while not self._stop.is_set() and not (limit and frames >= limit):
+            frame = self._mailbox.take(_TAKE_S)
+            if frame is None:
+                if self._mailbox.is_drained:
+                    break
+                continue
+            self._busy_since_ns = time.monotonic_ns()
+            frames += self._see(frame)
+            self._busy_since_ns = 0
+        return frames
+
+    def _see(self, frame: Frame) -> int:
+        assert self._eye is not None
+        assert self._swapper is not None
+        if frame.pose is None and self._poses is not None:
+            pose = self._poses.at(frame.captured_ns)
+            frame = Frame(frame.index, frame.captured_ns, frame.image, pose)
+        self._last_pose = frame.pose
+        self._know_camera(frame)
+        self._swapper.between_frames(frame)
+        try:
+            result = self._eye.see(frame)
+        except FrameError as error:
+            self._spoiled(error)
+            return 0
+        except BackendError as error:
+            self._fail(error)
+            return 0
+        self._failures = 0
+        self._observe(frame, result)
+        self._tell(result)
+        return 1
+
+    def _observe(self, frame: Frame, result: EyeResult) -> None:
+        """Drift, and frames worth labelling."""
+        assert self._eye is not None
+        detector = self._eye.detector
+        if self._watched is not detector:
+            self._watched, self._watch = detector, ModelWatch(detector.bundle.reference)
+        features = features_of(frame.image, detector.pooled()) if self._watch.is_due else None
+        self._watch.note(result.detections, features)
+        if self._ring is not None:
+            bundle = detector.bundle
+            kept = self._ring.consider(
+                frame, result.detections, bundle.decode.score_threshold, self._watch.ood, bundle.digest
+            )
+            self._counters["frames_kept"] += kept
+            if self._ring.problem:
+                self._announce(self._ring.problem)
+                self._ring = None
+
+    def _know_camera(self, frame: Frame) -> None:
+        """The field of view becomes intrinsics with the first frame, which has the size."""
+        if self._intrinsics is None and self._config.hfov_deg >= _MIN_HFOV_DEG:
+            height, width = frame.image.shape[:2]
+            self._intrinsics = Intrinsics.from_hfov(self._config.hfov_deg, width, height)
+            assert self._eye is not None
+            self._eye.set_intrinsics(self._intrinsics)
+
+    def _fail(self, error: BackendError) -> None:
+        """A runtime that fails again and again is left to the supervisor, which starts the eye on the next one."""
+        self._counters["backend_failures"] += 1
+        self._counters["bad_outputs"] += isinstance(error, OutputError)
+        self._failures += 1
+        self._announce(str(error))
+        if self._failures >= MAX_FAILURES:
+            leave(BACKEND_FAILED_STATUS)
+
+    def _tell(self, result: EyeResult) -> None:
+        self._counters["frames_inferred"] += 1
+        self._counters["detections"] += len(result.detections)
+        best = max((d.score for d in result.detections), default=0.0)
+        took_ms = sum(result.stage_ns.values()) / 1e6
+        old_ms = took_ms if self._typical_ms is None else self._typical_ms
+        self._typical_ms = old_ms + (took_ms - old_ms) * _TYPICAL_SHARE
+        message = FrameDone(
+            result.frame_index,
+            result.captured_ns,
+            time.monotonic_ns(),
+            len(result.detections),
+            best,
+            tuple(result.events),
+            result.stage_ns,
+        )
+        self._link.send(message)
+
+    def _end(self, frames: int) -> int:
+        assert self._eye is not None
+        events = tuple(self._eye.finish())
+        now_ns = time.monotonic_ns()
+        if events:
+            self._link.send(FrameDone(-1, now_ns, now_ns, 0, 0.0, events, {}))
+        self._send_stats()
+        if self._source is not None:
+            self._source.close()
+        if self._capture_error and not self._stop.is_set():
+            return self._give_up(self._capture_error)
+        self._link.send(Finished(frames))
+        return 0
+
+    # --- The other threads -------------------------------------------------------------------------------------
+
+    def _obey(self, message: ToEye) -> None:
+        source = self._source
+        match message:
+            case PoseUpdate(pose):
+                if isinstance(self._poses, PoseTrack):
+                    self._poses.push(pose)
+            case AssignCell(cell_id):
+                self._direct(source, cell_id, assign=True)
+            case DropCell(cell_id):
+                self._direct(source, cell_id, assign=False)
+            case SwapModel(model, labels):
+                if self._swapper is not None:
+                    self._swapper.begin(model, labels)
+            case SwapBack():
+                if self._swapper is not None:
+                    self._swapper.go_back()
+            case Stop():
+                self._stop.set()
+                self._mailbox.close()
+                if source is not None:
+                    source.close()
+            case Configure():
+                self._announce("the eye is configured once, at its start; the second configuration was ignored")
+
+    def _direct(self, source: FrameSource | None, cell_id: str, assign: bool) -> None:
+        if not isinstance(source, MovingSource):
+            return
+        try:
+            (source.assign if assign else source.drop)(cell_id)
+        except SourceError as error:
+            self._announce(str(error))
+
+    def _pulse(self) -> None:
+        source, number = self._source, next(self._beats)
+        if isinstance(source, MovingSource):
+            for event in source.poll_events():
+                if event[0] == "cell_reached":
+                    self._link.send(CellReached(str(event[1])))
+                elif event[0] == "cell_done":
+                    self._link.send(CellDone(str(event[1]), int(event[2])))
+        if number % HEARTBEAT_EVERY == 0:
+            since = self._busy_since_ns
+            self._link.send(Heartbeat(time.monotonic_ns() - since if since else 0))
+        if number % HERE_EVERY == 0 and self._eye is not None:
+            self._link.send(Here(*whereabouts(source, self._last_pose)))
+        if self._eye is not None and time.monotonic() >= self._stats_due:
+            self._stats_due = time.monotonic() + self._config.stats_interval_s
+            self._send_stats()
+            self._reconsider()
+
+    def _send_stats(self) -> None:
+        assert self._eye is not None
+        counters = dict(self._counters)
+        counters["frames_dropped_newer"] = self._mailbox.dropped
+        counters["source_reconnects"] = int(getattr(self._source, "reconnects", 0))
+        if self._swapper is not None:
+            counters |= self._swapper.counters
+        gauges = {"live_tracks": float(self._eye.live_tracks), **self._watch.gauges()}
+        self._link.send(Stats(counters, gauges))
+
+
+def main(argv: list[str]) -> int:
+    """Run as the child of a brain: `python -m swarmd.eye --fd N`."""
+    if len(argv) != 2 or argv[0] != "--fd" or not argv[1].isdigit():
+        sys.stderr.write("swarmd.eye is started by swarmd, not by hand; `swarmd detect` shows what an eye sees\n")
+        return 2
+    faulthandler.enable()
+    _die_with_parent()
+    # Ctrl-C reaches the whole process group; the brain decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cv2.setNumThreads(1)
+    try:
+        link = Link(socket.socket(fileno=int(argv[1])))
+    except OSError as error:
+        sys.stderr.write(f"swarmd.eye: descriptor {argv[1]} is no socket: {error.strerror}\n")
+        return 2
+    config = link.receive()
+    if not isinstance(config, Configure):
+        return 2
+    status = EyeProcess(link, config).run()
+    sys.stderr.flush()
+    # Native threads of a runtime may hang at interpreter exit; everything that matters has been sent.
+    os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when the brain dies, also while it is stopped or hangs."""
+    pr_set_pdeathsig = 1
+    try:
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # Not Linux: the end of the socket does it, unless the process is stopped.

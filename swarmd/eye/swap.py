@@ -1,0 +1,136 @@
+"""Changing the model of a running eye without losing a frame.
+
+A thread loads the new model beside the running one, warms it up, holds it to its golden vectors on this device and lets
+it see the newest live frames beside the old one. Only then is it handed over, between two frames; the old model stays
+loaded, so that going back is instant.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from swarmd.eye.ipc import SwapDone
+from swarmd_models.bundle import load_bundle
+from swarmd_models.detector import Detector
+from swarmd_models.errors import FrameError, ModelError
+from swarmd_models.eye import Eye, EyeOptions
+from swarmd_models.golden import check_golden
+from swarmd_models.types import Frame
+
+SHADOW_FRAMES = 8
+SHADOW_TIMEOUT_S = 10.0
+WARM_UP_RUNS = 3
+MAX_SLOWDOWN = 10.0
+"""Times the old model's inference."""
+_FAST_ENOUGH_NS = 5_000_000
+"""Models faster than this are not compared."""
+
+
+class Swapper:
+    """Prepares models and hands them over."""
+
+    def __init__(
+        self, eye: Eye, options: EyeOptions, send: Callable[[SwapDone], None], announce: Callable[[str], None]
+    ) -> None:
+        """Change the model of `eye`; results go to `send`."""
+        self._eye = eye
+        self._options = options
+        self._send = send
+        self._announce = announce
+        self._lock = threading.Lock()
+        self._pending: Detector | None = None
+        self._old: Detector | None = None
+        self._wants_back = False
+        self._thread: threading.Thread | None = None
+        self._shadow: Frame | None = None
+        self._shadow_wanted = threading.Event()
+        self._shadow_given = threading.Event()
+        self.counters = {"model_swaps": 0, "model_swaps_refused": 0, "model_returns": 0}
+
+    def begin(self, model: str, labels: str) -> None:
+        """Prepare a model in the background; one at a time."""
+        if self._thread is not None and self._thread.is_alive():
+            self._refuse("another model is being prepared")
+            return
+        self._thread = threading.Thread(target=self._prepare, args=(model, labels), daemon=True)
+        self._thread.start()
+
+    def go_back(self) -> None:
+        """Return to the model before the last swap, between two frames."""
+        with self._lock:
+            if self._old is None:
+                self._refuse("there is no model to go back to")
+                return
+            self._wants_back = True
+
+    def between_frames(self, frame: Frame) -> None:
+        """Called by the inferring thread before each frame: the only place where the model changes."""
+        if self._shadow_wanted.is_set():
+            self._shadow_wanted.clear()
+            self._shadow = frame
+            self._shadow_given.set()
+        with self._lock:
+            pending, self._pending = self._pending, None
+            back, self._wants_back = self._wants_back, False
+            if pending is None and back:
+                pending, self._old = self._old, None
+            if pending is None:
+                return
+            unused, self._old = self._old, self._eye.replace_detector(pending)
+        if unused is not None:
+            unused.close()
+        self.counters["model_returns" if back else "model_swaps"] += 1
+        self._done(True, "")
+
+    def _prepare(self, model: str, labels: str) -> None:
+        try:
+            bundle = load_bundle(model, labels or None)
+            detector = Detector.open(bundle, self._options.detector, self._announce)
+        except ModelError as error:
+            self._refuse(str(error))
+            return
+        try:
+            problem = self._trial(detector)
+        except ModelError as error:
+            problem = f"it fails on live frames: {error}"
+        if problem:
+            detector.close()
+            self._refuse(problem)
+            return
+        with self._lock:
+            self._pending = detector
+
+    def _trial(self, detector: Detector) -> str:
+        """Warm up, golden vectors, shadow run; "" or what is wrong."""
+        problem = check_golden(detector)
+        if problem:
+            return problem
+        deadline = time.monotonic() + SHADOW_TIMEOUT_S
+        times: list[int] = []
+        for number in range(SHADOW_FRAMES + WARM_UP_RUNS):
+            self._shadow_given.clear()
+            self._shadow_wanted.set()
+            if not self._shadow_given.wait(max(0.0, deadline - time.monotonic())):
+                return ""  # No live frames: the golden vectors have to do.
+            frame = self._shadow
+            if frame is None:
+                continue
+            try:
+                detector.detect(frame.image)
+            except FrameError as error:
+                return f"it cannot use this camera's frames: {error}"
+            if number >= WARM_UP_RUNS:
+                times.append(detector.stage_ns["infer"])
+        usual = max(self._eye.detector.stage_ns["infer"], _FAST_ENOUGH_NS)
+        typical = sorted(times)[len(times) // 2] if times else 0
+        if typical > MAX_SLOWDOWN * usual:
+            return f"it takes {typical / 1e6:.0f} ms a frame, the running model {usual / 1e6:.1f} ms"
+        return ""
+
+    def _refuse(self, text: str) -> None:
+        self.counters["model_swaps_refused"] += 1
+        self._done(False, text)
+
+    def _done(self, ok: bool, text: str) -> None:
+        bundle = self._eye.bundle
+        self._send(SwapDone(ok, bundle.name, bundle.version, bundle.digest, bundle.labels, text))

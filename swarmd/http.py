@@ -1,0 +1,175 @@
+"""Health, metrics and a small live page, on loopback only (h11 on the daemon's loop).
+
+    /healthz   200 while the loop turns and the eye, where there is one, is not given up; else 503 with the reasons
+    /readyz    200 once the sockets are bound and the eye has seen its first frame; else 503
+    /metrics   Prometheus text
+    /status    the control verb `status`, JSON
+    /objects   GeoJSON
+    /          the page that draws the two above
+
+Everything is GET or HEAD. A `Host` that is not a loopback name is refused: a web page elsewhere must not read the
+swarm through a browser on this device (DNS rebinding).
+"""
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import h11
+
+from swarmd.errors import TransportError
+from swarmd.logs import Logger
+
+DEFAULT_PORT = 7980
+CONNECTIONS_MAX = 32
+REQUEST_MAX_BYTES = 16 << 10
+IDLE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[], Reply]
+
+
+class HttpServer:
+    """Serves fixed pages on 127.0.0.1 (or another loopback address)."""
+
+    def __init__(self, listen: str, pages: Mapping[str, Page], log: Logger) -> None:
+        """Prepare; `listen` is "auto" or a loopback HOST:PORT."""
+        self._listen = listen
+        self._pages = dict(pages)
+        self._log = log
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.address = ""
+
+    async def start(self) -> None:
+        """Bind.
+
+        Raises:
+            TransportError: The address is not loopback, or taken.
+        """
+        auto = self._listen == "auto"
+        host, _, port = (f"127.0.0.1:{DEFAULT_PORT}" if auto else self._listen).rpartition(":")
+        host = host.strip("[]")
+        if not _is_loopback(host):
+            raise TransportError(f"http.listen is {self._listen}: only a loopback address is served, such as 127.0.0.1")
+        try:
+            self._server = await asyncio.start_server(self._serve, host, int(port))
+        except OSError as error:
+            if not (auto and error.errno == errno.EADDRINUSE):
+                raise TransportError(
+                    f"http.listen {host}:{port}: {error.strerror or error}; choose another port, or `off`"
+                ) from error
+            self._server = await asyncio.start_server(self._serve, host, 0)
+        bound = self._server.sockets[0].getsockname()
+        self.address = f"{bound[0]}:{bound[1]}"
+
+    async def close(self) -> None:
+        """Stop listening and hang up."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._tasks) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._tasks.add(task)
+        try:
+            await self._talk(reader, writer)
+        except (OSError, asyncio.CancelledError, TimeoutError, h11.RemoteProtocolError):
+            return
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+            self._tasks.discard(task)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_MAX_BYTES)
+        while wire.our_state not in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR):
+            try:
+                event = wire.next_event()
+            except h11.RemoteProtocolError as error:
+                with contextlib.suppress(h11.LocalProtocolError):
+                    _send(wire, writer, Reply(error.error_status_hint, "text/plain", b"bad request\n"), head=False)
+                await writer.drain()
+                return
+            if event is h11.NEED_DATA:
+                wire.receive_data(await asyncio.wait_for(reader.read(1 << 14), IDLE_S))
+            elif isinstance(event, h11.Request):
+                _send(wire, writer, self._answer(event), head=event.method == b"HEAD")
+                await writer.drain()
+            elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
+                if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
+                    return
+                wire.start_next_cycle()
+            # A request body, which nothing here wants, is read and forgotten.
+
+    def _answer(self, request: h11.Request) -> Reply:
+        host = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "")
+        if not _is_local_host(host):
+            return Reply(403, "text/plain", b"only loopback names are served\n")
+        if request.method not in (b"GET", b"HEAD"):
+            return Reply(405, "text/plain", b"only GET is served\n")
+        page = self._pages.get(request.target.partition(b"?")[0].decode("latin-1"))
+        if page is None:
+            return Reply(404, "text/plain", b"no such page\n")
+        try:
+            return page()
+        except Exception as error:  # A page's bug must not end the daemon.
+            self._log.error("http_page_failed", page=request.target.decode("latin-1"), error=error)
+            return Reply(500, "text/plain", b"the page failed; see the log\n")
+
+
+def live_page() -> Reply:
+    """The page that draws members and objects, one self-contained file."""
+    return Reply(200, "text/html; charset=utf-8", Path(__file__).with_name("live.html").read_bytes())
+
+
+def _send(wire: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, *, head: bool) -> None:
+    headers = [
+        ("Content-Type", reply.content_type),
+        ("Content-Length", str(len(reply.body))),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Content-Security-Policy", "default-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+    ]
+    parts = [wire.send(h11.Response(status_code=reply.status, headers=headers))]
+    if not head:
+        parts.append(wire.send(h11.Data(data=reply.body)))
+    parts.append(wire.send(h11.EndOfMessage()))
+    writer.write(b"".join(part for part in parts if part))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_local_host(host: str) -> bool:
+    if host.startswith("["):
+        return _is_loopback(host[1:].partition("]")[0])
+    return _is_loopback(host.partition(":")[0])

@@ -1,0 +1,1 @@
+"""The daemon's side of releases: files, slots, deltas, gates, audit."""

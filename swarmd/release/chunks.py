@@ -1,0 +1,195 @@
+"""Chunks on disk: whole blobs in the blob store, half-fetched ones in a cache that is never trusted after a restart.
+
+    blobs/<digest>        whole, verified (plain or sealed; see at_rest.py)
+    cache/<digest>.part   chunks at their places; re-hashed against the chunk list when the daemon starts
+    cache/<digest>.list   chunk list, content-addressed
+
+The quota covers both; a fetch that would exceed it is refused, and what no slot needs is collected first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from hashlib import sha256
+
+from swarmd.release.at_rest import SealedBlobs
+from swarmd.release.errors import SlotError
+from swarmd.release.fsx import FileSystem
+from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.releases.stores import describe
+
+_CACHE = "cache"
+_OPEN_BLOBS = 2
+MAX_LIST_BYTES = 32 * 65_536
+
+
+class FileChunks:
+    """Implements `swarmd_protocols.releases.stores.ChunkStore` on files.
+
+    Args:
+        files: The file module.
+        blobs: Where whole blobs lie.
+        quota_bytes: Blobs and cache together take at most this.
+        encrypt: Whether new blobs are sealed.
+    """
+
+    def __init__(self, files: FileSystem, blobs: SealedBlobs, quota_bytes: int, encrypt: bool = False) -> None:
+        self._files = files
+        self._blobs = blobs
+        self._quota_bytes = quota_bytes
+        self.encrypt = encrypt
+        self._masks: dict[bytes, int] = {}
+        self._whole: dict[bytes, bool] = {}
+        self._open: OrderedDict[bytes, bytes] = OrderedDict()
+        self._used = self._count()
+        self.full = False
+        """A write was refused for want of room since this was last set to False."""
+
+    def _count(self) -> int:
+        return sum(
+            self._files.size(f"{folder}/{name}") or 0
+            for folder in (_CACHE, self._blobs.folder)
+            for name in self._files.names(folder)
+        )
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of blobs and cache."""
+        return self._used
+
+    # --- ChunkStore -----------------------------------------------------------------------------------------------
+
+    def hashes(self, blob: Blob) -> bytes | None:
+        """See `ChunkStore.hashes`."""
+        found = self._files.read(f"{_CACHE}/{blob.chunks_sha256.hex()}.list")
+        if found is not None and sha256(found).digest() == blob.chunks_sha256:
+            return found
+        whole = self._get(blob.sha256)
+        if whole is None:
+            return None
+        described, made = describe(whole, blob.chunk_bytes)
+        return made if described.chunks_sha256 == blob.chunks_sha256 else None
+
+    def put_hashes(self, blob: Blob, hashes: bytes) -> None:
+        """See `ChunkStore.put_hashes`."""
+        try:
+            self._files.write(f"{_CACHE}/{blob.chunks_sha256.hex()}.list", hashes[:MAX_LIST_BYTES])
+            self._used += len(hashes)
+        except OSError:
+            self.full = True  # It is a cache: without it the list is asked for again after a restart.
+
+    def have(self, blob: Blob) -> int:
+        """See `ChunkStore.have`."""
+        if self.has_blob(blob.sha256):
+            return (1 << blob.chunk_count) - 1
+        if blob.sha256 not in self._masks:
+            self._masks[blob.sha256] = self._rehash(blob)
+        return self._masks[blob.sha256]
+
+    def _rehash(self, blob: Blob) -> int:
+        """What an earlier life left of a fetch, believed only where it hashes."""
+        hashes = self.hashes(blob)
+        path = self._part(blob.sha256)
+        if hashes is None or not self._files.size(path):
+            return 0
+        mask = 0
+        for index in range(blob.chunk_count):
+            piece = self._files.read_at(path, index * blob.chunk_bytes, blob.chunk_size(index))
+            if piece is not None and sha256(piece).digest() == hashes[32 * index : 32 * index + 32]:
+                mask |= 1 << index
+        return mask
+
+    def read(self, blob: Blob, index: int) -> bytes | None:
+        """See `ChunkStore.read`."""
+        start, size = index * blob.chunk_bytes, blob.chunk_size(index)
+        if self.has_blob(blob.sha256):
+            whole = self._get(blob.sha256)
+            return whole[start : start + size] if whole is not None else None
+        return self._files.read_at(self._part(blob.sha256), start, size)
+
+    def write(self, blob: Blob, index: int, data: bytes) -> bool:
+        """See `ChunkStore.write`; the last chunk turns the cache into a blob."""
+        if self._used + len(data) > self._quota_bytes:
+            self.full = True
+            return False
+        try:
+            self._files.write_at(self._part(blob.sha256), index * blob.chunk_bytes, data)
+        except OSError:
+            self.full = True
+            return False
+        self._used += len(data)
+        mask = self._masks[blob.sha256] = self._masks.get(blob.sha256, 0) | 1 << index
+        return self._finish(blob) if mask == (1 << blob.chunk_count) - 1 else True
+
+    def _finish(self, blob: Blob) -> bool:
+        path = self._part(blob.sha256)
+        data = self._files.read(path) or b""
+        if sha256(data).digest() != blob.sha256:
+            self._masks.pop(blob.sha256)  # The disk gave other bytes back: start over.
+            self._files.unlink(path)
+            return False
+        try:
+            self.put(data)
+        except SlotError:
+            self.full = True
+            return False
+        self._files.unlink(path)
+        self._masks.pop(blob.sha256, None)
+        self._used = self._count()
+        return True
+
+    def has_blob(self, digest: bytes) -> bool:
+        """See `ChunkStore.has_blob`; hashed once a life, and again at every load into a slot."""
+        if digest not in self._whole:
+            self._whole[digest] = self._get(digest) is not None
+        return self._whole[digest]
+
+    # --- Whole blobs ------------------------------------------------------------------------------------------------
+
+    def put(self, data: bytes) -> bytes:
+        """Take a whole blob in, durably; returns its digest.
+
+        Raises:
+            SlotError: It cannot be written, or there is no room.
+        """
+        digest = sha256(data).digest()
+        if not self.has_blob(digest):
+            if self._used + len(data) > self._quota_bytes:
+                self.full = True
+                raise SlotError(f"no room for {len(data)} bytes: models.quota_mib is used up")
+            self._blobs.put(data, self.encrypt)
+            self._whole[digest] = True
+            self._used = self._count()
+        return digest
+
+    def get(self, digest: bytes) -> bytes | None:
+        """A whole blob, hashed now."""
+        return self._blobs.get(digest)
+
+    def _get(self, digest: bytes) -> bytes | None:
+        """A whole blob for serving; the last few stay in memory."""
+        found = self._open.pop(digest, None)
+        if found is None:
+            found = self._blobs.get(digest)
+        if found is not None:
+            self._open[digest] = found
+            while len(self._open) > _OPEN_BLOBS:
+                self._open.popitem(last=False)
+        return found
+
+    def collect(self, keep: frozenset[bytes], lists: Iterable[Blob]) -> int:
+        """Remove what is neither kept nor described by `lists`; returns the bytes that became free."""
+        before = self._used
+        self._blobs.keep_only(keep)
+        wanted = {f"{one.chunks_sha256.hex()}.list" for one in lists} | {f"{one.sha256.hex()}.part" for one in lists}
+        for name in self._files.names(_CACHE):
+            if name not in wanted:
+                self._files.unlink(f"{_CACHE}/{name}")
+        self._whole.clear()
+        self._open.clear()
+        self._masks.clear()
+        self._used = self._count()
+        self.full = False
+        return before - self._used
+
+    def _part(self, digest: bytes) -> str:
+        return f"{_CACHE}/{digest.hex()}.part"

@@ -1,0 +1,106 @@
+"""Apply a delta from outside in a child process with hard limits: memory, CPU seconds, file size, no core.
+
+Parent: `apply_in_child(old, delta, …)`. Child: `python -m swarmd.release.delta.child BASE DELTA OUT LIMITS`. A bomb, a
+loop or a crash ends the child; the parent sees a `DeltaError` and fetches the full chunks instead. What comes out is
+hashed by the parent; nothing else counts.
+"""
+
+import contextlib
+import resource
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from swarmd.release.errors import DeltaError
+
+_OWN_BYTES = 24 << 20
+"""What Python itself may still take after the imports; the delta's own memory comes on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a decoder may take."""
+
+    memory_bytes: int = 64 << 20
+    cpu_s: int = 10
+    wall_s: float = 30.0
+
+
+def apply_in_child(old: bytes, delta: bytes, out_bytes: int, out_sha256: bytes, limits: Limits | None = None) -> bytes:
+    """Make the new file from a delta that nobody here has checked.
+
+    Args:
+        old: The base.
+        delta: The delta file.
+        out_bytes: The signed length of the new file; at byte `out_bytes` + 1 the child ends.
+        out_sha256: The signed digest of the new file.
+        limits: What the child may take.
+
+    Returns:
+        The new file, with the signed digest.
+
+    Raises:
+        DeltaError: It could not be made, or it is not what was signed.
+    """
+    bounds = limits or Limits()
+    with tempfile.TemporaryDirectory(prefix="swarmd-delta-") as folder:
+        base, patch, out = Path(folder, "base"), Path(folder, "delta"), Path(folder, "out")
+        base.write_bytes(old)
+        patch.write_bytes(delta)
+        command = [
+            *(sys.executable, "-I", "-m", "swarmd.release.delta.child"),
+            *(str(base), str(patch), str(out), str(out_bytes)),
+            *(str(bounds.memory_bytes), str(bounds.cpu_s)),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=bounds.wall_s, check=False, env=_environment())
+        except subprocess.TimeoutExpired:
+            raise DeltaError(f"the delta was not decoded within {bounds.wall_s:.0f} s") from None
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise DeltaError(said[-1][:200] if said else f"the delta's decoder ended with status {done.returncode}")
+        new = out.read_bytes() if out.exists() else b""
+    if len(new) != out_bytes or sha256(new).digest() != out_sha256:
+        raise DeltaError("what the delta makes does not hash to the signed digest")
+    return new
+
+
+def _environment() -> dict[str, str]:
+    """One thread: a pool would reserve more address space than the limit allows."""
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+def main(arguments: list[str]) -> int:
+    """The child: limits first, then decode."""
+    base, patch, out, out_bytes, memory_bytes, cpu_s = arguments
+    from swarmd.release.delta.codec import apply_delta  # Imports count against no limit of the delta's.
+
+    size = int(out_bytes)
+    limit = _address_space() + _OWN_BYTES + int(memory_bytes)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        Path(out).write_bytes(apply_delta(Path(base).read_bytes(), Path(patch).read_bytes(), size))
+    except MemoryError:
+        print("the delta wants more memory than it may have", file=sys.stderr)  # noqa: T201  # To the parent.
+        return 1
+    except (DeltaError, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _address_space() -> int:
+    """Bytes of address space in use now."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return 512 << 20
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

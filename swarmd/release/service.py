@@ -1,0 +1,469 @@
+"""The daemon's side of releases: what the protocol decides is carried out here, on disk, in the eye, in the log.
+
+    Heard        → audit log
+    ApplyDelta   → child process → blob, or "this delta never again"
+    Prepare      → every file hashed, operators checked against the signed list
+    StartTrial   → slot (durable) → a safe moment → a try is spent (durable) → the eye swaps between two frames
+                 → soak under the gates → PASS: active (durable), then peers hear of it; FAIL: rejected, the eye goes
+                   back
+    GoBack       → the last good release, or the model that the configuration names
+
+Everything slow (hashing, child processes, fsync) runs in one worker thread, in order; the loop never waits for a disk.
+"""
+
+import asyncio
+import contextlib
+import platform
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from swarmd.bus import Bus, Notice
+from swarmd.logs import Logger
+from swarmd.release.at_rest import NodeKey, SealedBlobs, open_node_key
+from swarmd.release.audit import AuditLog
+from swarmd.release.chunks import FileChunks
+from swarmd.release.delta.child import Limits, apply_in_child
+from swarmd.release.delta.flatbuffer import operators
+from swarmd.release.errors import DeltaError, ReleaseError, SlotError
+from swarmd.release.fsx import RealFiles
+from swarmd.release.slots import Slot, Slots, fresh_slot
+from swarmd.release.trial import SwapAnswer, TrialMeter
+from swarmd_models.errors import ModelError
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.effects import Alarm, StateChanged
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.identity import Identity
+from swarmd_protocols.releases import requests
+from swarmd_protocols.releases.health import judge
+from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
+from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.statements import Blob, Release
+from swarmd_protocols.releases.stores import describe
+from swarmd_protocols.releases.versions import NodeFacts
+
+_T = TypeVar("_T")
+SAMPLE_S = 0.5
+SWAP_TIMEOUT_S = 60.0
+_RUNTIME = Path("/dev/shm")
+
+
+class ModelRunner(Protocol):
+    """What runs a model here: the eye, seen from the releases."""
+
+    def swap(self, model: str, answer: Callable[[SwapAnswer], None]) -> None:
+        """Load a bundle (path) beside the running one, check it, and swap between two frames; then answer."""
+        ...
+
+    def meter(self) -> TrialMeter:
+        """Begin to measure the running model."""
+        ...
+
+    def is_safe(self, moment: str) -> bool:
+        """Whether this is a moment to swap: "any", "idle" or "disarmed"."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """What the daemon's configuration says about models."""
+
+    model: str
+    """Model id that this node runs; "" for an observer."""
+    factory: str
+    """The bundle that the configuration names: what runs when no release may."""
+    quota_bytes: int = 256 << 20
+    encrypt: bool = False
+    cache: str = ""
+    """Model id whose files an observer keeps, to give them to others."""
+    turn_s: float = 120.0
+    soak_scale: float = 1.0
+    """Below 1 only in demonstrations: the manifest's soak times this."""
+
+
+class ReleaseService:
+    """One node's releases. `open` makes it; `protocol` goes into the node; `run` carries out.
+
+    Args:
+        folder: "releases" below the daemon's state folder.
+        config: See `ServiceConfig`.
+        key: The key for blobs at rest.
+        log: Where the daemon speaks.
+    """
+
+    protocol: Releases
+    """Set by `open`."""
+
+    def __init__(self, folder: Path, config: ServiceConfig, key: NodeKey, log: Logger) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        self.config = config
+        self.key = key
+        self._log = log
+        files = RealFiles(str(folder))
+        self._blobs = SealedBlobs(files, key.key)
+        self.store = FileChunks(files, self._blobs, config.quota_bytes, config.encrypt)
+        self.slots = Slots(files, self._blobs, f"slots/{config.model or 'none'}")
+        self.audit = AuditLog(folder)
+        self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
+        self._worker = ThreadPoolExecutor(1, "releases")
+        self._work: asyncio.Queue[object] = asyncio.Queue()
+        self._runner: ModelRunner | None = None
+        self._command: Callable[[str, object], None] = lambda name, request: None
+        self._trial: asyncio.Task[None] | None = None
+        self._trial_of = b""
+        self.swaps = 0
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        config: ServiceConfig,
+        identity: Identity,
+        crypto: Crypto,
+        restored: Mapping[bytes, bytes],
+        log: Logger,
+    ) -> "ReleaseService":
+        """Make the service and its protocol.
+
+        Args:
+            folder: The daemon's state folder.
+            config: See `ServiceConfig`.
+            identity: This node's: key and root chain.
+            crypto: Verifies and signs.
+            restored: The journal.
+            log: Where the daemon speaks.
+        """
+        service = cls(folder / "releases", config, open_node_key(folder / "releases"), log)
+        service.protocol = Releases(
+            crypto.public_key(identity.seed),
+            lambda message: crypto.sign(identity.seed, message),
+            identity.roots,
+            crypto,
+            service.store,
+            ReleasesConfig(
+                models=(config.model,) if config.model else (),
+                caches=(config.cache,) if config.cache and not config.model else (),
+                facts=_facts(),
+                turn_ns=int(config.turn_s * 1e9),
+            ),
+            random.Random(random.SystemRandom().getrandbits(64)),
+            {key: value for key, value in restored.items() if key.startswith(b"releases/")},
+        )
+        return service
+
+    def attach(self, bus: Bus, command: Callable[[str, object], None]) -> None:
+        """Join the daemon: listen on the bus, give commands to the node."""
+        self._command = command
+        bus.subscribe(self._on_notice)
+
+    def use_runner(self, runner: ModelRunner) -> None:
+        """The eye, once there is one."""
+        self._runner = runner
+
+    def start_model(self) -> str:
+        """The bundle to start the eye with: the active release, re-hashed, else the configured model; "" for neither.
+
+        Also takes the configured model's files in as blobs, so that a delta from it can be applied.
+        """
+        if not self.config.model:
+            return self.config.factory
+        slot = self.slots.start()
+        if self.slots.damaged:
+            self._say("slots_damaged", text="no record of the slots can be read; the configured model runs")
+        self._take_factory_in()
+        return self._materialise(slot) if slot is not None else self.config.factory
+
+    def _take_factory_in(self) -> None:
+        path = _bundle_path(self.config.factory)
+        if path is None:
+            return
+        with contextlib.suppress(SlotError, OSError):
+            self.store.put(path.read_bytes())
+
+    def announce(self) -> None:
+        """After the node has started: say what runs here."""
+        if self.config.model:
+            record = self.slots.record
+            kept = tuple(slot.release for slot in (record.active, record.fallback) if slot is not None)
+            active = record.active.release if record.active is not None else b""
+            self._tell(requests.Running(self.config.model, active, kept, record.rejected))
+
+    def close(self) -> None:
+        """Stop; plaintext in memory goes with it."""
+        if self._trial is not None:
+            self._trial.cancel()
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        shutil.rmtree(self._runtime, ignore_errors=True)
+
+    # --- The loop ---------------------------------------------------------------------------------------------------
+
+    def _on_notice(self, notice: Notice) -> None:
+        if isinstance(notice, StateChanged) and notice.subprotocol == NAME:
+            self._work.put_nowait(notice.detail)
+        elif isinstance(notice, Alarm) and notice.code.startswith(("release", "root-", "no-release")):
+            self._work.put_nowait(notice)
+
+    async def run(self) -> None:
+        """Carry out what the protocol decides, in order, until cancelled."""
+        while True:
+            detail = await self._work.get()
+            try:
+                await self._carry_out(detail)
+            except ReleaseError as error:
+                self._log.error("release_problem", error=str(error))
+
+    async def _carry_out(self, detail: object) -> None:
+        match detail:
+            case requests.Heard(kind, digest, accepted, source, reason):
+                what = "accepted" if accepted else "refused"
+                await self._audit(what, kind=kind, digest=digest.hex(), source=source, reason=reason)
+            case Alarm(code, text):
+                await self._audit("alarm", code=code, text=text)
+            case requests.ApplyDelta():
+                await self._apply(detail)
+            case requests.Prepare(digest, release):
+                await self._prepare(digest, release)
+            case requests.StartTrial(digest, release):
+                self._start_trial(digest, release)
+            case requests.GoBack():
+                await self._go_back(detail)
+            case requests.RolloutChanged():
+                self._say("rollout", what=detail.what, version=detail.version, stage=detail.stage)
+                await self._audit("rollout", digest=detail.digest.hex(), state=detail.what, stage=detail.stage)
+                if detail.what == "promoted":
+                    await self._in_worker(self._collect)
+
+    async def _apply(self, wanted: requests.ApplyDelta) -> None:
+        delta, target = wanted.delta, wanted.target
+        try:
+            await self._in_worker(lambda: self._apply_now(wanted))
+        except (DeltaError, SlotError) as error:
+            await self._audit("delta_refused", delta=delta.blob.sha256.hex(), reason=str(error))
+            self._say("delta_refused", reason=str(error))
+            self._tell(requests.DeltaFailed(delta.blob.sha256))
+        else:
+            await self._audit("delta_applied", delta=delta.blob.sha256.hex(), target=target.sha256.hex())
+            self._tell(requests.BlobReady(target.sha256))
+
+    def _apply_now(self, wanted: requests.ApplyDelta) -> None:
+        delta = wanted.delta
+        base, patch = self.store.get(delta.base_sha256), self.store.get(delta.blob.sha256)
+        if base is None or patch is None:
+            raise DeltaError("the base or the delta is missing or damaged on this disk")
+        limits = Limits(memory_bytes=min(delta.memory_bytes, 256 << 20))
+        self.store.put(apply_in_child(base, patch, delta.out_bytes, delta.target_sha256, limits))
+
+    async def _prepare(self, digest: bytes, release: Release) -> None:
+        reason = await self._in_worker(lambda: self._unfit(release))
+        if reason:
+            await self._audit("unfit", digest=digest.hex(), reason=reason)
+            self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, reason))
+
+    def _unfit(self, release: Release) -> str | None:
+        """What speaks against a bundle before it is even tried."""
+        for one in release.bundle:
+            data = self.store.get(one.blob.sha256)
+            if data is None:
+                return f"{one.path} does not hash any longer"
+            if one.role == "model" and release.operators:
+                try:
+                    extra = sorted(set(operators(data)) - set(release.operators))
+                except DeltaError as error:
+                    return f"{one.path}: {error}"
+                if extra:
+                    return f"{one.path} uses operators that are not signed for: {', '.join(extra)[:60]}"
+        return None
+
+    # --- The trial ------------------------------------------------------------------------------------------------
+
+    def _start_trial(self, digest: bytes, release: Release) -> None:
+        if self._runner is None or (self._trial is not None and not self._trial.done()):
+            self._tell(requests.TrialEnded(release.model, digest, Verdict.NONE, 0, 0, "no eye is free here"))
+            return
+        self._trial_of = digest
+        self._trial = asyncio.get_running_loop().create_task(self._try(digest, release))
+        self._trial.add_done_callback(self._trial_done)
+
+    def _trial_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("trial_crashed", error=str(task.exception()))
+
+    async def _try(self, digest: bytes, release: Release) -> None:
+        """One trial from slot to verdict."""
+        model = _model_file(release)
+        slot = fresh_slot(digest, {one.path: one.blob.sha256 for one in release.bundle}, model, release.encrypt)
+        try:
+            await self._in_worker(lambda: self.slots.install(slot))
+        except SlotError as error:
+            self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, str(error)))
+            return
+        assert self._runner is not None
+        while not self._runner.is_safe(release.swap_when):
+            await asyncio.sleep(SAMPLE_S)
+        begun = await self._in_worker(self.slots.begin_trial)
+        if begun is None:
+            self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, "its tries are used up"))
+            return
+        answer = await self._swap_to(self._materialise(begun))
+        if not answer.ok:
+            await self._end_trial(digest, release, Verdict.FAIL, 0, 0, answer.text, swapped=False)
+            return
+        self._tell(requests.TrialBegan(release.model, digest))
+        await self._soak(digest, release)
+
+    async def _soak(self, digest: bytes, release: Release) -> None:
+        assert self._runner is not None
+        meter = self._runner.meter()
+        try:
+            while True:
+                await asyncio.sleep(SAMPLE_S)
+                trial = meter.measure(self.config.soak_scale)
+                verdict, reason = judge(trial, release.gates)
+                if verdict is not Verdict.NONE:
+                    break
+        finally:
+            meter.close()
+        await self._end_trial(digest, release, verdict, trial.soak_s, trial.samples, reason, swapped=True)
+
+    async def _end_trial(
+        self, digest: bytes, release: Release, verdict: Verdict, soak_s: int, samples: int, reason: str, swapped: bool
+    ) -> None:
+        """Durable first, then told."""
+        if verdict is Verdict.PASS:
+            await self._in_worker(self.slots.promote)
+            self.swaps += 1
+        else:
+            await self._in_worker(self.slots.reject)
+            if swapped:
+                await self._swap_to(self._running_model())
+        await self._audit(
+            "verdict", digest=digest.hex(), verdict=verdict.name, reason=reason, soak_s=soak_s, samples=samples
+        )
+        self._say("verdict", version=release.version, verdict=verdict.name, reason=reason)
+        self._tell(requests.TrialEnded(release.model, digest, verdict, soak_s, samples, reason))
+
+    async def _swap_to(self, bundle: str) -> SwapAnswer:
+        if self._runner is None:
+            return SwapAnswer(False, "no eye runs here")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[SwapAnswer] = loop.create_future()
+
+        def answer(result: SwapAnswer) -> None:
+            if not answered.done():
+                answered.set_result(result)
+
+        self._runner.swap(bundle, answer)
+        try:
+            return await asyncio.wait_for(answered, SWAP_TIMEOUT_S)
+        except TimeoutError:
+            return SwapAnswer(False, f"the eye did not swap within {SWAP_TIMEOUT_S:.0f} s")
+
+    async def _go_back(self, wanted: requests.GoBack) -> None:
+        if self._trial is not None and not self._trial.done() and self._trial_of == wanted.leave:
+            self._trial.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._trial
+        active = self.slots.record.active
+        if active is not None and active.release == wanted.to:
+            await self._in_worker(self.slots.abandon)
+        else:
+            await self._in_worker(lambda: self.slots.go_back(wanted.to))
+        answer = await self._swap_to(self._running_model())
+        self.swaps += answer.ok
+        await self._audit("went_back", leave=wanted.leave.hex(), to=wanted.to.hex(), reason=wanted.reason)
+        self._say("went_back", reason=wanted.reason, swapped=answer.ok, text=answer.text)
+        self.announce()
+
+    def _running_model(self) -> str:
+        active = self.slots.record.active
+        return self._materialise(active) if active is not None else self.config.factory
+
+    # --- Small parts ------------------------------------------------------------------------------------------------
+
+    def _materialise(self, slot: Slot) -> str:
+        """The bundle's files, re-hashed, in a memory file system under their own names; the path of its description."""
+        folder = self._runtime / slot.release.hex()[:16]
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name, digest in slot.files:
+            data = self._blobs.get(digest)
+            if data is None:
+                raise SlotError(f"{name} of release {slot.release.hex()[:8]} is missing or damaged")
+            (folder / name).write_bytes(data)
+        return str(folder / slot.model_path)
+
+    def _collect(self) -> None:
+        """Remove what neither slots nor the releases in view need."""
+        keep, lists = set(self.slots.pinned()), []
+        path = _bundle_path(self.config.factory)
+        for model in self.protocol.view.models.values():
+            for release in model.releases.values():
+                blobs: list[Blob] = [one.blob for one in release.bundle]
+                blobs += [one.blob for one in release.deltas]
+                keep |= {one.sha256 for one in blobs}
+                lists += blobs
+            lists += [one.blob for one in model.deltas]
+            keep |= {one.blob.sha256 for one in model.deltas}
+        self.store.collect(frozenset(keep), lists)
+        if path is not None:
+            self._take_factory_in()
+
+    def put_blob(self, data: bytes, chunk_bytes: int | None = None) -> Blob:
+        """Take a blob of a publication in, durably, and offer it to the swarm in chunks of this size."""
+        self.store.put(data)
+        blob, hashes = describe(data, chunk_bytes)
+        self.store.put_hashes(blob, hashes)
+        self._tell(requests.Provide(blob, True))
+        return blob
+
+    def publish(self, envelopes: tuple[bytes, ...], roots: tuple[bytes, ...] = ()) -> None:
+        """Give signed statements, and newer roots before them, to the swarm.
+
+        Raises:
+            StateError: One of them does not hold.
+        """
+        self._command(NAME, requests.Publish(envelopes, roots))
+
+    def _tell(self, request: object) -> None:
+        try:
+            self._command(NAME, request)
+        except StateError as error:
+            self._log.warning("releases_refused", request=type(request).__name__, error=str(error))
+
+    def _say(self, event: str, **fields: object) -> None:
+        self._log.info(f"release_{event}", model=self.config.model, **fields)
+
+    async def _audit(self, what: str, **fields: str | int | bool) -> None:
+        await self._in_worker(lambda: self.audit.add(what, int(time.time()), **fields))
+
+    async def _in_worker(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+
+def _model_file(release: Release) -> str:
+    """What the eye is given: the bundle's description where there is one, else the model itself."""
+    for role in ("bundle", "model"):
+        for one in release.bundle:
+            if one.role == role:
+                return one.path
+    raise AssertionError("a release has a model")  # parse_release saw to it.
+
+
+def _bundle_path(name: str) -> Path | None:
+    """The file of a configured model: a path, or an entry of the zoo."""
+    from swarmd_models.bundle import load_bundle
+
+    try:
+        return Path(load_bundle(name).model_path) if name else None
+    except ModelError:
+        return None
+
+
+def _facts() -> NodeFacts:
+    return NodeFacts(hardware=platform.node(), arch=platform.machine())

@@ -1,0 +1,293 @@
+"""The journal: key-value records in SQLite (WAL), each batch durable before it returns.
+
+One `commit` is one transaction: the driver gathers the `Persist` effects of one `handle` call and commits them before
+it performs any of its sends.
+
+How durable (https://sqlite.org/pragma.html#pragma_synchronous): in WAL mode `NORMAL` survives every crash of the
+process, SIGKILL included, because the pages are in the kernel before `commit` returns; a power cut may lose the last
+transactions, though never the order or the integrity. `FULL` adds an fsync to each commit: 1 to 100 ms on a memory
+card, on the event loop. So facts use NORMAL, and records of identity and incarnation, which keep a node from
+contradicting what it signed in an earlier life, use FULL: they are few. `state.durability = "power"` uses FULL for
+all.
+
+Faults: a journal that cannot be read is moved aside, never deleted; what could be read of it is kept. When the disk is
+full or fails, records stay in memory (an alarm says so) and are written as soon as it takes them again.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from swarmd.errors import StoreError
+
+FILE_NAME = "journal.sqlite"
+RETRY_NS = 2_000_000_000
+CHECKPOINT_PAGES = 1000
+_SCHEMA = "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+
+Record = tuple[bytes, bytes | None]
+
+
+class Store:
+    """One open journal; the only writer, which a lock on its directory ensures."""
+
+    def __init__(self, directory: Path, durability: str = "process", synced_prefixes: Sequence[bytes] = ()) -> None:
+        """Open or create it; recovers by itself from a torn or corrupt file.
+
+        Args:
+            directory: Created when missing, mode 0700.
+            durability: "process" or "power".
+            synced_prefixes: Keys that begin so are always synced to the disk.
+
+        Raises:
+            StoreError: The directory cannot be used, or another daemon uses it.
+        """
+        self._path = directory / FILE_NAME
+        self._full = durability == "power"
+        self._synced_prefixes = tuple(synced_prefixes)
+        self._pending: dict[bytes, bytes | None] = {}
+        self._retry_at_ns = 0
+        self._database: sqlite3.Connection | None = None
+        self.alarms: list[tuple[str, str]] = []
+        """(code, text) since the last `take_alarms`."""
+        self.commits = 0
+        self.failures = 0
+        self.recovered_from: Path | None = None
+        """Where an unreadable journal was moved to, in this life."""
+        self._lock = _lock_directory(directory)
+        self.records = self._open()
+        """What an earlier life left, by key; the caller may drop it once the node is built."""
+
+    @property
+    def degraded(self) -> bool:
+        """True while records wait in memory for a disk that takes them."""
+        return bool(self._pending) or self._database is None
+
+    def commit(self, records: Sequence[Record], now_ns: int | None = None) -> None:
+        """Write a batch in one transaction; never raises: a failing disk degrades to memory.
+
+        Args:
+            records: (key, value), None deletes; in order.
+            now_ns: Monotonic clock, for the pause between retries.
+        """
+        if not records:
+            return
+        now = time.monotonic_ns() if now_ns is None else now_ns
+        if self._pending or self._database is None:
+            self._pending.update(records)
+            if now >= self._retry_at_ns:
+                self.retry(now)
+            return
+        try:
+            self._write(records)
+        except sqlite3.Error as error:
+            self._pending.update(records)
+            self._failed(error, now)
+
+    def retry(self, now_ns: int) -> None:
+        """Try to write what waits in memory; called by `commit` and by the daemon's slow timer."""
+        if not self._pending and self._database is not None:
+            return
+        try:
+            if self._database is None:
+                self._database = _connect(self._path)
+            self._write(list(self._pending.items()))
+        except (sqlite3.Error, OSError) as error:
+            self._failed(error, now_ns)
+            return
+        self._pending.clear()
+        self._alarm("journal_recovered", f"{self._path}: the disk takes records again; nothing is missing")
+
+    def checkpoint(self) -> None:
+        """Fold the write-ahead log into the file; syncs, so call it from a thread. Uses a connection of its own."""
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._path, timeout=0.1)) as other:
+            other.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def wal_bytes(self) -> int:
+        """Size of the write-ahead log."""
+        try:
+            return self._path.with_name(FILE_NAME + "-wal").stat().st_size
+        except OSError:
+            return 0
+
+    def take_alarms(self) -> list[tuple[str, str]]:
+        """What a person should know since the last call."""
+        taken, self.alarms = self.alarms, []
+        return taken
+
+    def close(self) -> None:
+        """Write what waits, close, release the directory; may be called twice."""
+        if self._pending:
+            self.retry(time.monotonic_ns())
+        if self._database is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._database.close()
+            self._database = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _write(self, records: Sequence[Record]) -> None:
+        assert self._database is not None
+        synced = self._full or any(key.startswith(self._synced_prefixes) for key, _ in records)
+        cursor = self._database.cursor()
+        if synced:
+            cursor.execute("PRAGMA synchronous=FULL")
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            for key, value in records:
+                if value is None:
+                    cursor.execute("DELETE FROM records WHERE key=?", (key,))
+                else:
+                    cursor.execute("INSERT OR REPLACE INTO records VALUES (?, ?)", (key, value))
+            cursor.execute("COMMIT")
+            self.commits += 1
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                cursor.execute("ROLLBACK")
+            raise
+        finally:
+            if synced:
+                with contextlib.suppress(sqlite3.Error):
+                    cursor.execute("PRAGMA synchronous=NORMAL")
+
+    def _failed(self, error: Exception, now_ns: int) -> None:
+        self.failures += 1
+        self._retry_at_ns = now_ns + RETRY_NS
+        if self.failures == 1 or not any(code == "journal_failing" for code, _ in self.alarms):
+            self._alarm(
+                "journal_failing",
+                f"{self._path}: {error}; {len(self._pending)} records wait in memory and are lost if the daemon dies "
+                "before the disk takes them: free some space",
+            )
+
+    def _alarm(self, code: str, text: str) -> None:
+        self.alarms.append((code, text))
+
+    def _open(self) -> dict[bytes, bytes]:
+        try:
+            self._database = _connect(self._path)
+            return dict(_read_all(self._database))
+        except sqlite3.DatabaseError as error:
+            if _is_the_disk(error):
+                self._database = None
+                self._failed(error, time.monotonic_ns())
+                return _salvage(self._path)
+            return self._start_afresh(error)
+
+    def _start_afresh(self, cause: Exception) -> dict[bytes, bytes]:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        kept = _salvage(self._path)
+        aside = _move_aside(self._path)
+        self.recovered_from = aside
+        self._alarm(
+            "journal_corrupt",
+            f"{self._path}: {cause}; moved to {aside}, {len(kept)} records could be read and are kept, "
+            "the swarm gives back the rest",
+        )
+        try:
+            self._database = _connect(self._path)
+            self._write(list(kept.items()))
+        except sqlite3.Error as error:
+            self._pending.update(kept)
+            self._failed(error, time.monotonic_ns())
+        return kept
+
+
+def _lock_directory(directory: Path) -> int:
+    import fcntl
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(
+            f"{directory}: cannot be used for the journal: {error.strerror}; choose another --state"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise StoreError(f"{directory}: another daemon uses this directory; give each its own --state") from None
+    return handle
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+    try:
+        os.chmod(path, 0o600)
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=NORMAL")
+        database.execute("PRAGMA wal_autocheckpoint=0")  # Its fsync would stall the event loop; `checkpoint` does it.
+        database.execute("PRAGMA cache_size=-512")
+        database.execute(_SCHEMA)
+        verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(str(verdict))
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _read_all(database: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
+    return [(bytes(key), bytes(value)) for key, value in database.execute("SELECT key, value FROM records")]
+
+
+def _is_the_disk(error: sqlite3.Error) -> bool:
+    """Whether the disk, not the file's content, is at fault: such an error may pass, and the file must stay."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_NOMEM,
+    )
+
+
+def _salvage(path: Path) -> dict[bytes, bytes]:
+    """Whatever rows can still be read, from the front and, past the damage, from the back."""
+    kept: dict[bytes, bytes] = {}
+    for order in ("ASC", "DESC"):
+        try:
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)) as database:
+                for key, value in database.execute(f"SELECT key, value FROM records ORDER BY key {order}"):
+                    kept[bytes(key)] = bytes(value)
+        except (sqlite3.Error, TypeError, ValueError):
+            continue
+    return kept
+
+
+def _move_aside(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    number = 0
+    while True:
+        aside = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+        if not aside.exists():
+            break
+        number += 1
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(path.with_name(path.name + suffix), aside.with_name(aside.name + suffix))
+    return aside
+
+
+def summary(store: Store) -> Mapping[str, object]:
+    """What `status` says about the journal."""
+    return {
+        "degraded": store.degraded,
+        "commits": store.commits,
+        "failures": store.failures,
+        "moved_aside": str(store.recovered_from) if store.recovered_from is not None else "",
+    }

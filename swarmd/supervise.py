@@ -1,0 +1,60 @@
+"""Tasks that may fail alone: restarted with back-off, counted and logged, never silently lost.
+
+`keep` runs a coroutine function for ever. What it raises is logged; it starts again after a pause that doubles up to
+`max_pause_s` and shrinks back once it has run well for a while. `close` cancels all and waits for them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from swarmd.errors import DaemonError
+from swarmd.logs import Logger
+
+GOOD_RUN_S = 30.0
+
+
+class Supervisor:
+    """Owns the daemon's background tasks."""
+
+    def __init__(self, log: Logger) -> None:
+        """Start with none."""
+        self._log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.restarts: dict[str, int] = {}
+
+    def keep(
+        self, name: str, run: Callable[[], Awaitable[None]], *, pause_s: float = 0.5, max_pause_s: float = 30.0
+    ) -> asyncio.Task[None]:
+        """Run it until it returns; start it again when it raises."""
+        task = asyncio.get_running_loop().create_task(self._keep(name, run, pause_s, max_pause_s), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _keep(self, name: str, run: Callable[[], Awaitable[None]], pause_s: float, max_pause_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        pause = pause_s
+        self.restarts.setdefault(name, 0)
+        while True:
+            began = loop.time()
+            try:
+                await run()
+                return
+            except asyncio.CancelledError:
+                raise
+            except DaemonError as error:
+                self._log.error("task_failed", task=name, error=str(error), again_in_s=pause)
+            except Exception as error:  # Whatever a bridge's library raises, the swarm goes on.
+                self._log.error("task_crashed", task=name, error=error, again_in_s=pause)
+            self.restarts[name] += 1
+            if loop.time() - began > GOOD_RUN_S:
+                pause = pause_s
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, max_pause_s)
+
+    async def close(self) -> None:
+        """Cancel everything and wait."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Transports: dumb pipes of sealed frames."""

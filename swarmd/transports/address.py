@@ -1,0 +1,115 @@
+"""Addresses of the transports: "10.0.0.5:7946" and "[fe80::1%wlan0]:7946", numeric, at most 64 characters.
+
+A peer may claim any address, so `parse_address` is strict; names are resolved once, before they become addresses.
+"""
+
+import asyncio
+import ipaddress
+import socket
+
+from swarmd.errors import TransportError
+from swarmd_protocols.ids import Address
+
+DEFAULT_PORT = 7946
+MAX_ADDRESS_CHARS = 64
+_ROUTE_PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # Documentation prefixes: never sent to.
+
+
+def format_address(host: str, port: int) -> Address:
+    """The address of a numeric host and a port.
+
+    >>> format_address("::1", 7946)
+    '[::1]:7946'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split an address into its numeric host and its port.
+
+    Args:
+        text: "ip:port" or "[ipv6]:port"; the port is 0..65535.
+
+    Returns:
+        Host without brackets, and port.
+
+    Raises:
+        ValueError: The text is no such address; the message says what is wrong with it.
+
+    >>> parse_address("[::1]:7946")
+    ('::1', 7946)
+    """
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError(f"address of {len(text)} characters; at most {MAX_ADDRESS_CHARS} are allowed")
+    host, colon, port_text = text.rpartition(":")
+    if not colon or not (port_text.isascii() and port_text.isdigit()) or int(port_text) > 65_535:
+        raise ValueError(f"{text!r} has no port; write it as ip:port, such as 10.0.0.5:{DEFAULT_PORT}")
+    bracketed = host.startswith("[") and host.endswith("]")
+    version = ipaddress.ip_address(host[1:-1] if bracketed else host).version
+    if (version == 6) != bracketed:
+        raise ValueError(f"{text!r}: an IPv6 address, and only that, stands in brackets, such as [::1]:{port_text}")
+    return (host[1:-1] if bracketed else host), int(port_text)
+
+
+def is_ipv6(host: str) -> bool:
+    """Whether a numeric host is of IPv6."""
+    return ":" in host
+
+
+async def resolve(text: str, default_port: int = DEFAULT_PORT) -> Address:
+    """Turn what a person wrote ("drone3", "drone3:7946", "10.0.0.3", "[::1]:7946") into an address.
+
+    Args:
+        text: Host name or numeric address, with or without a port.
+        default_port: Port where the text names none.
+
+    Returns:
+        The first address that the resolver gives.
+
+    Raises:
+        TransportError: The name is unknown or the port is no number.
+    """
+    host, port = _split_host_port(text, default_port)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        raise TransportError(
+            f"cannot resolve {host!r}: {error}; give a numeric address or repair the name's resolution"
+        ) from error
+    return format_address(str(found[0][4][0]), port)
+
+
+def _split_host_port(text: str, default_port: int) -> tuple[str, int]:
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port_text = rest.removeprefix(":")
+    elif text.count(":") > 1:
+        host, port_text = text, ""  # A bare IPv6 address.
+    else:
+        host, _, port_text = text.partition(":")
+    if port_text and not (port_text.isascii() and port_text.isdigit() and 0 < int(port_text) <= 65_535):
+        raise TransportError(f"{text!r} names port {port_text!r}; a port is a number from 1 to 65535")
+    if not host:
+        raise TransportError(f"{text!r} names no host; write host or host:port")
+    return host, int(port_text) if port_text else default_port
+
+
+def reachable_host(host: str) -> str:
+    """The host that peers can use when this node listens on `host`.
+
+    Args:
+        host: Numeric; the wildcard ("0.0.0.0" or "::") is replaced by the address of the default route, or by
+            loopback when there is no route at all.
+
+    Returns:
+        A numeric host.
+    """
+    if not ipaddress.ip_address(host).is_unspecified:
+        return host
+    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((_ROUTE_PROBES[family], 9))  # Chooses a route; no packet leaves.
+        except OSError:
+            return "::1" if is_ipv6(host) else "127.0.0.1"
+        return str(probe.getsockname()[0])

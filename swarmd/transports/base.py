@@ -1,0 +1,96 @@
+"""What a transport is: a dumb pipe of sealed frames with a best-effort and a reliable path.
+
+Frames arrive sealed from the node (`swarmd_protocols.channel`), so a transport neither authenticates nor reads them. It
+never blocks the loop, bounds every queue, and drops what has passed its deadline.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from swarmd.transports.curve import CurveKeys
+from swarmd_protocols.effects import REFUSED, HostAnswer
+from swarmd_protocols.ids import Address
+
+__all__ = [
+    "EXPIRED",
+    "FORBIDDEN",
+    "FULL",
+    "MAX_DATAGRAM_BYTES",
+    "MAX_STREAM_BYTES",
+    "REFUSED",
+    "REJECTED",
+    "TOO_LARGE",
+    "UNREACHABLE",
+    "Transport",
+    "TransportHandlers",
+]
+
+MAX_DATAGRAM_BYTES = 1_200
+"""Largest frame of the best-effort path: one packet on every link, so that no fragment can be lost alone."""
+MAX_STREAM_BYTES = 4 * 1024 * 1024 + 64 * 1024
+"""Largest frame of the reliable path: a 4 MiB payload with its seal."""
+
+# Reasons given to `TransportHandlers.send_failed`, beside `REFUSED`, the one that speaks about the peer.
+UNREACHABLE = "unreachable"
+"""No route, or the host does not answer: evidence about the path, perhaps about one's own link."""
+FORBIDDEN = "forbidden"
+"""The operating system does not let this node send (EPERM): evidence about oneself."""
+REJECTED = "rejected"
+"""The peer's port answered and refused the handshake: another swarm, or another group key."""
+TOO_LARGE = "too large"
+"""The frame exceeds what the path takes."""
+EXPIRED = "expired"
+"""A reliable frame's deadline passed before it could be handed over."""
+FULL = "full"
+"""The queue towards that peer is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportHandlers:
+    """Where a transport delivers; all of them are called on the event loop and must not block."""
+
+    datagram: Callable[[Address, bytes], None]
+    stream: Callable[[Address, bytes], None]
+    send_failed: Callable[[Address, str], None]
+    host_probed: Callable[[Address, HostAnswer], None] = field(default=lambda destination, answer: None)
+
+
+class Transport(Protocol):
+    """One way to reach peers: `udp`, `zmq` or `dds`."""
+
+    @property
+    def local_address(self) -> Address:
+        """The address that peers should use, known after `start` (port 0 has become a real port)."""
+        ...
+
+    async def start(self, handlers: TransportHandlers) -> None:
+        """Bind and begin to deliver. Raises `TransportError` that names the address, the cause and the remedy."""
+        ...
+
+    def send_datagram(self, destination: Address, data: bytes) -> None:
+        """Send at once or never; a refusal of the operating system becomes `send_failed`."""
+        ...
+
+    def send_stream(self, destination: Address, data: bytes, deadline_ns: int, bulk: bool) -> None:
+        """Queue for the reliable path; dropped and counted after `deadline_ns` (`time.monotonic_ns`)."""
+        ...
+
+    def probe_host(self, destination: Address, timeout_ns: int) -> None:
+        """Ask the destination's kernel whether the port of its reliable path is open; the answer is `host_probed`.
+
+        A transport without such a port gives no answer, and the node waits for none.
+        """
+        ...
+
+    async def rekey(self, keys: CurveKeys) -> None:
+        """Use another group key from now on (rotation); connections that stand are kept. Raises `TransportError`."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts: bytes and frames in and out per path, drops by reason."""
+        ...
+
+    async def close(self) -> None:
+        """Flush for at most a second and release everything; may be called twice."""
+        ...

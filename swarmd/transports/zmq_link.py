@@ -1,0 +1,570 @@
+"""Frames over ZeroMQ CURVE: one listening ROUTER, and one dialling ROUTER a path for all peers.
+
+    dialler (path "s", 10.0.0.1:7946) --tcp--> listener of 10.0.0.2:7946      one connection a path and direction
+    routing id, one a connection: b"s|10.0.0.1:7946|<16 random digits>"       what the listener learns of the sender
+
+Rules this file keeps:
+
+- Frames of a path never wait behind another path's: each path dials its own connections, all to the same port.
+- A frame is handed to ZeroMQ only while its connection stands; until then it waits here, in a bounded queue, under its
+  deadline. What a standing connection has swallowed is discarded with it once its last deadline has passed: ZeroMQ
+  would deliver it after the heal, however old.
+- ZeroMQ's descriptor is edge-triggered: after every call on a socket its events are looked at again.
+- A routing id is never used twice on a socket: libzmq aborts the process.
+- What a sender says of its address is a claim. Whoever acts on a frame opens its seal first.
+"""
+
+import asyncio
+import errno
+import os
+import secrets
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from swarmd.errors import TransportError
+from swarmd.transports.address import format_address, is_ipv6, parse_address
+from swarmd.transports.base import EXPIRED, FULL, MAX_STREAM_BYTES, REFUSED, REJECTED, UNREACHABLE
+from swarmd.transports.curve import CurveKeys
+from swarmd_protocols.ids import Address
+
+_HEARTBEAT_INTERVAL_MS = 1_000
+_HEARTBEAT_TIMEOUT_MS = 3_000
+_CONNECT_TIMEOUT_MS = 1_000
+_RECONNECT_MS, _RECONNECT_MAX_MS = 100, 1_000
+_SEND_HIGH_WATER = 50
+_RECEIVE_HIGH_WATER = 50
+_BACKLOG = 512
+_REBIND_TRIES, _REBIND_PAUSE_S = 100, 0.01
+_CURVE_OVERHEAD_BYTES = 256
+"""More than the command name, nonce and authenticator that an encrypted message carries."""
+_DRAIN_MAX = 128
+"""Frames read a wake-up before timers get their turn."""
+_TICK_S, _IDLE_TICK_S = 0.1, 2.0
+"""How often to look while frames wait, and while connections merely stand."""
+_SILENCE_S = 3.5
+"""Dialling without any event for so long means that an event was taken for another connection's: dial anew."""
+_REDIAL_AFTER_REJECTION_S = 2.0
+_ROUTING_ID_MAX_BYTES = 96
+_EVENTS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CONNECT_DELAYED
+    | zmq.EVENT_CLOSED
+)
+_HANDSHAKE_FAILURES = frozenset(
+    {
+        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+        zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One kind of traffic with connections of its own."""
+
+    mark: bytes
+    """One byte that starts the routing id."""
+    name: str
+    """Prefix of its counters."""
+    queue_frames: int
+    queue_bytes: int
+    """Bounds of what waits for one peer."""
+    idle_s: float
+    """A connection that carried nothing for so long is closed: heartbeats cost air time."""
+
+
+DATAGRAM_PATH = Path(b"d", "datagram", queue_frames=32, queue_bytes=64 * 1024, idle_s=60.0)
+STREAM_PATH = Path(b"s", "stream", queue_frames=256, queue_bytes=16 * 1024 * 1024, idle_s=10.0)
+BULK_PATH = Path(b"b", "bulk", queue_frames=64, queue_bytes=32 * 1024 * 1024, idle_s=10.0)
+PATHS = {path.mark: path for path in (DATAGRAM_PATH, STREAM_PATH, BULK_PATH)}
+
+
+class _WatchedSocket:
+    """A ZeroMQ socket whose descriptor wakes the event loop."""
+
+    def __init__(self, sock: "zmq.Socket[bytes]", on_ready: Callable[[], None]) -> None:
+        self.socket = sock
+        self._on_ready = on_ready
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = int(sock.getsockopt(zmq.FD))
+        self._scheduled: asyncio.Handle | None = None
+        self._loop.add_reader(self._descriptor, on_ready)
+        self.look_again()  # The descriptor tells nothing before the socket has once been found empty.
+
+    def look_again(self) -> None:
+        """Come back on the next turn of the loop: the edge may have passed during our own call."""
+        if self._scheduled is None:
+            self._scheduled = self._loop.call_soon(self._run)
+
+    def close(self, linger_ms: int) -> None:
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+        self._loop.remove_reader(self._descriptor)
+        self.socket.close(linger=linger_ms)
+
+    def _run(self) -> None:
+        self._scheduled = None
+        self._on_ready()
+
+
+class Listener:
+    """Receives the frames of every path on one TCP port."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        keys: CurveKeys,
+        received: Callable[[Path, Address, bytes], None],
+        counts: "Counter[str]",
+    ) -> None:
+        """Prepare; nothing is opened before `bind`.
+
+        Args:
+            context: Shared by all sockets of the transport.
+            keys: The group's pair is the one listened under.
+            received: Called with the path, the address that the sender claims, and the frame.
+            counts: Where frames, bytes and drops are counted.
+        """
+        self._keys = keys
+        self._received = received
+        self._counts = counts
+        self._context = context
+        self._watched: _WatchedSocket | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._senders: dict[bytes, tuple[Path, Address] | None] = {}
+
+    def bind(self, host: str, port: int) -> int:
+        """Open and bind.
+
+        Args:
+            host: Numeric.
+            port: 0 for any free one.
+
+        Returns:
+            The port that is now bound.
+
+        Raises:
+            TransportError: Names the address, the cause and the remedy.
+        """
+        sock = self._context.socket(zmq.ROUTER)
+        sock.ipv6 = is_ipv6(host)
+        sock.curve_server = True
+        self._set_keys(sock)
+        sock.setsockopt(zmq.MAXMSGSIZE, MAX_STREAM_BYTES + _CURVE_OVERHEAD_BYTES)
+        sock.setsockopt(zmq.RCVHWM, _RECEIVE_HIGH_WATER)
+        sock.setsockopt(zmq.SNDHWM, 1)  # Nothing is ever sent from here.
+        # After a cut a peer is back before its dead connection has timed out here; without this the new one would
+        # stand and deliver nothing. Nobody can take over another's: ids are random and told to this node alone.
+        sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        sock.setsockopt(zmq.BACKLOG, _BACKLOG)
+        sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+        try:
+            sock.bind(f"tcp://{format_address(host, port)}")
+        except zmq.ZMQError as error:
+            sock.close(linger=0)
+            raise TransportError(_bind_message(host, port, error)) from error
+        self._socket = sock
+        return int(str(sock.getsockopt_string(zmq.LAST_ENDPOINT)).rpartition(":")[2])
+
+    def start(self) -> None:
+        """Begin to deliver on the running event loop."""
+        assert self._socket is not None, "bind comes first"
+        self._watched = _WatchedSocket(self._socket, self._on_ready)
+
+    async def rekey(self, keys: CurveKeys) -> None:
+        """Listen under another group key from now on; connections that stand are kept.
+
+        Raises:
+            TransportError: Another program took the port between the two.
+        """
+        self._keys = keys
+        if self._socket is None:
+            return
+        endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._socket.unbind(endpoint)
+        self._set_keys(self._socket)
+        for attempt in range(_REBIND_TRIES):
+            try:
+                self._socket.bind(endpoint)
+                return
+            except zmq.ZMQError as error:
+                if error.errno != errno.EADDRINUSE or attempt == _REBIND_TRIES - 1:
+                    host, port = parse_address(endpoint.removeprefix("tcp://"))
+                    raise TransportError(_bind_message(host, port, error)) from error
+            await asyncio.sleep(_REBIND_PAUSE_S)  # The I/O thread is still closing the old one.
+
+    def close(self) -> None:
+        """Stop delivering and release the socket; may be called twice."""
+        if self._watched is not None:
+            self._watched.close(linger_ms=0)
+        elif self._socket is not None:
+            self._socket.close(linger=0)
+        self._watched = self._socket = None
+
+    def _set_keys(self, sock: "zmq.Socket[bytes]") -> None:
+        sock.curve_publickey, sock.curve_secretkey = self._keys.group_public, self._keys.group_secret
+
+    def _on_ready(self) -> None:
+        for _ in range(_DRAIN_MAX):
+            if self._socket is None:  # A handler closed the transport.
+                return
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if self._watched is not None:
+                self._watched.look_again()  # Also when the handler below raises.
+            self._deliver(parts)
+
+    def _deliver(self, parts: list[bytes]) -> None:
+        sender = self._sender_of(parts[0])
+        if sender is None or len(parts) != 2 or not parts[1]:
+            self._counts["frames_dropped_malformed"] += 1
+            return
+        path, address = sender
+        self._counts[f"{path.name}s_in"] += 1
+        self._counts[f"{path.name}_bytes_in"] += len(parts[1])
+        self._received(path, address, parts[1])
+
+    def _sender_of(self, routing_id: bytes) -> tuple[Path, Address] | None:
+        if routing_id not in self._senders:
+            if len(self._senders) >= 4_096:
+                self._senders.clear()
+            self._senders[routing_id] = parse_routing_id(routing_id)
+        return self._senders[routing_id]
+
+
+def routing_id_of(path: Path, address: Address) -> bytes:
+    """What a dialler calls itself on one connection; random at the end, so that nobody else can call himself so."""
+    return path.mark + b"|" + address.encode("ascii") + b"|" + secrets.token_hex(8).encode("ascii")
+
+
+def parse_routing_id(routing_id: bytes) -> tuple[Path, Address] | None:
+    """Path and claimed address of a sender, or None when the id is not of our making."""
+    fields = routing_id.split(b"|")
+    if len(routing_id) > _ROUTING_ID_MAX_BYTES or len(fields) != 3 or fields[0] not in PATHS:
+        return None
+    try:
+        address = fields[1].decode("ascii")
+        host, port = parse_address(address)
+    except ValueError:
+        return None
+    return (PATHS[fields[0]], format_address(host, port)) if port else None
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What the dialler knows of one peer."""
+
+    address: Address
+    endpoint: str
+    routing_id: bytes
+    used_s: float
+    queue: deque[tuple[bytes, int]] = field(default_factory=deque)
+    """Frame and deadline, in the order in which they were given."""
+    queued_bytes: int = 0
+    standing: bool = False
+    dialled: bool = False
+    redial_s: float = 0.0
+    swallowed_until_ns: int = 0
+    """The latest deadline of what ZeroMQ may still hold."""
+    dialling_since_s: float = 0.0
+    key_index: int = 0
+    """Which of the keys the peer may listen under was tried last."""
+
+
+class Dialler:
+    """Sends the frames of one path to any number of peers."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        keys: CurveKeys,
+        path: Path,
+        failed: Callable[[Address, str], None],
+        counts: "Counter[str]",
+    ) -> None:
+        """Prepare; nothing is opened before `start`.
+
+        Args:
+            context: Shared by all sockets of the transport.
+            keys: Dials with the own pair and expects the group's.
+            path: Which traffic this is, with its bounds.
+            failed: Called, never from within `send`, with a destination and one of the reasons of `base`.
+            counts: Where frames, bytes and drops are counted.
+        """
+        self._context = context
+        self._keys = keys
+        self._path = path
+        self._failed = failed
+        self._counts = counts
+        self._watched: _WatchedSocket | None = None
+        self._monitor: _WatchedSocket | None = None
+        self._connections: dict[Address, _Connection] = {}
+        self._by_endpoint: dict[str, _Connection] = {}
+        self._next_id = 0
+        self._own_address: Address = ""
+        self._tick: asyncio.TimerHandle | None = None
+
+    def start(self, own_address: Address, ipv6: bool) -> None:
+        """Open the socket on the running event loop.
+
+        Args:
+            own_address: What peers see as the source of our frames.
+            ipv6: Whether peers are of IPv6.
+        """
+        sock = self._context.socket(zmq.ROUTER)
+        sock.ipv6 = ipv6
+        sock.curve_publickey, sock.curve_secretkey = self._keys.own_public, self._keys.own_secret
+        self._own_address = own_address
+        sock.setsockopt(zmq.ROUTER_MANDATORY, 1)  # Otherwise a full pipe drops in silence.
+        sock.setsockopt(zmq.SNDHWM, _SEND_HIGH_WATER)
+        sock.setsockopt(zmq.RCVHWM, 1)
+        sock.setsockopt(zmq.MAXMSGSIZE, 1_024)  # Handshakes only: peers answer on connections of their own.
+        sock.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_INTERVAL_MS)
+        sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+        sock.setsockopt(zmq.HEARTBEAT_TTL, 2 * _HEARTBEAT_TIMEOUT_MS)  # The listener forgets us after a cut.
+        sock.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
+        sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        sock.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        monitor = sock.get_monitor_socket(_EVENTS)
+        self._watched = _WatchedSocket(sock, self._on_ready)
+        self._monitor = _WatchedSocket(monitor, self._on_monitor)
+
+    def send(self, destination: Address, data: bytes, deadline_ns: int) -> None:
+        """Queue a frame; it is dropped, counted and reported once `deadline_ns` of the monotonic clock has passed."""
+        loop = asyncio.get_running_loop()
+        if self._watched is None:
+            self._counts[f"{self._path.name}s_dropped_closed"] += 1
+            return
+        connection = self._connections.get(destination)
+        if connection is None:
+            try:
+                connection = self._new_connection(destination)
+            except ValueError:
+                self._counts[f"{self._path.name}s_refused"] += 1
+                loop.call_soon(self._failed, destination, UNREACHABLE)
+                return
+        full = len(connection.queue) >= self._path.queue_frames
+        if full or connection.queued_bytes + len(data) > self._path.queue_bytes:
+            self._counts[f"{self._path.name}s_dropped_full"] += 1
+            loop.call_soon(self._failed, destination, FULL)
+            return
+        connection.queue.append((data, deadline_ns))
+        connection.queued_bytes += len(data)
+        connection.used_s = loop.time()
+        self._dial(connection)
+        self._flush(connection)
+        self._arm(_TICK_S if connection.queue else _IDLE_TICK_S)
+
+    def rekey(self, keys: CurveKeys) -> None:
+        """Expect other group keys from now on; connections that stand are kept."""
+        self._keys = keys
+        for connection in self._connections.values():
+            connection.key_index = 0
+            connection.redial_s = 0.0
+
+    @property
+    def pending(self) -> int:
+        """Frames that wait in our own queues."""
+        return sum(len(connection.queue) for connection in self._connections.values())
+
+    def close(self, linger_ms: int) -> None:
+        """Release the sockets; what ZeroMQ holds may leave within `linger_ms`. May be called twice."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        if self._watched is None or self._monitor is None:
+            return
+        self._watched.socket.disable_monitor()
+        self._monitor.close(linger_ms=0)
+        self._watched.close(linger_ms)
+        self._watched = self._monitor = None
+        self._counts[f"{self._path.name}s_dropped_closed"] += self.pending
+        self._connections.clear()
+        self._by_endpoint.clear()
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    def _new_connection(self, destination: Address) -> _Connection:
+        host, port = parse_address(destination)
+        endpoint = f"tcp://{format_address(host, port)}"
+        connection = _Connection(destination, endpoint, b"", used_s=0.0)
+        self._connections[destination] = connection
+        self._by_endpoint[endpoint] = connection
+        return connection
+
+    def _dial(self, connection: _Connection) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if connection.dialled or now_s < connection.redial_s:
+            return
+        assert self._watched is not None, "send has checked"
+        self._next_id += 1
+        connection.routing_id = self._next_id.to_bytes(8, "big")
+        sock = self._watched.socket
+        publics = self._keys.server_publics
+        sock.curve_serverkey = publics[connection.key_index % len(publics)]
+        sock.setsockopt(zmq.CONNECT_ROUTING_ID, connection.routing_id)
+        sock.setsockopt(zmq.ROUTING_ID, routing_id_of(self._path, self._own_address))
+        try:
+            sock.connect(connection.endpoint)
+        except zmq.ZMQError:  # Out of descriptors or of interfaces: the tick tries again until the deadline.
+            connection.redial_s = now_s + _REDIAL_AFTER_REJECTION_S
+            return
+        connection.dialled, connection.standing = True, False
+        connection.dialling_since_s = now_s
+        self._watched.look_again()
+
+    def _hang_up(self, connection: _Connection) -> None:
+        """Close the connection with whatever ZeroMQ holds for it; our own queue stays."""
+        if connection.dialled and self._watched is not None:
+            try:
+                self._watched.socket.disconnect(connection.endpoint)
+            except zmq.ZMQError as error:
+                if error.errno != errno.ENOENT:  # Gone already.
+                    raise
+            self._watched.look_again()
+        connection.dialled = connection.standing = False
+        connection.swallowed_until_ns = 0
+
+    def _flush(self, connection: _Connection) -> None:
+        now_ns = time.monotonic_ns()
+        self._drop_expired(connection, now_ns)
+        while connection.standing and connection.queue and self._watched is not None:
+            data, deadline_ns = connection.queue[0]
+            try:
+                self._watched.socket.send_multipart([connection.routing_id, data], zmq.NOBLOCK)
+            except zmq.ZMQError as error:
+                if error.errno == zmq.EHOSTUNREACH:
+                    self._hang_up(connection)  # The pipe is gone; the tick dials anew.
+                break  # EAGAIN: the pipe is full; its descriptor tells when there is room.
+            connection.queue.popleft()
+            connection.queued_bytes -= len(data)
+            connection.swallowed_until_ns = max(connection.swallowed_until_ns, deadline_ns)
+            self._counts[f"{self._path.name}s_out"] += 1
+            self._counts[f"{self._path.name}_bytes_out"] += len(data)
+            self._watched.look_again()
+
+    def _drop_expired(self, connection: _Connection, now_ns: int) -> None:
+        if all(deadline_ns > now_ns for _, deadline_ns in connection.queue):
+            return
+        kept = deque((data, deadline_ns) for data, deadline_ns in connection.queue if deadline_ns > now_ns)
+        self._counts[f"{self._path.name}s_dropped_expired"] += len(connection.queue) - len(kept)
+        connection.queue = kept
+        connection.queued_bytes = sum(len(data) for data, _ in kept)
+        asyncio.get_running_loop().call_soon(self._failed, connection.address, EXPIRED)
+
+    # --- what wakes us ---------------------------------------------------------------------------------------------
+
+    def _on_ready(self) -> None:
+        if self._watched is None:
+            return
+        self._watched.socket.getsockopt(zmq.EVENTS)  # Lets ZeroMQ process its commands: room, closed pipes.
+        for connection in self._connections.values():
+            if connection.queue:
+                self._flush(connection)
+
+    def _on_monitor(self) -> None:
+        while self._monitor is not None:
+            try:
+                parts = self._monitor.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._monitor.look_again()
+            message = parse_monitor_message(parts)
+            connection = self._by_endpoint.get(message["endpoint"].decode("ascii", "replace"))
+            if connection is not None and connection.dialled:
+                self._on_connection_event(connection, int(message["event"]))
+
+    def _on_connection_event(self, connection: _Connection, event: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            connection.standing = True
+            self._flush(connection)
+        elif event in _HANDSHAKE_FAILURES:
+            self._on_rejected(connection, now_s)
+        elif event == zmq.EVENT_CONNECT_DELAYED:
+            connection.dialling_since_s = now_s
+        elif event == zmq.EVENT_DISCONNECTED:
+            connection.standing = False
+        elif event == zmq.EVENT_CLOSED:
+            connection.standing = False
+            quick = now_s - connection.dialling_since_s < 0.8 * _CONNECT_TIMEOUT_MS / 1_000
+            self._failed(connection.address, REFUSED if quick and _has_route(connection.address) else UNREACHABLE)
+
+    def _on_rejected(self, connection: _Connection, now_s: float) -> None:
+        """Try the next key under which the peer may listen; after the last one, say so and wait."""
+        self._hang_up(connection)
+        connection.key_index = (connection.key_index + 1) % len(self._keys.server_publics)
+        if connection.key_index:
+            self._dial(connection)
+            return
+        connection.redial_s = now_s + _REDIAL_AFTER_REJECTION_S
+        self._failed(connection.address, REJECTED)
+
+    def _arm(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._watched is None:
+            return
+        if self._tick is not None:
+            if self._tick.when() <= loop.time() + delay_s:
+                return
+            self._tick.cancel()
+        self._tick = loop.call_later(delay_s, self._on_tick)
+
+    def _on_tick(self) -> None:
+        """Deadlines, redials and idle connections: everything that only time brings."""
+        self._tick = None
+        now_s = asyncio.get_running_loop().time()
+        for connection in list(self._connections.values()):
+            self._flush(connection)
+            if connection.dialled and not connection.standing and self._is_hopeless(connection, now_s):
+                self._hang_up(connection)
+            if connection.queue:
+                self._dial(connection)
+            elif now_s - connection.used_s > self._path.idle_s:
+                self._hang_up(connection)
+                del self._connections[connection.address], self._by_endpoint[connection.endpoint]
+        if self._connections:
+            self._arm(_TICK_S if self.pending else _IDLE_TICK_S)
+
+    @staticmethod
+    def _is_hopeless(connection: _Connection, now_s: float) -> bool:
+        """Whether a connection that does not stand holds nothing that is still wanted, or dials in silence."""
+        swallowed = connection.swallowed_until_ns
+        outdated = swallowed != 0 and time.monotonic_ns() > swallowed
+        unwanted = not connection.queue and (outdated or not swallowed)
+        return outdated or unwanted or now_s - connection.dialling_since_s > _SILENCE_S
+
+
+def _has_route(address: Address) -> bool:
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _bind_message(host: str, port: int, error: zmq.ZMQError) -> str:
+    address = format_address(host, port)
+    if error.errno == errno.EADDRINUSE:
+        return f"cannot listen on tcp {address}: the port is in use; stop the other program or choose another --listen"
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return f"cannot listen on tcp {address}: no interface of this device has {host}; see `ip address`"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"cannot listen on tcp {address}: not permitted; choose a port above 1023"
+    return f"cannot listen on tcp {address}: {os.strerror(error.errno or errno.EIO)}"
