@@ -1,0 +1,161 @@
+"""What a running daemon costs and how fast it is: one JSON object, from real processes on loopback.
+
+    python tests/bench/bench_daemon.py [--nodes 4] [--idle-s 30] [--detections 200]
+
+- `help_cpu_ms`: CPU of `swarmd --help`, best of five.
+- `idle`: brains without an eye, all members met, nothing happening: RSS and CPU of each (median and worst).
+- `local_to_peer_ms`: a detection given to one daemon until its object is said by each other daemon; the event lines
+carry the
+  monotonic clock of this host. One detection at a time on an idle swarm.
+- `capture_to_local_ms`, `infer_ms`, `brain_rss_mb`, `eye_rss_mb`, `seeing_cpu_percent`: one daemon with a rendered
+farm at 10 frames a second.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from daemon_processes import Daemon, alive_members, wait_for
+
+from swarmd.histogram import Histogram
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="bench of the daemon")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--idle-s", type=float, default=30.0)
+    parser.add_argument("--detections", type=int, default=200)
+    parser.add_argument("--json", action="store_true", help="accepted; the output is always JSON")
+    options = parser.parse_args()
+    result: dict[str, Any] = {"bench": "daemon", "nodes": options.nodes, "help_cpu_ms": help_cpu_ms()}
+    with tempfile.TemporaryDirectory() as folder:
+        result |= swarm(Path(folder), options)
+    with tempfile.TemporaryDirectory() as folder:
+        result |= seeing(Path(folder))
+    result["bars"] = {
+        "help_cpu_ms <= 150": result["help_cpu_ms"] <= 150,
+        "idle brain rss <= 40 MB": result["idle"]["rss_mb"]["worst"] <= 40,
+        "idle brain cpu <= 1.5 %": result["idle"]["cpu_percent"]["median"] <= 1.5,
+        "local_to_peer p50 <= 5 ms": result["local_to_peer_ms"]["p50"] <= 5,
+        "local_to_peer p99 <= 50 ms": result["local_to_peer_ms"]["p99"] <= 50,
+        "seeing brain rss <= 40 MB": result["brain_rss_mb"] <= 40,
+        "eye rss <= 110 MB": result["eye_rss_mb"] <= 110,
+    }
+    print(json.dumps(result))
+    return 0
+
+
+def help_cpu_ms() -> float:
+    costs = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "swarmd", "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return round(min(costs) * 1000, 1)
+
+
+def swarm(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    quiet = ("--no-eye", "--log-level", "warning")
+    daemons = [Daemon(folder, "n0", *quiet).up()]
+    address = daemons[0].status()["address"]
+    try:
+        daemons += [Daemon(folder, f"n{i}", *quiet, join=address) for i in range(1, options.nodes)]
+        wait_for(lambda: all(alive_members(d) == options.nodes for d in daemons), "all members", 60)
+        time.sleep(3)  # The joins' gossip ends.
+        return {"idle": idle(daemons, options.idle_s), "local_to_peer_ms": local_to_peer(daemons, options.detections)}
+    finally:
+        for daemon in daemons:
+            daemon.close()
+
+
+def idle(daemons: list[Daemon], seconds: float) -> dict[str, Any]:
+    pids = [daemon.process.pid for daemon in daemons if daemon.process is not None]
+    before = [cpu_s(pid) for pid in pids]
+    time.sleep(seconds)
+    percent = [(cpu_s(pid) - old) / seconds * 100 for pid, old in zip(pids, before, strict=True)]
+    return {"cpu_percent": spread(percent), "rss_mb": spread([rss_mb(pid) for pid in pids]), "seconds": seconds}
+
+
+def local_to_peer(daemons: list[Daemon], count: int) -> dict[str, Any]:
+    for number in range(count):
+        row = {
+            "label": "bench", "score": 0.9, "east_m": 20.0 * (number % 50), "north_m": 20.0 * (number // 50),
+            "covariance_m2": [0.01, 0.0, 0.01], "track": f"t{number}", "event": "new",
+        }  # fmt: skip
+        daemons[number % len(daemons)].ask("observe", detections=[row])
+        time.sleep(0.12)
+    wait_for(lambda: all(d.status()["objects"] == count for d in daemons), "all objects everywhere", 30)
+    first: dict[str, list[int]] = {}
+    for daemon in daemons:
+        for event in daemon.events():
+            if event["event"] == "object" and event["kind"] == "new":
+                first.setdefault(event["subject"], []).append(event["t_ns"])
+    histogram = Histogram()
+    for times in first.values():
+        for later in sorted(times)[1:]:
+            histogram.add(later - min(times))
+    return {**histogram.summary_ms(), "max": round(histogram.max_ns / 1e6, 3), "samples": histogram.count}
+
+
+def seeing(folder: Path) -> dict[str, Any]:
+    source = "sim://farm?seed=7&fly=lanes&laps=0&fps=10"
+    flags = ("--source", source, "--model", "zoo:small-320", "--set", "node.origin=-18.8856864,-70.1124341")
+    daemon = Daemon(folder, "seeing", *flags).up()
+    try:
+        wait_for(lambda: daemon.status()["eye"]["frames"] > 20, "frames", 60)
+        assert daemon.process is not None
+        eye = daemon.status()["eye"]["pid"]
+        began, brain_cpu, eye_cpu = time.monotonic(), cpu_s(daemon.process.pid), cpu_s(eye)
+        time.sleep(20)
+        took = time.monotonic() - began
+        stages = daemon.ask("latency")
+        return {
+            "seeing_cpu_percent": {
+                "brain": round((cpu_s(daemon.process.pid) - brain_cpu) / took * 100, 2),
+                "eye": round((cpu_s(eye) - eye_cpu) / took * 100, 2),
+            },
+            "brain_rss_mb": rss_mb(daemon.process.pid),
+            "eye_rss_mb": rss_mb(eye),
+            "fps": daemon.status()["fps"],
+            **{
+                f"{name}_ms": stage_ms(stages[name])
+                for name in ("infer", "capture_to_local", "handle", "commit")
+                if name in stages
+            },
+        }
+    finally:
+        daemon.close()
+
+
+def stage_ms(one: dict[str, Any]) -> dict[str, Any]:
+    histogram = Histogram()
+    histogram.merge({int(index): count for index, count in one["buckets"].items()}, one["sum_ns"], one["max_ns"])
+    return histogram.summary_ms()
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(values), 2), "worst": round(max(values), 2)}
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def rss_mb(pid: int) -> float:
+    return round(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

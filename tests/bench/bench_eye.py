@@ -1,0 +1,88 @@
+"""Figures of the eye against its bars. Prints one JSON object; exit status 1 when a bar is missed.
+
+`python tests/bench/bench_eye.py [--seconds 5]`. One thread. Ratios are taken within one run, and CPU time rather than
+wall time where another process may have taken the core.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "models"), str(ROOT / "sim"), str(ROOT / "protocols"), str(ROOT)]
+
+from swarmd.eye.ipc import Configure, FrameDone, FromEye  # noqa: E402
+from swarmd.eye.supervisor import EyeSupervisor  # noqa: E402
+from swarmd_models.bench_infer import measure_all  # noqa: E402
+
+FARM = "sim://farm?drone=1&of=1&seed=7&faults=0.05&fly=lanes"
+MIN_SHARE = 0.80
+MAX_OTHER_MS = 0.8
+MAX_RSS_MB = 110.0
+
+
+async def _eye_at_work(seconds: float) -> dict[str, Any]:
+    """Memory and times of a real eye process over the simulated farm."""
+    said: list[FromEye] = []
+    supervisor = EyeSupervisor(Configure(FARM, "zoo:small-320"), said.append)
+    task = asyncio.create_task(supervisor.run())
+    while not any(isinstance(message, FrameDone) for message in said):
+        await asyncio.sleep(0.05)
+        if task.done():
+            task.result()
+    await asyncio.sleep(seconds)
+    rss_mb = _rss_mb(supervisor.pid)
+    supervisor.stop()
+    await task
+    frames = [message for message in said if isinstance(message, FrameDone) and message.frame_index >= 0][5:]
+    delays = sorted((message.sent_ns - message.captured_ns) / 1e6 for message in frames)
+    totals = [sum(message.stage_ns.values()) / 1e6 for message in frames]
+    shares = [message.stage_ns["infer"] / sum(message.stage_ns.values()) for message in frames]
+    return {
+        "frames": len(frames),
+        "rss_mb": round(rss_mb, 1),
+        "capture_to_sent_ms": {
+            "p50": round(statistics.median(delays), 3),
+            "p99": round(delays[-len(delays) // 100], 3),
+        },
+        "frame_to_events_ms_p50": round(statistics.median(totals), 3),
+        "infer_share_p50": round(statistics.median(shares), 4),
+    }
+
+
+def _rss_mb(pid: int | None) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def main() -> int:
+    """Measure and judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--model", default="zoo:small-320")
+    args = parser.parse_args()
+    figures = measure_all(args.model, "", ["litert"], 1, args.seconds)[0]
+    if "error" in figures:
+        print(json.dumps(figures))
+        return 1
+    work = asyncio.run(_eye_at_work(args.seconds))
+    bars = {
+        "infer_share": [figures["infer_share"], ">=", MIN_SHARE],
+        "all_but_infer_cpu_ms_from_1080p": [figures["from_1080p"]["all_but_infer_cpu_ms"]["p50"], "<=", MAX_OTHER_MS],
+        "eye_rss_mb": [work["rss_mb"], "<=", MAX_RSS_MB],
+    }
+    verdicts = {name: got >= bar if sign == ">=" else got <= bar for name, (got, sign, bar) in bars.items()}
+    answer = {"machine": platform.platform(), "bars": bars, "met": verdicts, "model": figures, "eye": work}
+    print(json.dumps(answer, indent=1))
+    return 0 if all(verdicts.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""`make bench-release`: every bar of the releases with the figure of this run beside it.
+
+Deltas on a pair of `.tflite` files (`--pairs DIR` for really trained ones, made by `release_pairs.py`; else the zoo's
+model and a fine-tune-like copy), swarm speed in simulation, and with `--netns` (root) through real daemons.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "tests" / "sim")]
+
+
+def delta_rows(pairs: Path | None) -> list[dict]:
+    from delta_helpers import ZOO, head_only, tuned
+
+    from swarmd.release.bench import measure
+
+    if pairs is None:
+        old = ZOO.read_bytes()
+        files = {"gentle": (old, tuned(old, 0.03)), "head": (old, tuned(old, 0.05, only=head_only))}
+    else:
+        base = (pairs / "base.tflite").read_bytes()
+        files = {name: (base, (pairs / f"{name}.tflite").read_bytes()) for name in ("gentle", "head")}
+    rows = []
+    for name, (old, new) in files.items():
+        found = measure(old, new)
+        best = found["coders"][found["best_ours"]]
+        ceiling = 0.30 if name == "gentle" else 0.03
+        rows += [
+            row(f"{name}: share of the file", best["ratio"], ceiling, found["best_ours"]),
+            row(f"{name}: over the adaptive floor", found["over_floor"], 0.02),
+            row(f"{name}: against the best generic tool", found["ratio_to_generic"], 0.4, found["best_generic"]),
+            row(f"{name}: decode CPU s", best["decode_s"], 0.2),
+        ]
+    return rows
+
+
+def swarm_rows(large: bool) -> list[dict]:
+    from release_swarm_helpers import SwarmWorld
+
+    sizes = [(20, 64, 8, range(5), 1.15), (20, 160, 8, range(3), 1.10)]
+    sizes += [(200, 64, 16, range(1, 6), 1.20), (1_000, 64, 16, range(1, 2), 1.30)] if large else []
+    rows = []
+    for nodes, chunks, degree, seeds, bar in sizes:
+        last = statistics.median(SwarmWorld(nodes, chunks, degree, seed).run().last for seed in seeds)
+        rows.append(row(f"simulation, {nodes} nodes, {chunks} chunks: last over the floor", round(last, 3), bar))
+    return rows
+
+
+def netns_rows() -> list[dict]:
+    rows = []
+    for loss, bar, runs in ((0, 1.30, 5), (5, 1.5, 1), (10, 1.8, 1)):
+        command = [sys.executable, str(ROOT / "tests/bench/release_netns.py"), "--loss", str(loss), "--runs", str(runs)]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        found = [json.loads(line) for line in lines]
+        last = statistics.median(one["last"] or 99 for one in found)
+        rows.append(
+            row(f"8 daemons at 8 Mbit/s, {loss} % loss: last over the floor", last, bar, f"load {found[0]['load']}")
+        )
+        rows.append(row(f"  seeder, {loss} % loss: times the file", max(one["seeder"] for one in found), 1.15))
+        rows.append(row("  duplicates", max(one["duplicates"] for one in found), 0.02))
+        rows.append(row("  false suspicions", sum(one["suspicions"] for one in found), 0))
+    return rows
+
+
+def row(what: str, value: float | None, bar: float, note: str = "") -> dict:
+    return {"what": what, "value": value, "bar": bar, "met": value is not None and value <= bar, "note": note}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--large", action="store_true", help="200 and 1,000 nodes too (minutes)")
+    parser.add_argument("--netns", action="store_true", help="real daemons in namespaces (root, a minute or two)")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = delta_rows(options.pairs) + swarm_rows(options.large) + (netns_rows() if options.netns else [])
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        for one in rows:
+            mark = "ok  " if one["met"] else "OVER"
+            print(f"{mark}  {one['what']:60} {one['value']!s:>8}  bar {one['bar']:<5} {one['note']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

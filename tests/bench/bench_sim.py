@@ -1,0 +1,114 @@
+"""The simulator's bars: speed at 500, 2,000 and 10,000 nodes, start-up, sweep speed-up; CPU time beside wall time.
+
+    python tests/bench/bench_sim.py [--only NAME …] [--json]
+
+Each bar runs in a process of its own with one thread, so that memory is its own. Bars whose nodes are idle but for
+membership, replicated state and the codec are those of the issue; `busy` adds detections, status and counters.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+IDLE = {
+    "site.kind": "none",
+    "drones.work": "none",
+    "workload.user_events_per_min": 0,
+    "workload.notes_per_min": 0,
+    "workload.status_s": 0,
+    "workload.counters_s": 0,
+    "checks.settle_s": 1.0,
+    "checks.cells_done": False,
+    "fault": [],
+}
+BUSY = {**IDLE, "workload.status_s": 10.0, "workload.counters_s": 10.0, "workload.detections_per_min": 60}
+LEAN = {**IDLE, "gossip.profile": "lean"}
+BARS: dict[str, tuple[int, int, dict[str, Any], str]] = {
+    "idle-500": (500, 30, IDLE, ">= 10 x real time after formation"),
+    "busy-100": (100, 30, BUSY, "no bar; the cost of replicated state at work"),
+    "idle-2000": (2_000, 15, IDLE, ">= 1 x real time after formation"),
+    "lean-10000": (10_000, 60, LEAN, "within 600 s and 8 GB"),
+    "start-1000": (1_000, 0, {**IDLE, "swarm.start_within_s": 0.0}, "set-up and all boots <= 2 s"),
+}
+FORMATION_S = 5
+
+
+def run_bar(name: str) -> dict[str, Any]:
+    """One bar, in this process."""
+    from swarmd_sim.result import Result
+    from swarmd_sim.scenario import NS_PER_S, load_scenario
+    from swarmd_sim.simulation import Simulation
+
+    nodes, seconds, overrides, bar = BARS[name]
+    chosen = {**overrides, "swarm.nodes": nodes, "swarm.seconds": max(2, seconds), "swarm.seeds": 3}
+    started = time.perf_counter()
+    simulation = Simulation(load_scenario("partition-heal", chosen), 3)
+    simulation._schedule()
+    half = time.process_time()
+    simulation.engine.run_until(min(seconds, FORMATION_S) * NS_PER_S)
+    formed, events = time.process_time(), simulation.engine.events
+    simulation.engine.run_until(seconds * NS_PER_S)
+    steady_s = time.process_time() - formed
+    figures = Result.of(simulation, time.perf_counter() - started, time.process_time() - half).figures
+    steady_events = simulation.engine.events - events
+    return {
+        "bar": name,
+        "wanted": bar,
+        "nodes": nodes,
+        "virtual_s": seconds,
+        "setup_s": round(simulation.setup_s, 2),
+        "formation_cpu_s": round(formed - half, 2),
+        "steady_speed": round((seconds - FORMATION_S) / steady_s, 2) if seconds > FORMATION_S else None,
+        "us_per_event": round(steady_s / steady_events * 1e6, 1) if steady_events else None,
+        "formed_at_s": figures["formation_s"],
+        "bytes_per_node_s": figures["bytes_per_node_s"] if seconds else None,
+        "wall_s": figures["wall_s"],
+        "cpu_s": figures["cpu_s"],
+        "rss_mb": figures["rss_mb"],
+    }
+
+
+def run_sweep() -> dict[str, Any]:
+    """The speed-up of a sweep on two processes."""
+    from swarmd_sim.sweep import SweepPlan, sweep
+
+    plan = SweepPlan("partition-heal", {}, {"radio.loss": (0.0, 0.1)}, (1, 2, 3, 4))
+    one, two = sweep(plan, "local", 1), sweep(plan, "local", 2)
+    speed_up = round(one.wall_s / two.wall_s, 2)
+    return {"bar": "sweep", "wanted": ">= 1.8 x on 2 cores", "speed_up": speed_up, "cores": os.cpu_count()}
+
+
+def main() -> int:
+    """Run the chosen bars."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[*BARS, "sweep"], choices=[*BARS, "sweep"])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--here", help=argparse.SUPPRESS)
+    parser.add_argument("--timeout-s", type=float, default=1_800.0)
+    args = parser.parse_args()
+    if args.here:
+        print(json.dumps(run_sweep() if args.here == "sweep" else run_bar(args.here)))
+        return 0
+    rows = []
+    for name in args.only:
+        command = [sys.executable, __file__, "--here", name]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout_s, check=True)
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
+        except subprocess.TimeoutExpired:
+            rows.append({"bar": name, "error": f"not done within {args.timeout_s:g} s"})
+        except subprocess.CalledProcessError as error:
+            rows.append({"bar": name, "error": error.stderr[-300:]})
+        if not args.json:
+            print(rows[-1], flush=True)
+    if args.json:
+        print(json.dumps({"load": os.getloadavg(), "rows": rows}))
+    return 1 if any("error" in row for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

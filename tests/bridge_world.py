@@ -1,0 +1,166 @@
+"""What bridge tests share: a daemon view with a picture in it, and a real mosquitto."""
+
+import contextlib
+import queue
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from swarmd.bridges.base import BusEvent, DetectionSeen, NodeInfo, PoseSeen
+from swarmd.errors import DaemonError
+from swarmd_protocols.effects import MemberState
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.node import MemberView
+from swarmd_protocols.observations import CellView, DetectionView, LocalDetection, ObjectView
+
+ALICE, BOB = NodeId(b"a" * 16), NodeId(b"b" * 16)
+
+
+def detection(track_id: int = 1, label: str = "hot-spot", east_cm: int | None = 1000) -> DetectionSeen:
+    place = (None, None, None) if east_cm is None else (east_cm, 2000, (400, 0, 400))
+    one = LocalDetection("new", track_id, label, 900, *place, "t01-m02", False, time.monotonic_ns(), b"\1" * 8)
+    return DetectionSeen(BOB, "bob", one, 42)
+
+
+def object_view(object_id: str = "o1") -> ObjectView:
+    return ObjectView(object_id, "hot-spot", 900, 1000, 2000, (400, 0, 400), "t01-m02", (ALICE, BOB), 1, 2, True, 3)
+
+
+def pose(*, has_fix: bool = True) -> PoseSeen:
+    return PoseSeen(-18.88, -70.11, 25.0, 0.5, 0.1, has_fix, 800, time.monotonic_ns())
+
+
+class World:
+    """A `DaemonView` whose picture the test sets; commands are recorded."""
+
+    def __init__(self, name: str = "alice", swarm: str = "farm") -> None:
+        self.name, self.swarm = name, swarm
+        self.callbacks: list[Callable[[BusEvent], None]] = []
+        self.commands: list[tuple[str, Mapping[str, object]]] = []
+        self.views = [object_view()]
+        self.sightings: dict[int, DetectionView] = {}
+
+    def info(self) -> NodeInfo:
+        return NodeInfo(ALICE, self.name, self.swarm, "0.1.0", -18.88, -70.11, "small-320", "ab" * 32, ("hot-spot",))
+
+    def members(self) -> Sequence[MemberView]:
+        def one(node: NodeId, name: str, state: MemberState, rtt_ns: int | None) -> MemberView:
+            return MemberView(node, name, "127.0.0.1:7946", state, 3, rtt_ns, 0.0, "good", (), "0.1.0", "eye", {})
+
+        return [one(ALICE, "alice", MemberState.ALIVE, None), one(BOB, "bob", MemberState.FAILED, 2_000_000)]
+
+    def objects(self) -> Sequence[ObjectView]:
+        return self.views
+
+    def own_sighting(self, track_id: int) -> DetectionView | None:
+        return self.sightings.get(track_id)
+
+    def cells(self) -> Sequence[CellView]:
+        return [CellView("c01", 1000, 2000, "done", None, (BOB,))]
+
+    def counters(self) -> Mapping[str, int]:
+        return {"frames": 1}
+
+    def subscribe(self, callback: Callable[[BusEvent], None]) -> Callable[[], None]:
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
+
+    def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        if arguments.get("fail"):
+            raise DaemonError("asked to fail")
+        self.commands.append((verb, arguments))
+        return {"verb": verb}
+
+    def say(self, event: BusEvent) -> None:
+        for callback in list(self.callbacks):
+            callback(event)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def mosquitto_binary() -> str | None:
+    return shutil.which("mosquitto") or next((p for p in ("/usr/sbin/mosquitto",) if Path(p).exists()), None)
+
+
+class Broker:
+    """A real mosquitto on loopback; can be stopped and started again on the same port."""
+
+    def __init__(self, directory: Path, extra: str = "", port: int = 0) -> None:
+        self.port = port or free_port()
+        self._config = directory / "mosquitto.conf"
+        default = f"listener {self.port} 127.0.0.1\nallow_anonymous true\n"
+        self._config.write_text((extra.format(port=self.port) if extra else default) + "set_tcp_nodelay true\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        binary = mosquitto_binary()
+        assert binary is not None
+        self._process = subprocess.Popen(
+            [binary, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=0.2):
+                return
+            time.sleep(0.02)
+        raise AssertionError("mosquitto did not start")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=5)
+            self._process = None
+
+
+@contextlib.contextmanager
+def broker(directory: Path, extra: str = "") -> Iterator[Broker]:
+    one = Broker(directory, extra)
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+class Subscriber:
+    """`mosquitto_sub`, an implementation that we did not write."""
+
+    def __init__(self, port: int, *topics: str) -> None:
+        arguments = [part for topic in topics for part in ("-t", topic)]
+        self._process = subprocess.Popen(
+            ["mosquitto_sub", "-V", "5", "-p", str(port), "-F", "%t\t%r\t%p", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip("\n"))
+
+    def wait_for(self, wanted: Callable[[str, bool, str], bool], timeout_s: float = 10) -> tuple[str, bool, str]:
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                topic, retained, payload = self._lines.get(timeout=left_s).split("\t", 2)
+                if wanted(topic, retained == "1", payload):
+                    return topic, retained == "1", payload
+        raise AssertionError("the message did not come")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait(timeout=5)
+        self._reader.join(timeout=5)
+        assert self._process.stdout is not None
+        self._process.stdout.close()

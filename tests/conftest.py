@@ -1,0 +1,25 @@
+"""What every test shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real input data beside the checkout; skips, and says so, when it is absent."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the shared data beside the checkout (../shared/data) is absent")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test meets a daemon, a configuration or a systemd of this machine."""
+    for name in list(os.environ):
+        if name.startswith("SWARMD_") or name in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))

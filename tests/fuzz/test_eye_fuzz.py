@@ -1,0 +1,146 @@
+"""Bytes from outside against everything of the eye that reads them. SWARMD_FUZZ_ROUNDS says how many (default few)."""
+
+import contextlib
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from swarmd.errors import EyeError
+from swarmd.eye.ipc import Configure, FrameDone, Splitter, Stats, decode_from_eye, decode_to_eye, encode
+from swarmd_models.backends.base import TensorSpec
+from swarmd_models.bundle import ZOO, Bundle, load_bundle
+from swarmd_models.dataflash import _poses
+from swarmd_models.decoders import make_decoder
+from swarmd_models.errors import BackendError, ModelError
+from swarmd_models.sources import read_picture
+from swarmd_models.tflite_file import embedded_labels
+
+ROUNDS = int(os.environ.get("SWARMD_FUZZ_ROUNDS", "300"))
+
+
+def _mutated(rng: random.Random, data: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(rng.randint(1, 8)):
+        if not out:
+            break
+        at = rng.randrange(len(out))
+        what = rng.randrange(4)
+        if what == 0:
+            out[at] = rng.randrange(256)
+        elif what == 1:
+            del out[at : at + rng.randint(1, 40)]
+        elif what == 2:
+            out[at:at] = rng.randbytes(rng.randint(1, 20))
+        else:
+            out[at : at + 1] = out[max(0, at - 30) : at]
+    return bytes(out)
+
+
+def test_messages_decode_or_raise_eye_error() -> None:
+    rng = random.Random(1)
+    good = [
+        encode(Configure("s", "m")),
+        encode(Stats({"a": 1}, {"b": 1.0})),
+        encode(FrameDone(1, 2, 3, 4, 0.5, (), {})),
+    ]
+    for _ in range(ROUNDS * 10):
+        data = _mutated(rng, rng.choice(good))
+        try:
+            for body in Splitter().feed(data):
+                for decode in (decode_from_eye, decode_to_eye):
+                    with contextlib.suppress(EyeError):
+                        decode(body)
+        except EyeError:
+            continue
+
+
+def test_bundles_load_or_raise_model_error(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    text = (ZOO / "small-320.toml").read_bytes()
+    path = tmp_path / "b.toml"
+    (tmp_path / "small-320.tflite").write_bytes((ZOO / "small-320.tflite").read_bytes())
+    for _ in range(ROUNDS):
+        path.write_bytes(_mutated(rng, text))
+        try:
+            load_bundle(path)
+        except ModelError:
+            continue
+
+
+def test_archives_behind_models_give_labels_or_nothing() -> None:
+    import io
+    import zipfile
+
+    rng = random.Random(3)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("labels.txt", "one\ntwo\n")
+    for _ in range(ROUNDS * 3):
+        embedded_labels(_mutated(rng, b"TFL3" * 10 + packed.getvalue()))
+
+
+def test_logs_give_poses_or_nothing() -> None:
+    rng = random.Random(4)
+    fmt = b"\xa3\x95\x80" + bytes([7, 3 + 8 + 4 + 4 + 1]) + b"GPS\x00" + b"QLLB".ljust(16, b"\x00")
+    fmt += b"TimeUS,Lat,Lng,Status".ljust(64, b"\x00")
+    row = b"\xa3\x95\x07" + (1_000_000).to_bytes(8, "little") + (470_000_000).to_bytes(4, "little") * 2 + b"\x03"
+    assert len(_poses(fmt + row * 3)) == 3
+    for _ in range(ROUNDS * 3):
+        _poses(_mutated(rng, fmt + row * 5))
+        _poses(_mutated(rng, rng.randbytes(200)))
+
+
+def test_pictures_decode_or_raise_model_error(tmp_path: Path) -> None:
+    import cv2
+
+    rng = random.Random(5)
+    picture = np.random.default_rng(1).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    path = tmp_path / "p.jpg"
+    for suffix in (".jpg", ".png", ".bmp"):
+        data = cv2.imencode(suffix, picture)[1].tobytes()
+        for _ in range(ROUNDS // 3):
+            path.write_bytes(_mutated(rng, data))
+            try:
+                read_picture(path)
+            except ModelError:
+                continue
+
+
+@pytest.mark.parametrize("decoder", ["anchor_free", "ssd", "yolo", "classifier"])
+@pytest.mark.parametrize("kind", ["int8", "uint8", "float32"])
+def test_decoders_survive_any_numbers(decoder: str, kind: str) -> None:
+    rng = np.random.default_rng(6)
+    shapes = {
+        "anchor_free": [(1, 84, 3), (1, 84, 4)],
+        "ssd": [(1, 10, 4), (1, 10), (1, 10), (1,)],
+        "yolo": [(1, 7, 84)],
+        "classifier": [(1, 3)],
+    }[decoder]
+    quantised = kind != "float32"
+    specs = [TensorSpec(f"o{i}", s, np.dtype(kind), 0.1 if quantised else 0.0, 3) for i, s in enumerate(shapes)]
+    bundle = Bundle("m", "1", decoder, ("a", "b", "c"), Path("m"), "00")
+    made = make_decoder(bundle, specs, 64, 64)
+    for round_ in range(max(20, ROUNDS // 10)):
+        views = []
+        for spec in specs:
+            shape = spec.shape[1:] if len(spec.shape) > 1 else spec.shape
+            if quantised:
+                info = np.iinfo(spec.dtype)
+                views.append(rng.integers(info.min, info.max + 1, shape).astype(spec.dtype))
+            else:
+                view = (rng.normal(0, 10.0 ** rng.integers(-3, 20), shape)).astype(np.float32)
+                if round_ % 3 == 0:
+                    view.flat[rng.integers(view.size)] = rng.choice([np.nan, np.inf, -np.inf])
+                views.append(view)
+        with np.errstate(all="ignore"):
+            try:
+                found = made.decode(views)
+            except BackendError:
+                continue
+        assert np.isfinite(found.scores).all()
+        assert ((found.scores >= 0) & (found.scores <= 1)).all()
+        assert np.isfinite(found.xywh).all()
+        assert len(found.scores) <= 1000

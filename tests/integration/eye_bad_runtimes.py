@@ -1,0 +1,75 @@
+"""Runtimes that fail the way native code fails. Each wraps LiteRT and turns bad after a number of frames.
+
+The file that SWARMD_TEST_ONCE names makes a fault happen once only: the next life of the eye is well.
+"""
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from swarmd_models.backends.base import Announce, Array, Artefact
+from swarmd_models.backends.litert import LiteRtBackend
+
+GOOD_FRAMES = 25
+
+
+class _Bad(LiteRtBackend):
+    frames = 0
+
+    @classmethod
+    def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "LiteRtBackend":
+        good = LiteRtBackend.load(artefact, threads, announce)
+        assert good._interpreter is not None
+        return cls(good._interpreter, good.runtime)
+
+    def infer(self) -> None:
+        self.frames += 1
+        once = Path(os.environ["SWARMD_TEST_ONCE"])
+        if self.frames > GOOD_FRAMES and not once.exists():
+            once.touch()
+            self.fail()
+        super().infer()
+
+    def fail(self) -> None:
+        raise NotImplementedError
+
+
+class Hangs(_Bad):
+    """One frame takes for ever; the other threads run on."""
+
+    def fail(self) -> None:
+        time.sleep(3600)
+
+
+class HangsWithTheLock(_Bad):
+    """Native code that never gives the interpreter's lock back."""
+
+    def fail(self) -> None:
+        ctypes.PyDLL(None).sleep(3600)
+
+
+class Crashes(_Bad):
+    """A null pointer is followed."""
+
+    def fail(self) -> None:
+        ctypes.string_at(0)
+
+
+class RunsOutOfMemory(_Bad):
+    """An allocation fails."""
+
+    def fail(self) -> None:
+        raise MemoryError("no memory for the delegate's arena")
+
+
+class AnswersNan(_Bad):
+    """Every answer holds a NaN."""
+
+    def infer(self) -> None:
+        LiteRtBackend.infer(self)
+
+    def output_views(self) -> list[Array]:
+        return [np.full(view.shape, np.nan, np.float32) for view in super().output_views()]

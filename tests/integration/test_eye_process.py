@@ -1,0 +1,311 @@
+"""The real eye process under a real supervisor: kills, stops, crashes, hangs, swaps, and every end it can come to."""
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from eye_process_helpers import FARM, Watched
+
+from swarmd.errors import EyeError
+from swarmd.eye.ipc import (
+    AssignCell,
+    CellDone,
+    CellReached,
+    Finished,
+    FrameDone,
+    Here,
+    Problem,
+    Ready,
+    Stats,
+    SwapBack,
+    SwapDone,
+    SwapModel,
+)
+
+EYE_RSS_LIMIT_KB = 110_000
+
+
+def _rss_kb(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
+
+
+def test_an_eye_says_ready_sees_frames_and_ends() -> None:
+    async def scenario() -> None:
+        async with Watched(FARM + "&pace=max&frames=60") as eye:
+            await eye.until(lambda: eye.of(Finished), "the end of the source")
+            assert eye.task is not None
+            await eye.task
+        ready = eye.of(Ready)[0]
+        assert ready.model.startswith("solar")
+        assert len(ready.digest) == 64
+        assert eye.frames() == eye.of(Finished)[0].frames == 60, "a file read as fast as possible loses no frame"
+        events = [event for message in eye.of(FrameDone) for event in message.events]
+        began = {e.track_id for e in events if e.kind == "new"}
+        assert began
+        assert began == {e.track_id for e in events if e.kind == "end"}
+        assert all(e.position is not None for e in events)
+        assert eye.supervisor.state == "finished"
+
+    asyncio.run(scenario())
+
+
+def test_every_picture_of_a_folder_is_seen_whatever_the_pace(tmp_path: Path) -> None:
+    import cv2
+    import numpy as np
+
+    for index in range(25):
+        cv2.imwrite(str(tmp_path / f"{index:02d}.png"), np.full((256, 320), index * 10, np.uint8))
+    (tmp_path / "12.png").write_bytes(b"torn")
+
+    async def scenario() -> None:
+        async with Watched(str(tmp_path)) as eye:
+            await eye.until(lambda: eye.of(Finished), "the end of the folder")
+        assert eye.frames() == 24
+        assert eye.of(Stats)[-1].counters["frames_unusable"] == 1
+        assert any("12.png cannot be decoded" in problem.text for problem in eye.of(Problem))
+
+    asyncio.run(scenario())
+
+
+def test_counters_whereabouts_memory_and_cells() -> None:
+    async def scenario() -> None:
+        async with Watched(FARM.replace("fly=lanes", "fly=claims")) as eye:
+            await eye.until(lambda: eye.of(Ready), "ready")
+            assert eye.supervisor.send(AssignCell("c00"))
+            assert eye.supervisor.send(AssignCell("dragon")), "a cell that is none must not hurt"
+            await eye.until(lambda: eye.of(CellDone), "the cell to be done", 60)
+            assert eye.of(CellReached)[0].cell_id == "c00"
+            assert eye.of(CellDone)[0].quality_milli > 0
+            assert any(here.pose is not None and here.battery_milli > 0 for here in eye.of(Here))
+            assert any("dragon" in problem.text for problem in eye.of(Problem))
+            assert eye.of(Stats)[-1].counters["frames_inferred"] > 0
+            pid = eye.supervisor.pid
+            assert pid is not None
+            assert _rss_kb(pid) <= EYE_RSS_LIMIT_KB
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(signal.SIGKILL, "signal: SIGKILL"), (signal.SIGSEGV, "signal: SIGSEGV"), (signal.SIGSTOP, "silence: no word")],
+    ids=["killed", "segfault", "stopped"],
+)
+def test_an_eye_that_dies_or_freezes_is_started_again(number: signal.Signals, reason: str) -> None:
+    async def scenario() -> None:
+        async with Watched() as eye:
+            await eye.until(lambda: eye.of(FrameDone) and any(m.events for m in eye.of(FrameDone)), "a track")
+            first, seen = eye.supervisor.pid, eye.frames()
+            assert first is not None
+            os.kill(first, number)
+            await eye.until(lambda: len(eye.of(Ready)) == 2 and eye.frames() > seen + 3, "frames after the restart")
+            assert eye.supervisor.pid != first
+            assert eye.supervisor.restarts == 1
+            assert any(event == "eye_died" and reason in text for event, text in eye.log), eye.log
+            assert sum(eye.supervisor.counters.values()) == 1
+        events = [event for message in eye.of(FrameDone) for event in message.events]
+        began = [e.track_id for e in events if e.kind == "new"]
+        ended = [e.track_id for e in events if e.kind == "end"]
+        assert len(began) == len(set(began)), "an id is never used again, also not after a restart"
+        assert sorted(ended) == sorted(began), "tracks that died with the eye are ended too"
+
+    asyncio.run(scenario())
+
+
+def test_an_eye_that_dies_again_and_again_steps_down() -> None:
+    async def scenario() -> None:
+        async with Watched(backends=("openvino", "litert")) as eye:
+            for life in range(4):
+                await eye.until(lambda life=life: len(eye.of(Ready)) > life, f"life {life}")
+                pid = eye.supervisor.pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+                await eye.until(lambda life=life: eye.supervisor.restarts > life, "the death to be seen")
+            await eye.until(lambda: eye.supervisor.state == "degraded", "the step down", 60)
+            assert eye.supervisor.config.backends == ("litert",)
+            assert any("steps down to backend litert instead of openvino" in p.text for p in eye.of(Problem))
+
+    asyncio.run(scenario())
+
+
+def test_a_stalled_frame_is_told_from_a_slow_start() -> None:
+    eye = Watched()
+    supervisor = eye.supervisor
+    assert supervisor.stall_limit_s() == 30.0
+    for _ in range(100):
+        supervisor._note_frame(FrameDone(0, 0, 0, 0, 0.0, (), {"infer": 5_000_000}))
+    assert supervisor.stall_limit_s() == 2.0
+    for _ in range(100):
+        supervisor._note_frame(FrameDone(0, 0, 0, 0, 0.0, (), {"infer": 400_000_000}))
+    assert supervisor.stall_limit_s() == pytest.approx(8.0)
+    supervisor._is_ready, supervisor._last_word, supervisor._busy_s = True, 100.0, 9.0
+    assert supervisor._verdict(100.5).startswith("stall: one frame takes 9.0 s")
+    supervisor._busy_s = 7.0
+    assert supervisor._verdict(100.5) == ""
+    assert supervisor._verdict(104.0).startswith("silence")
+    supervisor._gaps_s.extend([0.05, 1.0, 0.2])
+    assert supervisor.silence_limit_s() == 8.0, "a machine under load is given more time"
+    assert supervisor._verdict(104.0) == ""
+    supervisor._gaps_s.append(60.0)
+    assert supervisor.silence_limit_s() == 30.0
+
+
+def test_the_eye_ends_with_its_brain(tmp_path: Path) -> None:
+    """A brain that is SIGKILLed leaves no orphan, not even a stopped one."""
+    script = tmp_path / "brain.py"
+    script.write_text(
+        "import asyncio, sys\nfrom swarmd.eye.supervisor import EyeSupervisor\n"
+        "from swarmd.eye.ipc import Configure, Ready\n"
+        "def on(m):\n    if isinstance(m, Ready): print(sup.pid, flush=True)\n"
+        f"sup = EyeSupervisor(Configure({FARM!r}, 'zoo:small-320'), on)\nasyncio.run(sup.run())\n"
+    )
+    for freeze in (False, True):
+        brain = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+        assert brain.stdout is not None
+        pid = int(brain.stdout.readline())
+        if freeze:
+            os.kill(pid, signal.SIGSTOP)
+        brain.kill()
+        brain.wait()
+        brain.stdout.close()
+        deadline = time.monotonic() + 10
+        while _is_running(pid):
+            assert time.monotonic() < deadline, "the eye outlived its brain"
+            time.sleep(0.02)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_cancelled_supervisor_leaves_no_eye_behind() -> None:
+    async def scenario() -> None:
+        eye = Watched()
+        task = asyncio.create_task(eye.supervisor.run())
+        while not eye.of(Ready):
+            await asyncio.sleep(0.02)
+        pid = eye.supervisor.pid
+        assert pid is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not _is_running(pid)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "sentence"),
+    [
+        ("nowhere.mp4", {}, "no source at nowhere.mp4"),
+        ("sim://farm?dragons=1", {}, "unknown key 'dragons'"),
+        ("sim://moon", {}, "sim://farm"),
+        (FARM, {"model": "nowhere.tflite"}, "no model at nowhere.tflite"),
+        (FARM, {"labels": "nowhere.txt"}, "cannot read labels nowhere.txt"),
+        (FARM, {"pose": "fixed:x"}, "no number"),
+        (FARM, {"backends": ("magic",)}, "no backend is called 'magic'"),
+    ],
+    ids=["video", "sim key", "sim world", "model", "labels", "pose", "backend"],
+)
+def test_what_can_never_work_is_said_once_and_not_tried_again(
+    source: str, changes: dict[str, object], sentence: str
+) -> None:
+    async def scenario() -> None:
+        eye = Watched(source, **changes)  # type: ignore[arg-type]
+        with pytest.raises(EyeError) as caught:
+            await asyncio.wait_for(eye.supervisor.run(), 30)
+        assert sentence in str(caught.value)
+        assert eye.supervisor.state == "failed"
+        assert eye.supervisor.restarts == 0
+        assert [p.fatal for p in eye.of(Problem)] == [True]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.shared
+def test_a_video_that_breaks_off_is_told(shared: Path, tmp_path: Path) -> None:
+    import cv2
+    import numpy as np
+
+    path = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 20.0, (64, 48))
+    for index in range(60):
+        writer.write(np.full((48, 64, 3), index, np.uint8))
+    writer.release()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    model = str(shared / "data/models/coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite")
+
+    async def scenario() -> None:
+        eye = Watched(str(path), model=model, paced=False)
+        with pytest.raises(EyeError, match=r"breaks off after|cannot be opened|holds no frame"):
+            await asyncio.wait_for(eye.supervisor.run(), 30)
+
+    asyncio.run(scenario())
+
+
+def test_a_camera_that_is_not_there_is_waited_for() -> None:
+    async def scenario() -> None:
+        async with Watched("camera:77") as eye:
+            await eye.until(lambda: len(eye.of(Problem)) >= 2, "two attempts")
+            assert all("/dev/video77 cannot be opened" in p.text and not p.fatal for p in eye.of(Problem))
+            await eye.until(lambda: eye.of(Stats)[-1].counters["source_reconnects"] >= 2, "counted reconnects")
+            assert eye.supervisor.restarts == 0, "the eye itself is well"
+
+    asyncio.run(scenario())
+
+
+def test_a_model_is_swapped_between_two_frames_and_back(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+    from eye_helpers import write_bundle
+
+    other = write_bundle(tmp_path, extra='[track]\nstatic = true\n\n[provenance]\nabout = "another threshold"')
+
+    async def scenario() -> None:
+        async with Watched() as eye:
+            await eye.until(lambda: eye.frames() > 5, "frames")
+            eye.supervisor.send(SwapBack())
+            await eye.until(lambda: len(eye.of(SwapDone)) == 1, "nothing to go back to")
+            assert eye.of(SwapDone)[0].text == "there is no model to go back to"
+            eye.said.clear()
+            eye.supervisor.send(SwapModel(str(tmp_path / "nowhere.toml")))
+            await eye.until(lambda: len(eye.of(SwapDone)) == 1, "a refusal")
+            refused = eye.of(SwapDone)[0]
+            assert not refused.ok
+            assert "no model at" in refused.text
+            assert refused.model.startswith("solar"), "the old model still runs"
+            eye.supervisor.send(SwapModel(str(other)))
+            await eye.until(lambda: len(eye.of(SwapDone)) == 2, "the swap")
+            assert eye.of(SwapDone)[1].ok, eye.of(SwapDone)[1]
+            assert eye.of(SwapDone)[1].model == "bundle"
+            eye.supervisor.send(SwapBack())
+            await eye.until(lambda: len(eye.of(SwapDone)) == 3, "the return")
+            assert eye.of(SwapDone)[2].model.startswith("solar")
+            eye.supervisor.send(SwapBack())
+            await eye.until(lambda: len(eye.of(SwapDone)) == 4, "forward again")
+            assert eye.of(SwapDone)[3].model == "bundle", "both stay loaded"
+        indices = [m.frame_index for m in eye.of(FrameDone) if m.frame_index >= 0]
+        gaps = max(b - a for a, b in itertools.pairwise(indices))
+        assert gaps <= 2, "a swap loses at most one frame"
+
+    asyncio.run(scenario())
+
+
+def test_the_eye_is_not_started_by_hand() -> None:
+    for arguments in ([], ["--fd", "x"], ["--fd", "99"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "swarmd.eye", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert "swarmd" in done.stderr

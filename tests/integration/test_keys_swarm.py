@@ -1,0 +1,116 @@
+"""Keys in a running swarm: a real fleet enrols, rotates while a node is away, and shuts a stolen node out."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from keys_daemons import Daemon, all_see, wait_for
+
+from swarmd.cli.main import main
+from swarmd.fleet_files import Fleet, create_fleet
+from swarmd.identity_files import IDENTITY_FILE, write_secret_file
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return create_fleet(tmp_path / "fleet", "acme", {"root": (1, 1), "enrol": (1, 1), "revoke": (1, 1)})
+
+
+@pytest.fixture
+def enrolled(tmp_path: Path, fleet: Fleet) -> Iterator[Callable[[str], Daemon]]:
+    daemons: list[Daemon] = []
+
+    def make(name: str) -> Daemon:
+        home = tmp_path / name
+        home.mkdir()
+        write_secret_file(home / IDENTITY_FILE, fleet.enrol(name, "farm").to_bytes())
+        daemons.append(Daemon(name, home, ["--identity", str(home), "--listen", "127.0.0.1:0"]))
+        return daemons[-1]
+
+    yield make
+    for daemon in daemons:
+        daemon.stop(signal.SIGKILL)
+
+
+def test_a_group_key_rotates_while_a_node_is_away_and_it_comes_back(
+    fleet: Fleet, enrolled: Callable[[str], Daemon], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, away = enrolled("a"), enrolled("b"), enrolled("away")
+    a.start()
+    b.start([a.address])
+    away.start([a.address])
+    all_see([a, b, away], {"a": "alive", "b": "alive", "away": "alive"})
+    away.stop()
+    all_see([a, b], {"a": "alive", "b": "alive", "away": "left"})
+
+    for _ in range(2):  # It misses more than one.
+        assert main(["keys", "rotate", str(fleet.folder), "--swarm", "farm", "--control", str(a.control)]) == 0
+    assert capsys.readouterr().out.count("group: taken") == 2
+    wait_for(lambda: b.log().count("group_key_changed") >= 1, 15, "b listens under the new key", b.log)
+
+    newcomer = enrolled("new").start([b.address])
+    # A newcomer need not be told who has left.
+    wait_for(
+        lambda: all(d.members().get(name) == "alive" for d in (a, b, newcomer) for name in ("a", "b", "new")),
+        15,
+        "the newcomer is in",
+        newcomer.members,
+    )
+    away.start([a.address])
+    everybody = {"a": "alive", "b": "alive", "away": "alive", "new": "alive"}
+    all_see([a, b, newcomer, away], everybody)
+    wait_for(lambda: "group_key_changed" in away.log(), 15, "the one that was away has the new key", away.log)
+
+
+def test_a_revoked_node_is_shut_out_everywhere_also_when_it_comes_back(
+    fleet: Fleet, enrolled: Callable[[str], Daemon]
+) -> None:
+    a, b, stolen = enrolled("a"), enrolled("b"), enrolled("stolen")
+    a.start()
+    b.start([a.address])
+    stolen.start([a.address])
+    all_see([a, b], {"a": "alive", "b": "alive", "stolen": "alive"})
+
+    arguments = ["keys", "revoke", str(fleet.folder), "stolen", "--swarm", "farm", "--reason", "lost over the sea"]
+    assert main([*arguments, "--control", str(b.control)]) == 0
+    wait_for(
+        lambda: all(d.members().get("stolen") not in ("alive", "suspect", "degraded") for d in (a, b)),
+        15,
+        "the stolen node is out at both",
+        lambda: (a.members(), b.members()),
+    )
+    stolen.stop(signal.SIGKILL)
+    stolen.start([a.address, b.address])
+    b.stop(signal.SIGKILL)
+    b.start([a.address])  # Also who comes back remembers.
+    wait_for(lambda: a.members().get("b") == "alive", 15, "b is back", a.members)
+    for daemon in (a, b):
+        assert daemon.members().get("stolen") not in ("alive", "suspect", "degraded")
+    assert "a" not in stolen.members() or stolen.members()["a"] != "alive"
+
+
+def test_another_fleet_and_another_swarm_stay_outside(
+    tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], Daemon]
+) -> None:
+    a = enrolled("a").start()
+    other = tmp_path / "other"
+    other.mkdir()
+    write_secret_file(other / IDENTITY_FILE, create_fleet(tmp_path / "fleet2", "evil").enrol("b", "farm").to_bytes())
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    write_secret_file(lake / IDENTITY_FILE, fleet.enrol("c", "lake").to_bytes())
+    strangers = [
+        Daemon(folder.name, folder, ["--identity", str(folder), "--listen", "127.0.0.1:0"]) for folder in (other, lake)
+    ]
+    try:
+        for stranger in strangers:
+            stranger.start([a.address])
+        b = enrolled("b").start([a.address])
+        all_see([a, b], {"a": "alive", "b": "alive"})
+        assert [len(stranger.members()) for stranger in strangers] == [1, 1]
+    finally:
+        for stranger in strangers:
+            stranger.stop(signal.SIGKILL)

@@ -1,0 +1,264 @@
+"""The MAVLink bridge beside an autopilot that speaks real MAVLink over loopback UDP, and the fusion's rules."""
+
+import asyncio
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pymavlink", reason="pymavlink is not installed (extra mavlink)")
+
+from pymavlink import mavutil
+from pymavlink.dialects.v20 import common as mavlink
+
+from swarmd.bridges.config import MavlinkConfig, eye_pose_for, mavlink_for
+from swarmd.bridges.mavlink.bridge import MavlinkBridge
+from swarmd.bridges.mavlink.fusion import VehicleFusion, yaw_of
+from swarmd_models.geolocate import multiply, quaternion_from_euler
+from tests.bridge_world import World
+
+SECOND = 1_000_000_000
+
+
+def quaternion_of(roll_rad: float, pitch_rad: float, yaw_rad: float) -> tuple[float, float, float, float]:
+    return quaternion_from_euler(yaw_rad, pitch_rad, roll_rad)
+
+
+NADIR = quaternion_of(0.0, -math.pi / 2, 0.0)
+
+
+class Autopilot:
+    """Speaks the streams of an autopilot, at the rates it was asked for."""
+
+    def __init__(self, port: int) -> None:
+        self.fix_type = 3
+        self.asked: dict[int, float] = {}
+        self._stop = threading.Event()
+        self._link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        send = self._link.mav
+        began = time.monotonic()
+        next_beat = 0.0
+        while not self._stop.is_set():
+            now = time.monotonic() - began
+            boot_ms = int(now * 1000)
+            if now >= next_beat:
+                next_beat = now + 0.2
+                send.heartbeat_send(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 209, 0, 4)
+            with suppress(OSError):
+                heard = self._link.recv_match(blocking=False)
+                if heard is not None and heard.get_type() == "COMMAND_LONG":
+                    self.asked[int(heard.param1)] = float(heard.param2)
+            send.gps_raw_int_send(boot_ms * 1000, self.fix_type, 0, 0, 0, 80, 65535, 0, 0, 12)
+            send.attitude_quaternion_send(boot_ms, *quaternion_of(0.0, 0.0, math.pi / 2), 0, 0, 0)
+            send.battery_status_send(0, 1, 1, 2500, [3950] * 4 + [65535] * 6, 1450, 800, -1, 71, 900, 1)
+            send.global_position_int_send(boot_ms, 473977420, 85455940, 520_000, 32_000, 150, -20, 5, 9000)
+            self._stop.wait(0.05)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=2)
+        self._link.close()
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        number = int(sock.getsockname()[1])
+    return number
+
+
+async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
+    world = World()
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
+    task = asyncio.create_task(bridge.run(world))
+    await asyncio.sleep(0.2)
+    autopilot = Autopilot(port)
+
+    async def until(condition: Any) -> None:
+        deadline = time.monotonic() + 15
+        while not condition():
+            assert time.monotonic() < deadline, bridge.counters()
+            await asyncio.sleep(0.02)
+
+    def poses(has_fix: bool) -> list[Any]:
+        return [a for verb, a in world.commands if verb == "pose" and a["has_fix"] is has_fix]
+
+    try:
+        await until(lambda: len(poses(True)) > 3)
+        found = poses(True)[-1]
+        assert (found["latitude_deg"], found["longitude_deg"]) == (47.397742, 8.545594)
+        assert found["height_agl_m"] == 32.0
+        assert found["yaw_rad"] == pytest.approx(math.pi / 2, abs=1e-3)
+        assert (found["armed"], found["battery_milli"]) == (True, 710)
+        assert found["position_sigma_m"] == pytest.approx(1.2)
+        await until(lambda: mavlink.MAVLINK_MSG_ID_GLOBAL_POSITION_INT in autopilot.asked)
+        assert autopilot.asked[mavlink.MAVLINK_MSG_ID_GLOBAL_POSITION_INT] == pytest.approx(1e5)
+        autopilot.fix_type = 1
+        await until(lambda: bool(poses(False)))
+        count = len(poses(True))
+        await asyncio.sleep(0.3)
+        assert len(poses(True)) <= count + 1
+    finally:
+        autopilot.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_bytes_that_are_no_mavlink_do_no_harm(port: int) -> None:
+    world = World()
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
+    task = asyncio.create_task(bridge.run(world))
+    try:
+        await asyncio.sleep(0.2)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for number in range(200):
+                sock.sendto(bytes([0xFD, number % 256, *range(60)]), ("127.0.0.1", port))
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        assert not world.commands
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def write_tlog(path: Path, rows: int, fix_type: Callable[[int], int]) -> None:
+    """A ground station's log of a flight: 20 rows a second, each with the fix that `fix_type` gives."""
+    encoder = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
+    with path.open("wb") as file:
+        for row in range(rows):
+            boot_ms, at_us = row * 50, 1_700_000_000_000_000 + row * 50_000
+            said = [
+                encoder.heartbeat_encode(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 209, 0, 4),
+                encoder.gps_raw_int_encode(boot_ms * 1000, fix_type(row), 0, 0, 0, 80, 65535, 0, 0, 12),
+                encoder.attitude_quaternion_encode(boot_ms, *quaternion_of(0.0, 0.0, 0.5), 0, 0, 0),
+                encoder.global_position_int_encode(boot_ms, 473977420 + row, 85455940, 520_000, 32_000, 0, 0, 0, 0),
+            ]
+            for one in said:
+                file.write(at_us.to_bytes(8, "big") + one.pack(encoder))
+
+
+async def replayed(path: Path) -> tuple[World, MavlinkBridge]:
+    world = World()
+    bridge = MavlinkBridge(mavlink_for(f"tlog:{path}", MavlinkConfig()))
+    task = asyncio.create_task(bridge.run(world))
+    async with asyncio.timeout(20):
+        while not bridge.counters().get("replays_ended"):
+            await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    return world, bridge
+
+
+async def test_a_tlog_is_replayed_at_its_pace_and_rows_without_a_fix_place_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "flight.tlog"
+    write_tlog(log, 30, lambda row: 3 if 10 <= row < 20 else 1)
+    began = time.monotonic()
+    world, bridge = await replayed(log)
+    assert time.monotonic() - began > 1.4
+    poses = [arguments for verb, arguments in world.commands if verb == "pose"]
+    assert [one["has_fix"] for one in poses] == [10 <= row < 20 for row in range(30)]
+    assert poses[10]["latitude_deg"] == pytest.approx(47.397743)
+    assert bridge.counters()["positions_without_fix"] == 20
+
+
+async def test_a_tlog_that_is_missing_torn_or_no_log_is_said(tmp_path: Path) -> None:
+    world, _ = await replayed(tmp_path / "none.tlog")
+    assert "cannot read the log" in str(world.commands[-1][1]["text"])
+    whole, torn = tmp_path / "whole.tlog", tmp_path / "torn.tlog"
+    write_tlog(whole, 4, lambda _: 3)
+    torn.write_bytes(whole.read_bytes()[:-7])
+    world, bridge = await replayed(torn)
+    assert bridge.counters()["positions"] == 3
+    torn.write_bytes(bytes(range(256)) * 20)
+    world, bridge = await replayed(torn)
+    assert "positions" not in bridge.counters()
+
+
+def test_an_autopilot_gives_the_eye_its_poses_unless_told_otherwise() -> None:
+    on = MavlinkConfig(enabled=True)
+    assert eye_pose_for("", on) == eye_pose_for("tlog:x", MavlinkConfig()) == "live"
+    assert eye_pose_for("", MavlinkConfig()) == ""
+    assert eye_pose_for("fixed:1,2,3", on) == "fixed:1,2,3"
+
+
+def message(kind: str, **fields: Any) -> Any:
+    return SimpleNamespace(get_type=lambda: kind, **fields)
+
+
+def flying(fusion: VehicleFusion, now_ns: int, *, lat: int = 473977420, boot_ms: int = 10_000) -> None:
+    fusion.feed(message("GPS_RAW_INT", fix_type=3, satellites_visible=12, eph=80, h_acc=500), now_ns)
+    fusion.feed(message("ATTITUDE", roll=0.0, pitch=0.0, yaw=1.0), now_ns)
+    fusion.feed(
+        message("GLOBAL_POSITION_INT", time_boot_ms=boot_ms, lat=lat, lon=85455940, relative_alt=30_000), now_ns
+    )
+
+
+def test_state_has_a_fix_only_while_everything_is_fresh() -> None:
+    fusion = VehicleFusion(SECOND // 2, 6, NADIR)
+    assert fusion.state(0) is None
+    flying(fusion, SECOND)
+    state = fusion.state(SECOND)
+    assert state is not None
+    assert state.has_fix
+    assert state.position_sigma_m == 0.5
+    stale = fusion.state(2 * SECOND)
+    assert stale is not None
+    assert not stale.has_fix
+
+
+@pytest.mark.parametrize(
+    "gps",
+    [
+        message("GPS_RAW_INT", fix_type=2, satellites_visible=12, eph=80),
+        message("GPS_RAW_INT", fix_type=3, satellites_visible=4, eph=80),
+    ],
+)
+def test_no_fix_or_few_satellites_place_nothing(gps: Any) -> None:
+    fusion = VehicleFusion(SECOND, 6, NADIR)
+    flying(fusion, SECOND)
+    fusion.feed(gps, SECOND)
+    state = fusion.state(SECOND)
+    assert state is not None
+    assert not state.has_fix
+
+
+def test_a_restarted_autopilot_must_prove_its_fix_again() -> None:
+    fusion = VehicleFusion(SECOND, 6, NADIR)
+    flying(fusion, SECOND, boot_ms=60_000)
+    fusion.feed(
+        message("GLOBAL_POSITION_INT", time_boot_ms=100, lat=473977420, lon=85455940, relative_alt=30_000), SECOND
+    )
+    state = fusion.state(SECOND)
+    assert fusion.restarts == 1
+    assert state is not None
+    assert not state.has_fix
+
+
+@pytest.mark.parametrize(("flags", "expected_yaw"), [(64, 0.3), (32, 1.3), (16, 0.3), (0, 1.3)])
+def test_gimbal_yaw_frames(flags: int, expected_yaw: float) -> None:
+    fusion = VehicleFusion(SECOND, 6, NADIR)
+    flying(fusion, SECOND)
+    fusion.feed(message("GIMBAL_DEVICE_ATTITUDE_STATUS", flags=flags, q=quaternion_of(0.0, -0.5, 0.3)), SECOND)
+    state = fusion.state(SECOND)
+    assert state is not None
+    assert yaw_of(state.camera_to_ned) == pytest.approx(expected_yaw, abs=1e-6)
+
+
+def test_quaternions_compose_as_rotations() -> None:
+    assert yaw_of(multiply(quaternion_of(0, 0, 0.4), quaternion_of(0, 0, 0.5))) == pytest.approx(0.9)

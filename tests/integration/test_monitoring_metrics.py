@@ -1,0 +1,82 @@
+"""The metrics and log lines of a running daemon under the names that operators rely on, judged by promtool."""
+
+import json
+import shutil
+import subprocess
+import urllib.request
+
+import pytest
+
+from tests.integration.daemon_processes import Daemon, alive_members, wait_for
+
+promtool = shutil.which("promtool")
+
+NAMES = (
+    "swarmd_infer_seconds_bucket",
+    "swarmd_stage_seconds_bucket",
+    "swarmd_model_version_info",
+    "swarmd_build_info",
+    "swarmd_peer_rtt_seconds",
+    "swarmd_members",
+    "swarmd_objects",
+    "swarmd_transport_total",
+    "swarmd_eye_total",
+    "swarmd_task_restarts_total",
+    "swarmd_log_lines_total",
+    "swarmd_journal_degraded",
+    "swarmd_mqtt_total",
+)
+"""A bridge's counters too: its family is registered when it starts, later than all others."""
+
+
+def scrape(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        text: str = answer.read().decode()
+        return text
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, list[dict[str, object]]]":
+    """A scrape and the log of a daemon with an eye, a peer and a bridge (whose broker is away)."""
+    folder = tmp_path_factory.mktemp("metrics")
+    config = folder / "swarmd.toml"
+    config.write_text("[mqtt]\nenabled = true\nport = 9\n")
+    flags = ["--config", str(config), "--source", "sim://farm?seed=7", "--model", "zoo:small-320", "--http"]
+    a = Daemon(folder, "a", *flags, "127.0.0.1:0").up()
+    b = Daemon(folder, "b", join=a.status()["address"]).up()
+    try:
+        wait_for(lambda: alive_members(a) == 2, f"two members\n{a.log()}")
+        wait_for(lambda: a.status()["fps"] > 0, f"frames\n{a.log()}", 60)
+        wait_for(lambda: 'swarmd_peer_rtt_seconds{peer="b"}' in scrape(a.status()["http"]), "a round trip")
+        wait_for(lambda: '"event": "eye"' in a.log() or "infer_ms" in a.log(), "the eye's figures in the log", 60)
+        text = scrape(a.status()["http"])
+        lines = [json.loads(line) for line in a.log().splitlines() if line.startswith("{")]
+    finally:
+        a.close()
+        b.close()
+    return text, lines
+
+
+def test_the_names_that_operators_rely_on_are_there(page: "tuple[str, list[dict[str, object]]]") -> None:
+    text = page[0]
+    assert [name for name in NAMES if f"\n{name}{{" not in text and f"\n{name} " not in text] == []
+    for stage in ("infer", "preprocess", "capture_to_local", "handle"):
+        assert f'swarmd_stage_seconds_bucket{{stage="{stage}",' in text or stage == "capture_to_local"
+    assert 'swarmd_model_version_info{digest="' in text
+    assert "dropped" in text
+
+
+@pytest.mark.skipif(promtool is None, reason="promtool is not installed (apt install prometheus)")
+def test_promtool_accepts_the_page(page: "tuple[str, list[dict[str, object]]]") -> None:
+    assert promtool is not None
+    done = subprocess.run([promtool, "check", "metrics"], input=page[0], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_log_lines_say_device_model_and_time(page: "tuple[str, list[dict[str, object]]]") -> None:
+    lines = page[1]
+    assert {line["device_id"] for line in lines} == {"a"}
+    assert any(len(str(line.get("model_digest", ""))) == 64 for line in lines)
+    assert any(isinstance(line.get("infer_ms"), int | float) for line in lines)
+    assert any(line["event"] == "bridge_problem" and line["where"] == "mqtt" for line in lines)

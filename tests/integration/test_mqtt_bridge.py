@@ -1,0 +1,247 @@
+"""The MQTT bridge against a real mosquitto, read by `mosquitto_sub`."""
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from swarmd.bridges.config import MqttConfig
+from swarmd.bridges.mqtt.bridge import MqttBridge
+from swarmd.bridges.trace import trace_of
+from swarmd_protocols.effects import StateChanged
+from swarmd_protocols.observations import ObjectChanged
+from tests.bridge_world import (
+    ALICE,
+    BOB,
+    Broker,
+    Subscriber,
+    World,
+    broker,
+    detection,
+    mosquitto_binary,
+    object_view,
+    pose,
+)
+
+pytestmark = pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
+
+
+@asynccontextmanager
+async def running(world: World, config: MqttConfig) -> AsyncIterator[MqttBridge]:
+    bridge = MqttBridge(config)
+    task = asyncio.create_task(bridge.run(world))
+    try:
+        yield bridge
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.01)
+
+
+async def heard(
+    port: int, topic: str, wanted: Callable[[str, bool, str], bool], act: Callable[[], None] = lambda: None
+) -> tuple[str, bool, str]:
+    subscriber = Subscriber(port, topic)
+    try:
+        await asyncio.sleep(0.3)
+        act()
+        return await asyncio.to_thread(subscriber.wait_for, wanted)
+    finally:
+        subscriber.close()
+
+
+async def test_picture_is_published_and_retained(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port, homeassistant=True, homie=True)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+            base = "swarm/v1/farm"
+            _, retained, text = await heard(server.port, f"{base}/node/alice/state", lambda *_: True)
+            assert (retained, text) == (True, "online")
+            _, _, text = await heard(server.port, f"{base}/objects/+", lambda *_: True)
+            feature = json.loads(text)
+            assert feature["geometry"]["type"] == "Point"
+            assert feature["properties"]["observers"] == ["alice", "bob"]
+            _, _, text = await heard(server.port, f"{base}/members", lambda *_: True)
+            assert {name: one["state"] for name, one in json.loads(text).items()} == {"alice": "alive", "bob": "failed"}
+            _, _, text = await heard(server.port, "homeassistant/device/+/config", lambda *_: True)
+            found = json.loads(text)
+            assert {one["platform"] for one in found["components"].values()} == {"sensor", "binary_sensor"}
+            assert all("unique_id" in one for one in found["components"].values())
+            _, _, text = await heard(server.port, "homie/5/alice/$state", lambda *_: True)
+            assert text == "ready"
+            _, retained, text = await heard(
+                server.port, f"{base}/detections", lambda *_: True, lambda: world.say(detection())
+            )
+            assert not retained
+            assert json.loads(text)["properties"]["node"] == "bob"
+
+
+async def test_an_object_that_is_gone_is_taken_back(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+            topic = "swarm/v1/farm/objects/o1"
+            gone = StateChanged("state", ObjectChanged("expired", object_view(), ""))
+            _, _, text = await heard(server.port, topic, lambda _t, _r, p: p == "", lambda: world.say(gone))
+            assert text == ""
+
+
+async def test_no_fix_no_telemetry(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port, telemetry_hz=100)) as bridge:
+            await until(lambda: bridge.counters().get("connects", 0) == 1)
+
+            def act() -> None:
+                world.say(pose(has_fix=False))
+                world.say(pose(has_fix=True))
+
+            _, _, text = await heard(server.port, "swarm/v1/farm/node/alice/telemetry", lambda *_: True, act)
+            assert json.loads(text)["battery"] == 0.8
+            assert bridge.counters()["aliases"] == 1
+
+
+async def test_commands_are_answered_whatever_the_bytes_are(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+
+            async def ask(verb: str, payload: str) -> dict[str, object]:
+                command = ["mosquitto_rr", "-V", "5", "-p", str(server.port), "-e", "reply/x", "-W", "5"]
+                command += ["-t", f"swarm/v1/farm/cmd/alice/{verb}", "-m", payload]
+                done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
+                answer: dict[str, object] = json.loads(done.stdout)
+                return answer
+
+            assert await ask("status", "{}") == {"ok": True, "result": {"verb": "status"}}
+            assert "unknown verb" in str((await ask("format-disk", "{}"))["error"])
+            assert "JSON" in str((await ask("status", "[1]"))["error"])
+            assert (await ask("status", "{" * 2000))["ok"] is False
+            assert (await ask("status", '{"fail": true}'))["error"] == "asked to fail"
+            assert bridge.counters()["commands_refused"] == 4
+
+
+async def test_broker_goes_and_comes_back_buffer_is_bounded_and_drained_in_order(tmp_path: Path) -> None:
+    world = World()
+    server = Broker(tmp_path)
+    server.start()
+    try:
+        config = MqttConfig(enabled=True, port=server.port, buffer_messages=50, reconnect_max_s=1)
+        async with running(world, config) as bridge:
+            await until(lambda: bridge.counters().get("connects", 0) == 1)
+            server.stop()
+            await until(lambda: bridge.counters().get("reconnects", 0) >= 1)
+            for number in range(100):
+                world.say(detection(track_id=number))
+            assert bridge.counters()["buffered"] <= 50
+            assert bridge.counters()["dropped_buffer_full"] >= 50
+            server.start()
+            subscriber = Subscriber(server.port, "swarm/v1/farm/detections")
+            try:
+                tracks: list[int] = []
+
+                def collect(_topic: str, _retained: bool, text: str) -> bool:
+                    tracks.append(json.loads(text)["properties"]["track"])
+                    return tracks[-1] == 99
+
+                await asyncio.to_thread(subscriber.wait_for, collect)
+            finally:
+                subscriber.close()
+            assert tracks == sorted(tracks)
+            assert len(tracks) >= 40
+    finally:
+        server.stop()
+
+
+async def test_the_will_says_offline_when_the_daemon_dies(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from tests.bridge_world import World\n"
+        "from swarmd.bridges.config import MqttConfig\n"
+        "from swarmd.bridges.mqtt.bridge import MqttBridge\n"
+        "asyncio.run(MqttBridge(MqttConfig(enabled=True, port=int(sys.argv[1]), will_delay_s=0)).run(World()))\n"
+    )
+    import sys
+
+    with broker(tmp_path) as server:
+        process = subprocess.Popen([sys.executable, "-c", program, str(server.port)])
+        try:
+            topic = "swarm/v1/farm/node/alice/state"
+            await heard(server.port, topic, lambda _t, _r, p: p == "online")
+            _, _, text = await heard(server.port, topic, lambda _t, _r, p: p == "offline", process.kill)
+            assert text == "offline"
+        finally:
+            process.kill()
+            process.wait(timeout=5)
+
+
+async def test_a_wrong_password_is_said_and_tried_again(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets"
+    secrets.write_text("")
+    subprocess.run(["mosquitto_passwd", "-b", str(secrets), "alice", "right"], check=True, capture_output=True)
+    secrets.chmod(0o644)
+    extra = f"listener {{port}} 127.0.0.1\nallow_anonymous false\npassword_file {secrets}\nuser root\n"
+    password = tmp_path / "password"
+    password.write_text("wrong\n")
+    password.chmod(0o600)
+    with broker(tmp_path, extra) as server:
+        config = MqttConfig(
+            enabled=True, port=server.port, username="alice", password_file=str(password), reconnect_max_s=1
+        )
+        async with running(World(), config) as bridge:
+            await until(lambda: bridge.counters().get("connect_failed", 0) >= 1)
+            assert bridge._link is not None
+            assert "Not authorized" in bridge._link.last_problem
+            password.write_text("right\n")
+            await until(lambda: bridge.counters().get("connects", 0) >= 1)
+
+
+def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    from swarmd.bridges.mqtt.link import read_secret
+    from swarmd.errors import TransportError
+
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    file.chmod(0o644)
+    with pytest.raises(TransportError, match="chmod 600"):
+        read_secret(str(file))
+    file.chmod(0o600)
+    assert read_secret(str(file)) == "secret"
+
+
+async def test_a_detection_carries_the_trace_that_every_node_derives(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        bridge = MqttBridge(MqttConfig(enabled=True, port=server.port), traced_ratio=1.0)
+        task = asyncio.create_task(bridge.run(world))
+        command = ["mosquitto_sub", "-V", "5", "-p", str(server.port), "-C", "1", "-W", "10", "-F", "%P"]
+        reader = await asyncio.create_subprocess_exec(
+            *command, "-t", "swarm/v1/farm/detections", stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            await until(lambda: bridge.counters().get("connects", 0) == 1)
+            await asyncio.sleep(0.3)
+            world.say(replace(detection(track_id=7), sighting="hot-spot|1|(1, 2)"))
+            said, _ = await reader.communicate()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        # This node, alice, speaks of bob's sighting: the parent is alice's own span `learn`.
+        assert said.decode().strip() == f"traceparent:{trace_of(BOB, 'hot-spot|1|(1, 2)', 7).traceparent(ALICE, 1.0)}"

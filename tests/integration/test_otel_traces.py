@@ -1,0 +1,182 @@
+"""One trace from a sighting at one daemon to the object at its neighbour, read as OTLP by a collector of our own."""
+
+import asyncio
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from swarmd.bridges.config import OtelConfig
+from swarmd.bridges.trace import trace_of, trace_of_view
+from swarmd_protocols.effects import StateChanged
+from swarmd_protocols.observations import DetectionLearned, DetectionView, ObjectChanged
+from tests.bridge_world import ALICE, BOB, World, detection, free_port, object_view
+from tests.integration.daemon_processes import Daemon, alive_members, wait_for
+
+pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # type: ignore[import-untyped]
+    ExportTraceServiceRequest,
+)
+
+from swarmd.bridges.otel.bridge import OtelBridge
+
+
+class Span:
+    """What a collector knows of one span."""
+
+    def __init__(self, service: str, raw: object) -> None:
+        self.node = service
+        self.name: str = raw.name  # type: ignore[attr-defined]
+        self.trace: bytes = raw.trace_id  # type: ignore[attr-defined]
+        self.id: bytes = raw.span_id  # type: ignore[attr-defined]
+        self.parent: bytes = raw.parent_span_id  # type: ignore[attr-defined]
+        self.took_ns: int = raw.end_time_unix_nano - raw.start_time_unix_nano  # type: ignore[attr-defined]
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """An OTLP/HTTP receiver that decodes with OpenTelemetry's own protobuf."""
+
+    daemon_threads = True
+
+    def __init__(self, status: int = 200) -> None:
+        self.spans: list[Span] = []
+        self.status = status
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1/traces"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        request = ExportTraceServiceRequest.FromString(body)
+        for resource in request.resource_spans:
+            names = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.server.spans += [Span(names["service.instance.id"], raw) for raw in scope.spans]
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def collector(status: int = 200) -> Iterator[Collector]:
+    server = Collector(status)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def view(first_hlc: int = 7, object_id: str = "o1") -> DetectionView:
+    covariance = (400, 0, 400)
+    return DetectionView(BOB, object_id, "hot-spot", 900, 1, 2, covariance, "", False, first_hlc, 9, 1, b"\1" * 8, "k")
+
+
+async def spans_of(world: World, config: OtelConfig, *events: object) -> dict[str, int]:
+    bridge = OtelBridge(config)
+    task = asyncio.create_task(bridge.run(world))
+    await asyncio.sleep(0.05)
+    for event in events:
+        world.say(event)  # type: ignore[arg-type]
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    return bridge.counters()
+
+
+def test_a_trace_is_named_by_what_all_nodes_know() -> None:
+    one = trace_of_view(view())
+    assert one == trace_of(BOB, "k", 7)
+    assert one != trace_of(BOB, "k", 8)
+    assert one != trace_of(ALICE, "k", 7)
+    assert one.span_id("learn", ALICE) != one.span_id("learn", BOB)
+    assert one.traceparent(ALICE, 1.0) == f"00-{one.trace_id:032x}-{one.span_id('learn', ALICE):016x}-01"
+    assert one.traceparent(BOB, 0.0) == f"00-{one.trace_id:032x}-{one.span_id('share', BOB):016x}-00"
+
+
+async def test_a_neighbour_learns_within_the_origins_trace_once() -> None:
+    learned, shown = StateChanged("state", DetectionLearned(view())), object_view("o1")
+    with collector() as server:
+        counts = await spans_of(
+            World(), OtelConfig(endpoint=server.endpoint),
+            learned, StateChanged("state", ObjectChanged("new", shown, "")), learned,
+        )  # fmt: skip
+        assert (counts["spans"], counts["exported"], counts["failed"]) == (2, 2, 0)
+        by = {span.name: span for span in server.spans}
+        trace = trace_of_view(view())
+        assert {span.trace for span in server.spans} == {trace.trace_id.to_bytes(16, "big")}
+        assert by["learn"].parent == trace.span_id("share", BOB).to_bytes(8, "big")
+        assert by["object"].parent == by["learn"].id
+
+
+async def test_nothing_is_sent_for_what_is_not_sampled() -> None:
+    with collector() as server:
+        counts = await spans_of(
+            World(),
+            OtelConfig(endpoint=server.endpoint, sample_ratio=0.0),
+            StateChanged("state", DetectionLearned(view())),
+        )
+        assert "spans" not in counts
+        assert server.spans == []
+
+
+@pytest.mark.parametrize("status", [None, 400, 503])
+async def test_a_collector_that_is_away_or_refuses_is_counted(status: int | None) -> None:
+    learned = StateChanged("state", DetectionLearned(view()))
+    if status is None:
+        counts = await spans_of(World(), OtelConfig(endpoint=f"http://127.0.0.1:{free_port()}/v1/traces"), learned)
+    else:
+        with collector(status) as server:
+            counts = await spans_of(World(), OtelConfig(endpoint=server.endpoint), learned)
+    assert (counts["spans"], counts["exported"], counts["failed"]) == (1, 0, 1)
+
+
+async def test_an_own_sighting_without_a_register_has_no_trace() -> None:
+    world, mine = World(), detection()
+    counts = await spans_of(world, OtelConfig(endpoint="http://127.0.0.1:9/v1/traces"), mine)
+    assert counts["without_trace"] == 1
+
+
+def test_one_trace_spans_two_daemons(tmp_path: Path) -> None:
+    config = tmp_path / "swarmd.toml"
+    with collector() as server:
+        config.write_text(
+            f'[node]\norigin = [-18.88, -70.11]\n[otel]\nenabled = true\nendpoint = "{server.endpoint}"\n'
+        )
+        a = Daemon(tmp_path, "a", "--config", str(config)).up()
+        b = Daemon(tmp_path, "b", "--config", str(config), join=a.status()["address"]).up()
+        try:
+            wait_for(lambda: alive_members(a) == alive_members(b) == 2, "two members")
+            seen = {"label": "hot-spot", "score": 0.9, "east_m": 10.0, "north_m": 5.0, "covariance_m2": [0.01, 0, 0.01]}
+            a.ask("observe", detections=[seen])
+            wanted = {("a", "capture"), ("a", "share"), ("b", "learn"), ("b", "object")}
+            wait_for(lambda: {(span.node, span.name) for span in server.spans} >= wanted, f"{wanted}\n{a.log()}")
+            assert len({span.trace for span in server.spans}) == 1
+            by = {span.name: span for span in server.spans}
+            assert by["capture"].parent == b""
+            assert by["share"].parent == by["capture"].id
+            assert by["learn"].parent == by["share"].id
+            assert by["object"].parent == by["learn"].id
+            assert b.ask("topics")["topics"][-1]["topic"] == server.endpoint
+        finally:
+            a.close()
+            b.close()

@@ -1,0 +1,97 @@
+"""Three real daemons, cut 2 : 1 while all detect and claim, one killed inside the cut: nothing lost, little done twice.
+
+The cut lasts SWARMD_CUT_S seconds (12; `make soak` takes 60).
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import netlab
+from keys_daemons import Daemon, all_see, wait_for
+from netlab import Lab
+
+pytestmark = netlab.marks(300)
+CUT_S = float(os.environ.get("SWARMD_CUT_S", "12"))
+CELLS = round(60 + 8 * CUT_S)
+"""More than three drones can finish: a side that has done all it may goes on with the other's, as it should."""
+WORK_S = 1.0
+
+
+class Drone:
+    """Detects one new thing at every step and works on cells, by asking its daemon."""
+
+    def __init__(self, daemon: Daemon, number: int) -> None:
+        self.daemon = daemon
+        self.number = number
+        self.labels: list[str] = []
+        self._began: dict[str, float] = {}
+
+    def step(self) -> None:
+        label = f"{self.daemon.name}-{len(self.labels)}"
+        row = {
+            "label": label,
+            "score": 0.9,
+            "east_m": 100.0 * self.number,
+            "north_m": 15.0 * len(self.labels),
+            "covariance_m2": [0.04, 0.0, 0.04],
+            "track": label,
+            "event": "new",
+        }
+        assert self.daemon.ask("observe", detections=[row])["taken"] == 1
+        self.labels.append(label)
+        now = time.monotonic()
+        for cell in self.daemon.ask("cell_next", east_m=100.0 * self.number, north_m=0.0)["cells"]:
+            name = str(cell["id"])
+            if now - self._began.setdefault(name, now) >= WORK_S:
+                self.daemon.ask("cell_done", cell=name)
+
+
+def work(drones: list[Drone], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for drone in drones:
+            drone.step()
+        time.sleep(0.25)
+
+
+def digests(lab: Lab) -> set[str]:
+    return {str(daemon.ask("status")["digest"]) for daemon in lab.daemons}
+
+
+def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
+    cells = tmp_path / "cells.csv"
+    rows = [f"c{i:03},{10.0 * (i % 10)},{10.0 * (i // 10)}" for i in range(CELLS)]
+    cells.write_text("cell_id,east_m,north_m\n" + "\n".join(rows) + "\n")
+    config = tmp_path / "site.toml"
+    config.write_text("[node]\norigin = [-18.88, -70.11]\n")
+    lab = Lab("swst", tmp_path, 3, ["--config", str(config), "--cells", str(cells)])
+    try:
+        lab.start()
+        drones = [Drone(daemon, number) for number, daemon in enumerate(lab.daemons)]
+        work(drones, 3)
+        lab("partition", "1,2/3")
+        work(drones, CUT_S / 3)
+        victim = lab.daemons[1]
+        victim.stop(signal.SIGKILL)
+        work([drones[0], drones[2]], CUT_S / 3)
+        victim.start(["10.77.0.1:7946"])
+        work(drones, CUT_S / 3)
+        lab("heal")
+        healed = time.monotonic()
+        wait_for(lambda: len(digests(lab)) == 1, 15, "equal digests", lambda: digests(lab))
+        took_s = time.monotonic() - healed
+        assert took_s < 6, f"{took_s:.1f} s; the bar is 3 s, twice that on a busy machine"
+        all_see(lab.daemons, lab.everybody("alive"), 15)
+        wanted = {label for drone in drones for label in drone.labels}
+        for daemon in lab.daemons:
+            found = {str(row["label"]) for row in daemon.ask("detections")["detections"]}
+            assert wanted <= found, f"{daemon.name} lost {sorted(wanted - found)[:5]}"
+        done = [row["done_by"] for row in lab.daemons[0].ask("cells")["cells"] if row["state"] == "done"]
+        twice = [names for names in done if len(names) > 1]
+        assert len(done) >= 5
+        # Owner-first keeps the two sides apart; what both reached inside the cut nobody can prevent.
+        assert len(twice) <= max(2, len(done) // 5), done
+    finally:
+        lab.close()

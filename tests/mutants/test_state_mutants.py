@@ -1,0 +1,242 @@
+"""A mutant for each rule of the replicated state: break the rule, and a check that stands for it must fail.
+
+Each case patches one line of behaviour and runs the check against it; the same check passes unpatched.
+"""
+
+import random
+from contextlib import contextmanager
+
+import pytest
+
+from swarmd_protocols import fold as fold_module
+from swarmd_protocols import replica as replica_module
+from swarmd_protocols.claims import claims as claims_module
+from swarmd_protocols.claims.config import ClaimConfig
+from swarmd_protocols.clock import Clock
+from swarmd_protocols.crdt.log import OriginLog
+from swarmd_protocols.crdt.notes import NoteMap
+from swarmd_protocols.crdt.ownlog import OwnLog
+from swarmd_protocols.dedup.view import DedupView
+from swarmd_protocols.effects import Persist
+from swarmd_protocols.replica import Replica
+from swarmd_protocols.spread import Spread
+from tests.property import test_dedup_view as dedup_tests
+from tests.property import test_state_laws as laws
+from tests.sim import test_claims_swarm as claims_tests
+from tests.sim import test_state_schedules as schedules
+from tests.unit import test_state_hostile as hostile
+from tests.unit import test_state_replica as basics
+
+
+def laws_of_the_store():
+    for seed in range(25):
+        rng, shuffler = random.Random(seed), random.Random(seed + 1)
+        batches = [batch for who in range(3) for batch in laws.history(rng, who)]
+        once = laws.state_of(*laws.build(batches))
+        for _ in range(3):
+            order = batches + shuffler.sample(batches, len(batches) // 2)
+            shuffler.shuffle(order)
+            store, fold = laws.build(order)
+            assert laws.state_of(store, fold) == once
+            assert store.lasting_digest() == laws.build(batches)[0].lasting_digest()
+
+
+def some_schedules():
+    for seed in range(60):
+        schedules.test_schedule(seed)
+
+
+# --- Mutants: (name, what to patch, how, which check must fail) -------------------------------------------------------
+
+
+def out_of_order_dots_count_as_seen(self, incarnation):
+    """The dot bug: the frontier jumps over a gap, so the gap is never asked for."""
+    self.frontier[incarnation] = max((n for life, n in self.facts if life == incarnation), default=0)
+
+
+def older_row_wins(self, origin, row, dot):
+    held = self.get(origin, row.key)
+    if held is not None and held.dot < dot:
+        held.dot = dot
+        return False
+    return PUT(self, origin, row, dot)
+
+
+def base_does_not_drop(self, base):
+    self.base = base
+    return []
+
+
+def nothing_expires(self, leader):
+    return 10**12
+
+
+def no_clock_bound(self, stamp, now_ns):
+    self._last = max(self._last, stamp)
+    return True
+
+
+def bound_against_own_stamps(self, stamp, now_ns):
+    reference = max(self.physical_ms(now_ns), self._last >> 16)
+    if (stamp >> 16) > reference + self._config.drift_bound_ms:
+        return False
+    self._last = max(self._last, stamp)
+    return True
+
+
+def mean_instead_of_median(self, now_ns):
+    votes = [offset for offset, _ in self._votes.values()]
+    self._offset_ns = sum(votes) // len(votes)
+    self.synced = len(votes) >= 3
+
+
+def removal_needs_its_put(self, dot):
+    if dot in self._puts:
+        self._removed[dot] = self._removed.get(dot, 0) + 1
+
+
+def remove_wins(self, dot, key, value, stamp):
+    if any(self._puts[held].key == key for held in self._removed if held in self._puts):
+        return
+    NOTE_PUT(self, dot, key, value, stamp)
+
+
+def quarantine_of_nobody(self, proof):
+    return None
+
+
+def unsigned_is_good(batch, key, signer):
+    return True
+
+
+def cleaner_forgets(self, new):
+    CLEAN(self, new)
+    return []
+
+
+def nothing_is_journalled(self, effects, now_ns):
+    FLUSH(self, effects, now_ns)
+    effects[:] = [effect for effect in effects if not isinstance(effect, Persist)]
+
+
+def same_incarnation(self, restored, boot_incarnation):
+    return 7
+
+
+def siblings_do_not_count(self, entry):
+    return []
+
+
+def leaders_are_not_reconsidered(self, leader):
+    return None
+
+
+def nearest_by_arrival(self, entry):
+    for leader in self.leaders():
+        if leader is not entry and self._distance(
+            entry.row.east_cm - leader.row.east_cm, entry.row.north_cm - leader.row.north_cm,
+            entry.row.covariance_cm2, leader.row.covariance_cm2,
+        ) >= 0:  # fmt: skip
+            return leader
+    return entry
+
+
+def asks_nobody(self, peer, lasting, vitals, now_ns):
+    return []
+
+
+def one_life_of_counters(self):
+    out = {}
+    for origin, life in sorted(self._counters):
+        for name, value in self._counters[origin, life].items():
+            out.setdefault(name, {})[origin] = value
+    return out
+
+
+def everybody_wins(self, key, now_ns):
+    return None
+
+
+def squatters_are_honoured(self, key, now_ns):
+    best = None
+    for node, heard in self._heard.get(key, {}).items():
+        if now_ns - heard.renewed_ns <= self._config.observer_ns:
+            order = (not heard.lease.working, heard.lease.bid, node)
+            best = order if best is None else min(best, order)
+    return best
+
+
+def leases_never_end(self, key, now_ns):
+    best = None
+    for node, heard in self._heard.get(key, {}).items():
+        order = (not heard.lease.working, heard.lease.bid, node)
+        best = order if best is None else min(best, order)
+    return best
+
+
+PUT = DedupView.put
+NOTE_PUT = NoteMap.put
+CLEAN = OwnLog._clean
+FLUSH = Replica._flush
+
+MUTANTS = [
+    ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
+    ("an older row wins", DedupView, "put", older_row_wins, laws_of_the_store),
+    ("the base drops nothing", OriginLog, "_raise_base", base_does_not_drop, laws_of_the_store),
+    ("expired is shown again", fold_module.Fold, "_ttl_ms", nothing_expires, claims_tests.check_expiry),
+    ("no bound on stamps", Clock, "observe", no_clock_bound, laws.test_peers_cannot_ratchet_the_clock),
+    ("bound against own stamps", Clock, "observe", bound_against_own_stamps, laws.test_peers_cannot_ratchet_the_clock),
+    ("a clock ahead is believed", Clock, "observe", no_clock_bound,
+     hostile.test_a_clock_an_hour_ahead_shows_nothing_and_drags_nobody),
+    ("mean of the clocks", Clock, "_settle", mean_instead_of_median, laws.test_one_wrong_clock_of_four_moves_nobody),
+    ("a removal needs its put", NoteMap, "remove", removal_needs_its_put,
+     laws.test_a_removal_that_comes_before_its_put_still_holds),
+    ("remove wins", NoteMap, "put", remove_wins, laws.test_a_concurrent_put_survives_a_removal),
+    ("nobody is quarantined", Replica, "_judge_proof", quarantine_of_nobody,
+     hostile.test_two_payloads_under_one_dot_quarantine_their_author_everywhere),
+    ("any signature is good", replica_module, "verify_batch", unsigned_is_good,
+     hostile.test_a_batch_signed_by_another_key_is_refused_and_counted),
+    ("the cleaner forgets the living", OwnLog, "_clean", cleaner_forgets,
+     basics.test_a_hundred_reboots_do_not_grow_the_state),
+    ("nothing is journalled", Replica, "_flush", nothing_is_journalled, some_schedules),
+    ("every life has one incarnation", Replica, "_first_incarnation", same_incarnation, some_schedules),
+    ("what stands side by side is merged", DedupView, "_siblings", siblings_do_not_count,
+     dedup_tests.test_incremental_is_from_scratch_in_larger_worlds),
+    ("lower ranks are not reconsidered", DedupView, "_push_below", leaders_are_not_reconsidered,
+     dedup_tests.test_incremental_is_from_scratch_in_larger_worlds),
+    ("first come, first served", DedupView, "_choose", nearest_by_arrival, dedup_tests.test_order_does_not_matter),
+    ("no repair", Spread, "ask_sync", asks_nobody, some_schedules),
+    ("one life of counters", fold_module.Fold, "counters", one_life_of_counters,
+     basics.test_a_lost_disk_is_filled_again_by_peers),
+    ("claims of others are not heard", claims_module.Claims, "_best_heard", everybody_wins,
+     claims_tests.check_one_worker_a_cell),
+    ("squatters are honoured", claims_module.Claims, "_best_heard", squatters_are_honoured,
+     claims_tests.test_a_squatter_is_ignored),
+    ("leases never end", claims_module.Claims, "_best_heard", leases_never_end,
+     claims_tests.test_a_crashed_holder_is_replaced),
+    ("margin below drift", ClaimConfig, "holder_ns", property(lambda self: self.lease_ns),
+     claims_tests.check_leases_under_drift),
+]  # fmt: skip
+
+
+@contextmanager
+def patched(where, name, value):
+    before = where.__dict__[name] if name in vars(where) else getattr(where, name)
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        setattr(where, name, before)
+
+
+@pytest.mark.parametrize(("where", "name", "how", "check"), [m[1:] for m in MUTANTS], ids=[m[0] for m in MUTANTS])
+def test_the_mutant_is_caught(where, name, how, check):
+    with patched(where, name, how), pytest.raises((AssertionError, KeyError, ValueError, IndexError, StopIteration)):
+        check()
+
+
+def test_the_checks_pass_unpatched():
+    laws_of_the_store()
+    claims_tests.check_expiry()
+    claims_tests.check_one_worker_a_cell()
+    claims_tests.check_leases_under_drift()

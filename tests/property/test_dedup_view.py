@@ -1,0 +1,156 @@
+"""The incremental view equals the rule from nothing, after any change, in any order."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.crdt.facts import ASSET, LATTICE, TRACK, Sighting
+from swarmd_protocols.dedup.config import DedupConfig
+from swarmd_protocols.dedup.gate import fuse
+from swarmd_protocols.dedup.view import DedupView
+from swarmd_protocols.ids import NodeId
+from tests.property.dedup_reference import decide
+
+NODES = [NodeId(bytes([n]) * 16) for n in range(4)]
+CONFIG = DedupConfig(groups={"b": "a"})
+
+
+def row(draw_or_rng):
+    """A random sighting in a small world, so that everything collides."""
+    pick = draw_or_rng
+    kind = pick([LATTICE] * 6 + [ASSET] * 2 + [TRACK])
+    east, north = pick(range(0, 900, 30)), pick(range(0, 900, 30))
+    sigma = pick([10, 40, 150])
+    place = {
+        LATTICE: (pick(range(6)), pick(range(6))),
+        ASSET: pick(["p1", "p2", "p3"]),
+        TRACK: (1, pick(range(5))),
+    }[kind]
+    beside = ((pick(range(-2, 3)), pick(range(-2, 3))),) if kind == LATTICE and pick([0, 0, 1]) else ()
+    return Sighting(
+        pick(["a", "a", "b", "c"]), kind, place, kind == TRACK and pick([True, False]), pick([True] * 5 + [False]),
+        east, north, (sigma**2, 0, sigma**2), 500, pick(range(20)) << 16, 100 << 16, 1, b"", beside,
+    )  # fmt: skip
+
+
+def state_of(view):
+    return {(e.origin, e.row.key): (e.leader.origin, e.leader.row.key) for e in view.all()}
+
+
+def check(view, rows, config):
+    assert state_of(view) == decide(rows, config)
+
+
+def run(pick, steps, config):
+    view, rows, dots = DedupView(config), {}, 0
+    for _ in range(steps):
+        action = pick(["put"] * 5 + ["remove", "settle"])
+        if action == "put":
+            dots += 1
+            node, sighting = pick(NODES), row(pick)
+            rows[node, sighting.key] = sighting
+            view.put(node, sighting, (1, dots))
+        elif action == "remove" and rows:
+            name = pick(sorted(rows, key=repr))
+            del rows[name]
+            view.remove(*name)
+        else:
+            view.settle()
+            check(view, rows, config)
+    view.settle()
+    check(view, rows, config)
+    return rows
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_incremental_is_from_scratch(data):
+    run(lambda options: data.draw(st.sampled_from(list(options))), data.draw(st.integers(1, 25)), CONFIG)
+
+
+def test_incremental_is_from_scratch_in_larger_worlds():
+    for seed in range(150):
+        rng = random.Random(seed)
+        run(lambda options, rng=rng: rng.choice(list(options)), 80, CONFIG)
+
+
+def test_plain_distance_too():
+    config = DedupConfig(use_covariance=False)
+    for seed in range(60):
+        rng = random.Random(seed)
+        run(lambda options, rng=rng: rng.choice(list(options)), 60, config)
+
+
+def test_order_does_not_matter():
+    for seed in range(20):
+        rng = random.Random(seed)
+        rows = run(lambda options, rng=rng: rng.choice(list(options)), 60, CONFIG)
+        states = []
+        for _ in range(4):
+            view = DedupView(CONFIG)
+            names = list(rows) * 2
+            rng.shuffle(names)
+            for count, name in enumerate(names):
+                view.put(name[0], rows[name], (1, 1))
+                if count % 7 == 0:
+                    view.settle()
+            view.settle()
+            states.append(state_of(view))
+        assert all(state == states[0] for state in states)
+
+
+def test_leaders_are_apart_and_everybody_is_near_one():
+    config = DedupConfig(use_covariance=False)
+    for seed in range(10):
+        rng = random.Random(seed)
+        view = DedupView(config)
+        for n in range(300):
+            sighting = Sighting(
+                "a", LATTICE, (n, 0), False, True, rng.randrange(8000), rng.randrange(8000), (1, 0, 1), 1,
+                rng.randrange(1000) << 16, 1000 << 16, 1, b"", (),
+            )  # fmt: skip
+            view.put(rng.choice(NODES), sighting, (1, n + 1))
+        view.settle()
+        places = [(e.row.east_cm, e.row.north_cm) for e in view.leaders()]
+        for i, (x, y) in enumerate(places):
+            assert all((x - a) ** 2 + (y - b) ** 2 > 500**2 for a, b in places[:i])
+        for entry in view.all():
+            lead = entry.leader.row
+            assert (entry.row.east_cm - lead.east_cm) ** 2 + (entry.row.north_cm - lead.north_cm) ** 2 <= 500**2
+
+
+def test_a_newer_sighting_changes_no_other_leader():
+    for seed in range(30):
+        rng = random.Random(seed)
+        view = DedupView(CONFIG)
+        for n in range(60):
+            sighting = row(lambda options, rng=rng: rng.choice(list(options)))
+            if sighting.kind == ASSET:
+                continue
+            before = {e for e in view.all() if e.leader is e}
+            fresh = sighting._replace(place=(n, 100), first=(100 + n) << 16, beside=())
+            view.put(rng.choice(NODES), fresh, (1, n + 1))
+            view.settle()
+            after = {e for e in view.all() if e.leader is e}
+            assert before <= after
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6), st.integers(1, 10**5)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_fusing_knows_no_order_and_only_gains(reports, rng):
+    packed = [(e, n, (v, v // 3, v + 5)) for e, n, v in reports]
+    shuffled = packed[:]
+    rng.shuffle(shuffled)
+    result = fuse(packed, 5)
+    assert fuse(shuffled, 5) == result
+    best = min(v + v + 5 for _, _, v in reports)
+    assert result[2][0] + result[2][2] <= best + 60
+    assert min(e for e, _, _ in reports) - 500000 <= result[0] <= max(e for e, _, _ in reports) + 500000

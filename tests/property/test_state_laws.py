@@ -1,0 +1,276 @@
+"""Join laws for every type: associative, commutative, idempotent, and inflating; equal digests mean equal states."""
+
+import itertools
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.clock import Clock, ClockConfig
+from swarmd_protocols.crdt.batch import NodeSigner, Stream, open_batch, seal_batch, verify_batch
+from swarmd_protocols.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
+from swarmd_protocols.crdt.facts import (
+    LATTICE,
+    Done,
+    Facts,
+    Join,
+    NotePut,
+    NoteRemoval,
+    Sighting,
+    decode_facts,
+    encode_facts,
+)
+from swarmd_protocols.crdt.log import OriginLog
+from swarmd_protocols.crdt.notes import NoteMap
+from swarmd_protocols.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
+from swarmd_protocols.crdt.store import Store
+from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.fold import Fold
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.replica_config import ReplicaConfig
+
+CRYPTO = ModelCrypto()
+SEEDS = [bytes([n]) * 32 for n in range(3)]
+NODES = [node_id_of(CRYPTO.public_key(seed)) for seed in SEEDS]
+SIGNERS = [NodeSigner(CRYPTO, seed) for seed in SEEDS]
+I64 = st.integers(-(2**62), 2**62)
+
+
+def sighting(rng, n):
+    first = rng.randrange(1000) << 16
+    return Sighting(
+        rng.choice(["a", "b"]), LATTICE, (n, rng.randrange(2)), False, True, rng.randrange(5000), rng.randrange(5000),
+        (rng.randrange(1, 900), 0, 9), rng.randrange(1000), first, first + (5 << 16), 1, b"m" * 8, (),
+    )  # fmt: skip
+
+
+def history(rng, who, length=8):
+    """One origin's batches: a log with advancing bases over two lives, and its records."""
+    out, previous, base = [], bytes(16), (0, 0)
+    lives = [1, 5]
+    for life in lives:
+        previous = bytes(16)
+        for n in range(1, length // 2 + 1):
+            if rng.random() < 0.3:
+                base = max(base, (life, max(1, n - rng.randrange(3))))
+            puts = [NotePut(life, n, n << 16, rng.choice("xy"), b"v%d" % n, ())] if rng.random() < 0.4 else []
+            removed = [NoteRemoval("x", ((NODES[rng.randrange(3)], life, rng.randrange(1, 4)),))]
+            facts = Facts(
+                [sighting(rng, rng.randrange(4))],
+                [Join(NODES[rng.randrange(3)], ("a", LATTICE, (rng.randrange(4), 0)), 0, n << 16)],
+                [Done(bytes([rng.randrange(3)]) * 6, rng.randrange(1000))],
+                puts,
+                removed if rng.random() < 0.2 else [],
+            )
+            batch = seal_batch(
+                Stream.FACTS,
+                NODES[who],
+                (life, n),
+                min(base, (life, n)),
+                previous,
+                n,
+                encode_facts(facts),
+                SIGNERS[who],
+            )
+            previous = batch.digest
+            out.append(batch)
+        for n in (1, 2):
+            for stream, body in (
+                (Stream.COUNTERS, encode_counters({"c": n + life})),
+                (Stream.STATUS, b"s%d" % n),
+                (Stream.LEASES, encode_leases((Lease(b"cellll", n, 0, False, 7, 0),))),
+            ):
+                keep = (0, 0) if stream is Stream.COUNTERS and who else (life, 0)
+                out.append(seal_batch(stream, NODES[who], (life, n), keep, bytes(16), n, body, SIGNERS[who]))
+    return [open_batch(batch.raw) for batch in out]
+
+
+def build(batches):
+    """A store and its views, as a replica would join them."""
+    store, fold = Store(100, 1 << 20), Fold(NODES[0], ReplicaConfig())
+    for batch in batches:
+        reading = fold.read(batch)
+        verdict, dropped = store.add(batch)
+        if verdict.value != "added":
+            continue
+        for old in dropped:
+            fold.drop(old)
+        fold.take(batch, reading, 10)
+    fold.settle()
+    return store, fold
+
+
+def state_of(store, fold):
+    held = sorted(batch.digest for batch in store.batches())
+    view = sorted((e.origin, e.row, e.leader.origin, e.leader.row.key) for e in fold.view.all())
+    done = {cell: dict(sorted(by.items())) for cell, by in fold.claims.done.items() if by}
+    return held, view, done, fold.notes.values(), fold.counters(), [fold.status(node) for node in NODES]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_the_store_and_every_view_know_no_order_and_no_repetition(seed, shuffler):
+    rng = random.Random(seed)
+    batches = [batch for who in range(3) for batch in history(rng, who)]
+    store, fold = build(batches)
+    once = state_of(store, fold)
+    for _ in range(3):
+        order = batches + shuffler.sample(batches, len(batches) // 2)
+        shuffler.shuffle(order)
+        other_store, other_fold = build(order)
+        assert other_store.lasting_digest() == store.lasting_digest()
+        assert other_store.vitals_digest() == store.vitals_digest()
+        assert state_of(other_store, other_fold) == once
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_joining_states_is_associative(seed, shuffler):
+    rng = random.Random(seed)
+    batches = [batch for who in range(3) for batch in history(rng, who)]
+    parts = [[], [], []]
+    for batch in batches:
+        parts[shuffler.randrange(3)].append(batch)
+    results = set()
+    for a, b, c in itertools.permutations(parts):
+        left, _ = build(a + b)
+        right, _ = build(c)
+        joined, _ = build([*left.batches(), *right.batches()])
+        results.add((joined.lasting_digest(), joined.vitals_digest()))
+    assert len(results) == 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_different_states_have_different_digests(seed):
+    rng = random.Random(seed)
+    batches = history(rng, 0)
+    seen = {}
+    for size in range(len(batches)):
+        store, _ = build(rng.sample(batches, size))
+        digest = (store.lasting_digest(), store.vitals_digest())
+        held = sorted(batch.digest for batch in store.batches())
+        assert seen.setdefault(digest, held) == held
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.booleans()), max_size=30), st.randoms())
+def test_notes_know_no_order(steps, shuffler):
+    def play(order):
+        notes = NoteMap()
+        for who, serial, put in order:
+            dot = (NODES[who % 3], 1, serial)
+            if put:
+                notes.put(dot, f"k{serial % 3}", b"v%d" % serial, serial << 16)
+            else:
+                notes.remove(dot)
+        return notes.values()
+
+    shuffled = list(steps)
+    shuffler.shuffle(shuffled)
+    assert play(steps) == play(shuffled)
+
+
+def test_a_concurrent_put_survives_a_removal():
+    notes = NoteMap()
+    notes.put((NODES[0], 1, 1), "k", b"old", 1)
+    notes.remove((NODES[0], 1, 1))
+    notes.put((NODES[1], 1, 1), "k", b"new", 1)
+    notes.remove((NODES[0], 1, 1))
+    assert notes.values() == {"k": b"new"}
+
+
+def test_a_removal_that_comes_before_its_put_still_holds():
+    notes = NoteMap()
+    notes.remove((NODES[0], 1, 1))
+    notes.put((NODES[0], 1, 1), "k", b"v", 1)
+    assert notes.values() == {}
+
+
+@given(st.lists(I64, min_size=1, max_size=200))
+def test_columns_come_back(values):
+    assert list(unpack(pack(values), len(values))) == values
+
+
+@given(st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=200))
+def test_columns_of_differences_come_back(values):
+    assert list(unpack_deltas(pack_deltas(values), len(values))) == values
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_facts_come_back_and_have_one_form(seed):
+    rng = random.Random(seed)
+    for batch in history(rng, 0):
+        if batch.stream is Stream.FACTS:
+            assert encode_facts(decode_facts(batch.body)) == batch.body
+            assert verify_batch(batch, CRYPTO.public_key(SEEDS[0]), SIGNERS[1])
+            assert not verify_batch(batch, CRYPTO.public_key(SEEDS[1]), SIGNERS[1])
+
+
+@given(st.dictionaries(st.text(max_size=10), st.integers(0, 2**60), max_size=20))
+def test_counters_come_back(counters):
+    assert decode_counters(encode_counters(counters)) == counters
+
+
+def test_leases_come_back():
+    leases = (Lease(b"abcdef", 3, 2, True, 99, 4), Lease(b"ghijkl", 4, 0, False, 5, 0))
+    assert decode_leases(encode_leases(leases)) == leases
+
+
+def test_a_log_keeps_nothing_below_its_base():
+    rng = random.Random(4)
+    log = OriginLog(NODES[0])
+    for batch in history(rng, 0, 40):
+        log.add(batch, 1 << 20)
+    assert all(dot >= log.base for dot in log.facts)
+    assert log.size_bytes == sum(len(batch.raw) for batch in log.facts.values())
+
+
+@given(st.lists(st.tuples(st.integers(-(10**7), 10**7), st.integers(0, 10**9)), max_size=40))
+def test_stamps_only_grow_whatever_peers_say(steps):
+    clock, now, last = Clock(ClockConfig(), 0), 10**12, 0
+    for ahead_ms, passed in steps:
+        now += passed
+        remote = max(0, clock.physical_ms(now) + ahead_ms) << 16
+        taken = clock.observe(remote, now)
+        assert taken == (ahead_ms <= 500)
+        stamp = clock.tick(now)
+        assert stamp > last
+        assert (stamp >> 16) <= clock.physical_ms(now) + 501
+        last = stamp
+
+
+def test_peers_cannot_ratchet_the_clock():
+    clock, now = Clock(ClockConfig(), 0), 10**12
+    for _ in range(1200):
+        now += 500_000_000
+        clock.observe((clock.physical_ms(now) + 500) << 16, now)
+        clock.observe((max(clock.physical_ms(now), clock.tick(now) >> 16) + 500) << 16, now)
+    assert (clock.tick(now) >> 16) - clock.physical_ms(now) <= 501
+
+
+def test_one_wrong_clock_of_four_moves_nobody():
+    now = 10**12
+    wrong = 3_600 * 10**9
+    for bad in range(4):
+        clock = Clock(ClockConfig(), 0)
+        for voter in range(4):
+            offset = wrong if voter == bad else 0
+            clock.vote(NodeId(bytes([voter]) * 16), now, now + offset, now)
+        assert abs(clock.offset_ns) < 10**6
+        assert clock.synced
+
+
+def test_two_nodes_agree_on_the_slower_clock():
+    from swarmd_protocols.clock import EPOCH_2020_NS
+
+    now = 10**12
+    offsets = (EPOCH_2020_NS + 10**15, EPOCH_2020_NS + 10**15 + 3_600 * 10**9)
+    a, b = (Clock(ClockConfig(), offset) for offset in offsets)
+    for _ in range(3):
+        physical_a, physical_b = a.physical_ns(now), b.physical_ns(now)
+        a.vote(NODES[1], now, physical_b, now)
+        b.vote(NODES[0], now, physical_a, now)
+    assert abs(a.offset_ns - b.offset_ns) < 10**6
+    assert not a.synced
+    assert not b.synced

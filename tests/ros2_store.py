@@ -1,0 +1,26 @@
+"""The judge we did not write: rosbags' type store with vision_msgs and our own messages added."""
+
+from pathlib import Path
+from typing import Any
+
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+VISION = {
+    "ObjectHypothesis": "string class_id\nfloat64 score\n",
+    "ObjectHypothesisWithPose": "ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose\n",
+    "BoundingBox3D": "geometry_msgs/Pose center\ngeometry_msgs/Vector3 size\n",
+    "Detection3D": "std_msgs/Header header\nObjectHypothesisWithPose[] results\nBoundingBox3D bbox\nstring id\n",
+    "Detection3DArray": "std_msgs/Header header\nDetection3D[] detections\n",
+}
+OWN = Path(__file__).parents[1] / "swarmd" / "bridges" / "ros2" / "msg"
+
+
+def store(which: Stores = Stores.ROS2_JAZZY) -> Any:
+    types = get_typestore(which)
+    extra: dict[str, Any] = {}
+    for name, text in VISION.items():
+        extra.update(get_types_from_msg(text, f"vision_msgs/msg/{name}"))
+    for file in sorted(OWN.glob("*.msg")):
+        extra.update(get_types_from_msg(file.read_text(), f"swarmd_msgs/msg/{file.stem}"))
+    types.register(extra)
+    return types

@@ -1,0 +1,224 @@
+"""Claims in a virtual swarm: one worker a cell, at least once, under loss, crashes, cuts and drift."""
+
+import os
+import random
+
+import pytest
+
+from swarmd_protocols.claims.claims import Claims
+from swarmd_protocols.claims.config import ClaimConfig
+from swarmd_protocols.crdt.records import Lease
+from swarmd_protocols.dedup.config import DedupConfig
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.observations import CellAssigned, CellDone, CellLost, DefineCells, ObjectChanged, WantCell
+from swarmd_protocols.replica import ReplicaConfig
+from tests.unit.state_helpers import MS, Mesh, S, detection
+
+SEEDS = int(os.environ.get("SWARMD_CLAIM_SEEDS", "3"))
+
+
+class Survey:
+    """Drones that fly cells: the way there and ten seconds of work, by the assignments of their replicas."""
+
+    def __init__(self, drones, side, seed, work_s=10.0, speed_m_s=10.0, settle_ns=2 * S, loss=0.3, **more):
+        config = ReplicaConfig(claims=ClaimConfig(settle_ns=settle_ns))
+        self.mesh = Mesh(drones, seed, loss=loss, config=config, **more)
+        self.work_s, self.speed = work_s, speed_m_s
+        self.cells = {f"c{i:03d}": ((i % side) * 2000, (i // side) * 2000) for i in range(side * side)}
+        rng = random.Random(seed)
+        self.place = [(rng.randrange(side) * 2000, rng.randrange(side) * 2000) for _ in range(drones)]
+        self.until = {}
+        self.inspections = []
+        self.both_s = 0.0
+        for index in range(drones):
+            self.start(index)
+
+    def start(self, index):
+        self.mesh.command(index, DefineCells(tuple((cell, *at) for cell, at in self.cells.items())))
+        self.mesh.command(index, WantCell(*self.place[index], 900))
+
+    def step(self, seconds=0.25):
+        mesh = self.mesh
+        mesh.run(seconds)
+        for index, member in enumerate(mesh.members):
+            if member.replica is None:
+                self.until.pop(index, None)
+                continue
+            for detail in member.details:
+                if isinstance(detail, CellAssigned):
+                    (e, n), (a, b) = self.cells[detail.cell_id], self.place[index]
+                    way_s = (abs(e - a) + abs(n - b)) / 100 / self.speed
+                    self.until[index] = (detail.cell_id, mesh.now_ns + int((way_s + self.work_s) * S))
+                elif isinstance(detail, CellLost) and self.until.get(index, ("",))[0] == detail.cell_id:
+                    del self.until[index]
+            member.details.clear()
+            if index in self.until and self.until[index][1] <= mesh.now_ns:
+                cell, _ = self.until.pop(index)
+                self.place[index] = self.cells[cell]
+                self.inspections.append(cell)
+                mesh.command(index, CellDone(cell, 900))
+                mesh.command(index, WantCell(*self.place[index], 900))
+        working = [(cell, mesh.group(index)) for index, (cell, _) in self.until.items()]
+        self.both_s += (len(working) - len(set(working))) * seconds
+
+    def fly(self, limit_s, action=lambda now_s: None):
+        begin = self.mesh.now_ns
+        while len(set(self.inspections)) < len(self.cells):
+            now_s = (self.mesh.now_ns - begin) / S
+            assert now_s < limit_s, f"{len(self.cells) - len(set(self.inspections))} cells missing after {limit_s} s"
+            action(now_s)
+            self.step()
+        return (self.mesh.now_ns - begin) / S
+
+    @property
+    def duplicates(self):
+        return len(self.inspections) - len(set(self.inspections))
+
+
+def check_one_worker_a_cell():
+    survey = Survey(6, 6, seed=1, loss=0.2)
+    survey.fly(400)
+    assert survey.duplicates == 0
+    assert survey.both_s <= 0.02 * len(survey.cells) * survey.work_s
+
+
+def test_one_worker_a_cell():
+    check_one_worker_a_cell()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_settling_costs_no_time(seed):
+    eager = Survey(6, 6, seed, settle_ns=0)
+    settled = Survey(6, 6, seed)
+    fast, slow = eager.fly(600), settled.fly(600)
+    assert slow <= 1.10 * fast + 2.5
+    assert settled.duplicates == 0
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_crashes_leave_no_cell_behind(seed):
+    survey = Survey(6, 6, seed)
+    crashed = set()
+
+    def crash(now_s):
+        if now_s > 15 * (1 + len(crashed)) and len(crashed) < 3:
+            index = max(survey.until, default=0)
+            if survey.mesh.members[index].replica is not None:
+                survey.mesh.crash(index)
+                crashed.add(index)
+
+    survey.fly(600, crash)
+    assert len(crashed) == 3
+    assert survey.duplicates <= 3
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_cut_doubles_little(seed):
+    survey = Survey(6, 6, seed)
+
+    def cut(now_s):
+        if 10 < now_s < 10.5:
+            survey.mesh.partition(lambda index: index % 2)
+        elif 50 < now_s < 50.5:
+            survey.mesh.partition(lambda index: 0)
+
+    survey.fly(600, cut)
+    # Each side has half the drones; owner-first keeps them on different cells while there are enough of these.
+    assert survey.duplicates <= 0.2 * len(survey.cells)
+    survey.mesh.run(5)
+    assert survey.mesh.agree()
+
+
+def test_a_crashed_holder_is_replaced():
+    survey = Survey(2, 1, seed=1, work_s=20)
+    while not survey.until:
+        survey.step()
+    survey.mesh.crash(next(iter(survey.until)))
+    survey.fly(90)
+    assert survey.duplicates == 0
+
+
+def test_a_squatter_is_ignored():
+    config = ClaimConfig(squat_renewals=5)
+    me, squatter = NodeId(b"\x01" * 16), NodeId(b"\x02" * 16)
+    claims = Claims(me, config)
+    claims.define([("c", 0, 0)])
+    key = next(iter(claims.cells))
+    now = S
+    for renewal in range(20):
+        claims.hear(squatter, (Lease(key, 1, renewal, True, 0, 0),), now)
+        claims.want(0, 0, 1000)
+        claims.step(now)
+        now += config.renew_ns
+    assert claims.holder(key, now) == me
+
+
+def test_a_holder_that_makes_progress_is_no_squatter():
+    config = ClaimConfig(squat_renewals=5)
+    claims = Claims(NodeId(b"\x01" * 16), config)
+    claims.define([("c", 0, 0)])
+    key = next(iter(claims.cells))
+    now = S
+    for renewal in range(20):
+        claims.hear(NodeId(b"\x02" * 16), (Lease(key, 1, renewal, True, 0, renewal),), now)
+        claims.want(0, 0, 1000)
+        claims.step(now)
+        now += config.renew_ns
+    assert claims.holder(key, now) == NodeId(b"\x02" * 16)
+
+
+def check_leases_under_drift():
+    """The holder, on a slow clock and stalled, stops before an observer on a fast clock starts; news is instant."""
+    config, drift = ClaimConfig(settle_ns=0), 0.0199
+    holder, observer = Claims(NodeId(b"\x01" * 16), config), Claims(NodeId(b"\x02" * 16), config)
+    for claims in (holder, observer):
+        claims.define([("c", 0, 0)])
+    holder.want(0, 0, 1000)
+    holder.step(0)
+    assert holder.step(1)[0] == ["c"]
+    renewed = holder.held[next(iter(holder.held))].renewed_ns
+    observer.hear(NodeId(b"\x01" * 16), holder.record(), 0)
+    observer.want(0, 0, 1000)
+    real = renewed
+    while not observer.step(int(real * (1 + drift)))[0]:
+        real += 5 * MS
+    assert holder.step(int(real * (1 - drift)))[1] == ["c"] or "c" not in holder.held
+    stopped_by = next(t for t in range(0, int(real), 5 * MS) if int(t * (1 - drift)) >= config.holder_ns)
+    assert stopped_by <= real
+
+
+def test_leases_under_drift():
+    check_leases_under_drift()
+
+
+def test_a_stalled_holder_stops_by_its_own_timer():
+    config = ClaimConfig()
+    claims = Claims(NodeId(b"\x01" * 16), config)
+    claims.define([("c", 0, 0), ("d", 100, 0)])
+    claims.want(0, 0, 1000)
+    claims.step(S)
+    begun, _ = claims.step(S + config.settle_ns)
+    assert begun == ["c"]
+    _, lost = claims.step(S + config.settle_ns + config.lease_ns)
+    assert lost == ["c"]
+
+
+def check_expiry():
+    """What nobody has seen for long is not shown, and no late packet shows it again."""
+    config = ReplicaConfig(dedup=DedupConfig(ttl_ms=10_000))
+    mesh = Mesh(3, config=config)
+    mesh.crash(2)
+    mesh.see(0, detection(mesh.members[0].local_ns(mesh.now_ns), 1, 1000))
+    mesh.run(20)
+    assert all(replica.objects() == [] for replica in mesh.replicas)
+    mesh.boot(2)
+    mesh.run(10)
+    assert all(replica.objects() == [] for replica in mesh.replicas)
+    told = [d for d in mesh.members[2].details if isinstance(d, ObjectChanged) and d.kind == "new"]
+    assert told == []
+    assert mesh.agree()
+
+
+def test_expiry():
+    check_expiry()
+    assert MS

@@ -1,0 +1,244 @@
+"""A small virtual network of replicas for tests: loss, delay, duplication, partitions, crashes, disks."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from swarmd_protocols.crdt.batch import NodeSigner
+from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.effects import CancelTimer, Persist, SetTimer, StateChanged
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.observations import LocalDetection, Observed
+from swarmd_protocols.replica import Replica, ReplicaConfig
+from swarmd_protocols.subprotocol import Peer, Send
+
+MS = 1_000_000
+S = 1_000_000_000
+CRYPTO = ModelCrypto()
+
+
+@dataclass
+class Member:
+    index: int
+    node: NodeId
+    public_key: bytes
+    signer: NodeSigner
+    replica: Replica | None = None
+    disk: dict[bytes, bytes] = field(default_factory=dict)
+    timers: dict[tuple, int] = field(default_factory=dict)
+    details: list[object] = field(default_factory=list)
+    effects: list[object] = field(default_factory=list)
+    boots: int = 0
+    rate_ppm: int = 0
+    clock_zero_ns: int = 0
+
+    def local_ns(self, now_ns: int) -> int:
+        return self.clock_zero_ns + now_ns + now_ns * self.rate_ppm // 1_000_000
+
+
+class Mesh:
+    """Drives replicas with a virtual clock; probes carry summaries once a second."""
+
+    def __init__(
+        self,
+        count: int,
+        seed: int = 1,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+        delay_ms: tuple[int, int] = (1, 5),
+        config: ReplicaConfig | None = None,
+        probe_ns: int = S,
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.config = config or ReplicaConfig()
+        self.loss, self.duplicate, self.delay_ms, self.probe_ns = loss, duplicate, delay_ms, probe_ns
+        self.now_ns = S
+        self.group: Callable[[int], int] = lambda index: 0
+        self.queue: list[tuple[int, int, Callable[[], None]]] = []
+        self.order = 0
+        self.bytes_sent = 0
+        self.messages = 0
+        self.members: list[Member] = []
+        for index in range(count):
+            seed_bytes = bytes([index & 255, index >> 8]) + bytes(30)
+            public = CRYPTO.public_key(seed_bytes)
+            self.members.append(Member(index, node_id_of(public), public, NodeSigner(CRYPTO, seed_bytes)))
+        self.by_node = {member.node: member for member in self.members}
+        for member in self.members:
+            self.boot(member.index)
+
+    # -- life and death
+
+    def boot(self, index: int) -> None:
+        member = self.members[index]
+        member.boots += 1
+        member.timers = {}
+        member.replica = Replica(
+            node=member.node,
+            signer=member.signer,
+            config=self.config,
+            rng=random.Random(self.rng.getrandbits(32)),
+            restored=dict(member.disk),
+            boot_incarnation=member.boots * 1000,
+            public_key=member.public_key,
+        )
+        self.perform(member, member.replica.start(member.local_ns(self.now_ns)))
+        self.tell_peers()
+        self.at(self.rng.randrange(self.probe_ns), lambda: self.probe(member, member.boots))
+
+    def crash(self, index: int, lose_disk: bool = False) -> None:
+        member = self.members[index]
+        member.replica = None
+        if lose_disk:
+            member.disk = {}
+        self.tell_peers()
+
+    def partition(self, group: Callable[[int], int]) -> None:
+        self.group = group
+        self.tell_peers()
+
+    def reaches(self, a: Member, b: Member) -> bool:
+        return a.replica is not None and b.replica is not None and self.group(a.index) == self.group(b.index)
+
+    def tell_peers(self) -> None:
+        for member in self.members:
+            if member.replica is not None:
+                peers = [
+                    Peer(other.node, f"n{other.index}", other.public_key, self.reaches(member, other))
+                    for other in sorted(self.members, key=lambda other: other.node)
+                    if other is not member
+                ]
+                self.perform(member, member.replica.on_peers(peers, member.local_ns(self.now_ns)))
+
+    # -- events
+
+    def at(self, delay_ns: int, action: Callable[[], None]) -> None:
+        self.order += 1
+        heappush(self.queue, (self.now_ns + delay_ns, self.order, action))
+
+    def perform(self, member: Member, effects: Sequence[object]) -> None:
+        for effect in effects:
+            match effect:
+                case Persist(key, value):
+                    if value is None:
+                        member.disk.pop(key, None)
+                    else:
+                        member.disk[key] = value
+                case SetTimer(key, at_ns):
+                    member.timers[key] = at_ns
+                    life = member.boots
+                    delay = max(0, at_ns - member.local_ns(self.now_ns)) + 1
+                    self.at(delay, lambda key=key, at_ns=at_ns, life=life: self.fire(member, key, at_ns, life))
+                case CancelTimer(key):
+                    member.timers.pop(key, None)
+                case Send():
+                    self.send(member, effect)
+                case StateChanged(_, detail):
+                    member.details.append(detail)
+                case _:
+                    member.effects.append(effect)
+
+    def fire(self, member: Member, key: tuple, at_ns: int, life: int) -> None:
+        if member.replica is None or member.boots != life or member.timers.get(key) != at_ns:
+            return
+        del member.timers[key]
+        now = max(at_ns, member.local_ns(self.now_ns))
+        self.perform(member, member.replica.on_timer(key, now))
+
+    def send(self, member: Member, effect: Send) -> None:
+        other = self.by_node.get(effect.to)
+        assert effect.reliable or len(effect.payload) <= 1000, len(effect.payload)
+        self.bytes_sent += len(effect.payload)
+        self.messages += 1
+        if other is None or not self.reaches(member, other):
+            return
+        copies = 1
+        if not effect.reliable:
+            copies = (self.rng.random() >= self.loss) + (self.rng.random() < self.duplicate)
+        for _ in range(copies):
+            delay = self.rng.randint(*self.delay_ms) * MS
+            self.at(delay, lambda: self.deliver(member, other, effect.payload))
+
+    def deliver(self, member: Member, other: Member, payload: bytes) -> None:
+        if other.replica is not None and self.group(member.index) == self.group(other.index):
+            self.perform(other, other.replica.on_message(member.node, payload, other.local_ns(self.now_ns)))
+
+    def probe(self, member: Member, life: int) -> None:
+        if member.replica is None or member.boots != life:
+            return
+        others = [other for other in self.members if other is not member and self.reaches(member, other)]
+        if others:
+            other = self.rng.choice(others)
+            if self.rng.random() >= self.loss:
+                assert other.replica is not None
+                for payload in member.replica.piggyback(600, member.local_ns(self.now_ns)):
+                    self.deliver(member, other, payload)
+                summary = member.replica.summary()
+                self.perform(other, other.replica.on_summary(member.node, summary, other.local_ns(self.now_ns)))
+                if self.rng.random() >= self.loss:
+                    summary = other.replica.summary()
+                    self.perform(member, member.replica.on_summary(other.node, summary, member.local_ns(self.now_ns)))
+        self.at(self.probe_ns, lambda: self.probe(member, life))
+
+    def run(self, seconds: float) -> None:
+        until = self.now_ns + int(seconds * S)
+        while self.queue and self.queue[0][0] <= until:
+            self.now_ns, _, action = heappop(self.queue)
+            action()
+        self.now_ns = until
+
+    def run_until(self, holds: Callable[[], bool], seconds: float, step_s: float = 0.05) -> float:
+        start = self.now_ns
+        while not holds():
+            assert self.now_ns - start < seconds * S, f"not within {seconds} s"
+            self.run(step_s)
+        return (self.now_ns - start) / S
+
+    def command(self, index: int, request: object) -> None:
+        member = self.members[index]
+        assert member.replica is not None
+        self.perform(member, member.replica.on_command(request, member.local_ns(self.now_ns)))
+
+    def see(self, index: int, *detections: LocalDetection) -> None:
+        self.command(index, Observed(detections))
+
+    # -- what to expect
+
+    @property
+    def replicas(self) -> list[Replica]:
+        return [member.replica for member in self.members if member.replica is not None]
+
+    def agree(self) -> bool:
+        return len({replica.digest() for replica in self.replicas}) == 1
+
+    def agree_on_all(self) -> bool:
+        return self.agree() and len({replica.vitals_digest() for replica in self.replicas}) == 1
+
+
+def detection(
+    mesh_ns: int,
+    track_id: int = 1,
+    east_cm: int | None = 0,
+    north_cm: int | None = 0,
+    sigma_cm: int = 10,
+    label: str = "hot-spot",
+    score: int = 800,
+    kind: str = "new",
+    asset: str = "",
+    moving: bool = False,
+) -> LocalDetection:
+    placed = east_cm is not None
+    return LocalDetection(
+        kind,
+        track_id,
+        label,
+        score,
+        east_cm,
+        north_cm if placed else None,
+        (sigma_cm**2, 0, sigma_cm**2) if placed else None,
+        asset,
+        moving,
+        mesh_ns,
+        b"\x01" * 8,
+    )

@@ -1,0 +1,78 @@
+"""An adversary with a stolen node key: it can join, seal and sign as itself, and say whatever it likes."""
+
+from swarmd_protocols.channel import DATAGRAM, GROUP, Channel, frame_kind
+from swarmd_protocols.codec import decode_messages, encode, join
+from swarmd_protocols.effects import DatagramReceived, Effect, SendDatagram
+from swarmd_protocols.identity import make_dev_identity, signing_bytes
+from swarmd_protocols.node import Node
+from swarmd_protocols.swim.messages import (
+    Accusation,
+    AccusationBody,
+    AliveBody,
+    Hello,
+    Message,
+    Record,
+)
+
+ADDRESS = "10.9.9.9:1"
+SWARM = "test"
+
+
+class Thief:
+    """Talks to one node at a time."""
+
+    def __init__(self, secret: bytes, crypto, name: str = "thief", boot: int = 1) -> None:
+        self.crypto = crypto
+        self.identity = make_dev_identity(secret, SWARM, name, crypto)
+        self.node = self.identity.node
+        self.channel = Channel(self.identity.seed, b"thief boot %d" % boot, crypto)
+        trust = self.identity.trust(crypto)
+        self.channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
+        self.incarnation = boot << 20
+        self.address = ADDRESS if name == "thief" else f"10.9.8.{sum(name.encode()) % 250}:1"
+        self.sessions = {}
+
+    def sign(self, kind: str, body: bytes) -> bytes:
+        return self.crypto.sign(self.identity.seed, signing_bytes(kind, body))
+
+    def record(self, **changes) -> Record:
+        fields = {
+            "node": self.node,
+            "incarnation": self.incarnation,
+            "status": 0,
+            "away_s": 0,
+            "address": self.address,
+            "session": self.channel.public,
+            "version": "",
+            "capability": "",
+        }
+        body = encode(AliveBody(**(fields | changes)))
+        return Record(self.identity.certificate, body, self.sign("alive", body))
+
+    def accusation(self, subject: bytes, incarnation: int, level: int = 2) -> Accusation:
+        body = encode(AccusationBody(self.node, subject, incarnation, level))
+        return Accusation(body, self.sign("accuse", body))
+
+    def meet(self, target: Node, now_ns: int) -> list[Effect]:
+        """Say hello, and learn the target's session from its answer."""
+        hello = self.channel.seal_group(join([encode(self.record()), encode(Hello(True))]))
+        effects = target.handle(DatagramReceived(self.address, hello), now_ns)
+        for effect in effects:
+            if isinstance(effect, SendDatagram) and frame_kind(effect.data) == GROUP:
+                record = decode_messages(self.channel.open_group(effect.data)[1], 1200)[0]
+                assert isinstance(record, Record)
+                self.know(target, record)
+        return effects
+
+    def know(self, target: Node, record: Record) -> None:
+        import msgspec
+
+        body = msgspec.msgpack.decode(record.body, type=AliveBody)
+        certificate = self.identity.trust(self.crypto).certificate(record.certificate)
+        self.sessions[target.node] = self.channel.session(target.node, certificate.public_key, body.session)
+
+    def seal(self, target: Node, messages: list[Message]) -> bytes:
+        return self.channel.seal(self.sessions[target.node], DATAGRAM, join([encode(message) for message in messages]))
+
+    def say(self, target: Node, messages: list[Message], now_ns: int) -> list[Effect]:
+        return target.handle(DatagramReceived(self.address, self.seal(target, messages)), now_ns)

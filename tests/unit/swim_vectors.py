@@ -1,0 +1,83 @@
+"""Builds the golden vectors of the wire: every message, every signed body, frames with fixed keys.
+
+`python -m tests.unit.swim_vectors` rewrites protocols/vectors/swim.json; a changed vector is a new wire version.
+"""
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from swarmd_protocols import identity as ids
+from swarmd_protocols.channel import BULK, DATAGRAM, STREAM, Channel
+from swarmd_protocols.codec import encode, join
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.swim import messages as wire
+
+PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "swim.json"
+ID_A, ID_B, SIGNATURE = b"A" * 16, b"B" * 16, b"s" * 64
+
+
+def bodies() -> list[msgspec.Struct]:
+    return [
+        wire.AliveBody(ID_A, (3 << 20) + 1, 0, 0, "10.0.0.5:7946", b"x" * 32, "0.1.0", "eye"),
+        wire.AliveBody(ID_A, (3 << 20) + 2, 2, 600, "10.0.0.5:7946", b"x" * 32, "0.1.0", "eye"),
+        wire.AccusationBody(ID_B, ID_A, (3 << 20) + 1, wire.LEVEL_FAILED),
+        wire.HappeningBody(ID_A, (3 << 20) + 1, "found", b"payload"),
+        wire.LinksBody(ID_B, 3 << 20, ((ID_A, wire.LINK_ONE_WAY),)),
+        wire.MetaBody(ID_A, 3 << 20, "key", b"value"),
+    ]
+
+
+def messages() -> list[msgspec.Struct]:
+    alive, _, accusation, happening, links, meta = map(encode, bodies())
+    return [
+        wire.Ping(300, b"12345678"),
+        wire.Ack(300, b"12345678"),
+        wire.PingReq(301, ID_A),
+        wire.Indirect(301, True),
+        wire.Indirect(301, False),
+        wire.Record(b"certificate", alive, SIGNATURE),
+        wire.Alive(alive, SIGNATURE),
+        wire.Accusation(accusation, SIGNATURE),
+        wire.Happening(happening, SIGNATURE),
+        wire.Sections((1, 2**64 - 1, 0, 0, 5), (("state", b"0123456789abcdef"),)),
+        wire.Fingerprints(0, -1, bytes(range(16))),
+        wire.Want(3, bytes(8)),
+        wire.Sub("state", b"payload"),
+        wire.Links(links, SIGNATURE),
+        wire.Statement("revoke", b"statement"),
+        wire.MetaEntry(meta, SIGNATURE),
+        wire.Hello(True),
+        wire.Heard(((ID_A, (3 << 20) + 1),), wire.HEARD_REPAIR),
+        wire.Buckets(0, bytes(2048)),
+    ]
+
+
+def build() -> list[dict[str, str]]:
+    crypto = NaClCrypto()
+    vectors = [{"name": type(item).__name__, "message": repr(item), "hex": encode(item).hex()} for item in messages()]
+    vectors += [{"name": type(item).__name__, "message": repr(item), "hex": encode(item).hex()} for item in bodies()]
+    seeds = bytes(range(32)), bytes(range(32, 64))
+    a, b = (Channel(seed, b"boot 1 of the vectors", crypto) for seed in seeds)
+    public = crypto.public_key(seeds[1])
+    session = a.session(node_id_of(public), public, b.public)
+    body = join([encode(wire.Ping(1, b"12345678"))])
+    for name, kind in (("datagram", DATAGRAM), ("stream", STREAM), ("bulk", BULK)):
+        frame = a.seal(session, kind, body)
+        vectors.append({"name": f"frame/{name}", "message": "seed 00..1f to seed 20..3f, ping", "hex": frame.hex()})
+    a.set_group_keys({1: b"g" * 32})
+    vectors.append({"name": "frame/group", "message": "group key g*32", "hex": a.seal_group(body).hex()})
+    identity = ids.make_dev_identity(b"the secret of the vectors", "farm", "drone-1", crypto)
+    for name, statement in (
+        ("root", identity.roots[0]),
+        ("certificate", identity.certificate),
+        ("group", identity.group_keys[0]),
+    ):
+        vectors.append({"name": f"statement/{name}", "message": "development fleet", "hex": statement.hex()})
+    return vectors
+
+
+if __name__ == "__main__":
+    PATH.write_text(json.dumps({"wire_version": 1, "vectors": build()}, indent=1) + "\n")

@@ -1,0 +1,147 @@
+"""The audit log shows every change, cut and reordering; blobs at rest open for their node only."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from swarmd.cli.main import main
+from swarmd.release import at_rest
+from swarmd.release.audit import FILE_NAME, AuditLog, verify_folder
+from swarmd.release.chunks import FileChunks
+from swarmd.release.errors import SlotError
+from swarmd.release.fsx import RealFiles
+from swarmd_protocols.releases.stores import describe
+
+
+def filled(folder: Path, count: int = 5) -> AuditLog:
+    log = AuditLog(folder)
+    for number in range(count):
+        log.add("accepted", 1_700_000_000 + number, kind="release", digest=f"{number:064x}")
+    return log
+
+
+def test_a_log_verifies_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+    filled(tmp_path)
+    again = AuditLog(tmp_path)
+    again.add("refused", 1, reason="too few signatures")
+    assert verify_folder(tmp_path) == (6, again.last, None)
+    assert main(["audit", "verify", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("line", range(5))
+def test_a_changed_line_is_found(tmp_path: Path, line: int) -> None:
+    filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    lines[line] = lines[line].replace("accepted", "rejected")
+    path.write_text("".join(lines))
+    count, _, problem = verify_folder(tmp_path)
+    assert count == line
+    assert problem is not None
+    assert main(["audit", "verify", str(tmp_path)]) == 1
+
+
+def test_missing_and_swapped_lines_are_found(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    lines = path.read_text().splitlines(keepends=True)
+    for kept in ([*lines[:2], *lines[3:]], [lines[0], lines[2], lines[1], *lines[3:]]):
+        path.write_text("".join(kept))
+        assert verify_folder(tmp_path)[2] is not None
+
+
+def test_a_cut_tail_is_found_by_an_anchor(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert main(["audit", "verify", str(tmp_path)]) == 0
+    assert main(["audit", "verify", str(tmp_path), "--anchor", log.last]) == 1
+
+
+def test_a_torn_tail_is_cut_off_at_the_next_start(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    path.write_bytes(path.read_bytes()[:-30])
+    AuditLog(tmp_path).add("accepted", 2)
+    count, _, problem = verify_folder(tmp_path)
+    assert (count, problem) == (5, None)
+
+
+def test_a_full_file_is_continued(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, max_bytes=2_000)
+    for number in range(30):
+        log.add("accepted", number)
+    count, last, problem = verify_folder(tmp_path)
+    assert problem is None
+    assert last == log.last
+    assert count == 30
+
+
+def test_blobs_at_rest_open_for_their_node_only(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 1_000
+    digest = sha256(data).digest()
+    mine, other = b"m" * 32, b"o" * 32
+    sealed = at_rest.seal(data, digest, mine)
+    assert at_rest.unseal(sealed, digest, mine) == data
+    assert at_rest.unseal(sealed, digest, other) is None
+    assert at_rest.unseal(sealed, sha256(b"x").digest(), mine) is None
+    assert data[:64] not in sealed
+    moved = at_rest.rewrap(sealed, digest, mine, other)
+    assert moved is not None
+    assert at_rest.unseal(moved, digest, other) == data
+    assert at_rest.rewrap(sealed, digest, other, mine) is None
+
+
+def test_frames_cannot_change_places() -> None:
+    data = bytes(at_rest.FRAME_BYTES) + b"b" * at_rest.FRAME_BYTES
+    digest = sha256(data).digest()
+    sealed = at_rest.seal(data, digest, b"k" * 32)
+    head, size = at_rest._HEAD, at_rest.FRAME_BYTES + 16
+    swapped = sealed[:head] + sealed[head + size :] + sealed[head : head + size]
+    assert at_rest.unseal(swapped, digest, b"k" * 32) is None
+
+
+def test_the_node_key_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    key = at_rest.open_node_key(tmp_path)
+    assert key.source == "file"
+    assert at_rest.open_node_key(tmp_path) == key
+    (tmp_path / at_rest.KEY_FILE).chmod(0o644)
+    with pytest.raises(SlotError, match="chmod 600"):
+        at_rest.open_node_key(tmp_path)
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / at_rest.CREDENTIAL).write_bytes(b"c" * 32)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    assert at_rest.open_node_key(tmp_path) == at_rest.NodeKey(b"c" * 32, "credential")
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_chunks_become_a_blob_and_survive_a_restart(tmp_path: Path, encrypt: bool) -> None:
+    data = bytes(range(256)) * 100
+    blob, hashes = describe(data, 4_096)
+
+    def store(quota: int = 1 << 20) -> FileChunks:
+        files = RealFiles(str(tmp_path))
+        return FileChunks(files, at_rest.SealedBlobs(files, b"k" * 32), quota, encrypt)
+
+    first = store()
+    first.put_hashes(blob, hashes)
+    for index in (0, 3, 5):
+        assert first.write(blob, index, data[index * 4_096 :][:4_096])
+    part = tmp_path / "cache" / f"{blob.sha256.hex()}.part"
+    raw = bytearray(part.read_bytes())
+    raw[5 * 4_096] ^= 1
+    part.write_bytes(bytes(raw))
+    again = store()
+    assert again.have(blob) == 0b001001, "the damaged chunk is fetched anew"
+    for index in range(blob.chunk_count):
+        assert again.write(blob, index, data[index * 4_096 :][:4_096])
+    assert again.has_blob(blob.sha256)
+    assert again.get(blob.sha256) == data
+    assert again.read(blob, 2) == data[2 * 4_096 :][:4_096]
+    assert (tmp_path / "blobs" / blob.sha256.hex()).exists() is not encrypt
+    assert not store(quota=10).write(describe(b"other" * 999)[0], 0, b"other" * 999)
+    assert again.collect(frozenset(), []) > 0
+    assert not again.has_blob(blob.sha256)

@@ -1,0 +1,246 @@
+"""Control socket and HTTP server over real sockets on this host."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarmd.control import REQUEST_MAX_BYTES, ControlClient, ControlServer, default_path, running_sockets
+from swarmd.errors import ControlError, DaemonError, TransportError
+from swarmd.http import HttpServer, Reply, live_page
+from swarmd.logs import Logger
+from swarmd.verbs import Verbs
+
+
+def quiet() -> Logger:
+    return Logger("n", stream=io.StringIO())
+
+
+def some_verbs() -> Verbs:
+    verbs = Verbs()
+    verbs.add("echo", lambda arguments: dict(arguments))
+
+    def refuse(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise DaemonError("not today")
+
+    def crash(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise KeyError("bug")
+
+    verbs.add("refuse", refuse)
+    verbs.add("crash", crash)
+    return verbs
+
+
+async def two_notices() -> AsyncIterator[Mapping[str, Any]]:
+    yield {"event": "join", "subject": "a"}
+    yield {"event": "leave", "subject": "a"}
+
+
+@contextlib.asynccontextmanager
+async def serving(path: Path) -> AsyncIterator[ControlServer]:
+    server = ControlServer(path, some_verbs().answer, two_notices, quiet())
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def call(path: Path, verb: str, **arguments: object) -> dict[str, Any]:
+    with ControlClient(path) as client:
+        return client.call(verb, **arguments)
+
+
+async def test_verbs_answer_refuse_and_survive_bugs(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    async with serving(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert await asyncio.to_thread(call, path, "echo", a=[1, "ü"]) == {"a": [1, "ü"]}
+        with pytest.raises(DaemonError, match="not today"):
+            await asyncio.to_thread(call, path, "refuse")
+        with pytest.raises(DaemonError, match="crash failed inside the daemon: KeyError"):
+            await asyncio.to_thread(call, path, "crash")
+        with pytest.raises(DaemonError, match="knows no verb 'x'"):
+            await asyncio.to_thread(call, path, "x")
+        assert await asyncio.to_thread(call, path, "echo") == {}
+    assert not path.exists()
+
+
+async def test_watchers_get_notices_until_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+
+    def watch() -> list[str]:
+        with ControlClient(path) as client:
+            return [notice["event"] for notice in client.watch()]
+
+    async with serving(path):
+        assert await asyncio.to_thread(watch) == ["join", "leave"]
+
+
+async def test_a_watcher_that_hangs_up_is_forgotten_though_nothing_happens(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def silence() -> AsyncIterator[Mapping[str, Any]]:
+        try:
+            await asyncio.Event().wait()
+            yield {}
+        finally:
+            ended.set()
+
+    server = ControlServer(tmp_path / "c.sock", some_verbs().answer, silence, quiet())
+    await server.start()
+    reader, writer = await asyncio.open_unix_connection(server.path)
+    writer.write(b'{"verb": "watch"}\n')
+    assert json.loads(await reader.readline()) == {"ok": True, "result": {}}
+    writer.close()
+    await writer.wait_closed()
+    await asyncio.wait_for(ended.wait(), 10)
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\n",
+        b"{}\n",
+        b"[]\n",
+        b"7\n",
+        b'{"verb": 1}\n',
+        b'{"verb": "echo", "arguments": []}\n',
+        b"\xff\xfe\n",
+        b"[" * 60_000 + b"\n",
+    ],
+)
+async def test_garbage_is_answered_with_a_sentence(tmp_path: Path, sent: bytes) -> None:
+    async with serving(tmp_path / "c.sock") as server:
+        reader, writer = await asyncio.open_unix_connection(server.path)
+        writer.write(sent)
+        answer = json.loads(await reader.readline())
+        assert answer["ok"] is False
+        assert answer["error"].startswith("a request is")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_an_oversized_request_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path / "c.sock") as server:
+        reader, writer = await asyncio.open_unix_connection(server.path)
+        writer.write(b"x" * (REQUEST_MAX_BYTES + 100))
+        assert "at most" in json.loads(await reader.readline())["error"]
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "c.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with serving(path):
+        with pytest.raises(ControlError, match="another daemon answers there"):
+            await ControlServer(path, some_verbs().answer, two_notices, quiet()).start()
+    long = tmp_path / ("x" * 120)
+    with pytest.raises(ControlError, match="choose a shorter"):
+        await ControlServer(long, some_verbs().answer, two_notices, quiet()).start()
+
+
+async def test_several_daemons_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    one, two = default_path("a/b"), default_path("two")
+    assert one.name == "a_b.sock"
+    with pytest.raises(ControlError, match="no daemon runs here"):
+        ControlClient()
+    async with serving(one):
+        with await asyncio.to_thread(ControlClient) as only:
+            assert only.path == one
+        async with serving(two):
+            assert await asyncio.to_thread(running_sockets) == [one, two]
+            with pytest.raises(ControlError, match="2 daemons run here") as caught:
+                await asyncio.to_thread(ControlClient)
+            assert f"--control {one}" in str(caught.value)
+
+
+async def test_the_default_folder_must_be_ones_own(tmp_path: Path) -> None:
+    hostile = tmp_path / "swarmd"
+    hostile.symlink_to("/")
+    assert default_path("n", {"XDG_RUNTIME_DIR": str(tmp_path)}).parent == Path(f"/tmp/swarmd-{os.getuid()}")
+
+
+# --- HTTP -----------------------------------------------------------------------------------------------------------
+
+
+async def fetch(address: str, request: bytes) -> bytes:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+    return answer
+
+
+def get(path: str, host: str = "127.0.0.1", method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+
+
+@contextlib.asynccontextmanager
+async def http(listen: str = "127.0.0.1:0") -> AsyncIterator[HttpServer]:
+    def crash() -> Reply:
+        raise KeyError("bug")
+
+    pages = {"/": live_page, "/ok": lambda: Reply(200, "text/plain", b"yes\n"), "/crash": crash}
+    server = HttpServer(listen, pages, quiet())
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        (get("/ok"), b"200", b"yes\n"),
+        (get("/ok?x=1", "localhost:99"), b"200", b"yes\n"),
+        (get("/ok", "[::1]:99"), b"200", b"yes\n"),
+        (get("/ok", method="HEAD"), b"200", b""),
+        (get("/ok", "evil.example"), b"403", b"loopback"),
+        (get("/none"), b"404", b"no such page"),
+        (get("/ok", method="DELETE"), b"405", b"only GET"),
+        (get("/crash"), b"500", b"see the log"),
+        (b"nonsense\r\n\r\n", b"400", b"bad request"),
+        (b"GET / HTTP/1.1\r\nHost: " + b"x" * 60_000 + b"\r\n\r\n", b"431", b"bad request"),
+    ],
+)
+async def test_pages_and_refusals(request_: bytes, status: bytes, body: bytes) -> None:
+    async with http() as server:
+        answer = await fetch(server.address, request_)
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert head.split(b" ")[1] == status
+    assert body in rest
+    assert body or not rest
+
+
+async def test_a_connection_serves_several_requests() -> None:
+    async with http() as server:
+        answer = await fetch(server.address, b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n" + get("/"))
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert b"<svg" in answer
+
+
+async def test_auto_takes_another_port_and_others_are_refused() -> None:
+    async with http("auto") as one, http("auto") as two:
+        assert one.address != two.address
+        with pytest.raises(TransportError, match="choose another port"):
+            await HttpServer(one.address, {}, quiet()).start()
+    with pytest.raises(TransportError, match="only a loopback address"):
+        await HttpServer("0.0.0.0:0", {}, quiet()).start()

@@ -1,0 +1,444 @@
+"""One conformance suite for every runtime that is installed, the order of fallback, and TensorRT held to its contract.
+
+The suite runs LiteRT always, and the extras where they are installed (`pip install swarmd[onnx,openvino]`); it says
+which were skipped. TensorRT has no device here: its attributes are held against the real bindings when those are
+installed (the full ones against libraries stubbed with the C compiler), and its logic runs against a stand-in.
+"""
+
+import ast
+import gc
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from eye_helpers import ZOO_MODEL
+
+import swarmd_models.backends.tensorrt as trt_backend
+import swarmd_models.backends.tensorrt_build as trt_build
+from swarmd_models.backends import BACKENDS, Artefact, Backend, backend_class, open_backend, probe_all
+from swarmd_models.backends.base import Array
+from swarmd_models.bundle import load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.errors import BackendError
+from swarmd_models.golden import check_golden, sqnr_db
+
+RNG = np.random.default_rng(11)
+BUNDLE = load_bundle("zoo:small-320")
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+@pytest.fixture(params=list(BACKENDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    capability = backend_class(request.param).probe()
+    if not capability.available:
+        pytest.skip(f"{request.param}: {capability.detail}")
+    return str(request.param)
+
+
+@pytest.fixture
+def backend(kind: str) -> Backend:
+    return backend_class(kind).load(BUNDLE.artefact(), 1, _quiet)
+
+
+def _fill(backend: Backend, seed: int) -> None:
+    view = backend.input_view()
+    pixels = np.random.default_rng(seed).integers(0, 256, view.shape)
+    if view.dtype.kind == "f":
+        view[...] = pixels / 255.0
+    else:
+        view[...] = (pixels - (128 if view.dtype == np.int8 else 0)).astype(view.dtype)
+
+
+def test_conformance_shapes_and_types(backend: Backend) -> None:
+    assert len(backend.inputs) == 1
+    assert backend.input_view().shape == backend.inputs[0].shape[1:]
+    assert backend.input_view().dtype == backend.inputs[0].dtype
+    backend.infer()
+    for spec, view in zip(backend.outputs, backend.output_views(), strict=True):
+        assert view.shape == spec.shape[1:]
+        assert view.dtype == spec.dtype
+    assert {spec.shape for spec in backend.outputs} == {(1, 1280, 11), (1, 1280, 4)}
+    assert backend.runtime
+    backend.close()
+
+
+def test_conformance_the_input_is_writable_memory_that_lasts(backend: Backend) -> None:
+    _fill(backend, 1)
+    first = np.array(backend.input_view())
+    assert np.array_equal(backend.input_view(), first)
+    backend.close()
+
+
+def test_conformance_same_input_same_output(backend: Backend) -> None:
+    runs = []
+    for seed in (1, 2, 1):
+        _fill(backend, seed)
+        backend.infer()
+        runs.append([np.array(view) for view in backend.output_views()])
+    assert all(np.array_equal(a, b) for a, b in zip(runs[0], runs[2], strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    backend.close()
+
+
+def test_conformance_dropped_views_do_not_stop_the_next_run(backend: Backend) -> None:
+    for seed in range(5):
+        _fill(backend, seed)
+        backend.infer()
+        total = sum(float(view.astype(np.float64).sum()) for view in backend.output_views())
+        assert np.isfinite(total)
+    gc.collect()
+    backend.close()
+
+
+def test_conformance_closed_is_closed(backend: Backend) -> None:
+    backend.close()
+    backend.close()
+    with pytest.raises(BackendError, match="closed"):
+        backend.infer()
+
+
+def test_conformance_corrupt_and_missing_files(kind: str, tmp_path: Path) -> None:
+    bad = tmp_path / "m.bin"
+    bad.write_bytes(b"\x08\x07TFL3" + RNG.bytes(5000))
+    found = backend_class(kind)
+    with pytest.raises(BackendError):
+        found.load(Artefact("m", "00" * 32, bad, bad), 1, _quiet)
+    with pytest.raises(BackendError):
+        found.load(Artefact("m", "00" * 32, None, None), 1, _quiet)
+    gone = tmp_path / "gone"
+    with pytest.raises(BackendError):
+        found.load(Artefact("m", "00" * 32, gone, gone), 1, _quiet)
+
+
+def test_conformance_golden_vectors(kind: str) -> None:
+    detector = Detector.open(BUNDLE, DetectorOptions((kind,)))
+    assert check_golden(detector) == ""
+    detector.close()
+
+
+def test_conformance_every_runtime_sees_the_same_things(kind: str) -> None:
+    with np.load(BUNDLE.golden.path) as arrays:  # type: ignore[union-attr]
+        image = arrays["image"]
+    reference, ours = (Detector.open(BUNDLE, DetectorOptions((k,), score_threshold=0.3)) for k in ("litert", kind))
+    theirs, found = reference.detect(image), ours.detect(image)
+    assert theirs, "the golden picture shows something"
+    strong = [d for d in theirs if d.score > 0.6]
+    for want in strong:
+        near = min(found, key=lambda d: sum(abs(a - b) for a, b in zip(d.box, want.box, strict=True)))
+        assert near.label == want.label
+        assert near.score == pytest.approx(want.score, abs=0.2)
+        assert near.box == pytest.approx(want.box, abs=6)
+
+
+def test_a_runtime_that_computes_another_model_is_caught(tmp_path: Path) -> None:
+    detector = Detector.open(BUNDLE, DetectorOptions())
+    fill = detector._preprocessor.fill
+
+    class Darker:
+        def fill(self, image: Array, view: Array) -> object:
+            return fill(image // 4, view)
+
+    detector._preprocessor = Darker()  # type: ignore[assignment]
+    assert "steps; 8 are allowed" in check_golden(detector)
+    assert sqnr_db(np.ones(4), np.ones(4) * 1.1) == pytest.approx(20.0)
+
+
+def test_every_probe_answers_and_never_raises() -> None:
+    found = probe_all()
+    assert set(found) == {"litert", "onnx", "openvino", "tensorrt"}
+    assert found["litert"].available
+    for kind, capability in found.items():
+        assert capability.detail, kind
+        if not capability.available:
+            assert "install" in capability.detail or "cannot" in capability.detail or "CUDA" in capability.detail
+
+
+def test_the_fallback_is_announced_step_by_step(tmp_path: Path) -> None:
+    bare = Artefact("m", "00" * 32, ZOO_MODEL, None)
+    said: list[str] = []
+    backend = open_backend(bare, ("tensorrt", "openvino", "onnx", "litert"), 1, said.append)
+    assert backend.kind == "litert"
+    assert [text.split()[1] for text in said] == ["tensorrt", "openvino", "onnx"]
+    assert all("cannot be used (" in text and text.endswith("trying the next") for text in said)
+    with pytest.raises(BackendError, match=r"onnx: .*; openvino: "):
+        open_backend(bare, ("onnx", "openvino"), 1, said.append)
+    with pytest.raises(BackendError, match="no backend is called 'magic'; there are litert"):
+        open_backend(bare, ("magic",), 1, said.append)
+
+
+# --- TensorRT -------------------------------------------------------------------------------------------------------
+
+OBJECTS = {
+    "engine": "ICudaEngine",
+    "_engine": "ICudaEngine",
+    "context": "IExecutionContext",
+    "_context": "IExecutionContext",
+    "runtime": "Runtime",
+    "builder": "Builder",
+    "config": "IBuilderConfig",
+    "parser": "OnnxParser",
+    "trt": "",
+}
+"""Names that our code gives to TensorRT's objects, and the class behind each ("" = the module)."""
+GONE = {
+    "execute_async_v2",
+    "set_binding_shape",
+    "get_binding_shape",
+    "num_bindings",
+    "get_binding_name",
+    "max_batch_size",
+}
+
+
+def _used() -> set[tuple[str, str]]:
+    """(class, attribute) for everything that our code asks of TensorRT."""
+    used = set()
+    for module in (trt_backend, trt_build):
+        assert module.__file__ is not None
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute):
+                continue
+            base = node.value
+            name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+            if name in OBJECTS:
+                used.add((OBJECTS[name], node.attr))
+    # Our own backend has a field called runtime; what is text there is no TensorRT object.
+    return {(c, a) for c, a in used if a not in ("__version__",)}
+
+
+def test_our_code_asks_for_nothing_that_tensorrt_10_dropped() -> None:
+    used = _used()
+    assert {"execute_async_v3", "set_tensor_address"} <= {attribute for _, attribute in used}
+    assert not GONE & {attribute for _, attribute in used}
+
+
+LOOK = """
+import importlib, json, sys
+module = importlib.import_module(sys.argv[1])
+is_full = hasattr(module, "Builder")
+only_full = {"Builder", "IBuilderConfig", "OnnxParser", "IProgressMonitor", "MemoryPoolType"}
+missing = [
+    f"{owner or 'module'}.{name}" for owner, name in json.loads(sys.argv[2])
+    if (is_full or not {owner, name} & only_full) and not hasattr(getattr(module, owner) if owner else module, name)
+]
+print(json.dumps({"version": module.__version__, "is_full": is_full, "missing": missing}))
+"""
+STUBS = {
+    "nvinfer": ["createInferBuilder_INTERNAL", "createInferRefitter_INTERNAL", "createInferRuntime_INTERNAL",
+                "getBuilderPluginRegistry", "getPluginRegistry"],
+    "nvonnxparser": ["createNvOnnxParserRefitter_INTERNAL", "createNvOnnxParser_INTERNAL", "getNvOnnxParserVersion"],
+    "nvinfer_plugin": ["initLibNvInferPlugins"],
+}  # fmt: skip
+"""Every symbol that the full bindings take from the libraries of a device."""
+
+
+def _stub_libraries(folder: Path) -> None:
+    for library, symbols in STUBS.items():
+        source = folder / f"{library}.c"
+        source.write_text("".join(f"void *{symbol}(void) {{ return 0; }}\n" for symbol in symbols))
+        target = folder / f"lib{library}.so.10"
+        command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{target.name}", "-o", str(target), str(source)]
+        subprocess.run(command, check=True)
+
+
+@pytest.mark.parametrize("name", ["tensorrt_lean_bindings", "tensorrt_bindings"])
+def test_every_attribute_that_we_use_exists_in_the_real_bindings(name: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    environment = dict(os.environ)
+    if name == "tensorrt_bindings":
+        if shutil.which("gcc") is None:
+            pytest.skip("no C compiler for the stubs of the device's libraries")
+        _stub_libraries(tmp_path)
+        environment["LD_LIBRARY_PATH"] = str(tmp_path)
+    command = [sys.executable, "-c", LOOK, name, json.dumps(sorted(_used()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["missing"] == []
+    assert answer["is_full"] == (name == "tensorrt_bindings")
+    assert answer["version"].startswith("10.")
+
+
+class _FakeCuda:
+    """A device whose memory is host memory; counts what is called."""
+
+    name = "fake"
+
+    def __init__(self, records: bool) -> None:
+        self.blocks: dict[int, np.ndarray] = {}
+        self.records = records
+        self.calls: list[str] = []
+        self.graph: list[tuple[str, tuple[object, ...]]] | None = None
+
+    def device_count(self) -> int:
+        return 1
+
+    def device_key(self) -> str:
+        return "13000-sm90"
+
+    def allocate(self, size: int) -> int:
+        self.blocks[1000 + len(self.blocks)] = np.zeros(size, np.uint8)
+        return 1000 + len(self.blocks) - 1
+
+    def release(self, address: int) -> None:
+        del self.blocks[address]
+
+    def pinned(self, shape: tuple[int, ...], dtype: "np.dtype[object]") -> np.ndarray:
+        return np.zeros(shape, dtype)
+
+    def stream(self) -> int:
+        return 7
+
+    def to_device(self, address: int, source: np.ndarray, stream: int) -> None:
+        self.calls.append("in")
+        self.blocks[address][:] = source.view(np.uint8).ravel()
+
+    def to_host(self, target: np.ndarray, address: int, stream: int) -> None:
+        self.calls.append("out")
+        target.view(np.uint8).ravel()[:] = self.blocks[address]
+
+    def wait(self, stream: int) -> None:
+        self.calls.append("wait")
+
+    def begin_capture(self, stream: int) -> None:
+        if not self.records:
+            raise BackendError("no graphs here")
+
+    def end_capture(self, stream: int) -> int:
+        return 99
+
+    def launch(self, graph: int, stream: int) -> None:
+        self.calls.append("launch")
+
+
+class _FakeContext:
+    def __init__(self, cuda: _FakeCuda) -> None:
+        self.cuda, self.addresses, self.fails = cuda, {}, False
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        self.addresses[name] = address
+        return True
+
+    def execute_async_v3(self, stream: int) -> bool:
+        if self.fails:
+            return False
+        self.cuda.blocks[self.addresses["y"]][:] = self.cuda.blocks[self.addresses["x"]]
+        return True
+
+
+class _FakeTrt:
+    class TensorIOMode:
+        INPUT, OUTPUT = "in", "out"
+
+    class DataType:
+        FLOAT, HALF, INT8, UINT8, INT32 = "f", "h", "i", "u", "l"
+
+
+class _FakeEngine:
+    num_io_tensors = 2
+
+    def __init__(self, cuda: _FakeCuda) -> None:
+        self.context = _FakeContext(cuda)
+
+    def create_execution_context(self) -> _FakeContext:
+        return self.context
+
+    def get_tensor_name(self, index: int) -> str:
+        return "xy"[index]
+
+    def get_tensor_mode(self, name: str) -> str:
+        return "in" if name == "x" else "out"
+
+    def get_tensor_dtype(self, name: str) -> str:
+        return "f"
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return (1, 3, 2, 2)
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_tensorrt_runs_call_by_call_then_as_a_graph_when_it_can(records: bool) -> None:
+    cuda = _FakeCuda(records)
+    backend = trt_backend.TensorRtBackend(_FakeEngine(cuda), _FakeTrt, cuda, "fake")  # type: ignore[arg-type]
+    for run in range(5):
+        backend.input_view()[...] = run
+        backend.infer()
+        if not records or run < 3:
+            assert (backend.output_views()[0] == run).all()
+    assert cuda.calls.count("launch") == (3 if records else 0)
+    assert cuda.calls.count("wait") == 5
+    backend.close()
+    assert cuda.blocks == {}
+    with pytest.raises(BackendError, match="closed"):
+        backend.infer()
+
+
+def test_tensorrt_that_fails_to_run_says_so() -> None:
+    cuda = _FakeCuda(False)
+    engine = _FakeEngine(cuda)
+    backend = trt_backend.TensorRtBackend(engine, _FakeTrt, cuda, "fake")  # type: ignore[arg-type]
+    engine.context.fails = True
+    with pytest.raises(BackendError, match="failed while running"):
+        backend.infer()
+
+
+def test_the_engine_cache_is_keyed_by_all_that_an_engine_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
+    one = Artefact("m", "ab" * 32, None, None)
+    paths = {
+        trt_backend.engine_path(one, "10.16.1", "13000-sm90"),
+        trt_backend.engine_path(one, "10.17.0", "13000-sm90"),
+        trt_backend.engine_path(one, "10.16.1", "12900-sm90"),
+        trt_backend.engine_path(one, "10.16.1", "13000-sm87"),
+        trt_backend.engine_path(Artefact("m", "cd" * 32, None, None), "10.16.1", "13000-sm90"),
+    }
+    assert len(paths) == 5
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("CACHE_DIRECTORY", str(blocked))
+    with pytest.raises(BackendError, match=r"engine cache .* cannot be written .*; set CACHE_DIRECTORY"):
+        trt_backend.engine_path(one, "10", "x")
+
+
+def test_a_crash_in_the_child_process_is_an_error_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT without a device ends its process with SIGSEGV; here a child stands in for it that does the same."""
+    package = tmp_path / "swarmd_models" / "backends"
+    package.mkdir(parents=True)
+    (tmp_path / "swarmd_models/__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "tensorrt_build.py").write_text(
+        "import os, signal, sys\nprint('building_engine: 40 %', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    said: list[str] = []
+    with pytest.raises(BackendError, match=r"TensorRT crashed with signal 11 in its child process"):
+        trt_backend.build_engine(tmp_path / "m.onnx", tmp_path / "m.engine", said.append)
+    assert said[-1] == "building_engine: 40 %"
+    engine = tmp_path / "old.engine"
+    engine.touch()
+    with pytest.raises(BackendError, match="crashed"):
+        trt_backend.check_engine(engine, said.append)
+    assert not engine.exists(), "an engine that crashes is not tried at every start"
+
+
+def test_without_a_device_nothing_of_tensorrt_is_called(tmp_path: Path) -> None:
+    capability = backend_class("tensorrt").probe()
+    if capability.available:
+        pytest.skip("there is a device here")
+    with pytest.raises(BackendError):
+        backend_class("tensorrt").load(Artefact("m", "00" * 32, None, ZOO_MODEL), 1, _quiet)
+    status = trt_build.main(["check", str(tmp_path / "gone.engine")])
+    assert status == 1
+    assert trt_build.main([]) == 2

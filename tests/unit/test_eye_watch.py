@@ -1,0 +1,207 @@
+"""Drift, frames out of distribution, the ring of unsure frames, its export, and the swapping of models."""
+
+import json
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from eye_helpers import seen, write_bundle
+
+from swarmd.eye.ipc import SwapDone
+from swarmd.eye.swap import Swapper
+from swarmd_models.bundle import Reference, load_bundle
+from swarmd_models.errors import SourceError
+from swarmd_models.eye import Eye, EyeOptions
+from swarmd_models.frame_ring import INTERVAL_NS, FrameRing, export_coco, without_private_parts
+from swarmd_models.types import Detection, Frame
+from swarmd_models.watch import (
+    OWN_REFERENCE_FRAMES,
+    OWN_REFERENCE_SCORES,
+    ModelWatch,
+    features_of,
+    ks,
+    measure_reference,
+    psi,
+)
+
+RNG = np.random.default_rng(7)
+SWAPS = int(os.environ.get("SWARMD_SWAPS", "8"))
+
+
+def _scores(mean: float, count: int) -> list[Detection]:
+    return [seen(50, 50, score=float(s)) for s in np.clip(RNG.normal(mean, 0.1, count), 0.01, 0.99)]
+
+
+def test_scores_that_stay_are_no_drift_and_scores_that_sink_are() -> None:
+    reference = measure_reference([(_scores(0.8, 10), np.zeros(3)) for _ in range(50)])
+    same, sunk = ModelWatch(reference), ModelWatch(reference)
+    for _ in range(30):
+        same.note(_scores(0.8, 10), None)
+        sunk.note(_scores(0.5, 10), None)
+    assert same.gauges()["drift_psi"] < 0.1
+    assert same.gauges()["drift_ks"] < 0.1
+    assert sunk.gauges()["drift_psi"] > 0.25
+    assert sunk.gauges()["drift_ks"] > 0.5
+    assert sunk.gauges()["detections_per_frame"] == 10
+
+
+def test_without_a_reference_the_first_frames_are_one() -> None:
+    watch = ModelWatch(Reference())
+    assert "drift_psi" not in watch.gauges()
+    for _ in range(OWN_REFERENCE_SCORES // 10 + 10):
+        watch.note(_scores(0.8, 10), None)
+    assert watch.gauges()["drift_psi"] < 0.2
+    for _ in range(100):
+        watch.note(_scores(0.4, 10), None)
+    assert watch.gauges()["drift_psi"] > 0.25
+
+
+def test_a_frame_from_another_world_stands_out() -> None:
+    usual = [features_of(RNG.normal(120, 20, (64, 64)).astype(np.uint8), RNG.normal(-4, 0.1, 5)) for _ in range(200)]
+    watch = ModelWatch(Reference())
+    for features in usual[:OWN_REFERENCE_FRAMES]:
+        watch.note([], features)
+    for features in usual[OWN_REFERENCE_FRAMES:]:
+        watch.note([], features)
+        assert watch.ood < 3.0
+    watch.note([], features_of(np.full((64, 64), 250, np.uint8), RNG.normal(2, 0.1, 5)))
+    assert watch.ood > 3.0
+    assert 0 < watch.gauges()["ood_share"] < 0.05
+    watch.note([], np.array([np.inf, 0, 0, 0, 0, 0, 0]))
+    assert np.isfinite(watch.gauges()["ood"])
+
+
+def test_histograms_far_apart() -> None:
+    a, b = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    assert psi(a, b) > 5
+    assert ks(a, b) == 1.0
+
+
+# --- The ring --------------------------------------------------------------------------------------------------------
+
+
+def _frame(index: int, value: int = 90) -> Frame:
+    return Frame(index, index * INTERVAL_NS, np.full((40, 60), value, np.uint8))
+
+
+UNSURE = [seen(20, 20, score=0.45)]
+
+
+def test_only_unsure_frames_are_kept_and_not_too_often(tmp_path: Path) -> None:
+    ring = FrameRing(tmp_path / "r", 1 << 20)
+    assert not ring.consider(_frame(1), [], 0.4, 0.0, "m")
+    assert not ring.consider(_frame(1), [seen(20, 20, score=0.9)], 0.4, 0.0, "m")
+    assert ring.consider(_frame(1), UNSURE, 0.4, 0.0, "m")
+    assert not ring.consider(replace(_frame(1), captured_ns=INTERVAL_NS + 5), UNSURE, 0.4, 0.0, "m")
+    assert ring.consider(_frame(3), [], 0.4, 5.0, "m"), "a frame out of distribution is kept too"
+    assert ring.kept == len(list((tmp_path / "r").glob("*.png"))) == 2
+
+
+def test_the_ring_never_outgrows_its_size_and_the_oldest_go_first(tmp_path: Path) -> None:
+    ring = FrameRing(tmp_path, 3000)
+    for index in range(30):
+        frame = replace(_frame(index + 1), image=RNG.integers(0, 256, (20, 40), dtype=np.uint8))
+        assert ring.consider(frame, UNSURE, 0.4, 0.0, "m")
+    kept = sorted(tmp_path.glob("*.png"))
+    assert sum(path.stat().st_size for path in kept) <= 3000
+    assert kept[-1].name.endswith("00000030.png")
+    assert len(list(tmp_path.glob("*.json"))) == len(kept)
+    again = FrameRing(tmp_path, 3000)
+    assert again.consider(_frame(99), UNSURE, 0.4, 0.0, "m")
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.png")) <= 3000, "what an earlier life kept counts too"
+
+
+def test_people_are_made_unreadable_before_anything_is_written() -> None:
+    image = RNG.integers(0, 256, (60, 60, 3), dtype=np.uint8)
+    person = Detection(0, "person", 0.5, (10.4, 10.0, 40.0, 50.0))
+    hidden = without_private_parts(image, [person, seen(50, 50)])
+    assert len(np.unique(hidden[11:49, 11:39].reshape(-1, 3), axis=0)) <= 36
+    assert np.array_equal(hidden[:, 41:], image[:, 41:])
+    assert not np.array_equal(hidden, image)
+    grey = without_private_parts(image[..., 0], [replace(person, box=(-5.0, -5.0, 500.0, 500.0))])
+    assert grey.shape == (60, 60)
+
+
+def test_a_ring_that_cannot_write_stops_itself_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    ring = FrameRing(folder, 1 << 20)
+    folder.rmdir()
+    assert not ring.consider(_frame(1), UNSURE, 0.4, 0.0, "m")
+    assert "frames are no longer kept" in ring.problem
+    assert not ring.consider(_frame(2), UNSURE, 0.4, 0.0, "m")
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(SourceError, match="frames cannot be kept"):
+        FrameRing(blocked / "x", 1)
+
+
+def test_the_export_is_coco(tmp_path: Path) -> None:
+    ring = FrameRing(tmp_path / "r", 1 << 20)
+    ring.consider(_frame(1), [seen(20, 20, score=0.45), seen(40, 20, score=0.5, class_index=2)], 0.4, 0.0, "abcd")
+    ring.consider(_frame(2), [seen(20, 20, score=0.45, class_index=2)], 0.4, 0.0, "abcd")
+    (tmp_path / "r" / "torn.png").write_bytes(b"x")
+    (tmp_path / "r" / "torn.json").write_bytes(b"{")
+    assert export_coco(tmp_path / "r", tmp_path / "out") == (2, 3)
+    document = json.loads((tmp_path / "out/annotations.json").read_text())
+    assert {"images", "annotations", "categories"} <= document.keys()
+    assert [c["name"] for c in document["categories"]] == ["class0", "class2"]
+    assert document["annotations"][0]["bbox"] == [10, 10, 20, 20]
+    assert document["annotations"][0]["area"] == 400
+    assert {a["image_id"] for a in document["annotations"]} == {i["id"] for i in document["images"]}
+    assert all((tmp_path / "out" / image["file_name"]).exists() for image in document["images"])
+    with pytest.raises(SourceError, match="no kept frames"):
+        export_coco(tmp_path / "nowhere", tmp_path / "out2")
+
+
+# --- Swapping --------------------------------------------------------------------------------------------------------
+
+
+def test_many_swaps_lose_no_frame_and_never_hold_the_loop(tmp_path: Path) -> None:
+    """SWARMD_SWAPS=1000 for the long run; the frames go on while each model is loaded, checked and handed over."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = write_bundle(tmp_path / "a"), write_bundle(tmp_path / "b")
+    eye = Eye.open(load_bundle(first), EyeOptions())
+    done: list[SwapDone] = []
+    swapper = Swapper(eye, EyeOptions(), done.append, lambda text: None)
+    frame = Frame(0, 0, RNG.integers(0, 256, (256, 320), dtype=np.uint8))
+    frames = 0
+    handovers: list[float] = []
+    deadline = time.monotonic() + max(60, 10 * SWAPS)
+    for swap in range(SWAPS):
+        swapper.begin(str(second if swap % 2 == 0 else first), "")
+        while len(done) <= swap:
+            started = time.thread_time()
+            swapper.between_frames(frame)
+            handovers.append(time.thread_time() - started)
+            frames += 1
+            eye.see(replace(frame, index=frames, captured_ns=frames * 1_000_000))
+            assert time.monotonic() < deadline
+    assert [d.ok for d in done] == [True] * SWAPS
+    assert swapper.counters["model_swaps"] == SWAPS
+    assert frames >= SWAPS * 8, "each model was shadowed on live frames"
+    handovers.sort()
+    assert handovers[len(handovers) * 99 // 100] < 0.002, "handing over costs the loop next to nothing"
+    assert handovers[-1] < 0.1, "one frame interval at 10 fps"
+
+
+def test_a_bad_model_never_becomes_the_running_one(tmp_path: Path) -> None:
+    eye = Eye.open(load_bundle("zoo:small-320"), EyeOptions())
+    done: list[SwapDone] = []
+    swapper = Swapper(eye, EyeOptions(), done.append, lambda text: None)
+    running = eye.detector
+    other = tmp_path / "other"
+    other.mkdir()
+    bad = write_bundle(other, decoder='decoder = "ssd"')
+    for model, sentence in (("nowhere.toml", "no model at"), (str(bad), "four outputs")):
+        swapper.begin(model, "")
+        while threading.active_count() and swapper._thread is not None and swapper._thread.is_alive():
+            swapper._thread.join(0.01)
+        assert not done[-1].ok
+        assert sentence in done[-1].text
+    assert eye.detector is running
+    assert swapper.counters["model_swaps_refused"] == 2

@@ -1,0 +1,122 @@
+"""The AsyncAPI document: valid against the rules of AsyncAPI 3, and true to what the bridge sends."""
+
+import json
+from random import Random
+
+import jsonschema
+import pytest
+
+from swarmd.bridges import geojson
+from swarmd.bridges.config import MqttConfig
+from swarmd.bridges.mqtt.asyncapi import document
+from swarmd.bridges.mqtt.bridge import homeassistant_device, laplace_noise
+from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
+from tests.bridge_world import World, detection, object_view
+
+# The parts of the AsyncAPI 3.0.0 schema that this document uses, written from the specification.
+ASYNCAPI = {
+    "type": "object",
+    "required": ["asyncapi", "info", "channels", "operations"],
+    "properties": {
+        "asyncapi": {"const": "3.0.0"},
+        "info": {"type": "object", "required": ["title", "version"]},
+        "servers": {
+            "type": "object",
+            "additionalProperties": {"type": "object", "required": ["host", "protocol"]},
+        },
+        "channels": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["address", "messages"],
+                "properties": {"address": {"type": "string"}},
+                "additionalProperties": False,
+                "patternProperties": {"^(messages|parameters|title|summary|description|bindings)$": {}},
+            },
+        },
+        "operations": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["action", "channel"],
+                "properties": {"action": {"enum": ["send", "receive"]}},
+            },
+        },
+    },
+}
+
+
+def resolve(root: object, reference: str) -> object:
+    at = root
+    for part in reference.removeprefix("#/").split("/"):
+        assert isinstance(at, dict)
+        at = at[part]
+    return at
+
+
+def test_document_is_valid_and_every_reference_resolves() -> None:
+    made = json.loads(json.dumps(document("farm", MqttConfig())))
+    jsonschema.validate(made, ASYNCAPI)
+    references: list[str] = []
+
+    def walk(value: object) -> None:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                references.append(value["$ref"])
+            for one in value.values():
+                walk(one)
+        elif isinstance(value, list):
+            for one in value:
+                walk(one)
+
+    walk(made)
+    assert references
+    for reference in references:
+        assert resolve(made, reference) is not None
+    for message in made["components"]["messages"].values():
+        jsonschema.Draft202012Validator.check_schema(message["payload"])
+
+
+def test_every_parameter_of_an_address_is_described() -> None:
+    import re
+
+    for name, channel in document("farm", MqttConfig())["channels"].items():  # type: ignore[attr-defined]
+        assert set(re.findall(r"{(\w+)}", channel["address"])) == set(channel.get("parameters", {})), name
+
+
+def test_what_the_bridge_sends_fits_the_document() -> None:
+    world = World()
+    names = {bytes(member.node): member.name for member in world.members()}
+    jsonschema.validate(
+        json.loads(json.dumps(geojson.object_feature(object_view(), world.info(), names))), dict(spec("object").schema)
+    )
+    for seen in (detection(), detection(east_cm=None)):
+        feature = json.loads(json.dumps(geojson.detection_feature(seen, world.info())))
+        jsonschema.validate(feature, dict(spec("detections").schema))
+    assert feature["geometry"] is None
+
+
+def test_names_are_distinct_and_wildcards_never_reach_a_topic() -> None:
+    assert len({entry.name for entry in TOPICS}) == len(TOPICS)
+    assert topic_token("a/+#\x00b") == "a____b"
+    assert topic_token("") == "_"
+
+
+def test_home_assistant_components_have_what_discovery_needs() -> None:
+    # https://www.home-assistant.io/integrations/mqtt/: device discovery needs device, origin, components; each
+    # component a platform and a unique_id, a sensor a state_topic.
+    made = homeassistant_device(World().info(), "swarm/v1/farm", "alice")
+    assert {"device", "origin", "components"} <= set(made)
+    components = made["components"]
+    assert isinstance(components, dict)
+    assert len({one["unique_id"] for one in components.values()}) == len(components)
+    assert all({"platform", "unique_id", "state_topic", "name"} <= set(one) for one in components.values())
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_laplace_noise_has_the_scale_that_epsilon_asks_for(epsilon: float) -> None:
+    rng = Random(7)
+    draws = [laplace_noise(1 / epsilon, rng.random) for _ in range(20_000)]
+    mean_size = sum(abs(one) for one in draws) / len(draws)
+    assert abs(mean_size * epsilon - 1) < 0.05  # E|X| of Laplace(b) is b
+    assert abs(sum(draws) / len(draws)) * epsilon < 0.05

@@ -1,0 +1,184 @@
+"""A release from its publication at one node to the whole fleet, and back: the real sub-protocol on a small bus."""
+
+from dataclasses import replace
+
+from release_helpers import MODEL, Keys, World, make_release
+
+from swarmd_protocols.releases import requests, rollout
+from swarmd_protocols.releases.releases import LocalModel
+from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
+
+V1, V2, V3 = b"one" * 20_000, b"two" * 20_000, b"bad" * 20_000
+
+
+def release_in(world: World, at: int, data: bytes, version: int, previous: bytes = b"", **changes: object) -> bytes:
+    envelope = world.keys.sign("release", make_release(data, version, previous, **changes).payload(), "release")
+    world.publish(at, [envelope], data)
+    return envelope.digest
+
+
+def test_a_release_published_at_one_node_reaches_all() -> None:
+    world = World(6)
+    release_in(world, 3, V1, 1)
+    world.run(90, lambda: world.versions() == [1] * 6)
+    assert world.versions() == [1] * 6
+    world.run(10)
+    assert len({node.summary() for node in world.nodes}) == 1
+
+
+def test_canaries_come_first_and_the_others_wait_for_their_verdicts() -> None:
+    world = World(10)
+    world.run(10)
+    release_in(world, 0, V1, 1)
+    world.run(4)
+    assert sum(bool(tried) for tried in world.tried) == 2, "two canaries at 5 % of ten"
+    world.run(60)
+    assert world.versions() == [1] * 10
+
+
+def test_a_bad_release_is_halted_at_its_canaries_and_the_fleet_stays() -> None:
+    world = World(8)
+    first = release_in(world, 0, V1, 1)
+    world.run(90, lambda: world.versions() == [1] * 8)
+    bad = world.keys.sign("release", make_release(V3, 2, first).payload(), "release")
+    world.healthy = lambda node, release: release != bad.digest
+    world.publish(0, [bad], V3)
+    world.run(60)
+    assert world.versions() == [1] * 8
+    assert 1 <= sum(bad.digest in tried for tried in world.tried) <= 2
+    what = {detail.what for _, detail in world.details if isinstance(detail, requests.RolloutChanged)}
+    assert "halted" in what
+
+
+def test_a_revocation_takes_the_fleet_back_without_relabelling() -> None:
+    world = World(5)
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 5)
+    second = release_in(world, 1, V2, 2, first)
+    world.run(60, lambda: world.versions() == [2] * 5)
+    assert world.versions() == [2] * 5
+    revoke = world.keys.sign("model-revoke", Revoke(MODEL, 1, second, "wrong labels").payload(), "revoke")
+    world.publish(4, [revoke])
+    world.run(10)
+    assert world.versions() == [1] * 5
+
+
+def test_silence_never_promotes_but_a_force_does() -> None:
+    world = World(8)
+    world.react = lambda at, detail: None  # type: ignore[method-assign]  # Nobody ever answers.
+    digest = release_in(world, 0, V1, 1)
+    world.run(30)
+    assert not any(
+        node.standing(MODEL, digest, node.view.models[MODEL].releases[digest]).promoted for node in world.nodes
+    )
+    force = world.keys.sign("force", Force(MODEL, 1, digest, 3).payload(), "release")
+    world.publish(2, [force])
+    world.run(5)
+    assert all(node.standing(MODEL, digest, node.view.models[MODEL].releases[digest]).promoted for node in world.nodes)
+
+
+def test_a_halt_wins_over_a_force() -> None:
+    world = World(4)
+    digest = release_in(world, 0, V1, 1)
+    world.publish(
+        0,
+        [
+            world.keys.sign("force", Force(MODEL, 1, digest, 3).payload(), "release"),
+            world.keys.sign("halt", Halt(MODEL, 1, digest, "stop").payload(), "revoke"),
+        ],
+    )
+    world.run(20)
+    assert world.versions() == [0] * 4
+
+
+def test_a_partition_waits_and_heals() -> None:
+    world = World(8)
+    world.partition({0, 1, 2}, {3, 4, 5, 6, 7})
+    release_in(world, 0, V1, 1)
+    world.run(40)
+    assert all(version == 0 for version in world.versions()[3:])
+    world.partition()
+    world.run(120, lambda: world.versions() == [1] * 8)
+    assert world.versions() == [1] * 8
+
+
+def test_a_restarted_node_knows_what_it_knew_and_its_numbers_rise() -> None:
+    world = World(3)
+    release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 3)
+    before = world.nodes[1].local[MODEL].sequence
+    world.nodes[1] = world.build(1)
+    world.perform(1, world.nodes[1].start(world.now))
+    assert world.nodes[1].desired(MODEL) is not None
+    assert world.nodes[1].local[MODEL].sequence > before
+
+
+def test_floor_and_heartbeat_spread() -> None:
+    world = World(4)
+    world.publish(
+        0,
+        [
+            world.keys.sign("floor", Floor(MODEL, 1, 7).payload(), "floor"),
+            world.keys.sign("heartbeat", Heartbeat(1, 5).payload(), "heartbeat"),
+        ],
+    )
+    world.run(5)
+    assert all(node.view.heartbeat == (1, 5) for node in world.nodes)
+    assert all(node.view.models[MODEL].floor == Floor(MODEL, 1, 7) for node in world.nodes)
+
+
+def test_keys_of_another_fleet_say_nothing() -> None:
+    world = World(2)
+    foreign = Keys("others", world.crypto).sign("floor", Floor(MODEL, 1, 7).payload(), "floor")
+    grew, effects = world.nodes[0]._hear(foreign.encode(), "peer")
+    assert not grew
+    assert any(getattr(effect, "reason", "").startswith("floor statement lacks") for effect in effects)
+
+
+def test_a_trial_that_could_not_be_made_is_tried_again_later_not_at_once() -> None:
+    world = World(2)
+    tries: list[int] = []
+
+    def busy(at: int, detail: object) -> None:
+        if isinstance(detail, requests.StartTrial):
+            tries.append(world.now)
+            ended = requests.TrialEnded(detail.release.model, detail.digest, Verdict.NONE, 0, 0, "no eye is free here")
+            world.perform(at, world.nodes[at].on_command(ended, world.now))
+
+    world.react = busy  # type: ignore[method-assign]
+    release_in(world, 0, V1, 1)
+    world.run(50)
+    assert 2 <= len(tries) <= 8
+
+
+def test_a_dead_canary_costs_its_turn_and_no_more() -> None:
+    world = World(6)
+    world.run(10)
+    probe = world.keys.sign("release", make_release(V1, 1).payload(), "release")
+    order = rollout.ranks(probe.digest, world.ids)
+    dead = next(at for at, node in enumerate(world.ids) if order[node] == 0)
+    alive = world.react
+
+    def react(at: int, detail: object) -> None:
+        if at != dead:
+            alive(at, detail)
+
+    world.react = react  # type: ignore[method-assign]
+    world.publish((dead + 1) % 6, [probe], V1)
+    world.run(15)
+    assert sum(world.versions()) <= 1
+    world.run(120)
+    assert sum(world.versions()) == 5
+
+
+def test_a_cache_keeps_the_files_and_has_no_say() -> None:
+    world = World(3)
+    config = replace(world.nodes[2]._config, models=(), caches=(MODEL,))
+    world.nodes[2]._config = config
+    world.nodes[2].local = {MODEL: LocalModel(runs=False)}
+    world.nodes[2].book.statuses.clear()
+    digest = release_in(world, 0, V1, 1)
+    world.run(30)
+    assert world.stores[2].has_blob(world.nodes[2].view.models[MODEL].releases[digest].bundle[0].blob.sha256)
+    assert not world.tried[2]

@@ -1,0 +1,555 @@
+"""Hostile and broken input: forged, replayed, stolen keys, floods, unknown ids, clock jumps. Nothing grows."""
+
+import os
+from random import Random
+
+import msgspec
+import pytest
+
+from swarmd_protocols.codec import encode
+from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
+from swarmd_protocols.effects import (
+    Command,
+    DatagramReceived,
+    MemberState,
+    Persist,
+    Rejected,
+    SendDatagram,
+    SendFailed,
+    SetMeta,
+    Started,
+    StreamReceived,
+    TimerFired,
+    UserEvent,
+)
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.identity import (
+    AddStatement,
+    Certificate,
+    GroupKey,
+    Revocation,
+    dev_role_seeds,
+    make_dev_identity,
+    sign_statement,
+)
+from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.messages import (
+    Accusation,
+    AccusationBody,
+    Ack,
+    Alive,
+    AliveBody,
+    Fingerprints,
+    Happening,
+    HappeningBody,
+    Heard,
+    Links,
+    LinksBody,
+    MetaBody,
+    MetaEntry,
+    Ping,
+    Record,
+    Sections,
+    Statement,
+    Sub,
+    Want,
+)
+from tests.unit.swim_net import SECRET, Net, S
+from tests.unit.swim_thief import ADDRESS, Thief
+
+FAILED, ALIVE = MemberState.FAILED, MemberState.ALIVE
+
+
+def formed(count=5, **options):
+    net = Net(count, **options)
+    assert net.run_until(net.formed, 5) is not None
+    net.run(2)
+    return net
+
+
+def meet_all(net, thief):
+    for host in net.hosts:
+        net.perform(host, thief.meet(host.node, net.now))
+
+
+def victim_facts(net, index):
+    core = net.hosts[index].node._core
+    return core.own.node, core.own.incarnation
+
+
+# --- a stolen key ----------------------------------------------------------------------------------------------------
+
+
+def test_one_stolen_key_makes_no_healthy_member_failed():
+    """Accusations of every level and incarnation, about everybody, to everybody: only refutations come of it.
+
+    SWARMD_FUZZ_RUNS scales it (`make fuzz` runs 10**6).
+    """
+    runs = int(os.environ.get("SWARMD_FUZZ_RUNS", "3000"))
+    net = formed()
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    rng, begin = Random(7), net.now
+    for step in range(runs):
+        host = rng.choice(net.hosts)
+        subject, incarnation = victim_facts(net, rng.randrange(len(net.hosts)))
+        incarnation = max(0, incarnation + rng.choice((-1, 0, 0, 0, 1, 2**40)))
+        effects = thief.say(host.node, [thief.accusation(subject, incarnation, rng.randrange(3))], net.now)
+        net.perform(host, effects)
+        if step % 10 == 0:
+            net.run(0.02)
+    net.run(3)
+    healthy = {f"n{index:03d}" for index in range(5)}
+    assert [e for _, _, e in net.changes(FAILED, begin) if e.name in healthy] == []
+    assert all(state is ALIVE for name, state in net.states(0).items() if name in healthy)
+
+
+def test_accusations_over_the_rate_are_dropped_before_they_cost_a_signature_check():
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node = net.hosts[0].node
+    subject, incarnation = victim_facts(net, 1)
+    for _ in range(200):
+        body = encode(AccusationBody(thief.node, subject, incarnation, 0))
+        thief.say(node, [Accusation(body, bytes(64))], net.now)
+    counters = node.summary().counters
+    assert counters["accusations_over_rate"] > 150
+    assert counters["rejected"] < 50
+
+
+def test_a_thief_speaks_for_nobody_else():
+    """Forged alive, accusation, links, metadata, event in another's name: each is rejected and changes nothing."""
+    net = formed(4)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node = net.hosts[0].node
+    other, incarnation = victim_facts(net, 1)
+    third, third_incarnation = victim_facts(net, 2)
+    digest = node.view_digest()
+    rows = node.members()
+    alive = encode(AliveBody(other, incarnation + 1, 1, 0, "6.6.6.6:6", bytes(32), "", ""))
+    accuse = encode(AccusationBody(other, third, third_incarnation, 2))
+    links = encode(LinksBody(other, 1 << 30, ((third, 1),)))
+    meta = encode(MetaBody(other, 1 << 30, "k", b"v"))
+    event = encode(HappeningBody(other, (1 << 20) + 1, "boo", b""))
+    forged = [
+        (Alive, "alive", alive),
+        (Accusation, "accuse", accuse),
+        (Links, "links", links),
+        (MetaEntry, "meta", meta),
+        (Happening, "event", event),
+    ]
+    for message, kind, body in forged:
+        for signature in (thief.sign(kind, body), bytes(64)):
+            effects = thief.say(node, [message(body, signature)], net.now)
+            assert any(isinstance(effect, Rejected) for effect in effects), message
+    stolen = Record(thief.identity.certificate, alive, thief.sign("alive", alive))
+    thief.say(node, [stolen], net.now)
+    assert node.view_digest() == digest
+    assert [row for row in node.members() if row.name != "thief"] == [row for row in rows if row.name != "thief"]
+
+
+def test_signatures_of_one_type_pass_for_no_other():
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    subject, incarnation = victim_facts(net, 1)
+    body = encode(AccusationBody(thief.node, subject, incarnation, 2))
+    effects = thief.say(net.hosts[0].node, [Accusation(body, thief.sign("alive", body))], net.now)
+    assert any(isinstance(effect, Rejected) for effect in effects)
+
+
+def test_two_sessions_for_one_boot_are_refused():
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node = net.hosts[0].node
+    twin = thief.record(incarnation=thief.incarnation + 1, session=b"t" * 32)
+    effects = thief.say(node, [twin], net.now)
+    assert any("two sessions" in effect.reason for effect in effects if isinstance(effect, Rejected))
+
+
+def test_nobody_without_the_fleets_keys_gets_in():
+    net = formed(3)
+    stranger = Thief(b"some other fleet's secret", net.crypto)
+    node = net.hosts[0].node
+    before = len(node.members())
+    for index in range(50):
+        effects = stranger.meet(node, net.now + index)
+        assert not any(isinstance(effect, SendDatagram) for effect in effects)
+    assert len(node.members()) == before
+    impostor = Thief(SECRET, net.crypto)
+    impostor.identity = make_dev_identity(b"some other fleet's secret", "test", "impostor", net.crypto)
+    effects = impostor.meet(node, net.now)
+    assert any(isinstance(effect, Rejected) for effect in effects)
+    assert len(node.members()) == before
+
+
+# --- replay, reorder, truncate, oversize -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crypto", [NaClCrypto(), ModelCrypto()], ids=["nacl", "model"])
+def test_replayed_frames_do_nothing(crypto):
+    net = formed(3, crypto=crypto)
+    net.keep_frames = True
+    net.run(2)
+    net.keep_frames = False
+    frames = [(target, data) for _, target, data in net.frames if target == 0 and data[0] & 15 == 1]
+    node = net.hosts[0].node
+    digest = node.view_digest()
+    opened = node.summary().counters.get("unopened", 0)
+    for _, data in frames:
+        node.handle(DatagramReceived(net.address(1), data), net.now)
+    assert node.summary().counters["unopened"] == opened + len(frames)
+    assert node.view_digest() == digest
+    assert len(frames) > 10
+
+
+def test_a_hello_from_an_earlier_life_brings_nobody_back():
+    net = Net(3, start=False)
+    net.keep_frames = True
+    for index in range(3):
+        net.feed(index, Started())
+    net.run(3)
+    hellos = [data for source, _, data in net.frames if source == 2 and data[0] & 15 == 4]
+    net.kill(2)
+    net.restart(2)
+    net.run(2)
+    incarnation = next(row for row in net.hosts[0].node.members() if row.name == "n002").incarnation
+    for data in hellos:
+        net.perform(net.hosts[0], net.hosts[0].node.handle(DatagramReceived(net.address(2), data), net.now))
+    net.run(2)
+    assert next(row for row in net.hosts[0].node.members() if row.name == "n002").incarnation >= incarnation
+    assert net.formed()
+
+
+def test_mangled_frames_never_raise_and_never_change_the_view():
+    net = formed(3)
+    net.keep_frames = True
+    net.run(1)
+    net.keep_frames = False
+    node, rng = net.hosts[0].node, Random(11)
+    digest = node.view_digest()
+    frames = [data for _, target, data in net.frames if target == 0]
+    for step in range(3_000):
+        data = bytearray(rng.choice(frames))
+        for _ in range(rng.randrange(1, 4)):
+            action = rng.randrange(4)
+            if action == 0 and data:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            elif action == 1:
+                del data[rng.randrange(len(data) + 1) :]
+            elif action == 2:
+                data += rng.randbytes(rng.randrange(1500))
+            else:
+                data[:1] = rng.randbytes(1)
+        event = DatagramReceived if step % 2 else StreamReceived
+        node.handle(event(f"1.2.3.{step % 256}:9", bytes(data)), net.now + step)
+    assert node.view_digest() == digest
+
+
+def test_sealed_nonsense_never_raises():
+    """A member's key, arbitrary bodies: random bytes, random messages of every kind with random fields."""
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node, rng = net.hosts[0].node, Random(13)
+    others = [host.node.node for host in net.hosts]
+
+    def blob(limit=80):
+        return rng.randbytes(rng.randrange(limit))
+
+    def node_id():
+        return rng.choice([*others, thief.node, rng.randbytes(16)])
+
+    def number():
+        return rng.choice((0, 1, 2, 2**20, 2**20 + 1, 2**40, 2**63 - 1))
+
+    makers = [
+        lambda: Ping(number(), rng.randbytes(8)),
+        lambda: Ack(number(), rng.randbytes(8)),
+        lambda: msgspec.Raw(encode([3, number(), node_id()])),
+        lambda: msgspec.Raw(encode([4, number(), rng.random() < 0.5])),
+        lambda: Record(rng.choice((blob(), thief.identity.certificate)), blob(), rng.randbytes(64)),
+        lambda: Alive(blob(), rng.randbytes(64)),
+        lambda: Sections(tuple(rng.getrandbits(64) for _ in range(rng.randrange(8))), (("state", blob(16)),)),
+        lambda: Fingerprints(rng.randrange(8), rng.randrange(-1, 256), blob(400)),
+        lambda: Want(rng.randrange(8), blob(400)),
+        lambda: Heard(tuple((node_id(), number()) for _ in range(rng.randrange(5))), rng.randrange(3)),
+        lambda: Sub(rng.choice(("state", "none", "")), blob()),
+        lambda: msgspec.Raw(blob()),
+        lambda: msgspec.Raw(encode([rng.randrange(20), blob(), blob(), number()])),
+        lambda: thief.accusation(node_id(), number(), rng.randrange(3)),
+        lambda: _signed(thief, Links, "links", LinksBody(thief.node, number(), ((node_id(), rng.randrange(1, 4)),))),
+        lambda: _signed(thief, MetaEntry, "meta", MetaBody(thief.node, number(), "k", blob())),
+        lambda: _signed(thief, Happening, "event", HappeningBody(thief.node, number(), "e", blob())),
+        lambda: thief.record(incarnation=number(), status=rng.randrange(3), away_s=rng.randrange(99)),
+    ]
+    for step in range(4_000):
+        messages = [rng.choice(makers)() for _ in range(rng.randrange(4))]
+        thief.say(node, messages, net.now + step * 1000)
+    net.run(5)
+    healthy = [state for name, state in net.states(1).items() if name != "thief"]
+    assert healthy == [ALIVE] * 3
+
+
+BAD_TEXT = b"\xff\xfe\x80"
+
+
+def _misspelt(value):
+    """The encoding of a value whose text "???" is replaced by bytes that are no UTF-8."""
+    encoded = encode(value)
+    assert b"???" in encoded
+    return encoded.replace(b"???", BAD_TEXT)
+
+
+def test_text_that_is_no_utf8_never_raises():
+    """In every field of text: of messages, of signed bodies, of certificates and statements."""
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node = net.hosts[0].node
+    session, seeds = thief.channel.public, dev_role_seeds(SECRET, "enrol")
+    alive = _misspelt(AliveBody(thief.node, 9 << 20, 0, 0, "???", session, "", ""))
+    meta = _misspelt(MetaBody(thief.node, 1, "???", b""))
+    event = _misspelt(HappeningBody(thief.node, 1, "???", b""))
+    statements = {
+        "group": (GroupKey("???", 2, bytes(32)), seeds),
+        "revoke": (Revocation("test", 1, (), "???"), dev_role_seeds(SECRET, "revoke")),
+    }
+    deep = b"\x93\xc4\x01x\x90" + b"\x91" * 900 + b"\x90"
+    messages = [
+        msgspec.Raw(_misspelt(Sub("???", b""))),
+        msgspec.Raw(_misspelt(Statement("???", b""))),
+        Alive(alive, thief.sign("alive", alive)),
+        Record(thief.identity.certificate, alive, thief.sign("alive", alive)),
+        MetaEntry(meta, thief.sign("meta", meta)),
+        Happening(event, thief.sign("event", event)),
+        *[Statement(k, sign_statement(k, _misspelt(p), s, net.crypto)) for k, (p, s) in statements.items()],
+        Statement("group", deep),
+    ]
+    good = Certificate(thief.node, net.crypto.public_key(thief.identity.seed), "???", (), "test", 1)
+    stranger = AliveBody(bytes(16), 1 << 20, 0, 0, "a:1", session, "", "")
+    misnamed = sign_statement("node", _misspelt(good), seeds, net.crypto)
+    messages += [Record(certificate, encode(stranger), bytes(64)) for certificate in (misnamed, deep)]
+    before = node.summary().counters
+    for message in messages:
+        effects = thief.say(node, [message], net.now)
+        assert any(isinstance(effect, Rejected) for effect in effects), message
+    after = node.summary().counters
+    refused = sum(after.get(name, 0) - before.get(name, 0) for name in ("rejected", "malformed"))
+    assert refused == len(messages)
+
+
+@pytest.mark.parametrize("counter", [-1, 0, 2**32, 2**60])
+def test_a_group_key_whose_counter_fits_no_frame_is_refused(counter):
+    net = formed(2)
+    group = GroupKey("test", counter, bytes(32))
+    statement = sign_statement("group", group, dev_role_seeds(SECRET, "enrol"), net.crypto)
+    with pytest.raises(StateError, match="counter"):
+        net.feed(0, Command("node", AddStatement("group", statement)))
+    net.run(1)
+    assert net.formed()
+
+
+@pytest.mark.parametrize("request_", [SetMeta("\ud800", b""), UserEvent("\udfff", b"")])
+def test_local_text_that_cannot_travel_is_refused(request_):
+    net = formed(2)
+    with pytest.raises(StateError, match="Unicode"):
+        net.feed(0, request_)
+
+
+def _signed(thief, message, kind, body):
+    raw = encode(body)
+    return message(raw, thief.sign(kind, raw))
+
+
+# --- floods: memory stays bounded ----------------------------------------------------------------------------------
+
+
+def test_unknown_ids_and_names_do_not_grow_the_node():
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node, rng = net.hosts[0].node, Random(3)
+    members = len(node.members())
+    for step in range(3_000):
+        stranger = rng.randbytes(16)
+        now = net.now + step * 10_000
+        thief.say(node, [thief.accusation(stranger, 1 << 20), Heard(((stranger, 5),), 1)], now)
+        body = encode(HappeningBody(stranger, (1 << 20) + 1, "e", b""))
+        thief.say(node, [Happening(body, thief.sign("event", body))], now)
+        node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x11" + rng.randbytes(60)), now)
+    assert len(node.members()) == members
+    assert len(node._swim.shared.logs) <= members
+    assert len(node._wire._greeted) <= 1_024
+    assert len(node._swim.membership._allowance) <= members
+    assert len(node._swim.membership.prober._open) <= 1_024
+
+
+def test_the_member_table_is_bounded_and_makes_room_from_the_gone():
+    config = SwimConfig(members_max=8)
+    net = formed(3, swim=config)
+    node = net.hosts[0].node
+    for index in range(30):
+        thief = Thief(SECRET, net.crypto, name=f"t{index}")
+        thief.meet(node, net.now + index * S)
+    assert len(node.members()) <= 9
+    assert net.states(0)["n001"] is ALIVE
+
+
+def test_metadata_of_a_member_is_bounded():
+    net = formed(3, swim=SwimConfig(meta_bytes_max=1_000))
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    node = net.hosts[0].node
+    for index in range(100):
+        thief.say(
+            node, [_signed(thief, MetaEntry, "meta", MetaBody(thief.node, index + 1, f"k{index}", b"v" * 90))], net.now
+        )
+    row = next(row for row in node.members() if row.name == "thief")
+    assert sum(map(len, row.meta.values())) <= 1_000
+
+
+def test_local_requests_that_cannot_be_carried_out_change_nothing():
+    net = formed(2)
+    node = net.hosts[0].node
+    digest = node.view_digest()
+    for event in (
+        UserEvent("", b""),
+        UserEvent("x", bytes(100_000)),
+        SetMeta("", b""),
+        SetMeta("k", bytes(70_000)),
+        Command("nowhere", None),
+        Command("node", AddStatement("revoke", b"nonsense")),
+    ):
+        with pytest.raises(StateError):
+            node.handle(event, net.now)
+    assert node.view_digest() == digest
+
+
+# --- clocks and timers ----------------------------------------------------------------------------------------------
+
+
+def test_clock_jumps_accuse_nobody():
+    """The monotonic clock leaps (suspend, a slow machine): the node blames itself."""
+    net = formed(6)
+    begin = net.now
+    for _ in range(5):
+        net.freeze(0)
+        net.run(2.5)
+        net.thaw(0)
+        net.run(1)
+    assert [e for _, who, e in net.changes(FAILED, begin) if who == 0 or e.name == "n000"] == []
+
+
+def test_stale_and_foreign_timers_are_harmless():
+    net = formed(3)
+    node = net.hosts[0].node
+    for key in (("swim", "tick"), ("swim", "old", 5), ("state", "x"), ("nothing",), ()):
+        node.handle(TimerFired(key), net.now)
+    assert net.formed()
+
+
+def test_refusals_by_a_forger_do_not_kill_a_member_that_answers():
+    """ICMP and RST can be forged on the path; the member's own answer cannot be prevented by that."""
+    net = formed(5)
+    begin = net.now
+    for _ in range(200):
+        for host in net.hosts:
+            for other in range(5):
+                if other != host.index:
+                    net.feed(host.index, SendFailed(net.address(other), "refused"))
+        net.run(0.05)
+    net.run(2)
+    assert net.changes(FAILED, begin) == []
+
+
+# --- revocation, keys, journal --------------------------------------------------------------------------------------
+
+
+def revocation(node):
+    return sign_statement(
+        "revoke", Revocation("test", 1, (node,), "stolen"), dev_role_seeds(SECRET, "revoke")[:1], ModelCrypto()
+    )
+
+
+def test_a_revoked_node_is_shut_out_wherever_it_is_heard_of():
+    net = formed(5)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    statement = revocation(thief.node)
+    net.feed(0, Command("node", AddStatement("revoke", statement)))
+    assert net.run_until(lambda: all("thief" not in net.states(index) for index in range(5)), 2) is not None
+    for host in net.hosts:
+        thief.meet(host.node, net.now)
+    assert all("thief" not in net.states(index) for index in range(5))
+    net.kill(3)
+    net.restart(3)
+    net.run(2)
+    thief.meet(net.hosts[3].node, net.now)
+    assert "thief" not in net.states(3), "the journal remembers"
+    net.kill(4)
+    net.restart(4, keep_journal=False)
+    assert net.run_until(net.agreed, 5) is not None
+    thief.meet(net.hosts[4].node, net.now)
+    assert "thief" not in net.states(4), "and who lost its journal hears it from the others"
+
+
+def test_group_key_rotation_with_a_node_away_during_all_of_it():
+    net = formed(5)
+    net.kill(4)
+    net.run(3)
+    for counter in (2, 3):
+        key = GroupKey("test", counter, bytes((counter,)) * 32)
+        statement = sign_statement("group", key, dev_role_seeds(SECRET, "enrol"), net.crypto)
+        net.feed(1, Command("node", AddStatement("group", statement)))
+        net.run(2)
+    assert all(host.node.group_keys()[0] == b"\3" * 32 for host in net.hosts[:4])
+    net.restart(4)
+    assert net.run_until(net.formed, 5) is not None
+    assert net.run_until(lambda: net.hosts[4].node.group_keys()[0] == b"\3" * 32, 5) is not None
+
+
+def test_a_damaged_journal_is_survived():
+    net = formed(3)
+    rng = Random(1)
+    journal = dict(net.hosts[0].journal)
+    for _ in range(100):
+        damaged = {
+            key: rng.randbytes(rng.randrange(60)) if rng.random() < 0.5 else value for key, value in journal.items()
+        }
+        damaged[b"swim/meta/k"] = rng.randbytes(20)
+        damaged[b"node/trust/revoke/x"] = rng.randbytes(20)
+        node = Node(
+            make_dev_identity(SECRET, "test", "n000", net.crypto),
+            NodeConfig(),
+            net.crypto,
+            Random(2),
+            damaged,
+            [],
+            "a:1",
+        )
+        assert any(isinstance(effect, Persist) for effect in node.handle(Started(), 5))
+
+
+def test_one_identity_in_two_processes_raises_an_alarm_and_no_storm():
+    net = Net(4, start=False)
+    twin = net.hosts[3]
+    twin.node = net.make(2, {})
+    for index in range(4):
+        net.feed(index, Started())
+    net.run(5)
+    for host in net.hosts:
+        host.packets_out = 0
+    net.run(5)
+    assert sum(host.packets_out for host in net.hosts) / 4 / 5 < 60
+
+
+def test_a_source_that_is_not_the_advertised_address_is_answered_where_it_asked():
+    net = formed(2)
+    thief = Thief(SECRET, net.crypto)
+    effects = thief.meet(net.hosts[0].node, net.now)
+    assert {effect.destination for effect in effects if isinstance(effect, SendDatagram)} >= {ADDRESS}

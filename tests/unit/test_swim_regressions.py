@@ -1,0 +1,77 @@
+"""Faults that random search found in whole swarms, each as the shortest story that shows it."""
+
+import pytest
+
+from swarmd_protocols.effects import MemberState, SetMeta
+from tests.unit.swim_net import Net
+
+
+def formed(count=4):
+    net = Net(count)
+    assert net.run_until(net.formed, 3) is not None
+    net.run(1)
+    return net
+
+
+def meta_of(net, subject, at):
+    return next(row.meta for row in net.hosts[at].node.members() if row.name == f"n{subject:03d}")
+
+
+def test_the_swarm_returns_metadata_whose_journal_was_lost():
+    net = formed()
+    net.feed(0, SetMeta("key", b"x"))
+    net.run(1)
+    net.kill(0)
+    net.restart(0, keep_journal=False)
+    assert net.run_until(lambda: net.formed() and net.agreed(), 5) is not None
+    assert all(meta_of(net, 0, at) == {"key": b"x"} for at in range(4))
+    assert b"swim/meta/key" in net.hosts[0].journal
+
+
+@pytest.mark.parametrize("before", [[b"1"], [b"1", b"2", b"3"]])
+def test_metadata_set_in_this_life_goes_above_what_the_swarm_remembers(before):
+    net = formed()
+    for value in before:
+        net.feed(0, SetMeta("key", value))
+    net.run(1)
+    net.kill(0)
+    net.restart(0, keep_journal=False)
+    net.feed(0, SetMeta("key", b"new"))
+    assert net.run_until(lambda: net.formed() and net.agreed(), 5) is not None
+    assert all(meta_of(net, 0, at) == {"key": b"new"} for at in range(4))
+
+
+@pytest.mark.parametrize("size", [20_000, 60_000])
+def test_remembered_metadata_that_no_longer_fits_is_deleted_everywhere(size):
+    net = formed()
+    net.feed(0, SetMeta("old", bytes(size)))
+    net.run(1)
+    net.kill(0)
+    net.restart(0, keep_journal=False)
+    net.feed(0, SetMeta("new", bytes(30_000)))
+    assert net.run_until(lambda: net.formed() and net.agreed(), 30) is not None
+    expected = {"new", "old"} if size == 20_000 else {"new"}
+    assert all(set(meta_of(net, 0, at)) == expected for at in range(4))
+
+
+def test_a_link_report_about_an_earlier_life_is_taken_back():
+    net = Net(4)
+    net.blocked |= {(0, 2), (1, 2)}
+    degraded = MemberState.DEGRADED
+    assert net.run_until(lambda: net.all_see(degraded, 2, [0, 1, 3]), 5) is not None
+    net.blocked.clear()
+    net.kill(2)
+    net.restart(2)
+    net.run(2)
+    assert all(not row.links for host in net.hosts for row in host.node.members())
+    assert net.run_until(lambda: net.formed() and net.agreed(), 5) is not None
+
+
+def test_records_that_are_known_cost_neither_an_answer_nor_a_ride():
+    """While a swarm forms, five of six records are known; afterwards nothing of them is left to be sent."""
+    net = Net(24)
+    assert net.run_until(net.formed, 1) is not None
+    net.run(1.5)
+    assert net.agreed()
+    assert all(len(host.node._core.queue) == 0 for host in net.hosts)
+    assert sum(host.packets_out for host in net.hosts) < 24 * 60
