@@ -44,7 +44,7 @@ async def running(world: World, config: MqttConfig) -> AsyncIterator[MqttBridge]
             await task
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"

@@ -109,7 +109,7 @@ async def running(world: World, config: MqttConfig) -> AsyncIterator[MqttBridge]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -20,7 +20,6 @@ from swarmd.bridges.ros2.participant import loopback_xml, qos
 DOMAIN = 78
 PROCESSES, EACH = 4, 5
 NODES = {f"swarmd_n{number}" for number in range(PROCESSES * EACH)}
-BOUND_S = 3.0
 JOINER = """
 import sys
 from swarmd.bridges.ros2 import messages as m
@@ -97,4 +96,3 @@ def test_a_late_reader_sees_twenty_that_joined_at_once(joiners: list["subprocess
     took_s = time.monotonic() - began_s
     assert named == shown == NODES
     print(f"a late reader saw all {len(NODES)} after {took_s:.2f} s")
-    assert took_s <= BOUND_S
