@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swarmd import __version__
-from swarmd.bridges.base import Bridge, BusEvent, NodeInfo, seen_of
+from swarmd.bridges.base import Bridge, BusEvent, NodeInfo, NodePosition, PoseSeen, PositionSeen, seen_of
 from swarmd.bus import Bus, Feed, Notice
 from swarmd.config import Loaded, changed_keys
 from swarmd.config_sections import Config
@@ -28,6 +28,7 @@ from swarmd.errors import ConfigError, DaemonError, EyeError, TransportError
 from swarmd.events import EventLines, event_of, read_commands
 from swarmd.identity_files import curve_keys, dev_fleet_warning, load_credentials, load_identity, open_dev_fleet
 from swarmd.joining import discover, follow_group_keys, wants_mdns
+from swarmd.locating import Throttle, position_of
 from swarmd.logs import Logger
 from swarmd.metrics import Metrics
 from swarmd.notify import Notifier
@@ -49,6 +50,8 @@ from swarmd_protocols.node import MemberView, Node, NodeConfig
 from swarmd_protocols.observations import CellView, DefineCells, DetectionLearned, DetectionView, ObjectView
 from swarmd_protocols.replica import Replica, ReplicaConfig
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.whereabouts import NAME as WHERE
+from swarmd_protocols.whereabouts import PlaceLearned, Whereabouts, WhereaboutsConfig
 
 if TYPE_CHECKING:
     from swarmd.eyelink import EyeLink
@@ -242,6 +245,7 @@ class Brain:
             wall_offset_ns=time.time_ns() - time.monotonic_ns(),
             public_key=self._crypto.public_key(self.identity.seed),
         )
+        self.whereabouts = self._open_whereabouts(replica, boot)
         self.releases = self._open_releases(records)
         node = Node(
             self.identity,
@@ -254,10 +258,19 @@ class Brain:
             self._crypto,
             random.Random(random.SystemRandom().getrandbits(64)),
             restored=records,
-            subprotocols=[replica, self.releases.protocol],
+            subprotocols=[replica, self.releases.protocol, self.whereabouts],
             advertise=self.transport.local_address,
         )
         return node, replica
+
+    def _open_whereabouts(self, replica: Replica, boot: int) -> Whereabouts:
+        share_s = self.config.pose.share_s
+        self._told = Throttle(share_s)
+        config = WhereaboutsConfig(
+            period_ns=round(share_s * 1e9), messages_per_s=1 if self.config.gossip.profile == "lean" else 4
+        )
+        signer = _Signer(self._crypto, self.identity.seed)
+        return Whereabouts(self.identity.node, signer, config, boot, replica.clock.physical_ms)
 
     def _open_releases(self, records: Mapping[bytes, bytes]) -> ReleaseService:
         settings = self.config.models
@@ -436,10 +449,19 @@ class Brain:
         return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
     def _on_notice(self, notice: Notice) -> None:
-        """Peers' sightings are news for bridges, like own ones."""
-        if isinstance(notice, StateChanged) and isinstance(notice.detail, DetectionLearned):
-            view = notice.detail.view
-            self.bus.publish(seen_of(view, self._member_names().get(view.origin, view.origin.hex())))
+        """Peers' sightings and positions are news for bridges, like own ones; the own position is news for peers."""
+        match notice:
+            case StateChanged(detail=DetectionLearned(view)):
+                self.bus.publish(seen_of(view, self._member_names().get(view.origin, view.origin.hex())))
+            case StateChanged(detail=PlaceLearned(node, located)):
+                name = self._member_names().get(node, node.hex())
+                self.bus.publish(PositionSeen(node, name, None if located is None else position_of(located)))
+            case PoseSeen():
+                request = self._told.take(notice)
+                if request is not None:
+                    self.driver.command(WHERE, request)
+            case _:
+                pass
 
     def _on_stdin_event(self, name: str) -> None:
         try:
@@ -496,6 +518,10 @@ class Brain:
     def objects(self) -> Sequence[ObjectView]:
         """The deduplicated view."""
         return self.replica.objects()
+
+    def positions(self) -> Mapping[NodeId, NodePosition]:
+        """The last known position of each member that has said one, this node included."""
+        return {node: position_of(located) for node, located in self.whereabouts.located().items()}
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
         """What a living track of this node became in the shared state."""

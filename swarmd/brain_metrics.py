@@ -20,6 +20,9 @@ def register_metrics(brain: "Brain") -> None:
     metrics.counters(
         "swarmd_detections", "Own detections by what became of them.", "what", lambda: brain.observing.counts
     )
+    metrics.counters(
+        "swarmd_positions", "Positions of members, said and heard.", "what", lambda: brain.whereabouts.counts
+    )
     metrics.counters("swarmd_log_lines", "Log lines by level.", "level", lambda: brain.log.lines)
     metrics.counters("swarmd_task_restarts", "Restarts of supervised tasks.", "task", lambda: brain.supervisor.restarts)
     metrics.counters("swarmd_eye", "Frames, drops by reason, restarts.", "what", lambda: _eye(brain))
@@ -49,6 +52,7 @@ def all_counters(brain: "Brain") -> Mapping[str, int]:
         "node": brain.node.summary().counters,
         "driver": brain.driver.counts,
         "detections": brain.observing.counts,
+        "positions": brain.whereabouts.counts,
         "eye": _eye(brain),
         **{bridge.name: bridge.counters() for bridge in brain.bridges},
     }

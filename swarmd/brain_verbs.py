@@ -8,6 +8,7 @@ from swarmd import __version__, views
 from swarmd.bridges.base import DetectionSeen
 from swarmd.bridges.record.verbs import RecordVerbs
 from swarmd.errors import DaemonError
+from swarmd.locating import position_row
 from swarmd.store import summary as journal_summary
 from swarmd.verbs import number_argument, text_argument
 from swarmd_protocols.effects import GoAway, UserEvent
@@ -91,7 +92,12 @@ class _Answers:
         }
 
     def members(self, _: Arguments) -> Mapping[str, Any]:
-        return {"members": [views.member_row(member) for member in self._brain.members()]}
+        positions, now_ns = self._brain.positions(), time.monotonic_ns()
+        rows = []
+        for member in self._brain.members():
+            position = positions.get(member.node)
+            rows.append({**views.member_row(member), "position": position_row(position, now_ns)})
+        return {"members": rows}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
         names = self._names()
@@ -242,6 +248,7 @@ class _Answers:
             has_fix=has_fix,
             battery_milli=None if battery is None else int(battery),
             captured_ns=captured_ns,
+            camera_to_ned=(w, x, y, z),
             **numbers,
         )
         if brain.eye is not None:

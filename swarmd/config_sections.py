@@ -136,6 +136,12 @@ class PoseSection:
         low=0.0,
         high=170.0,
     )
+    share_s: float = option(
+        1.0,
+        "Tell the swarm where this node is at most once in so many seconds, more rarely in a large swarm; 0: never.",
+        low=0.0,
+        high=3600.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

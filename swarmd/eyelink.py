@@ -366,6 +366,7 @@ class EyeLink:
             has_fix=here.pose.has_fix,
             battery_milli=here.battery_milli if here.battery_milli >= 0 else None,
             captured_ns=here.pose.captured_ns,
+            camera_to_ned=here.pose.camera_to_ned,
         )
         self._bus.publish(self.pose)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from swarmd.bridges.base import BusEvent, DetectionSeen, NodeInfo, PoseSeen
+from swarmd.bridges.base import BusEvent, DetectionSeen, NodeInfo, NodePosition, PoseSeen
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
@@ -21,8 +21,11 @@ ALICE, BOB = NodeId(b"a" * 16), NodeId(b"b" * 16)
 
 
 def detection(track_id: int = 1, label: str = "hot-spot", east_cm: int | None = 1000) -> DetectionSeen:
-    place = (None, None, None) if east_cm is None else (east_cm, 2000, (400, 0, 400))
-    one = LocalDetection("new", track_id, label, 900, *place, "t01-m02", False, time.monotonic_ns(), b"\1" * 8)
+    north_cm, covariance_cm2 = (None, None) if east_cm is None else (2000, (400, 0, 400))
+    now_ns = time.monotonic_ns()
+    one = LocalDetection(
+        "new", track_id, label, 900, east_cm, north_cm, covariance_cm2, "t01-m02", False, now_ns, b"\1" * 8
+    )
     return DetectionSeen(BOB, "bob", one, 42)
 
 
@@ -43,6 +46,7 @@ class World:
         self.commands: list[tuple[str, Mapping[str, object]]] = []
         self.views = [object_view()]
         self.sightings: dict[int, DetectionView] = {}
+        self.places: dict[NodeId, NodePosition] = {}
 
     def info(self) -> NodeInfo:
         return NodeInfo(ALICE, self.name, self.swarm, "0.1.0", -18.88, -70.11, "small-320", "ab" * 32, ("hot-spot",))
@@ -55,6 +59,9 @@ class World:
 
     def objects(self) -> Sequence[ObjectView]:
         return self.views
+
+    def positions(self) -> Mapping[NodeId, NodePosition]:
+        return self.places
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
         return self.sightings.get(track_id)

@@ -61,9 +61,35 @@ class PoseSeen:
     has_fix: bool
     battery_milli: int | None
     captured_ns: int
+    camera_to_ned: tuple[float, float, float, float] | None = None
+    """Unit quaternion (w, x, y, z) from the camera's forward-right-down frame; None where nobody knows."""
 
 
-BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | DetectionSeen | PoseSeen
+@dataclass(frozen=True, slots=True)
+class NodePosition:
+    """Where a member is, as it told the swarm."""
+
+    node: NodeId
+    latitude_deg: float
+    longitude_deg: float
+    height_agl_m: float
+    yaw_rad: float | None
+    position_sigma_m: float
+    battery_milli: int | None
+    captured_ns: int
+    """On this node's monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionSeen:
+    """Another member said where it is; `position` is None when it has lost its fix."""
+
+    node: NodeId
+    name: str
+    position: NodePosition | None
+
+
+BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | DetectionSeen | PoseSeen | PositionSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +124,10 @@ class DaemonView(Protocol):
 
     def cells(self) -> Sequence[CellView]:
         """The survey area."""
+        ...
+
+    def positions(self) -> Mapping[NodeId, NodePosition]:
+        """The last known position of each member that has said one, this node included."""
         ...
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
