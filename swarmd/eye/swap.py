@@ -41,7 +41,8 @@ class Swapper:
         self._pending: Detector | None = None
         self._old: Detector | None = None
         self._wants_back = False
-        self._thread: threading.Thread | None = None
+        self._is_busy = False
+        """From `begin` until its model is handed over or refused, however long its thread then takes to end."""
         self._shadow: Frame | None = None
         self._shadow_wanted = threading.Event()
         self._shadow_given = threading.Event()
@@ -49,19 +50,20 @@ class Swapper:
 
     def begin(self, model: str, labels: str) -> None:
         """Prepare a model in the background; one at a time."""
-        if self._thread is not None and self._thread.is_alive():
+        with self._lock:
+            is_busy, self._is_busy = self._is_busy, True
+        if is_busy:
             self._refuse("another model is being prepared")
             return
-        self._thread = threading.Thread(target=self._prepare, args=(model, labels), daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._prepare_or_refuse, args=(model, labels), daemon=True).start()
 
     def go_back(self) -> None:
         """Return to the model before the last swap, between two frames."""
         with self._lock:
-            if self._old is None:
-                self._refuse("there is no model to go back to")
-                return
-            self._wants_back = True
+            self._wants_back = self._old is not None
+            is_wanted = self._wants_back
+        if not is_wanted:
+            self._refuse("there is no model to go back to")
 
     def between_frames(self, frame: Frame) -> None:
         """Called by the inferring thread before each frame: the only place where the model changes."""
@@ -71,9 +73,11 @@ class Swapper:
             self._shadow_given.set()
         with self._lock:
             pending, self._pending = self._pending, None
-            back, self._wants_back = self._wants_back, False
-            if pending is None and back:
-                pending, self._old = self._old, None
+            back = pending is None and self._wants_back
+            if pending is not None:
+                self._is_busy = False
+            elif back:
+                pending, self._old, self._wants_back = self._old, None, False
             if pending is None:
                 return
             unused, self._old = self._old, self._eye.replace_detector(pending)
@@ -82,23 +86,34 @@ class Swapper:
         self.counters["model_returns" if back else "model_swaps"] += 1
         self._done(True, "")
 
-    def _prepare(self, model: str, labels: str) -> None:
+    def _prepare_or_refuse(self, model: str, labels: str) -> None:
+        try:
+            problem = self._prepare(model, labels)
+        except Exception as error:
+            # Out of memory, or a library's own kind: whoever asked for the swap must hear of it.
+            problem = f"it cannot be prepared: {type(error).__name__}: {error}"
+        if problem:
+            with self._lock:
+                self._is_busy = False
+            self._refuse(problem)
+
+    def _prepare(self, model: str, labels: str) -> str:
+        """Load and try a model, then leave it for the next frame; "" or what is wrong."""
         try:
             bundle = load_bundle(model, labels or None)
             detector = Detector.open(bundle, self._options.detector, self._announce)
         except ModelError as error:
-            self._refuse(str(error))
-            return
+            return str(error)
         try:
             problem = self._trial(detector)
         except ModelError as error:
             problem = f"it fails on live frames: {error}"
         if problem:
             detector.close()
-            self._refuse(problem)
-            return
+            return problem
         with self._lock:
             self._pending = detector
+        return ""
 
     def _trial(self, detector: Detector) -> str:
         """Warm up, golden vectors, shadow run; "" or what is wrong."""
