@@ -34,9 +34,9 @@ test: setup  ## every test that a laptop runs; fast ones first
 sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
 	$(PY) -m swarmd sim run $(SCENARIO) --seed $(SEED) $(ARGS)
 
-fuzz: setup  ## many seeded fault schedules, then every decoder of outside bytes (SWARMD_FUZZ inputs each)
+fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs for every decoder of outside bytes (libFuzzer)
 	$(PY) -m swarmd sim fuzz --seeds 1000 $(ARGS)
-	SWARMD_FUZZ=1000000 SWARMD_FUZZ_ROUNDS=100000 $(PY) -m pytest tests/fuzz --timeout 0
+	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
 soak: setup  ## the long tests: real devices, many schedules, long runs
 	SWARMD_DEVICELAB=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
@@ -71,6 +71,7 @@ deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the ot
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
+	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
 	uv pip compile requirements/train.in $(UV) -o out/train.full && python3 requirements/split.py out/train.full requirements/train.lock requirements/train-cuda.lock
 UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
@@ -79,6 +80,13 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.lock
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv-fuzz/.done: requirements/all.lock requirements/fuzz.lock pyproject.toml
+	test -x .venv-fuzz/bin/python || python3 -m venv .venv-fuzz
+	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
+	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.lock
+	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 # torch's own needs are named in the lock, so nothing is resolved here; its CUDA packages come only where it asks for them.

@@ -1,0 +1,345 @@
+"""Every decoder of outside bytes as a fuzz target: a corpus of real inputs, and a call that may refuse but never raise.
+
+`test_targets.py` runs each for a moment; `make fuzz` gives each to libFuzzer (`libfuzzer.py`), 10⁶ inputs a target. A
+target takes bytes and returns; what it lets through as an exception is a finding.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from swarmd.errors import EyeError
+from swarmd.eye.ipc import Configure, FrameDone, Splitter, Stats, decode_from_eye, decode_to_eye
+from swarmd.eye.ipc import encode as encode_ipc
+from swarmd.release import at_rest, slots
+from swarmd.release.audit import verify_lines
+from swarmd.release.delta import codec, flatbuffer
+from swarmd.release.errors import DeltaError
+from swarmd.transports.dds_raw import decode_frame, encode_frame
+from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
+from swarmd_models.bundle import ZOO, load_bundle
+from swarmd_models.dataflash import _poses
+from swarmd_models.errors import ModelError
+from swarmd_models.tflite_file import embedded_labels
+from swarmd_protocols.channel import frame_kind
+from swarmd_protocols.codec import decode_messages, encode, join
+from swarmd_protocols.crdt import messages as state
+from swarmd_protocols.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
+from swarmd_protocols.crdt.facts import decode_facts
+from swarmd_protocols.crdt.records import decode_counters, decode_leases
+from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.identity import Identity, decode_envelope, make_dev_identity
+from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.observations import Count, SetNote, StatusReport
+from swarmd_protocols.releases import canonical, messages, roots
+from swarmd_protocols.releases.envelopes import decode_envelope as decode_release_envelope
+from swarmd_protocols.releases.rollout import parse_report
+from swarmd_protocols.releases.statements import parse_release, parse_statement
+from swarmd_protocols.swim.rules import unpack_fingerprints
+from tests.unit import swim_vectors
+from tests.unit.delta_helpers import tuned
+from tests.unit.release_helpers import Keys, make_release
+from tests.unit.state_helpers import Mesh, detection
+from tests.unit.swim_net import SECRET, Net
+from tests.unit.swim_thief import Thief
+
+Target = Callable[[bytes], None]
+CRYPTO = ModelCrypto()
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzed:
+    """One target with what it starts from."""
+
+    corpus: list[bytes]
+    target: Target
+    cost: int = 1
+    """How many times dearer than a plain decoder: the short run divides its count by it."""
+
+
+def refusing(*readers: Callable[[bytes], object], by: tuple[type[Exception], ...]) -> Target:
+    """A target that calls each reader and accepts the refusals named."""
+
+    def target(data: bytes) -> None:
+        for read in readers:
+            with contextlib.suppress(*by):
+                read(data)
+
+    return target
+
+
+# --- Membership --------------------------------------------------------------------------------------------------
+
+
+def bodies() -> list[bytes]:
+    """One body of each message of membership."""
+    return [join([encode(item)]) for item in swim_vectors.messages()]
+
+
+def _bodies() -> Fuzzed:
+    return Fuzzed(bodies(), refusing(lambda data: decode_messages(data, 65_536), by=(WireError,)))
+
+
+def _frames() -> Fuzzed:
+    return Fuzzed([bytes.fromhex("11" + "00" * 40)], refusing(frame_kind, unpack_fingerprints, by=(WireError,)))
+
+
+def _statements() -> Fuzzed:
+    identity = make_dev_identity(SECRET, "test", "n000", CRYPTO)
+    trust = identity.trust(CRYPTO)
+    added = [lambda data, kind=kind: trust.add(kind, data) for kind in ("root", "revoke", "group")]
+    corpus = [identity.certificate, identity.roots[0], identity.group_keys[0], identity.to_bytes()]
+    target = refusing(decode_envelope, Identity.from_bytes, trust.certificate, *added, by=(IdentityError,))
+    return Fuzzed(corpus, target, 2)
+
+
+def _node(path: Callable[[str, bytes], object]) -> Fuzzed:
+    net = Net(2)
+    net.run(1)
+    net.keep_frames = True
+    net.run(1)
+    node = net.hosts[0].node
+
+    def target(data: bytes) -> None:
+        node.handle(path("1.1.1.1:1", data), net.now)  # type: ignore[arg-type]
+
+    return Fuzzed([data for *_, data in net.frames][:20], target)
+
+
+def _sealed() -> Fuzzed:
+    """Behind the seal and in front of the handlers: what a member with a valid key may send."""
+    net = Net(3)
+    net.run(2)
+    thief = Thief(SECRET, CRYPTO)
+    node = net.hosts[0].node
+    thief.meet(node, net.now)
+    session = thief.sessions[node.node]
+
+    def target(data: bytes) -> None:
+        net.now += 1_000
+        sealed = thief.channel.seal(session, 1, data)
+        if len(sealed) <= 1_200:
+            node.handle(DatagramReceived(thief.address, sealed), net.now)
+
+    own = [encode(thief.record()), encode(thief.accusation(net.hosts[1].node.node, 1 << 20))]
+    return Fuzzed([*bodies(), *(join([item]) for item in own)], target, 2)
+
+
+def _journals() -> Fuzzed:
+    net = Net(3)
+    net.run(4)
+    identity = make_dev_identity(SECRET, "test", "n000", CRYPTO)
+    journal = dict(net.hosts[0].journal)
+    journal[b"swim/meta/k"] = b"\x93\x0f\xc4\x00"
+    keys = sorted(journal)
+
+    def target(data: bytes) -> None:
+        key = keys[data[0] % len(keys)] if data else keys[0]
+        node = Node(identity, NodeConfig(), CRYPTO, Random(1), {**journal, key: data[1:]}, [], "a:1")
+        node.handle(Started(), 1)
+
+    return Fuzzed([bytes((at,)) + journal[key] for at, key in enumerate(keys) if journal[key]], target, 40)
+
+
+# --- State -------------------------------------------------------------------------------------------------------
+
+
+def caught() -> tuple[Mesh, list[bytes]]:
+    """A small lossy swarm and payloads of every kind that it sent."""
+    mesh = Mesh(3, loss=0.3)
+    kinds: dict[int, list[bytes]] = {}
+    send = mesh.send
+
+    def tap(member, effect):  # type: ignore[no-untyped-def]
+        kinds.setdefault(effect.payload[1], []).append(effect.payload)
+        send(member, effect)
+
+    mesh.send = tap
+    for step in range(30):
+        member = mesh.members[step % 3]
+        mesh.see(step % 3, detection(member.local_ns(mesh.now_ns), step, step * 100, 0))
+        mesh.command(step % 3, Count((("frames", 1),)))
+        mesh.command(step % 3, SetNote(f"k{step % 4}", b"v" * step))
+        mesh.command(step % 3, StatusReport(b"status"))
+        mesh.run(0.2)
+    return mesh, [payload for payloads in kinds.values() for payload in payloads[:30]]
+
+
+def _state_at_a_replica() -> Fuzzed:
+    mesh, payloads = caught()
+    victim, sender = mesh.members[0], mesh.members[1].node
+    clock = [victim.local_ns(mesh.now_ns)]
+
+    def target(data: bytes) -> None:
+        clock[0] += 1_000
+        victim.replica.on_message(sender, data, clock[0])
+
+    return Fuzzed(payloads, target, 4)
+
+
+def _state_bodies() -> Fuzzed:
+    found = []
+    for payload in caught()[1]:
+        message = state.decode(payload)
+        if isinstance(message, state.Batches):
+            found += [raw[HEAD_BYTES:-SIGNATURE_BYTES] for raw in message.raws]
+            found += message.raws
+    readers = (decode_facts, decode_counters, decode_leases, state.decode, open_batch)
+    return Fuzzed(found, refusing(*readers, by=(WireError,)))
+
+
+# --- Releases ----------------------------------------------------------------------------------------------------
+
+
+def _release_statements() -> Fuzzed:
+    payload = make_release().payload()
+    corpus = [
+        Keys().sign("release", payload, "release").encode(),
+        payload,
+        canonical.encode({"a": [1, -5, b"x", "y", True, None, {"k": 1 << 40}]}),
+        Keys().root(),
+        canonical.encode([b"k" * 32, "m", 1, b"", 0, 0, 0, b"", 0, 0, 0, ""]),
+        canonical.encode({"model": "m", "epoch": 1, "version": 3, "issued_at": 0}),
+        canonical.encode({"model": "m", "epoch": 1, "release": b"r" * 32, "reason": "", "issued_at": 0}),
+    ]
+    readers = (
+        decode_release_envelope,
+        parse_release,
+        canonical.decode,
+        roots.read_root,
+        parse_report,
+        lambda data: parse_statement("floor", data),
+        lambda data: parse_statement("model-revoke", data),
+    )
+    return Fuzzed(corpus, refusing(*readers, by=(WireError, IdentityError)), 2)
+
+
+def _release_messages() -> Fuzzed:
+    corpus = [
+        messages.encode_message(messages.Chunk(b"12345678", 3, b"data" * 20)),
+        messages.encode_message(messages.Have(1, b"12345678", b"", True)),
+    ]
+    return Fuzzed(corpus, refusing(messages.decode_message, by=(WireError,)))
+
+
+def _deltas() -> Fuzzed:
+    old = (ZOO / "small-320.tflite").read_bytes()
+    new = tuned(old, 0.02, only=lambda index, count: index == count - 1)
+    made = codec.make_all(old, new)
+
+    def target(data: bytes) -> None:
+        with contextlib.suppress(DeltaError):
+            assert len(codec.apply_delta(old, data, len(new))) == len(new)
+
+    return Fuzzed([delta for delta in made.values() if len(delta) < 60_000], target, 200)
+
+
+def _flatbuffers() -> Fuzzed:
+    def target(data: bytes) -> None:
+        with contextlib.suppress(DeltaError):
+            assert all(one.start + one.size <= len(data) for one in flatbuffer.regions(data))
+            flatbuffer.operators(data)
+
+    return Fuzzed([(ZOO / "small-320.tflite").read_bytes()[:24_000]], target, 4)
+
+
+def _files_at_rest() -> Fuzzed:
+    slot = slots.fresh_slot(b"r" * 32, {"model.tflite": b"d" * 32}, "model.tflite")
+    record = slots.encode_record(slots.Record(sequence=3, active=slot))
+    data, key = bytes(range(256)) * 8, b"k" * 32
+    digest = at_rest.sha256(data).digest()
+
+    def target(damaged: bytes) -> None:
+        slots.decode_record(damaged)
+        made = at_rest.unseal(damaged, digest, key)
+        assert made is None or made == data
+        verify_lines(damaged.decode("utf-8", "replace").splitlines())
+
+    line = b'{"hash": "x", "n": 1, "prev": "0", "t_s": 0, "what": "accepted"}'
+    return Fuzzed([record, at_rest.seal(data, digest, key), line], target)
+
+
+# --- Eye and transports ------------------------------------------------------------------------------------------
+
+
+def _eye_messages() -> Fuzzed:
+    def target(data: bytes) -> None:
+        with contextlib.suppress(EyeError):
+            for body in Splitter().feed(data):
+                for read in (decode_from_eye, decode_to_eye):
+                    with contextlib.suppress(EyeError):
+                        read(body)
+
+    corpus = [Configure("s", "m"), Stats({"a": 1}, {"b": 1.0}), FrameDone(1, 2, 3, 4, 0.5, (), {})]
+    return Fuzzed([encode_ipc(one) for one in corpus], target)
+
+
+def _eye_files() -> Fuzzed:
+    import io
+    import zipfile
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("labels.txt", "one\ntwo\n")
+    log = b"\xa3\x95\x80" + bytes([7, 3 + 8 + 4 + 4 + 1]) + b"GPS\x00" + b"QLLB".ljust(16, b"\x00")
+    log += b"TimeUS,Lat,Lng,Status".ljust(64, b"\x00")
+    row = b"\xa3\x95\x07" + (1_000_000).to_bytes(8, "little") + (470_000_000).to_bytes(4, "little") * 2 + b"\x03"
+
+    def target(data: bytes) -> None:
+        embedded_labels(data)
+        _poses(data)
+
+    return Fuzzed([b"TFL3" * 10 + packed.getvalue(), log + row * 5], target)
+
+
+def _bundles() -> Fuzzed:
+    folder = Path(tempfile.mkdtemp(prefix="swarmd-fuzz-"))
+    path = folder / "b.toml"
+    (folder / "small-320.tflite").write_bytes((ZOO / "small-320.tflite").read_bytes())
+
+    def target(data: bytes) -> None:
+        path.write_bytes(data)
+        with contextlib.suppress(ModelError):
+            load_bundle(path)
+
+    return Fuzzed([(ZOO / "small-320.toml").read_bytes()], target, 10)
+
+
+def _transport_frames() -> Fuzzed:
+    corpus = [
+        encode_frame("10.0.0.1:7946", b"payload"),
+        *(routing_id_of(one, "10.0.0.1:7946") for one in PATHS.values()),
+    ]
+
+    def target(data: bytes) -> None:
+        decode_frame(data)
+        parse_routing_id(data)
+
+    return Fuzzed(corpus, target)
+
+
+TARGETS: dict[str, Callable[[], Fuzzed]] = {
+    "bodies": _bodies,
+    "frames": _frames,
+    "statements": _statements,
+    "datagrams-at-a-node": lambda: _node(DatagramReceived),
+    "streams-at-a-node": lambda: _node(StreamReceived),
+    "sealed-at-a-node": _sealed,
+    "journals": _journals,
+    "state-at-a-replica": _state_at_a_replica,
+    "state-bodies": _state_bodies,
+    "release-statements": _release_statements,
+    "release-messages": _release_messages,
+    "deltas": _deltas,
+    "flatbuffers": _flatbuffers,
+    "files-at-rest": _files_at_rest,
+    "eye-messages": _eye_messages,
+    "eye-files": _eye_files,
+    "bundles": _bundles,
+    "transport-frames": _transport_frames,
+}
