@@ -59,6 +59,38 @@ class DecodeRule:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondRule:
+    """A second net that judges single boxes of the first, and how both opinions are joined (`second.py`)."""
+
+    path: Path
+    digest: str
+    onnx_path: Path | None = None
+    margin: float = 0.15
+    """Added on every side of a box, as a share of its side."""
+    level: str = "none"
+    """"median" moves the median of each cut to 128; "none" leaves it."""
+    flips: int = 1
+    """Views of a cut whose logits are averaged: 1, 2 (also mirrored) or 4 (in both directions)."""
+    candidate_threshold: float = 0.02
+    """First-stage score from which a box is looked at again."""
+    sure_above: float = 1.0
+    """First-stage score from which it need not be."""
+    max_candidates: int = 24
+    """In one frame."""
+    budget_ms: float = 5.0
+    """In one frame; 0: no limit."""
+    first_weight: float = 0.5
+    second_weight: float = 1.0
+    bias: float = 0.0
+    """score = sigmoid(first_weight * first logit + second_weight * second logit + bias)."""
+    kind_weight: float = 0.5
+    """Of the first stage when the class is named."""
+    score_threshold: float = 0.5
+    class_thresholds: dict[str, float] = field(default_factory=dict)
+    """Of joined scores; `DecodeRule` has those of the first stage alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """score = sigmoid(scale * logit + bias); one number for all classes, or one a class."""
 
@@ -95,6 +127,8 @@ class Reference:
     feature_mean: tuple[float, ...] = ()
     feature_std: tuple[float, ...] = ()
     """Of `watch.features_of` over the reference frames."""
+    feature_deciles: tuple[float, ...] = ()
+    """Nine a feature: a tenth of the reference frames lies between two neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +142,7 @@ class Bundle:
     labels: tuple[str, ...]
     model_path: Path
     digest: str
+    """Of the model file; with a second stage, of both files."""
     onnx_path: Path | None = None
     input: InputRule = field(default_factory=InputRule)
     decode: DecodeRule = field(default_factory=DecodeRule)
@@ -115,11 +150,37 @@ class Bundle:
     track: TrackRule = field(default_factory=TrackRule)
     golden: Golden | None = None
     reference: Reference = field(default_factory=Reference)
+    second: SecondRule | None = None
+    labels_path: Path | None = None
+    """The file that the labels come from, where the bundle names one."""
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def artefact(self) -> Artefact:
         """The files, for backends."""
         return Artefact(self.name, self.digest, self.model_path, self.onnx_path, 1.0 / self.input.std)
+
+    def second_artefact(self) -> Artefact | None:
+        """The second stage's files, for backends."""
+        if (second := self.second) is None:
+            return None
+        return Artefact(f"{self.name} (second)", second.digest, second.path, second.onnx_path, 1.0 / self.input.std)
+
+    def files(self) -> tuple[Path, ...]:
+        """Every file that the bundle names, the model first; its own TOML is not among them."""
+        second = (self.second.path, self.second.onnx_path) if self.second is not None else ()
+        golden = self.golden.path if self.golden is not None else None
+        found = (self.model_path, self.onnx_path, *second, golden, self.labels_path)
+        return tuple(dict.fromkeys(path for path in found if path is not None))
+
+    def threshold_of(self, label: str) -> float:
+        """The score from which a detection of this label counts."""
+        rule = self.decode if self.second is None else self.second
+        return rule.class_thresholds.get(label, rule.score_threshold)
+
+    @property
+    def threshold(self) -> float:
+        """The score from which a detection counts, where its label has no threshold of its own."""
+        return self.decode.score_threshold if self.second is None else self.second.score_threshold
 
     def label_of(self, class_index: int) -> str:
         """The label, or "class 91" for an index that the list does not have."""
@@ -175,6 +236,9 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
     own_labels = _labels(top, path, labels)
     model_path, digest = _model_file(top, path)
     onnx_path = _onnx_file(top, path)
+    second = _second(top, path, own_labels)
+    if second is not None:
+        digest = digest_of(bytes.fromhex(digest) + bytes.fromhex(second.digest)) if digest else ""
     bundle = Bundle(
         name,
         version,
@@ -189,6 +253,8 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
         track=_track_rule(top.table("track")),
         golden=_golden(top, path),
         reference=_reference(top.table("reference")),
+        second=second,
+        labels_path=_labels_path(top, path),
         provenance=top.free_table("provenance"),
     )
     problems = top.finish()
@@ -223,6 +289,11 @@ def _labels(top: TomlReader, path: Path, given: tuple[str, ...] | None) -> tuple
     if not labels and not file:
         top.problem("labels or labels_file is missing")
     return labels
+
+
+def _labels_path(top: TomlReader, path: Path) -> Path | None:
+    name = top.text("labels_file", "")
+    return _inside(top, path, name) if name else None
 
 
 def _inside(top: TomlReader, path: Path, name: str) -> Path | None:
@@ -273,6 +344,48 @@ def _onnx_file(top: TomlReader, path: Path) -> Path | None:
     return checked[0] if checked else None
 
 
+def _second(top: TomlReader, path: Path, labels: tuple[str, ...]) -> SecondRule | None:
+    if not top.has("second"):
+        return None
+    table = top.table("second")
+    name, sha256 = table.text("file", None), table.text("sha256", None)
+    checked = _checked(top, path, name, sha256, "second stage") if name and sha256 else None
+    onnx_name, onnx_sha256 = table.text("onnx", ""), table.text("onnx_sha256", "")
+    onnx = _checked(top, path, onnx_name, onnx_sha256, "second stage") if onnx_name else None
+    flips = table.integer("flips", 1, 1, 4)
+    if flips == 3:
+        table.problem("flips is 3; it must be 1, 2 or 4")
+    if checked is not None:
+        try:
+            read_model(checked[0])
+        except ArtefactError as error:
+            top.problem(str(error))
+    return SecondRule(
+        *(checked or (path, "")),
+        onnx[0] if onnx else None,
+        table.number("margin", 0.15, 0.0, 2.0),
+        table.choice("level", ("none", "median"), "none"),
+        flips,
+        table.number("candidate_threshold", 0.02, 0.0001, 1.0),
+        table.number("sure_above", 1.0, 0.0, 1.0),
+        table.integer("max_candidates", 24, 1, 1000),
+        table.number("budget_ms", 5.0, 0.0, 10_000.0),
+        table.number("first_weight", 0.5, -100.0, 100.0),
+        table.number("second_weight", 1.0, -100.0, 100.0),
+        table.number("bias", 0.0, -1e3, 1e3),
+        table.number("kind_weight", 0.5, 0.0, 100.0),
+        table.number("score_threshold", 0.5, 0.001, 1.0),
+        _class_thresholds(table, labels),
+    )
+
+
+def _class_thresholds(table: TomlReader, labels: tuple[str, ...]) -> dict[str, float]:
+    thresholds = table.numbers_by_name("class_thresholds", 0.0, 1.0)
+    for label in thresholds.keys() - set(labels):
+        table.problem(f"class_thresholds names {label!r}, which is no label")
+    return thresholds
+
+
 def _golden(top: TomlReader, path: Path) -> Golden | None:
     table = top.table("golden")
     name, sha256 = table.text("file", ""), table.text("sha256", "")
@@ -294,13 +407,10 @@ def _input_rule(table: TomlReader) -> InputRule:
 
 
 def _decode_rule(table: TomlReader, labels: tuple[str, ...]) -> DecodeRule:
-    thresholds = table.numbers_by_name("class_thresholds", 0.0, 1.0)
-    for label in thresholds.keys() - set(labels):
-        table.problem(f"class_thresholds names {label!r}, which is no label")
     return DecodeRule(
         table.integers("strides", (8, 16, 32), 1, 1024),
         table.number("score_threshold", 0.5, 0.001, 1.0),
-        thresholds,
+        _class_thresholds(table, labels),
         table.number("iou_threshold", 0.5, 0.0, 1.0),
         table.integer("max_detections", 100, 1, 1000),
         table.boolean("class_agnostic_nms", False),
@@ -335,4 +445,7 @@ def _reference(table: TomlReader) -> Reference:
     histogram = table.numbers("score_histogram", 0.0, 1e12)
     if len(histogram) not in (0, 10):
         table.problem(f"score_histogram has {len(histogram)} bins; 10 are needed")
-    return Reference(histogram, table.number("detections_per_frame", 0.0, 0.0, 1e6), mean, std)
+    deciles = table.numbers("feature_deciles", -1e6, 1e6)
+    if len(deciles) not in (0, 9 * len(mean)):
+        table.problem(f"feature_deciles has {len(deciles)} numbers; {9 * len(mean)} are needed, nine a feature")
+    return Reference(histogram, table.number("detections_per_frame", 0.0, 0.0, 1e6), mean, std, deciles)

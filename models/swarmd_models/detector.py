@@ -7,12 +7,14 @@ import numpy as np
 
 from swarmd_models.backends import Backend, open_backend
 from swarmd_models.backends.base import Announce, Array
-from swarmd_models.bundle import Bundle
+from swarmd_models.bundle import Bundle, DecodeRule, SecondRule
 from swarmd_models.decoders import Candidates, make_decoder
-from swarmd_models.errors import ArtefactError
+from swarmd_models.decoders.base import MAX_CANDIDATES, logit
+from swarmd_models.errors import ModelError
 from swarmd_models.nms import suppress
 from swarmd_models.preprocess import Mapping, Preprocessor
 from swarmd_models.recognise import recognise
+from swarmd_models.second import SecondStage, fuse, sigmoid
 from swarmd_models.types import Detection, Image
 
 
@@ -21,6 +23,8 @@ def _say_nothing(text: str) -> None:
 
 
 STAGES = ("preprocess", "infer", "decode", "nms")
+SECOND = "second"
+"""The stage that only bundles with a second net have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,24 @@ class DetectorOptions:
 class Detector:
     """A model in a runtime with its preprocessing and decoding."""
 
-    def __init__(self, bundle: Bundle, backend: Backend, score_threshold: float = 0.0) -> None:
+    def __init__(
+        self, bundle: Bundle, backend: Backend, score_threshold: float = 0.0, second: SecondStage | None = None
+    ) -> None:
         """Put the parts together; raises `ArtefactError` when model and bundle disagree."""
         self.bundle = _with_threshold(recognise(bundle, backend.inputs, backend.outputs), score_threshold)
         self.backend = backend
         self._preprocessor = Preprocessor(self.bundle.input, backend.inputs[0])
         width, height = self._preprocessor.width, self._preprocessor.height
-        self._decoder = make_decoder(self.bundle, backend.outputs, width, height)
-        self.stage_ns: dict[str, int] = dict.fromkeys(STAGES, 0)
+        self._decoder = make_decoder(replace(self.bundle, second=None), backend.outputs, width, height)
+        self.second = second
+        """The second stage, in its runtime; None where the bundle has none."""
+        self._candidates = self._decoder
+        if second is not None:
+            wide = replace(self.bundle.decode, score_threshold=second.rule.candidate_threshold, class_thresholds={})
+            self._candidates = make_decoder(replace(self.bundle, decode=wide), backend.outputs, width, height)
+        self.looks_twice = second is not None
+        """Whether the second stage is asked; set to False to spare its time, and the first stage decides alone."""
+        self.stage_ns: dict[str, int] = dict.fromkeys((*STAGES, SECOND) if second else STAGES, 0)
         """Nanoseconds of the last `detect`, by stage."""
 
     @classmethod
@@ -61,9 +75,14 @@ class Detector:
             BackendError: No runtime could load it.
         """
         backend = open_backend(bundle.artefact(), options.backends, options.threads, announce)
+        second: SecondStage | None = None
         try:
-            return cls(bundle, backend, options.score_threshold)
-        except ArtefactError:
+            if bundle.second is not None:
+                second = SecondStage.open(bundle, options.backends, options.threads, announce)
+            return cls(bundle, backend, options.score_threshold, second)
+        except ModelError:
+            if second is not None:
+                second.close()
             backend.close()
             raise
 
@@ -80,14 +99,21 @@ class Detector:
         filled = clock()
         self.backend.infer()
         inferred = clock()
-        candidates = self._decoder.decode(self.backend.output_views())
+        second = self.second if self.looks_twice else None
+        candidates = (self._decoder if second is None else self._candidates).decode(self.backend.output_views())
         decoded = clock()
         rule = self.bundle.decode
-        kept = suppress(candidates, rule.iou_threshold, rule.max_detections, rule.class_agnostic_nms)
+        limit = rule.max_detections if second is None else MAX_CANDIDATES
+        kept = suppress(candidates, rule.iou_threshold, limit, rule.class_agnostic_nms)
+        suppressed = clock()
+        if second is not None:
+            candidates, kept = self._look_again(second, candidates, kept)
         found = self._detections(candidates, kept, mapping)
         stages = self.stage_ns
         stages["preprocess"], stages["infer"] = filled - started, inferred - filled
-        stages["decode"], stages["nms"] = decoded - inferred, clock() - decoded
+        stages["decode"], stages["nms"] = decoded - inferred, suppressed - decoded
+        if self.second is not None:
+            stages[SECOND] = clock() - suppressed
         return found
 
     def pooled(self) -> Array:
@@ -107,6 +133,37 @@ class Detector:
     def close(self) -> None:
         """Free the runtime."""
         self.backend.close()
+        if self.second is not None:
+            self.second.close()
+
+    def _look_again(self, second: SecondStage, seen: Candidates, kept: list[int]) -> tuple[Candidates, list[int]]:
+        """Candidates with the scores and classes of both stages, and those that count, the best first.
+
+        What is not looked at again (sure, too many, out of time) counts by the first stage's own thresholds.
+        """
+        rule = self.bundle.second
+        assert rule is not None
+        deadline_ns = time.perf_counter_ns() + round(rule.budget_ms * 1e6) if rule.budget_ms else 0
+        scores, classes = seen.scores.astype(np.float32), seen.classes.copy()
+        doubtful = [index for index in kept if rule.sure_above >= 1.0 or scores[index] < rule.sure_above]
+        asked = doubtful[: rule.max_candidates]
+        x, y, w, h = seen.xywh[asked].T
+        answers = second.judge(self._preprocessor.canvas, np.stack([x, y, x + w, y + h], axis=1), deadline_ns)
+        asked = asked[: len(answers)]
+        second.counts.examined += len(asked)
+        second.counts.sure += len(kept) - len(doubtful)
+        second.counts.late += len(doubtful) - len(asked)
+        wanted = {index: _wanted(self.bundle.decode, self.bundle.label_of(int(classes[index]))) for index in kept}
+        if asked:
+            first_logits = np.array([logit(float(scores[index])) for index in asked], np.float32)
+            joined, kinds = fuse(rule, first_logits, None if seen.kinds is None else seen.kinds[asked], answers)
+            scores[asked] = sigmoid(joined)
+            if kinds.shape[1]:
+                classes[asked] = kinds.argmax(axis=1)
+            wanted |= {index: _wanted(rule, self.bundle.label_of(int(classes[index]))) for index in asked}
+        counted = sorted((i for i in kept if scores[i] >= wanted[i] - 1e-6), key=lambda i: -scores[i])
+        both = Candidates(seen.xywh, scores, classes, seen.is_final, seen.covers_frame)
+        return both, counted[: self.bundle.decode.max_detections]
 
     def _detections(self, candidates: Candidates, kept: list[int], mapping: Mapping) -> list[Detection]:
         width, height = mapping.frame_width, mapping.frame_height
@@ -135,7 +192,15 @@ def _clamp(value: float, limit: int) -> float:
     return min(max(value, 0.0), float(limit))
 
 
+def _wanted(rule: DecodeRule | SecondRule, label: str) -> float:
+    return rule.class_thresholds.get(label, rule.score_threshold)
+
+
 def _with_threshold(bundle: Bundle, score_threshold: float) -> Bundle:
     if score_threshold <= 0.0:
         return bundle
-    return replace(bundle, decode=replace(bundle.decode, score_threshold=score_threshold, class_thresholds={}))
+    decode = replace(bundle.decode, score_threshold=score_threshold, class_thresholds={})
+    if bundle.second is None:
+        return replace(bundle, decode=decode)
+    second = replace(bundle.second, score_threshold=score_threshold, class_thresholds={})
+    return replace(bundle, decode=decode, second=second)

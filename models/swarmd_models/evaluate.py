@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from swarmd_models.bundle import DEFAULT_MODEL, Bundle, load_bundle
+from swarmd_models.decoders.anchor_free import find_head
+from swarmd_models.decoders.base import real
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.recipes.metrics import auroc, average_precision, calibration_error, macro_f1
@@ -27,6 +29,7 @@ from swarmd_models.recipes.scenes import Scene, SceneMaker, SceneOptions
 from swarmd_models.recipes.staging import stage_crops
 from swarmd_models.recipes.targets import core_cells
 from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
+from swarmd_models.second import fuse, sigmoid
 from swarmd_models.types import Detection, Image
 
 _MAX_FRAMES = 100_000
@@ -49,10 +52,13 @@ class ModuleScorer:
         self.bundle = bundle
         self._detector = Detector.open(bundle, DetectorOptions())
         self._specs = self._detector.backend.outputs
+        self._head = find_head(self._specs, bundle.decode.outputs)
         self._width, self._height = bundle.input.width, bundle.input.height
 
     def scores(self, image: Image, boxes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Score of every label for every box, shape (boxes, labels): the best of the cells near its centre.
+
+        With a second stage it is the joined score: the second stage looks at the box that the first one gives.
 
         Raises:
             ArtefactError: The image does not have the input's size.
@@ -60,24 +66,39 @@ class ModuleScorer:
         if image.shape != (self._height, self._width):
             raise ArtefactError(f"frames of {image.shape} for an input of {(self._height, self._width)}")
         outputs = self._detector.raw_outputs(image)
-        which = next(i for i, spec in enumerate(self._specs) if spec.shape[-1] != 4)
-        spec, raw = self._specs[which], outputs[which].astype(np.float32)
-        logits = (raw - spec.zero_point) * np.float32(spec.scale) if spec.is_quantised else raw
+        logits, reach = (real(outputs[i], self._specs[i]) for i in self._head)
         rule = self.bundle.calibration
         logits = logits * np.asarray(rule.scale, np.float32) + np.asarray(rule.bias, np.float32)
         stride = self.bundle.decode.strides[0]
         columns, rows = self._width // stride, self._height // stride
         out = np.zeros((len(boxes), len(self.bundle.labels)), np.float32)
+        chosen = {}
         for index, box in enumerate(boxes):
             cells = core_cells(box, columns, rows)
             if len(cells):  # The cell that is surest decides, as in flight after suppression.
-                cell = cells[int(logits[cells].max(axis=1).argmax())]
-                out[index] = 1.0 / (1.0 + np.exp(-np.clip(logits[cell], -80.0, 80.0)))
+                chosen[index] = int(cells[int(logits[cells].max(axis=1).argmax())])
+        which, cells = list(chosen), np.array(list(chosen.values()), np.int64)
+        second = self._detector.second
+        if second is None or not which:
+            out[which] = sigmoid(logits[cells])
+            return out
+        found = boxes_of(cells, reach, columns, stride)
+        joined, kinds = fuse(second.rule, logits[cells].max(axis=1), logits[cells], second.judge(image, found))
+        out[which] = sigmoid(joined[:, None] + kinds)
         return out
 
     def close(self) -> None:
         """Free the runtime."""
         self._detector.close()
+
+
+def boxes_of(
+    cells: npt.NDArray[np.int64], reach: npt.NDArray[np.float32], columns: int, stride: int
+) -> npt.NDArray[np.float32]:
+    """Boxes (n, 4: x1, y1, x2, y2) that a head of one stride gives for cells, from its `dist` in real values."""
+    x, y = (cells % columns + 0.5) * stride, (cells // columns + 0.5) * stride
+    left, top, right, bottom = (np.maximum(reach[cells], 0.0) * stride).T
+    return np.stack([x - left, y - top, x + right, y + bottom], axis=1).astype(np.float32)
 
 
 def score_crops(bundle: Bundle, crops: Crops, judged: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -109,7 +130,7 @@ def evaluate_crops(bundle: Bundle, crops: Crops, judged: npt.NDArray[np.int64]) 
     best = scores.max(axis=1)
     area = auroc(best, faulty)
     names = [*bundle.labels, NORMAL_LABEL]
-    thresholds = np.array([bundle.decode.class_thresholds.get(n, bundle.decode.score_threshold) for n in bundle.labels])
+    thresholds = np.array([bundle.threshold_of(name) for name in bundle.labels])
     crop_threshold = float(bundle.provenance.get("crop_threshold", 0.5))
     said = np.where(best >= crop_threshold, scores.argmax(axis=1), len(names) - 1)
     actual = np.array([names.index(name) if name in names else -1 for name in truth])
@@ -146,7 +167,13 @@ def float_twin(bundle: Bundle) -> Bundle | None:
     path = bundle.model_path.parent / str(name)
     if not name or path.parent != bundle.model_path.parent or not path.is_file():
         return None
-    return dataclasses.replace(bundle, model_path=path, onnx_path=None, golden=None)
+    second = bundle.second
+    if second is not None:
+        second_path = bundle.model_path.parent / str(bundle.provenance.get("second_float_file"))
+        if second_path.parent != bundle.model_path.parent or not second_path.is_file():
+            return None
+        second = dataclasses.replace(second, path=second_path, onnx_path=None)
+    return dataclasses.replace(bundle, model_path=path, onnx_path=None, golden=None, second=second)
 
 
 # --- Whole frames ----------------------------------------------------------------------------------------------------
@@ -235,18 +262,18 @@ class _Tally:
 
 def evaluate_frames(bundle: Bundle, scenes: Iterable[Scene]) -> dict[str, Any]:
     """The figures of `--frames`: every detection against every module, frame by frame."""
-    low = dataclasses.replace(bundle.decode, score_threshold=_LOWEST_SCORE, class_thresholds={}, max_detections=1000)
-    detector = Detector.open(dataclasses.replace(bundle, decode=low), DetectorOptions())
+    detector = Detector.open(_lenient(bundle), DetectorOptions())
     tally = _Tally([], [], [], [], [], [], [])
-    wanted = [bundle.decode.class_thresholds.get(n, bundle.decode.score_threshold) for n in bundle.labels]
-    count = 0
+    wanted = [bundle.threshold_of(name) for name in bundle.labels]
+    count, stages = 0, dict.fromkeys(detector.stage_ns, 0)
     for scene in scenes:
         count += 1
         _match(scene, detector.detect(scene.image), wanted, tally)
+        stages = {name: total + detector.stage_ns[name] for name, total in stages.items()}
     detector.close()
     scores, hits = np.array(tally.scores), np.array(tally.hits, dtype=bool)
     best, labels, ranges = np.array(tally.module_scores), np.array(tally.module_labels), np.array(tally.module_ranges)
-    faulty, threshold = labels >= 0, bundle.decode.score_threshold
+    faulty, threshold = labels >= 0, bundle.threshold
     said, found = np.array(tally.said, dtype=bool), np.array(tally.module_found, dtype=bool)
     normals = int((~faulty).sum())
     thirds = {"centre": (0.0, 0.35), "middle": (0.35, 0.7), "edge": (0.7, 9.9)}
@@ -267,7 +294,19 @@ def evaluate_frames(bundle: Bundle, scenes: Iterable[Scene]) -> dict[str, Any]:
         },
         "recall_per_range": {n: _share(found[faulty & (ranges >= a) & (ranges < b)]) for n, (a, b) in thirds.items()},
         "ece": _rounded(calibration_error(best, faulty)),
+        "stage_ms": {name: round(total / max(count, 1) / 1e6, 4) for name, total in stages.items()},
+        "second_stage": None if detector.second is None else dataclasses.asdict(detector.second.counts),
     }
+
+
+def _lenient(bundle: Bundle) -> Bundle:
+    """The bundle with thresholds so low that all it says is heard, and all the time that its second stage wants."""
+    low = dataclasses.replace(bundle.decode, max_detections=1000)
+    if bundle.second is not None:
+        second = dataclasses.replace(bundle.second, score_threshold=_LOWEST_SCORE, class_thresholds={}, budget_ms=0.0)
+        return dataclasses.replace(bundle, decode=low, second=second)
+    low = dataclasses.replace(low, score_threshold=_LOWEST_SCORE, class_thresholds={})
+    return dataclasses.replace(bundle, decode=low)
 
 
 def _match(scene: Scene, detections: list[Detection], wanted: list[float], tally: _Tally) -> None:

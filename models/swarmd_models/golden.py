@@ -1,9 +1,12 @@
 """Golden vectors: does this runtime, on this device, compute the model that was trained?
 
-A bundle carries one input with the raw outputs that the training machine got. A runtime that runs the very same file is
-held to a few quantisation steps. One that runs another form of it (the QDQ `.onnx`, rounded by another quantiser) is
-held to a signal-to-noise ratio of the real values.
+A bundle carries one input with the raw outputs that the training machine got, and one cut for its second stage. A
+runtime that runs the very same file is held to a few quantisation steps. One that runs another form of it (the QDQ
+`.onnx`, rounded by another quantiser) is held to a signal-to-noise ratio of the real values.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -30,8 +33,10 @@ def check_golden(detector: Detector) -> str:
         return ""
     try:
         stored = _read(detector)
+        cut, answer = stored.pop("second_image", None), stored.pop("second_cls", None)
         outputs = detector.raw_outputs(stored.pop("image"))
-        return _compare(detector, stored, outputs, golden.tolerance_steps)
+        problem = _compare(detector, stored, outputs, golden.tolerance_steps)
+        return problem or _compare_second(detector, cut, answer, golden.tolerance_steps)
     except KeyError:
         return f"golden vector {golden.path.name} has no array called image"
     except (OSError, ValueError, EOFError) as error:
@@ -55,16 +60,40 @@ def _compare(detector: Detector, stored: dict[str, Array], outputs: list[Array],
         index = roles.get(name, -1)
         if not 0 <= index < len(outputs) or outputs[index].shape != wanted.shape:
             return f"the golden output {name} has no counterpart of its shape {wanted.shape} in the model"
-        ours = outputs[index]
-        if ours.dtype == wanted.dtype:
-            apart = _steps_apart(ours, wanted)
-            if not apart <= tolerance:
-                return f"the golden output {name} differs by {apart:.1f} steps; {tolerance} are allowed"
-        else:
-            ratio = sqnr_db(real(wanted, _stored_spec(detector, name, wanted)), real(ours, specs[index]))
-            if not ratio >= MIN_SQNR_DB:
-                return f"the golden output {name} agrees to {ratio:.1f} dB only; {MIN_SQNR_DB:g} are needed"
+        of_file = partial(_stored_spec, detector, name, wanted)
+        problem = _apart(name, outputs[index], wanted, specs[index], tolerance, of_file)
+        if problem:
+            return problem
     return ""
+
+
+def _compare_second(detector: Detector, cut: Array | None, wanted: Array | None, tolerance: int) -> str:
+    """The second stage's answer to one cut; a bundle that has one must bring vectors for it."""
+    second = detector.second
+    if second is None:
+        return ""
+    if cut is None or wanted is None:
+        return "the golden vector has no second_image and second_cls for the bundle's second stage"
+    ours = second.raw_output(cut)
+    if ours.shape != wanted.shape:
+        return f"the golden output second_cls has the shape {wanted.shape}; the second stage answers {ours.shape}"
+    of_file = partial(_second_spec, detector, wanted)
+    return _apart("second_cls", ours, wanted, second.backend.outputs[0], tolerance, of_file)
+
+
+def _apart(
+    name: str, ours: Array, wanted: Array, spec: TensorSpec, tolerance: int, stored_spec: Callable[[], TensorSpec]
+) -> str:
+    """How one output differs from its golden one, or ""."""
+    if ours.dtype == wanted.dtype:
+        apart = _steps_apart(ours, wanted)
+        if apart <= tolerance:
+            return ""
+        return f"the golden output {name} differs by {apart:.1f} steps; {tolerance} are allowed"
+    ratio = sqnr_db(real(wanted, stored_spec()), real(ours, spec))
+    if ratio >= MIN_SQNR_DB:
+        return ""
+    return f"the golden output {name} agrees to {ratio:.1f} dB only; {MIN_SQNR_DB:g} are needed"
 
 
 def _roles(specs: tuple[TensorSpec, ...], is_head: bool) -> dict[str, int]:
@@ -81,6 +110,18 @@ def _stored_spec(detector: Detector, name: str, wanted: Array) -> TensorSpec:
     original = LiteRtBackend.load(detector.bundle.artefact(), 1, lambda text: None)
     try:
         return original.outputs[_roles(original.outputs, name in ("cls", "dist"))[name]]
+    finally:
+        original.close()
+
+
+def _second_spec(detector: Detector, wanted: Array) -> TensorSpec:
+    if wanted.dtype.kind == "f":
+        return TensorSpec("second_cls", wanted.shape, wanted.dtype)
+    artefact = detector.bundle.second_artefact()
+    assert artefact is not None
+    original = LiteRtBackend.load(artefact, 1, lambda text: None)
+    try:
+        return original.outputs[0]
     finally:
         original.close()
 

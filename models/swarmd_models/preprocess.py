@@ -69,6 +69,11 @@ class Preprocessor:
             self._plan_integer(rule, spec)
 
     @property
+    def canvas(self) -> Image:
+        """The newest frame as it went into the input, before quantising; written anew by the next `fill`."""
+        return self._canvas
+
+    @property
     def is_bit_flip(self) -> bool:
         """Whether quantising is one XOR (the project's own contract holds)."""
         return self._flips

@@ -38,6 +38,10 @@ class TomlReader:
             child.finish()
         return sorted(set(self._problems))
 
+    def has(self, key: str) -> bool:
+        """Whether the key is there at all."""
+        return key in self._data
+
     def table(self, key: str) -> "TomlReader":
         """A sub-table, empty when it is absent; asking twice gives the same reader."""
         if key not in self._children:

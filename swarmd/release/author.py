@@ -93,11 +93,16 @@ def bundle_files(bundle: Path) -> dict[str, tuple[str, bytes]]:
         model = Path(loaded.model_path)
         description = bundle if bundle.suffix == ".toml" else None
         paths = [model, *([description] if description else [])]
-        paths += [extra for extra in (loaded.onnx_path, loaded.golden.path if loaded.golden else None) if extra]
-        found = {path.name: (_ROLES.get(path.suffix, "other"), path.read_bytes()) for path in paths}
+        paths += loaded.files()[1:]
+        found = {path.name: (_role(path, model), path.read_bytes()) for path in paths}
     except (ModelError, OSError) as error:
         raise ReleaseError(f"{bundle}: {error}") from error
     return dict(sorted(found.items()))
+
+
+def _role(path: Path, model: Path) -> str:
+    """What a file is to a release, of which exactly one is the model: a second stage's net is one of the others."""
+    return "other" if path.suffix == ".tflite" and path != model else _ROLES.get(path.suffix, "other")
 
 
 def build(bundle: Path, options: BuildOptions, out: Path) -> Publication:

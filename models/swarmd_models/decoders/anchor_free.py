@@ -50,6 +50,7 @@ class AnchorFreeDecoder:
         self._thresholds = np.asarray(thresholds, np.float32)
         # The loosest class decides what leaves the raw domain; each class's own threshold follows on the scores.
         logits = [(logit(t) - b) / s for t, s, b in zip(thresholds, scale, bias, strict=True)]
+        self._for_second_stage = bundle.second is not None
         self._raw_threshold = raw_threshold(float(min(logits)), cls)
 
     def decode(self, views: Sequence[Array]) -> Candidates:
@@ -70,6 +71,13 @@ class AnchorFreeDecoder:
         keep = scores >= self._thresholds[classes] - 1e-6
         if not keep.all():
             cells, classes, scores = cells[keep], classes[keep], scores[keep]
+        kinds = None
+        if self._for_second_stage:
+            # One candidate a cell, its likeliest class: the second stage names the class anew.
+            order = np.argsort(-scores, kind="stable")
+            order = order[np.unique(cells[order], return_index=True)[1]]
+            cells, classes, scores = cells[order], classes[order], scores[order]
+            kinds = real(cls[cells], self._cls_spec) * self._scale + self._bias
         reach = real(dist[cells], self._dist_spec)
         check_finite(reach, "dist")
         np.maximum(reach, 0.0, out=reach)
@@ -77,7 +85,7 @@ class AnchorFreeDecoder:
         xywh = np.empty_like(reach)
         np.subtract(self._centres[cells], reach[:, :2], out=xywh[:, :2])
         np.add(reach[:, :2], reach[:, 2:], out=xywh[:, 2:])
-        return Candidates(xywh, scores, classes)
+        return Candidates(xywh, scores, classes, kinds=kinds)
 
 
 def find_head(outputs: Sequence[TensorSpec], names: dict[str, str]) -> tuple[int, int]:

@@ -30,6 +30,8 @@ class Candidates:
     is_final: bool = False
     covers_frame: bool = False
     """The answer is about the whole frame (classifier); `xywh` is not used."""
+    kinds: npt.NDArray[np.float32] | None = None
+    """Shape (N, classes): calibrated logits of every class, for a second stage; None where the head has none."""
 
 
 class Decoder(Protocol):
