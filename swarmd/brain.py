@@ -281,6 +281,7 @@ class Brain:
             encrypt=settings.encrypt,
             cache=settings.model if settings.cache else "",
             turn_s=settings.turn_s,
+            cast_bytes_s=settings.cast_kib_s << 10 if self.transport.casts else 0,
         )
         service = ReleaseService.open(self._state_dir(), config, self.identity, self._crypto, records, self.log)
         self._stack.callback(service.close)
@@ -509,6 +510,7 @@ class Brain:
             model=eye.model if eye is not None else "",
             model_digest=eye.model_digest if eye is not None else "",
             labels=eye.labels if eye is not None else (),
+            has_origin=self.plane is not None,
         )
 
     def members(self) -> Sequence[MemberView]:

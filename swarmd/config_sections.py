@@ -117,6 +117,13 @@ class ModelsSection:
     quota_mib: int = option(256, "Blobs and half-fetched blobs take at most this on disk.", low=16, high=1 << 20)
     cache: bool = option(False, "Without an eye: keep the files of releases all the same, to give them to others.")
     encrypt: bool = option(False, "Keep models encrypted on disk, under the node's key.")
+    cast_kib_s: int = option(
+        1000,
+        "Where the transport has a channel that all share (dds with multicast): how fast a blob is cast on it, once for "
+        "everybody; 0: never, each peer is sent its own.",
+        low=0,
+        high=1 << 20,
+    )
     turn_s: float = option(120.0, "How long a later canary waits for a silent one before it.", low=1.0, high=86400.0)
 
 

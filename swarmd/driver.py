@@ -30,6 +30,7 @@ from swarmd_protocols.effects import (
     Persist,
     ProbeHost,
     Rejected,
+    SendCast,
     SendDatagram,
     SendFailed,
     SendStream,
@@ -165,6 +166,8 @@ class Driver:
                 transport.send_datagram(destination, data)
             case SendStream(destination, data, deadline_ns, bulk):
                 transport.send_stream(destination, data, deadline_ns, bulk)
+            case SendCast(data):
+                transport.send_cast(data)
             case ProbeHost(destination, timeout_ns):
                 transport.probe_host(destination, timeout_ns)
             case SetTimer(key, at_ns):

@@ -2,6 +2,7 @@
 
     pair frame    version|kind 1B · sender's session tag 4B · counter 4B · XSalsa20-Poly1305(body)      25 B overhead
     group frame   version|kind 1B · group key counter 4B · nonce 24B · XSalsa20-Poly1305(body)          45 B overhead
+    cast frame    the same, under a key derived from the group's: for everybody, from some member
 
 A session is a boot of a node: a fresh X25519 key pair whose public half stands in the node's signed record, so two
 nodes that know each other's records can seal at once, without a handshake. The pair's keys mix the static identities
@@ -17,7 +18,7 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 
 WIRE_VERSION = 1
-DATAGRAM, STREAM, BULK, GROUP = 1, 2, 3, 4
+DATAGRAM, STREAM, BULK, GROUP, CAST = 1, 2, 3, 4, 5
 PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
 GROUP_OVERHEAD_BYTES = 1 + 4 + 24 + SEAL_BYTES
 REPLAY_WINDOW = 64
@@ -25,7 +26,7 @@ STREAM_REPLAY_WINDOW = 1_024
 """Streams are sent in bursts of many frames, and a transport may use several connections for them."""
 TAG_BYTES = 4
 
-_HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in (DATAGRAM, STREAM, BULK, GROUP)}
+_HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in (DATAGRAM, STREAM, BULK, GROUP, CAST)}
 _COUNTER_MAX = 2**32 - 1
 _NONCE_HEAD = {kind: bytes(19) + bytes((kind,)) for kind in (DATAGRAM, STREAM, BULK)}
 
@@ -91,7 +92,17 @@ class Session:
 class Channel:
     """Seals and opens the frames of one boot of one node."""
 
-    __slots__ = ("_crypto", "_exchange_secret", "_group_keys", "_group_seal", "_nonces", "_secret", "public", "tag")
+    __slots__ = (
+        "_cast",
+        "_crypto",
+        "_exchange_secret",
+        "_group_keys",
+        "_group_seal",
+        "_nonces",
+        "_secret",
+        "public",
+        "tag",
+    )
 
     def __init__(self, seed: bytes, boot_entropy: bytes, crypto: Crypto) -> None:
         """Begin a boot.
@@ -108,6 +119,7 @@ class Channel:
         self.tag = self.public[:TAG_BYTES]
         self._group_keys: dict[int, bytes] = {}
         self._group_seal = 0
+        self._cast = (b"", b"")
         self._nonces = 0
 
     # --- group frames ------------------------------------------------------------------------------------------------
@@ -120,11 +132,13 @@ class Channel:
     def seal_group(self, body: bytes, counter: int | None = None) -> bytes:
         """A frame that every holder of the group key can open; the newest key where no counter is given."""
         chosen = self._group_seal if counter is None else counter
+        return self._seal_for_all(GROUP, chosen, self._group_keys[chosen], body)
+
+    def _seal_for_all(self, kind: int, counter: int, key: bytes, body: bytes) -> bytes:
         self._nonces += 1
         entropy = self._nonces.to_bytes(8, "big")
         nonce = blake2b(entropy, key=self._secret, digest_size=24, person=b"swarmd-nonce").digest()
-        sealed = self._crypto.seal(self._group_keys[chosen], nonce, body)
-        return _HEAD[GROUP] + chosen.to_bytes(4, "big") + nonce + sealed
+        return _HEAD[kind] + counter.to_bytes(4, "big") + nonce + self._crypto.seal(key, nonce, body)
 
     def open_group(self, frame: bytes) -> tuple[int, bytes]:
         """Group key counter and body of a group frame; raises `WireError`."""
@@ -136,6 +150,29 @@ class Channel:
         if body is None:
             raise WireError("first contact does not open under its group key")
         return counter, body
+
+    # --- casts -------------------------------------------------------------------------------------------------------
+
+    def seal_cast(self, body: bytes) -> bytes:
+        """A frame for every member that listens on a shared channel."""
+        return self._seal_for_all(CAST, self._group_seal, self._cast_key(self._group_seal), body)
+
+    def open_cast(self, frame: bytes) -> bytes:
+        """The body of a cast frame: some member sealed it, some time. Raises `WireError`."""
+        counter = int.from_bytes(frame[1:5], "big")
+        body = self._crypto.open(self._cast_key(counter), frame[5:29], frame[29:])
+        if body is None:
+            raise WireError("a cast does not open under its group key")
+        return body
+
+    def _cast_key(self, counter: int) -> bytes:
+        """Its own key, so that a cast can never be read as a first contact, nor the other way round."""
+        key = self._group_keys.get(counter)
+        if key is None:
+            raise WireError("a cast under a group key that this node does not hold")
+        if self._cast[0] != key:
+            self._cast = (key, blake2b(key, digest_size=32, person=b"swarmd-cast").digest())
+        return self._cast[1]
 
     # --- pair frames -------------------------------------------------------------------------------------------------
 
@@ -182,6 +219,6 @@ def frame_kind(frame: bytes) -> int:
     if frame[0] >> 4 != WIRE_VERSION:
         raise WireError(f"frame of wire version {frame[0] >> 4}; this node speaks {WIRE_VERSION}")
     kind = frame[0] & 15
-    if kind not in _HEAD or (kind == GROUP and len(frame) < GROUP_OVERHEAD_BYTES):
+    if kind not in _HEAD or (kind in (GROUP, CAST) and len(frame) < GROUP_OVERHEAD_BYTES):
         raise WireError(f"frame of unknown kind {kind}, or cut short")
     return kind

@@ -179,6 +179,16 @@ class SendStream:
 
 
 @dataclass(frozen=True, slots=True)
+class SendCast:
+    """Send a sealed frame, at most 1,200 bytes, to every node on the shared channel; dropped where there is none.
+
+    It arrives as `DatagramReceived`.
+    """
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeHost:
     """Ask the kernel at this address whether the node's reliable port is open (one TCP connect, closed at once).
 
@@ -263,6 +273,7 @@ class StateChanged:
 Effect: TypeAlias = (
     SendDatagram
     | SendStream
+    | SendCast
     | ProbeHost
     | SetTimer
     | CancelTimer

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from swarmd_protocols.channel import DATAGRAM, GROUP, Channel, frame_kind
+from swarmd_protocols.channel import CAST, DATAGRAM, GROUP, Channel, frame_kind
 from swarmd_protocols.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import (
@@ -41,7 +41,7 @@ from swarmd_protocols.effects import (
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.identity import AddStatement, Identity
 from swarmd_protocols.ids import Address, NodeId
-from swarmd_protocols.subprotocol import Peer, Send, SubEffect, SubProtocol
+from swarmd_protocols.subprotocol import Cast, HearsCasts, Peer, Send, SubEffect, SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, TRUST, Member
@@ -164,6 +164,7 @@ class Node:
         self._swarm = claims.swarm
         self._restored = restored
         self._subs = {sub.name: sub for sub in subprotocols}
+        self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
         self._tick_due_ns = 0
         self._restore_trust()
@@ -271,8 +272,11 @@ class Node:
             if len(frame) > limit_bytes:
                 raise WireError(f"frame of {len(frame)} bytes; at most {limit_bytes} are taken on this path")
             kind = frame_kind(frame)
-            if (kind != DATAGRAM) == (not is_stream) and kind != GROUP:
+            if is_stream == (kind in (DATAGRAM, CAST)) and kind != GROUP:
                 raise WireError(f"frame sealed for path {kind} came on another")
+            if kind == CAST:
+                self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes))
+                return
             if kind == GROUP:
                 group, body = self._wire.channel.open_group(frame)
                 self._swim.on_hello(decode_messages(body, limit_bytes), source, group)
@@ -293,6 +297,13 @@ class Node:
         self._swim.on_frame(member)
         for message in messages:
             self._dispatch(member, message, source)
+
+    def _on_cast(self, messages: Sequence[Message]) -> None:
+        """What some member cast to all: for sub-protocols that ask for it, and nothing of membership's."""
+        for message in messages:
+            if type(message) is Sub and message.name in self._hearers:
+                effects = self._hearers[message.name].on_cast(message.payload, self._core.now_ns)
+                self._perform(self._subs[message.name], effects)
 
     def _dispatch(self, member: Member, message: Message, source: Address) -> None:
         if type(message) is Sub:
@@ -334,6 +345,9 @@ class Node:
         for effect in effects:
             if isinstance(effect, Send):
                 self._send(sub, effect)
+            elif isinstance(effect, Cast):
+                if not self._core.own.left:
+                    self._wire.cast(encode(Sub(sub.name, effect.payload)))
             elif isinstance(effect, SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged):
                 wire.emit(effect)
 

@@ -11,7 +11,7 @@ Priority is strict: probes, then leases, then detections, then sync, then bulk (
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId
@@ -39,7 +39,18 @@ class Send:
     priority: Priority
 
 
-SubEffect: TypeAlias = Send | SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """One payload (at most 1,050 B) to whoever listens on the channel that all share, best effort, once.
+
+    Only where the transport has such a channel; elsewhere it is dropped. It is sealed with the group's key, so the
+    receiver knows that a member sent it, not which one.
+    """
+
+    payload: bytes
+
+
+SubEffect: TypeAlias = Send | Cast | SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,9 @@ class Peer:
     public_key: bytes
     reachable: bool
     """True while ALIVE, SUSPECT or DEGRADED."""
+    swarm: int = 0
+    """In a partial view, how many members the swarm has by estimate: then the peers are neighbours, and news must be
+    passed on. 0: the peers are everybody."""
 
 
 class SubProtocol(Protocol):
@@ -95,4 +109,13 @@ class SubProtocol(Protocol):
         Called once for each outgoing probe, ack or gossip datagram; the sub-protocol keeps count of how often it
         has offered a payload (lambda log n) and stops.
         """
+        ...
+
+
+@runtime_checkable
+class HearsCasts(Protocol):
+    """A sub-protocol that also takes what was cast to everybody."""
+
+    def on_cast(self, payload: bytes, now_ns: int) -> list[SubEffect]:
+        """A payload of somebody's `Cast` arrived; who sent it is not known. Never raises."""
         ...

@@ -5,7 +5,7 @@ from zlib import crc32
 
 from swarmd_protocols.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
-from swarmd_protocols.effects import Effect, Persist, Rejected, SendDatagram, SendStream, StateChanged
+from swarmd_protocols.effects import Effect, Persist, Rejected, SendCast, SendDatagram, SendStream, StateChanged
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.identity import TrustChanged
 from swarmd_protocols.ids import Address
@@ -158,6 +158,16 @@ class Wire:
         self.core.counters["streams_out"] += 1
         self.core.counters["stream_bytes_out"] += len(frame)
         self.effects.append(SendStream(member.address, frame, self.core.now_ns + _DEADLINE_NS[priority], bulk))
+
+    def cast(self, message: bytes) -> None:
+        """One encoded message to whoever listens on the shared channel."""
+        frame = self.channel.seal_cast(join([message]))
+        if len(frame) > DATAGRAM_MAX_BYTES:
+            self.core.counters["too_large"] += 1
+            return
+        self.core.counters["casts_out"] += 1
+        self.core.counters["cast_bytes_out"] += len(frame)
+        self.effects.append(SendCast(frame))
 
     def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:
         """See `Port.hello`; at a bounded rate per address and in all."""

@@ -19,6 +19,7 @@ from swarmd_protocols.effects import (
     HostProbed,
     Persist,
     ProbeHost,
+    SendCast,
     SendDatagram,
     SendFailed,
     SendStream,
@@ -382,6 +383,8 @@ class Host:
             elif kind is SendStream:
                 deadline_ns = self.clock.virtual_ns(effect.deadline_ns)  # type: ignore[union-attr]
                 self._network.stream(self, effect, deadline_ns)  # type: ignore[arg-type]
+            elif kind is SendCast:
+                self._network.cast(self, effect)  # type: ignore[arg-type]
             elif kind is ProbeHost:
                 self._network.probe(self, effect)  # type: ignore[arg-type]
             elif kind is Persist:

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from swarmd_protocols.effects import REFUSED, HostAnswer, ProbeHost, SendDatagram, SendStream
+from swarmd_protocols.effects import REFUSED, HostAnswer, ProbeHost, SendCast, SendDatagram, SendStream
 from swarmd_sim.choices import Choices
 from swarmd_sim.engine import Engine
 from swarmd_sim.linkfaults import LinkFaults
@@ -81,6 +81,8 @@ class NetworkCounters:
 
     datagrams: int = 0
     datagram_bytes: int = 0
+    casts: int = 0
+    cast_bytes: int = 0
     streams: int = 0
     stream_bytes: int = 0
     lost: int = 0
@@ -179,6 +181,27 @@ class Network:
         for copy in range(fate.copies):
             gap_ns = self._choices.choose("link.copy", 20_000_000) if copy else 0
             self._engine.at(arrives_ns + fate.delay_ns + gap_ns, self._arrive, (source, target, data))
+
+    def cast(self, host: Endpoint, effect: SendCast) -> None:
+        """Perform one `SendCast`: one frame on the air, heard by whoever can; nobody answers that nothing listens."""
+        data, counters, source = effect.data, self.counters, host.index
+        if host.forbidden or len(data) > DATAGRAM_MAX_BYTES:
+            counters.oversized += len(data) > DATAGRAM_MAX_BYTES
+            return
+        counters.casts += 1
+        counters.cast_bytes += len(data)
+        self.sent_bytes[source] += len(data)
+        self.sent_packets[source] += 1
+        others = [other.index for other in self._hosts if other.index != source and other.process_up]
+        for target, verdict in zip(
+            others, self._radio.cast(source, others, len(data), self._engine.now_ns), strict=True
+        ):
+            if verdict.lost:
+                counters.lost += 1
+            elif self.faults.quiet:
+                self._engine.at(verdict.arrives_ns, self._arrive, (source, target, data))
+            else:
+                self._faulty_datagram(source, target, data, verdict.arrives_ns)
 
     def unclog(self) -> None:
         """A clog has ended: everything that waited arrives now, in order, unless another clog still holds it."""

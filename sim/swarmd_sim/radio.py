@@ -252,6 +252,35 @@ class Radio:
         jitter = self.config.jitter_ns
         return Verdict(False, end_ns + latency + (self._jitter(jitter) if jitter else 0), "")
 
+    def cast(self, source: int, destinations: Sequence[int], size: int, now_ns: int) -> list[Verdict]:
+        """Put one frame for everybody on the air: it takes the air once, nobody acknowledges it, nothing is sent again.
+
+        Args:
+            source: Host that sends.
+            destinations: Hosts that listen.
+            size: Bytes of the frame's payload.
+            now_ns: Virtual time.
+
+        Returns:
+            For each destination, whether and when it arrives there.
+        """
+        frame_ns = self.config.preamble_ns + (size + self.config.header_bytes) * 8 * _NS_PER_S // self.config.rate_bit_s
+        start_ns = self._take_air(source, now_ns, frame_ns)
+        return [self._overheard(source, host, start_ns, start_ns + frame_ns, now_ns) for host in destinations]
+
+    def _overheard(self, source: int, host: int, start_ns: int, end_ns: int, now_ns: int) -> Verdict:
+        if start_ns < 0:
+            return self._drop("queue")
+        point = self._trace.at(source, host, now_ns) if self._trace is not None else None
+        loss_ppm, reason = (point.loss_ppm, "noise") if point is not None else self._link_loss(source, host, now_ns)
+        if loss_ppm and self._loss(MILLION) >= MILLION - loss_ppm:
+            return self._drop(reason)
+        if self._deaf(host, start_ns, end_ns):
+            return self._drop("half-duplex")
+        latency_ns = point.delay_ns if point is not None else self.config.latency_ns
+        jitter = self.config.jitter_ns
+        return Verdict(False, end_ns + latency_ns + (self._jitter(jitter) if jitter else 0), "")
+
     def _tries(self, loss_ppm: int) -> tuple[int, bool]:
         """How often the link layer sends the frame, and whether it is lost after all."""
         # One draw decides: p, p^2, p^3 … in integers.

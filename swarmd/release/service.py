@@ -41,6 +41,7 @@ from swarmd_protocols.effects import Alarm, StateChanged
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.identity import Identity
 from swarmd_protocols.releases import requests
+from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.health import judge
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
 from swarmd_protocols.releases.rollout import Verdict
@@ -83,6 +84,8 @@ class ServiceConfig:
     cache: str = ""
     """Model id whose files an observer keeps, to give them to others."""
     turn_s: float = 120.0
+    cast_bytes_s: int = 0
+    """How fast blobs are cast on a channel that all share; 0 where there is none."""
     soak_scale: float = 1.0
     """Below 1 only in demonstrations: the manifest's soak times this."""
 
@@ -152,6 +155,7 @@ class ReleaseService:
                 caches=(config.cache,) if config.cache and not config.model else (),
                 facts=_facts(),
                 turn_ns=int(config.turn_s * 1e9),
+                cast=CastConfig(bytes_s=config.cast_bytes_s) if config.cast_bytes_s else None,
             ),
             random.Random(random.SystemRandom().getrandbits(64)),
             {key: value for key, value in restored.items() if key.startswith(b"releases/")},

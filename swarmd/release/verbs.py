@@ -71,6 +71,7 @@ class ModelVerbs:
             "received": sum(one.received for one in accounts),
             "wasted": sum(one.wasted for one in accounts),
             "blamed": sum(self._protocol.fetcher.blamed.values()),
+            **{f"cast_{what}": count for what, count in self._protocol.fetcher.cast_counts.items()},
         }
 
     def _model(self, model: str, names: Mapping[NodeId, str]) -> Mapping[str, Any]:

@@ -76,6 +76,18 @@ class Transport(Protocol):
         """Queue for the reliable path; dropped and counted after `deadline_ns` (`time.monotonic_ns`)."""
         ...
 
+    @property
+    def casts(self) -> bool:
+        """Whether one frame can reach all nodes at the cost of one."""
+        ...
+
+    def send_cast(self, data: bytes) -> None:
+        """Send one frame, as long as a datagram, to every node, best effort; dropped and counted where not `casts`.
+
+        It arrives as a datagram at everybody but the sender.
+        """
+        ...
+
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         """Ask the destination's kernel whether the port of its reliable path is open; the answer is `host_probed`.
 

@@ -70,6 +70,7 @@ class DdsTransport:
         self._handlers: TransportHandlers | None = None
         self._participant: Participant | None = None
         self._lanes: dict[tuple[str, Address], _Lane] = {}
+        self._caster: Writer | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
         self._taken = threading.Event()
@@ -123,6 +124,25 @@ class DdsTransport:
             return
         self._send("bulk" if bulk else "stream", destination, data, deadline_ns)
 
+    @property
+    def casts(self) -> bool:
+        """One multicast sample reaches all readers of a topic, unless the options forbid multicast."""
+        return self._options.multicast
+
+    def send_cast(self, data: bytes) -> None:
+        """Write one best-effort sample for every node."""
+        if len(data) > MAX_DATAGRAM_BYTES or not self.casts or self._participant is None or self._stop.is_set():
+            self._counts["casts_refused"] += 1
+            return
+        try:
+            if self._caster is None:
+                self._caster = self._participant.cast_writer()
+            written = self._caster.write(data)
+        except self._raw.DDSException:
+            written = False
+        self._counts["casts_out" if written else "casts_refused"] += 1
+        self._counts["cast_bytes_out"] += len(data) if written else 0
+
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         """Nothing: DDS binds no port under the node's address, so a peer's kernel cannot be asked."""
 
@@ -151,6 +171,9 @@ class DdsTransport:
             self._counts[f"{name}s_dropped_closed"] += len(lane.queue)
             lane.writer.close()
         self._lanes.clear()
+        if self._caster is not None:
+            self._caster.close()
+            self._caster = None
         await asyncio.to_thread(participant.close)
         _addresses.discard(participant.address)
 
@@ -288,6 +311,8 @@ class DdsTransport:
             self._counts["frames_dropped_malformed"] += 1
             return
         source, data = frame
+        if path.is_shared and source == self.local_address:
+            return
         if not path.reliable and len(data) > MAX_DATAGRAM_BYTES:
             self._counts["datagrams_dropped_size"] += 1
             return

@@ -1,7 +1,8 @@
 """Frames as DDS samples: the one module of the transport that touches CycloneDDS.
 
     struct swarmd::Frame { string source; sequence<octet> payload; };      XCDR1, little endian, no key
-    partition = the address of the node a sample is for; one reader a path, one writer a path and destination
+    partition = the address of the node a sample is for; one reader a path, one writer a path and destination;
+    casts are for all and have one partition, so that DDS sends each sample once, to the domain's multicast group
 
 CycloneDDS's Python codec turns a sequence of octets into a list, at 1.6 ms for 64 kB; so the CDR bytes are made and
 read here, and written and taken with the library's raw calls. A version without those calls goes through the codec.
@@ -92,7 +93,7 @@ def configuration_xml(host: str, options: DdsOptions) -> str:
     True
     """
     peers = "".join(f'<Peer address="{peer}"/>' for peer in dict.fromkeys((host, *options.peers)))
-    multicast = "spdp" if options.multicast else "false"
+    multicast = "spdp,asm" if options.multicast else "false"
     return (
         f'<CycloneDDS><Domain id="any"><General><Interfaces><NetworkInterface address="{host}"/></Interfaces>'
         f"<AllowMulticast>{multicast}</AllowMulticast><MaxMessageSize>1400B</MaxMessageSize>"
@@ -110,12 +111,16 @@ class DdsPath:
     name: str
     topic: str
     reliable: bool
+    is_shared: bool = False
+    """One partition for all nodes."""
 
 
 DATAGRAM_PATH = DdsPath("datagram", "swarmd_datagram", reliable=False)
 STREAM_PATH = DdsPath("stream", "swarmd_stream", reliable=True)
 BULK_PATH = DdsPath("bulk", "swarmd_bulk", reliable=True)
-PATHS = (DATAGRAM_PATH, STREAM_PATH, BULK_PATH)
+CAST_PATH = DdsPath("cast", "swarmd_cast", reliable=False, is_shared=True)
+PATHS = (DATAGRAM_PATH, STREAM_PATH, BULK_PATH, CAST_PATH)
+_CAST_PARTITION = "swarmd-cast"
 
 
 def partition_of(address: Address) -> str:
@@ -149,9 +154,12 @@ class Participant:
                 path: Topic(self._participant, path.topic, Frame, qos=_qos(path.reliable)) for path in PATHS
             }
             own = Qos(Policy.Partition((partition_of(address),)))
-            self._subscriber: Any = Subscriber(self._participant, qos=own)
+            self._subscribers: list[Any] = [
+                Subscriber(self._participant, qos=qos) for qos in (own, Qos(Policy.Partition((_CAST_PARTITION,))))
+            ]
             self._readers: dict[DdsPath, Any] = {
-                path: DataReader(self._subscriber, self._topics[path], qos=_qos(path.reliable)) for path in PATHS
+                path: DataReader(self._subscribers[path.is_shared], self._topics[path], qos=_qos(path.reliable))
+                for path in PATHS
             }
         except Exception as error:  # The library raises several unrelated classes here.
             raise TransportError(
@@ -181,24 +189,28 @@ class Participant:
 
     def writer(self, path: DdsPath, destination: Address) -> "Writer":
         """A writer whose samples reach one destination alone."""
-        return Writer(self._participant, self._topics[path], path, self.address, destination)
+        return Writer(self._participant, self._topics[path], path, self.address, partition_of(destination))
+
+    def cast_writer(self) -> "Writer":
+        """A writer whose samples reach every node of the domain."""
+        return Writer(self._participant, self._topics[CAST_PATH], CAST_PATH, self.address, _CAST_PARTITION)
 
     def close(self) -> None:
         """Leave the domain; every writer must have been closed before. The domain itself stays for the process."""
         self._waitset = None
         self._readers.clear()
-        self._subscriber = None
+        self._subscribers.clear()
         self._topics.clear()
         self._participant = None
 
 
 class Writer:
-    """Samples to one destination over one path."""
+    """Samples to one partition over one path."""
 
-    def __init__(self, participant: Any, topic: Any, path: DdsPath, source: Address, destination: Address) -> None:
+    def __init__(self, participant: Any, topic: Any, path: DdsPath, source: Address, partition: str) -> None:
         """Create the DDS entities; discovery of the reader takes its time."""
         self._source = source
-        there = Qos(Policy.Partition((partition_of(destination),)))
+        there = Qos(Policy.Partition((partition,)))
         self._publisher: Any = Publisher(participant, qos=there)
         self._writer: Any = DataWriter(self._publisher, topic, qos=_qos(path.reliable))
 

@@ -90,6 +90,15 @@ class ZmqTransport:
             return
         self._diallers[BULK_PATH if bulk else STREAM_PATH].send(destination, data, deadline_ns)
 
+    @property
+    def casts(self) -> bool:
+        """No: each peer has a path of its own."""
+        return False
+
+    def send_cast(self, data: bytes) -> None:
+        """Nothing, and counted."""
+        self._counts["casts_refused"] += 1
+
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         """Ask the destination's kernel whether its TCP port is open."""
         if not self._closed:

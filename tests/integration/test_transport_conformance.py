@@ -147,6 +147,24 @@ def test_everybody_reaches_everybody(net: Net) -> None:
     on(net, 5, body)
 
 
+def test_a_cast_reaches_all_others_at_the_cost_of_one_or_is_refused(net: Net) -> None:
+    async def body(ends: list[Endpoint]) -> None:
+        a, *others = ends
+        if not a.transport.casts:
+            a.transport.send_cast(b"all")
+            assert a.transport.counters()["casts_refused"] == 1
+            return
+        await until_sent(
+            lambda: a.transport.send_cast(b"all"),
+            lambda: all((a.address, b"all") in end.datagrams for end in others),
+            20,
+        )
+        assert not a.datagrams, "nobody hears itself"
+        assert not any(end.streams for end in ends)
+
+    on(net, 4, body)
+
+
 def test_a_stream_to_nobody_expires_and_is_counted(net: Net) -> None:
     async def test() -> None:
         async with net.endpoints(1) as (a,):

@@ -21,7 +21,7 @@ from swarmd.transports.base import (
 )
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.udp import parse_listen
-from swarmd_protocols.effects import HostAnswer, ProbeHost, SendDatagram, SendStream
+from swarmd_protocols.effects import HostAnswer, ProbeHost, SendCast, SendDatagram, SendStream
 from swarmd_protocols.ids import Address
 from swarmd_sim.choices import Choices
 from swarmd_sim.engine import Engine
@@ -112,6 +112,13 @@ class SimulatedTransport:
                 self._bulk_of(destination)[data] += 1
             effect = SendStream(destination, data, deadline_ns, bulk)
             self._ether.network.stream(self, effect, deadline_ns - self._ether.began_ns)
+
+    @property
+    def casts(self) -> bool:
+        return True
+
+    def send_cast(self, data: bytes) -> None:
+        self._ether.network.cast(self, SendCast(data))
 
     def probe_host(self, destination: Address, timeout_ns: int) -> None:
         if not _is_address(destination):

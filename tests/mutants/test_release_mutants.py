@@ -178,6 +178,10 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
     "any role may sign": ("revoke_key_only_removes", _any_role),
     "chunks unchecked": ("malicious_peer", _no_chunk_check),
     "liars are forgiven": ("malicious_peer", _no_ban),
+    "cast chunks unchecked": (
+        "poisoned_cast",
+        lambda patch: patch.setattr(swarming.BlobSwarm, "_is_chunk", lambda self, index, data: True),
+    ),
     "unknown keys are ignored": ("extraneous_dependency", _open_world),
     "output unchecked": ("poisoned_delta", _no_output_hash),
     "base unchecked": ("wrong_base", _no_base_check),

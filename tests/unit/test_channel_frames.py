@@ -6,6 +6,7 @@ import pytest
 
 from swarmd_protocols.channel import (
     BULK,
+    CAST,
     DATAGRAM,
     GROUP_OVERHEAD_BYTES,
     PAIR_OVERHEAD_BYTES,
@@ -133,3 +134,25 @@ def test_bad_points_are_refused():
         channel.session(node_id_of(bytes(32)), b"\xff" * 32, bytes(32))
     with pytest.raises(IdentityError):
         channel.session(node_id_of(bytes(32)), crypto.public_key(SEED_B), bytes(32))
+
+
+@pytest.mark.parametrize("crypto", CRYPTOS, ids=["nacl", "model"])
+def test_a_cast_opens_at_every_holder_of_the_group_key_and_is_no_first_contact(crypto):
+    a, b, c = (Channel(seed, seed[:16], crypto) for seed in (SEED_A, SEED_B, SEED_C))
+    for channel, key in ((a, b"g" * 32), (b, b"g" * 32), (c, b"o" * 32)):
+        channel.set_group_keys({1: key})
+    frame = a.seal_cast(b"piece")
+    assert frame_kind(frame) == CAST
+    assert len(frame) == 5 + GROUP_OVERHEAD_BYTES
+    assert b.open_cast(frame) == b"piece"
+    with pytest.raises(WireError):
+        c.open_cast(frame)
+    with pytest.raises(WireError):
+        b.open_group(frame)
+    with pytest.raises(WireError):
+        b.open_cast(a.seal_group(b"hello"))
+    for at in range(1, len(frame)):
+        with pytest.raises(WireError):
+            b.open_cast(frame[:at] + bytes((frame[at] ^ 1,)) + frame[at + 1 :])
+    with pytest.raises(WireError):
+        frame_kind(frame[: GROUP_OVERHEAD_BYTES - 1])

@@ -4,12 +4,24 @@ from random import Random
 
 import pytest
 
+from swarmd_protocols.codec import encode, join
 from swarmd_protocols.crypto import ModelCrypto
-from swarmd_protocols.effects import Command, MemberState, Persist, SetTimer, Started, StateChanged
+from swarmd_protocols.effects import (
+    Command,
+    DatagramReceived,
+    MemberState,
+    Persist,
+    SendCast,
+    SetTimer,
+    Started,
+    StateChanged,
+    StreamReceived,
+)
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.identity import Identity, make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
-from swarmd_protocols.subprotocol import Priority, Send
+from swarmd_protocols.subprotocol import Cast, Priority, Send
+from swarmd_protocols.swim.messages import Sub
 from tests.unit.swim_net import MS, SECRET, Net
 
 
@@ -178,3 +190,36 @@ def test_an_identity_that_does_not_hold_is_refused():
     ):
         with pytest.raises(IdentityError):
             Node(bad, NodeConfig(), crypto, Random(1), {}, [], "a:1")
+
+
+def test_a_cast_reaches_the_sub_protocols_that_hear_casts_and_nothing_else():
+    heard = []
+
+    class Hearing(Gossip):
+        def on_command(self, request, now_ns):
+            return [request]
+
+        def on_cast(self, payload, now_ns):
+            heard.append(payload)
+            return []
+
+    class Deaf(Gossip):
+        name = "deaf"
+
+    identities = [make_dev_identity(SECRET, "test", f"n{index}", ModelCrypto()) for index in range(2)]
+    nodes = [
+        Node(one, NodeConfig(), ModelCrypto(), Random(index), {}, [Hearing(), Deaf()], f"10.0.0.{index}:1")
+        for index, one in enumerate(identities)
+    ]
+    for node in nodes:
+        node.handle(Started(), 0)
+    (sent,) = [e for e in nodes[0].handle(Command("words", Cast(b"piece")), 1) if isinstance(e, SendCast)]
+    nodes[1].handle(DatagramReceived("10.0.0.0:1", sent.data), 2)
+    assert heard == [b"piece"]
+    nodes[1].handle(StreamReceived("10.0.0.0:1", sent.data), 3)
+    assert heard == [b"piece"], "a cast is a datagram"
+    large = nodes[0].handle(Command("words", Cast(bytes(1_200))), 4)
+    assert not [e for e in large if isinstance(e, SendCast)], "it must fit one"
+    deaf = nodes[0]._wire.channel.seal_cast(join([encode(Sub("deaf", b"x"))]))
+    assert nodes[1].handle(DatagramReceived("10.0.0.0:1", deaf), 5) is not None
+    assert not nodes[1]._subs["deaf"].got, "what others may forge never comes as a message"

@@ -16,11 +16,14 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases import envelopes, requests, rollout, roots, statements, versions
+from swarmd_protocols.releases.casting import PIECE_BYTES
 from swarmd_protocols.releases.envelopes import Envelope, KeyId, key_id, signed_bytes
+from swarmd_protocols.releases.fetching import Fetcher
+from swarmd_protocols.releases.messages import Piece
 from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revoke, Rollout, Targets, parse_release
-from swarmd_protocols.releases.stores import describe
-from swarmd_protocols.releases.swarming import Blame, BlobSwarm
+from swarmd_protocols.releases.stores import MemoryStore, describe
+from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
 
 KEYS = Keys("fleet", ModelCrypto())
@@ -217,6 +220,18 @@ def malicious_peer() -> bool:
     return not good and blamed == [liar] and swarm.neighbours == [honest]
 
 
+def poisoned_cast() -> bool:
+    """Pieces that any member may cast become no chunk unless they hash, and after a few such casts are not believed."""
+    blob, hashes = describe(b"model" * 4_000)
+    store = MemoryStore()
+    store.put_hashes(blob, hashes)
+    fetcher = Fetcher(store, random.Random(1), SwarmingConfig())
+    fetcher.want(blob, 1)
+    for number in range(blob.size // PIECE_BYTES):
+        fetcher.on_cast(Piece(blob.sha256[:8], number, bytes(PIECE_BYTES)), 1)
+    return not store.have(blob) and not fetcher.swarms[0].have and fetcher.cast_counts["bad_chunks"] > 0
+
+
 def extraneous_dependency() -> bool:
     """The manifest is a closed world: unknown keys, paths out of the folder, a second model are refused."""
     value = dict(make_release().__class__ and envelopes.canonical.decode(make_release().payload()))  # type: ignore[call-overload]
@@ -383,6 +398,7 @@ ATTACKS: dict[str, Callable[[], bool]] = {
         key_below_threshold,
         revoke_key_only_removes,
         malicious_peer,
+        poisoned_cast,
         extraneous_dependency,
         replayed_manifest,
         poisoned_delta,

@@ -7,26 +7,43 @@ from hashlib import sha256
 
 from swarmd_protocols.effects import Rejected
 from swarmd_protocols.ids import NodeId, short
+from swarmd_protocols.releases.casting import (
+    OVER,
+    PIECE_BYTES,
+    CastAction,
+    CastConfig,
+    Caster,
+    CastHearing,
+    CastPiece,
+    Note,
+    place_of_piece,
+)
 from swarmd_protocols.releases.messages import (
     PREFIX_BYTES,
     AskChunk,
     AskList,
+    AskPieces,
     BlobMessage,
+    CastNote,
     Chunk,
     ChunkList,
+    Piece,
     RefuseChunk,
     TellChunks,
     encode_message,
 )
-from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Blob
 from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.releases.swarming import Ask, Blame, BlobSwarm, Give, Refuse, SwarmAction, SwarmingConfig, Tell
-from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+from swarmd_protocols.subprotocol import Cast, Priority, Send, SubEffect
 
 MAX_BLOBS = 64
+MAX_MASK_BYTES = MAX_BLOB_BYTES // PIECE_BYTES // 8
 _HELLO_NS = 1_000_000_000
 _GATHER_NS = 20_000_000
 """News of a chunk goes to its sender at once (it waits for it) and to the others gathered over this time."""
+_GATHER_CAST_NS = 500_000_000
+"""Of cast chunks everybody has heard the same, so the news can wait."""
 
 
 @dataclass(slots=True)
@@ -46,10 +63,16 @@ class Fetcher:
         store: Where chunks lie.
         rng: Decides ties; injected.
         config: Bounds and times.
+        cast: Bounds and times of casts, where the transport has a shared channel; None where it has none.
     """
 
-    def __init__(self, store: ChunkStore, rng: random.Random, config: SwarmingConfig) -> None:
+    def __init__(
+        self, store: ChunkStore, rng: random.Random, config: SwarmingConfig, cast: CastConfig | None = None
+    ) -> None:
         self._store = store
+        self._cast = cast
+        self._casters: dict[bytes, Caster] = {}
+        self._hearings: dict[bytes, CastHearing] = {}
         self._rng = rng
         self._config = config
         self._swarms: dict[bytes, BlobSwarm] = {}
@@ -61,6 +84,7 @@ class Fetcher:
         self.finished: list[Blob] = []
         """Blobs that have become complete since the caller last emptied this list."""
         self.blamed: dict[NodeId, int] = {}
+        self.cast_counts = {"pieces_out": 0, "pieces_in": 0, "bad_chunks": 0}
 
     @property
     def swarms(self) -> Sequence[BlobSwarm]:
@@ -98,6 +122,10 @@ class Fetcher:
         self._waiting.pop(tag, None)
         known = self._swarms.pop(tag, None)
         swarm = self._open(blob, hashes, super_seed)
+        self._hearings.pop(tag, None)
+        if self._cast is not None and super_seed:
+            self._casters[tag] = Caster(blob, self._cast)
+            swarm.silent = True
         effects: list[SubEffect] = []
         for node in known.neighbours if known else []:
             effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
@@ -105,9 +133,8 @@ class Fetcher:
 
     def drop(self, digest: bytes) -> None:
         """Neither give nor get this blob any longer."""
-        self._swarms.pop(digest[:PREFIX_BYTES], None)
-        self._waiting.pop(digest[:PREFIX_BYTES], None)
-        self._hello_ns.pop(digest[:PREFIX_BYTES], None)
+        for known in (self._swarms, self._waiting, self._hello_ns, self._casters, self._hearings):
+            known.pop(digest[:PREFIX_BYTES], None)
 
     def on_peers(self, reachable: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
         """The members that can be reached now, sorted."""
@@ -121,6 +148,9 @@ class Fetcher:
         for waiting in self._waiting.values():
             for node in gone:
                 waiting.told.pop(node, None)
+        for caster in self._casters.values():
+            for node in gone:
+                caster.on_lost(node)
         if fresh:
             for tag in (*self._waiting, *self._swarms):
                 effects += self._hello(tag, now_ns)
@@ -136,7 +166,14 @@ class Fetcher:
             return []
         match message:
             case TellChunks(_, mask):
-                return self._perform(swarm, swarm.on_tell(sender, int.from_bytes(mask, "little"), now_ns), now_ns)
+                told = int.from_bytes(mask, "little")
+                effects = self._perform(swarm, swarm.on_tell(sender, told, now_ns), now_ns)
+                caster = self._casters.get(message.blob)
+                if caster is not None and swarm.everything & ~told:
+                    if caster.is_new(sender) and (hashes := self._store.hashes(swarm.blob)):
+                        effects.append(self._send(sender, ChunkList(message.blob, hashes), Priority.SYNC))
+                    effects += self._perform_cast(swarm, caster.on_receiver(sender, now_ns), now_ns)
+                return effects
             case AskChunk(_, index):
                 return self._perform(swarm, swarm.on_ask(sender, index, now_ns), now_ns)
             case RefuseChunk(_, index):
@@ -146,8 +183,35 @@ class Fetcher:
             case AskList():
                 hashes = self._store.hashes(swarm.blob)
                 return [self._send(sender, ChunkList(message.blob, hashes), Priority.BULK)] if hashes else []
-            case ChunkList():
+            case CastNote():
+                return self._on_note(sender, swarm, message, now_ns)
+            case AskPieces(tag, number, mask):
+                caster = self._casters.get(tag)
+                if caster is None or len(mask) > MAX_MASK_BYTES:
+                    return []
+                lacks = int.from_bytes(mask, "little")
+                return self._perform_cast(swarm, caster.on_lacks(sender, number, lacks, now_ns), now_ns)
+            case ChunkList() | Piece():  # A piece that somebody sends to us alone is none.
                 return []
+
+    def on_cast(self, message: Piece, now_ns: int) -> list[SubEffect]:
+        """A piece that some member cast; of a blob that is not being fetched here it is ignored."""
+        swarm = self._swarms.get(message.blob)
+        if swarm is None or swarm.complete:
+            return []
+        hearing = self._hearing(swarm, message.blob)
+        self.cast_counts["pieces_in"] += 1
+        made = hearing.on_piece(message.number, message.data, swarm.have, now_ns)
+        swarm.hold_until_ns = hearing.hold_until_ns
+        if made is None:
+            return []
+        is_new, actions = swarm.on_cast_chunk(*made)
+        if not is_new:
+            hearing.on_bad_chunk(made[0])
+            swarm.hold_until_ns = hearing.hold_until_ns
+            self.cast_counts["bad_chunks"] += 1
+            return [Rejected("?", f"cast chunk {made[0]} does not hash to the list")]
+        return self._keep(swarm, *made, actions, None, now_ns)
 
     def on_tick(self, now_ns: int) -> list[SubEffect]:
         """Time passes: give up, ask again, greet again."""
@@ -165,6 +229,7 @@ class Fetcher:
     def next_due_ns(self, now_ns: int) -> int | None:
         """When some back-off ends, if one is under way."""
         dues = [swarm.next_due_ns(now_ns) for swarm in self._swarms.values()]
+        dues += [caster.due_ns for caster in self._casters.values()]
         if self._untold:
             dues.append(self._tell_ns)
         return min((due for due in dues if due is not None), default=None)
@@ -175,9 +240,55 @@ class Fetcher:
         if self._untold and now_ns >= self._tell_ns:
             effects += [self._tell(node, tag, mask) for (tag, node), mask in self._untold.items()]
             self._untold.clear()
+        for tag, caster in list(self._casters.items()):
+            if tag in self._swarms:
+                effects += self._perform_cast(self._swarms[tag], caster.on_due(now_ns), now_ns)
         for swarm in list(self._swarms.values()):
             effects += self._perform(swarm, swarm.on_due(now_ns), now_ns)
         return effects
+
+    # --- Casts ----------------------------------------------------------------------------------------------------
+
+    def _hearing(self, swarm: BlobSwarm, tag: bytes) -> CastHearing:
+        if tag not in self._hearings:
+            self._hearings[tag] = CastHearing(swarm.blob, self._cast or CastConfig())
+        return self._hearings[tag]
+
+    def _on_note(self, sender: NodeId, swarm: BlobSwarm, note: CastNote, now_ns: int) -> list[SubEffect]:
+        """A peer's cast begins, has ended a round (say what we lack), or is done."""
+        if swarm.complete:
+            lacks = 0
+        else:
+            hearing = self._hearing(swarm, note.blob)
+            hearing.on_note(sender, note.state, now_ns)
+            swarm.hold_until_ns = hearing.hold_until_ns
+            lacks = hearing.lacks(swarm.have)
+        if note.state == OVER:
+            mask = lacks.to_bytes(-(-lacks.bit_length() // 8), "little")
+            return [self._send(sender, AskPieces(note.blob, note.round, mask), Priority.SYNC)]
+        return self._perform(swarm, swarm.on_due(now_ns), now_ns)
+
+    def _perform_cast(self, swarm: BlobSwarm, actions: Sequence[CastAction], now_ns: int) -> list[SubEffect]:
+        tag = swarm.blob.sha256[:PREFIX_BYTES]
+        effects: list[SubEffect] = []
+        for action in actions:
+            if isinstance(action, Note):
+                effects.append(self._send(action.to, CastNote(tag, action.round, action.state), Priority.SYNC))
+            elif (data := self._piece(swarm.blob, action)) is not None:
+                self.cast_counts["pieces_out"] += 1
+                effects.append(Cast(encode_message(Piece(tag, action.number, data))))
+        caster = self._casters[tag]
+        if caster.over:
+            del self._casters[tag]
+            # What was cast nearly everybody has; without a single round there is everything to super-seed.
+            swarm.super_seed = not caster.round
+            effects += self._perform(swarm, swarm.speak(now_ns), now_ns)
+        return effects
+
+    def _piece(self, blob: Blob, piece: CastPiece) -> bytes | None:
+        place = place_of_piece(blob, piece.number)
+        chunk = self._store.read(blob, place[0]) if place else None
+        return chunk[place[1] : place[1] + place[2]] if place and chunk is not None else None
 
     # --- Inside ---------------------------------------------------------------------------------------------------
 
@@ -214,14 +325,15 @@ class Fetcher:
     def _on_waiting(self, sender: NodeId, waiting: _Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
         if isinstance(message, TellChunks):
             waiting.told[sender] = int.from_bytes(message.mask, "little")
-            return self._ask_list(waiting, now_ns)
+            # One that shows chunks has the list; the others are asked at the next tick, if it is still missing then.
+            return self._ask_list(waiting, now_ns) if waiting.told[sender] else []
         if isinstance(message, AskList):
             return [self._send(sender, ChunkList(message.blob, b""), Priority.SYNC)]  # "Not here either."
         if not isinstance(message, ChunkList):
             return []
         if not message.hashes:
             waiting.asked_ns = 0
-            return self._ask_list(waiting, now_ns)
+            return self._ask_list(waiting, now_ns) if any(waiting.told.values()) else []
         good = len(message.hashes) == 32 * waiting.blob.chunk_count
         if not good or sha256(message.hashes).digest() != waiting.blob.chunks_sha256:
             waiting.told.pop(sender, None)
@@ -253,15 +365,32 @@ class Fetcher:
 
     def _on_chunk(self, sender: NodeId, swarm: BlobSwarm, index: int, data: bytes, now_ns: int) -> list[SubEffect]:
         is_new, actions = swarm.on_chunk(sender, index, data, now_ns)
-        if is_new and not self._store.write(swarm.blob, index, data):
+        if not is_new:
+            return self._perform(swarm, actions, now_ns)
+        if swarm.blob.sha256[:PREFIX_BYTES] in self._hearings:
+            self._hearings[swarm.blob.sha256[:PREFIX_BYTES]].forget_chunk(index)
+        return self._keep(swarm, index, data, actions, sender, now_ns)
+
+    def _keep(
+        self,
+        swarm: BlobSwarm,
+        index: int,
+        data: bytes,
+        actions: list[SwarmAction],
+        sender: NodeId | None,
+        now_ns: int,
+    ) -> list[SubEffect]:
+        """Store a good, new chunk and let others know: its sender at once, all when it was the last, else gathered."""
+        tag = swarm.blob.sha256[:PREFIX_BYTES]
+        if not self._store.write(swarm.blob, index, data):
             self.drop(swarm.blob.sha256)
             return [Rejected("self", "no room for chunks; see models.quota_mib")]
-        if is_new and swarm.complete:
+        if swarm.complete:
+            self._hearings.pop(tag, None)
             self.finished.append(swarm.blob)
             return self._perform(swarm, actions, now_ns)
         if not self._untold:
-            self._tell_ns = now_ns + _GATHER_NS
-        tag = swarm.blob.sha256[:PREFIX_BYTES]
+            self._tell_ns = now_ns + (_GATHER_CAST_NS if sender is None else _GATHER_NS)
         later = {(tag, one.to): one.mask for one in actions if isinstance(one, Tell) and one.to != sender}
         self._untold |= later
         now = [one for one in actions if not (isinstance(one, Tell) and (tag, one.to) in later)]

@@ -6,6 +6,9 @@ Push ───────────▶  roots, statements, health reports; ea
 Tell ───────────▶  "of this blob I show you these chunks"; also the hello of an exchange and the receipt of a chunk
 AskList ────────▶  answered by ChunkList: the hashes of all chunks, checked against the signed digest
 Ask ────────────▶  answered by Chunk, or by Refuse when too many wait
+CastNote ───────▶  "I begin, have ended a round of, or am done with casting this blob" (casting.py)
+AskPieces ──────▶  after a round: "these pieces I lack"; answered by the next round of the cast
+Piece ══════════▶  cast to everybody at once, best effort
 """
 
 from typing import TypeAlias
@@ -87,7 +90,33 @@ class RefuseChunk(msgspec.Struct, frozen=True, array_like=True, tag=9):
     index: int
 
 
-BlobMessage: TypeAlias = TellChunks | AskList | ChunkList | AskChunk | Chunk | RefuseChunk
+class CastNote(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Where the sender's cast of the blob stands; `state` is one of `casting.BEGINS`, `OVER`, `ENDS`."""
+
+    blob: bytes
+    round: int
+    state: int
+
+
+class AskPieces(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """`mask`: little-endian bit mask of the pieces that the sender lacks after a round; empty for none."""
+
+    blob: bytes
+    round: int
+    mask: bytes
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """One piece of a chunk, numbered through the blob; only ever cast, never sent to one."""
+
+    blob: bytes
+    number: int
+    data: bytes
+
+
+BlobMessage: TypeAlias = (
+    TellChunks | AskList | ChunkList | AskChunk | Chunk | RefuseChunk | CastNote | AskPieces | Piece
+)
 Message: TypeAlias = Have | Want | Push | BlobMessage
 
 _ENCODER = msgspec.msgpack.Encoder()

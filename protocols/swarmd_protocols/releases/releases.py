@@ -16,10 +16,11 @@ from swarmd_protocols.effects import Alarm, Persist, Rejected, SetTimer, StateCh
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of, short
 from swarmd_protocols.releases import requests, rollout, versions
+from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.envelopes import Envelope, decode_envelope, key_id, signed_bytes
 from swarmd_protocols.releases.exchange import Catalogue, Exchange
 from swarmd_protocols.releases.fetching import Fetcher
-from swarmd_protocols.releases.messages import Have, Push, Want, decode_message, encode_message
+from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_message, encode_message
 from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Standing, Verdict, admit_report
 from swarmd_protocols.releases.roots import RootChain
 from swarmd_protocols.releases.statements import Blob, BundleFile, DeltaRef, Release
@@ -46,6 +47,8 @@ class ReleasesConfig:
     """Without a new heartbeat for so long, what this node knows may be old."""
     fetch_tick_ns: int = 250_000_000
     swarming: SwarmingConfig = field(default_factory=SwarmingConfig)
+    cast: CastConfig | None = None
+    """Where the transport has a channel that all share: how blobs are cast on it."""
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Releases:
         self._config = config
         self.chain = RootChain.trust(roots[0], crypto)
         self.book = ReportBook()
-        self.fetcher = Fetcher(store, rng, config.swarming)
+        self.fetcher = Fetcher(store, rng, config.swarming, config.cast)
         self.local = {model: LocalModel(runs=False) for model in config.caches}
         self.local |= {model: LocalModel() for model in config.models}
         self._exchange = Exchange(rng)
@@ -120,7 +123,7 @@ class Releases:
         self._heartbeat_ns = 0
         self._alarmed: set[str] = set()
         self._applying: set[bytes] = set()
-        self._timers: set[TimerKey] = set()
+        self._timers: dict[TimerKey, int] = {}
         self._restore(roots[1:], restored)
         self.view = versions.view_of(self._state, self.chain)
         self._summary: bytes | None = None
@@ -163,7 +166,7 @@ class Releases:
     def start(self, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.start`."""
         self._heartbeat_ns = now_ns
-        effects: list[SubEffect] = [SetTimer((NAME, "slow"), now_ns + 30_000_000_000)]
+        effects: list[SubEffect] = self._arm((NAME, "slow"), now_ns + 30_000_000_000)
         if "journal" in self._alarmed:
             effects.append(Alarm("releases-journal", "a journal record about models does not hold and was left aside"))
         for model in self.local:
@@ -188,9 +191,21 @@ class Releases:
             case _:
                 return [*self.fetcher.on_message(sender, message, now_ns), *self._after_fetch(now_ns)]
 
+    def on_cast(self, payload: bytes, now_ns: int) -> list[SubEffect]:
+        """See `HearsCasts.on_cast`: pieces of blobs, and nothing else, since nobody answers for a cast."""
+        try:
+            message = decode_message(payload)
+        except WireError as error:
+            return [Rejected("?", str(error))]
+        if not isinstance(message, Piece):
+            return [Rejected("?", f"a cast may not carry {type(message).__name__}")]
+        return [*self.fetcher.on_cast(message, now_ns), *self._after_fetch(now_ns)]
+
     def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_timer`."""
-        self._timers.discard(key)
+        if self._timers.get(key, now_ns + 1) > now_ns:
+            return []  # Set anew since, for another time.
+        del self._timers[key]
         match key:
             case (_, "fetch"):
                 return [*self.fetcher.on_tick(now_ns), *self._after_fetch(now_ns)]
@@ -198,7 +213,7 @@ class Releases:
                 return [*self.fetcher.on_due(now_ns), *self._after_fetch(now_ns)]
             case (_, "slow"):
                 return [
-                    SetTimer((NAME, "slow"), now_ns + 30_000_000_000),
+                    *self._arm((NAME, "slow"), now_ns + 30_000_000_000),
                     *self._staleness(now_ns),
                     *self._after(now_ns),
                 ]
@@ -431,10 +446,10 @@ class Releases:
         return effects
 
     def _arm(self, key: TimerKey, at_ns: int) -> list[SubEffect]:
-        """Set a timer that is not set yet."""
-        if key in self._timers:
+        """Set a timer that is not set yet, or set for later."""
+        if self._timers.get(key, at_ns + 1) <= at_ns:
             return []
-        self._timers.add(key)
+        self._timers[key] = at_ns
         return [SetTimer(key, at_ns)]
 
     def _fork_alarms(self) -> list[SubEffect]:

@@ -8,7 +8,8 @@ The rules, each bought with a measurement (docs/performance/releases.md):
   different neighbours carry different chunks away; a chunk that nobody else shows for a while is offered again;
 - an uploader has a small window of chunks on their way and waits for the receiver's `have` before the next, so bulk
   never builds a queue in front of probes and leases, and a slow receiver slows only itself;
-- what was never asked for is dropped unread; lengths come from the signed manifest.
+- what was never asked for is dropped unread; lengths come from the signed manifest;
+- while the blob is cast on a shared channel (`casting.py`), the caster shows nothing and receivers hold their requests.
 
 Chunk sets are integers used as bit masks: bit i is chunk i.
 """
@@ -133,6 +134,10 @@ class BlobSwarm:
     rng: random.Random
     config: SwarmingConfig = SwarmingConfig()
     super_seed: bool = False
+    silent: bool = False
+    """Shows nothing: its chunks are being cast."""
+    hold_until_ns: int = 0
+    """Asks for nothing before then: its chunks are being cast."""
     accounts: dict[NodeId, Account] = field(default_factory=dict)
     banned: dict[NodeId, int] = field(default_factory=dict)
     """Until when, monotonic nanoseconds."""
@@ -232,8 +237,12 @@ class BlobSwarm:
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When a refused peer may be asked again, if that is all that holds us up."""
+        if self.complete:
+            return None
+        if self.hold_until_ns > now_ns:
+            return self.hold_until_ns
         later = [one.not_before_ns for one in self._near.values() if one.not_before_ns > now_ns and one.asked is None]
-        return min(later, default=None) if not self.complete else None
+        return min(later, default=None)
 
     def on_due(self, now_ns: int) -> list[SwarmAction]:
         """The back-off of some peer is over."""
@@ -252,7 +261,7 @@ class BlobSwarm:
             return False, []
         neighbour.asked, neighbour.heard_ns = None, now_ns
         self._pending &= ~(1 << index)
-        if len(data) != self.blob.chunk_size(index) or sha256(data).digest() != self.hashes[index]:
+        if not self._is_chunk(index, data):
             account.wasted += len(data)
             self.banned[node] = now_ns + self.config.ban_ns
             return False, [Blame(node, f"chunk {index} does not hash to the list"), *self.on_lost(node, now_ns)]
@@ -260,13 +269,35 @@ class BlobSwarm:
             account.wasted += len(data)
             return False, self._want(now_ns)
         account.received += len(data)
+        return True, [*self._took(index, node), *self._want(now_ns)]
+
+    def on_cast_chunk(self, index: int, data: bytes) -> tuple[bool, list[SwarmAction]]:
+        """Pieces of a cast have made up a chunk.
+
+        Returns:
+            Whether it is good, and new (then `have` includes it and the caller stores it); and what to do.
+        """
+        if self.have >> index & 1 or not self._is_chunk(index, data):
+            return False, []
+        return True, self._took(index, None)
+
+    def speak(self, now_ns: int) -> list[SwarmAction]:
+        """The cast is over: show everything from here on."""
+        self.silent = False
+        return [action for node in list(self._near) for action in self._show(node, now_ns, greet=True)]
+
+    def _is_chunk(self, index: int, data: bytes) -> bool:
+        return len(data) == self.blob.chunk_size(index) and sha256(data).digest() == self.hashes[index]
+
+    def _took(self, index: int, giver: NodeId | None) -> list[SwarmAction]:
+        """A chunk is new here: tell those that may lack it, and whoever waits for the receipt."""
         self.have |= 1 << index
         actions: list[SwarmAction] = []
         for peer, other in self._near.items():
-            if not self.complete or other.has != self.everything or peer == node:
+            if not self.complete or other.has != self.everything or peer == giver:
                 other.shown |= self.have
                 actions.append(Tell(peer, self.have))
-        return True, [*actions, *self._want(now_ns)]
+        return actions
 
     def on_tick(self, now_ns: int) -> list[SwarmAction]:
         """Give up on what takes too long, say again what may have been lost; every few hundred milliseconds."""
@@ -293,7 +324,7 @@ class BlobSwarm:
     def _want(self, now_ns: int) -> list[SwarmAction]:
         """Ask idle neighbours for the rarest chunks they show."""
         actions: list[SwarmAction] = []
-        if self.complete:
+        if self.complete or now_ns < self.hold_until_ns:
             return actions
         idle = [(node, one) for node, one in self._near.items() if one.asked is None and one.not_before_ns <= now_ns]
         free = self.config.requests - sum(one.asked is not None for one in self._near.values())
@@ -336,6 +367,8 @@ class BlobSwarm:
     def _show(self, node: NodeId, now_ns: int, greet: bool = False) -> list[SwarmAction]:
         """Tell a neighbour what it may ask for: all we have, or, super-seeding, the next few of its own."""
         neighbour = self._near[node]
+        if self.silent:
+            return [Tell(node, 0)] if greet else []
         if not self.super_seed:
             neighbour.shown = self.have
             return [Tell(node, self.have)]

@@ -1,0 +1,304 @@
+"""A blob cast once on a channel that everybody shares, and the repair of what was missed. Free of I/O.
+
+    caster   ── CastNote(round, BEGINS) ──▶ each neighbour       reliable: hold your requests, pieces come
+    caster   ══ Piece, Piece, Piece … ════▶ whoever listens      best effort, once, at a bounded rate
+    caster   ── CastNote(round, OVER) ────▶ each neighbour       reliable
+    receiver ── AskPieces(round, mask) ───▶ caster               reliable: these I lack; at once, also when it is none
+    caster   ══ what anybody lacks ═══════▶ whoever listens      the next round, and so on
+    caster   ── CastNote(round, ENDS) ────▶ each neighbour       the ordinary exchange mends what is left
+
+On one radio channel N unicast copies cost N times the bytes; a cast costs them once, and a repair round the share that
+anybody missed. Rounds and bytes are bounded, so no receiver can keep a caster at it. A frame of a cast is sealed with
+the group's key and says nothing about who sent it: a piece is therefore believed only as part of a chunk that hashes,
+nobody is blamed for a bad one, and a chunk that came out wrong is fetched by unicast, where there is somebody to blame.
+Notes come from enrolled peers; what a lying one can win is a bounded wait.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.statements import Blob
+
+BEGINS, OVER, ENDS = 0, 1, 2
+PIECE_BYTES = 1_024
+"""With all that wraps it, a piece fits one datagram, so no fragment is lost alone. Chunks are multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CastConfig:
+    """Bounds and times of casts."""
+
+    bytes_s: int = 1_000 << 10
+    """How fast a cast begins; halved when receivers miss much more than a lossy channel explains."""
+    least_bytes_s: int = 64 << 10
+    burst_pieces: int = 8
+    """Pieces sent at once; between bursts everything else has its turn."""
+    least_receivers: int = 2
+    """For fewer, unicast costs no more."""
+    gather_ns: int = 200_000_000
+    """From the first receiver to the first piece: others learn of the blob meanwhile."""
+    answers_ns: int = 700_000_000
+    """How long a round waits for what receivers lack."""
+    rounds: int = 10
+    budget: int = 3
+    """All rounds together send at most so many times the blob."""
+    hold_ns: int = 1_500_000_000
+    """A receiver asks nobody by unicast for so long after the last new piece or note."""
+    idle_notes: int = 4
+    """Notes that hold a receiver though no new piece came in between."""
+    bad_chunks: int = 4
+    """Cast chunks that did not hash, after which casts of the blob are ignored."""
+    assembly_bytes: int = 8 << 20
+    """Pieces of unfinished chunks that a receiver keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class CastPiece:
+    """Send a piece to whoever listens."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Tell `to` where the cast stands."""
+
+    to: NodeId
+    round: int
+    state: int
+
+
+CastAction: TypeAlias = CastPiece | Note
+
+
+def pieces_of_chunk(blob: Blob, index: int) -> range:
+    """The numbers of the pieces of one chunk."""
+    first = index * (blob.chunk_bytes // PIECE_BYTES)
+    return range(first, first - (-blob.chunk_size(index) // PIECE_BYTES))
+
+
+def place_of_piece(blob: Blob, number: int) -> tuple[int, int, int] | None:
+    """(chunk, offset in it, bytes) of a piece; None for a number that the blob does not have."""
+    index, part = divmod(number, blob.chunk_bytes // PIECE_BYTES)
+    if number < 0 or index >= blob.chunk_count or part * PIECE_BYTES >= blob.chunk_size(index):
+        return None
+    start = part * PIECE_BYTES
+    return index, start, min(PIECE_BYTES, blob.chunk_size(index) - start)
+
+
+def pieces_of_mask(blob: Blob, chunks: int) -> int:
+    """The mask of pieces of a mask of chunks."""
+    pieces = 0
+    while chunks:
+        low = chunks & -chunks
+        numbers = pieces_of_chunk(blob, low.bit_length() - 1)
+        pieces |= ((1 << len(numbers)) - 1) << numbers.start
+        chunks ^= low
+    return pieces
+
+
+@dataclass(slots=True)
+class Caster:
+    """One blob that this node casts: from the first who wants it to the last round."""
+
+    blob: Blob
+    config: CastConfig
+    over: bool = False
+    """Done, or not worth it: the ordinary exchange goes on alone."""
+    sent_pieces: int = 0
+    round: int = 0
+    due_ns: int | None = None
+    rate_bytes_s: int = 0
+    _receivers: dict[NodeId, bool] = field(default_factory=dict)
+    """Who wants the blob, and whether it has answered this round."""
+    _queue: list[int] = field(default_factory=list)
+    _at: int = 0
+    _lacking: int = 0
+    _worst: int = 0
+    """Most pieces of this round that one receiver has missed."""
+    _is_casting: bool = False
+
+    def is_new(self, node: NodeId) -> bool:
+        """Whether this neighbour was not counted among the receivers so far."""
+        return not self.over and node not in self._receivers
+
+    def on_receiver(self, node: NodeId, now_ns: int) -> list[CastAction]:
+        """A neighbour lacks chunks of the blob."""
+        if self.over or node in self._receivers:
+            return []
+        self._receivers[node] = False
+        if self.due_ns is None:
+            self.due_ns = now_ns + self.config.gather_ns
+        return [Note(node, self.round, BEGINS)] if self.round else []
+
+    def on_lost(self, node: NodeId) -> None:
+        """A neighbour has gone."""
+        self._receivers.pop(node, None)
+
+    def on_lacks(self, node: NodeId, number: int, lacks: int, now_ns: int) -> list[CastAction]:
+        """A receiver says which pieces it lacks after a round; once a round, others are ignored."""
+        if self.over or self._is_casting or number != self.round or self._receivers.get(node, True):
+            return []
+        self._receivers[node] = True
+        lacks &= pieces_of_mask(self.blob, (1 << self.blob.chunk_count) - 1)
+        self._lacking |= lacks
+        self._worst = max(self._worst, lacks.bit_count())
+        return self._next_round(now_ns) if all(self._receivers.values()) else []
+
+    def on_due(self, now_ns: int) -> list[CastAction]:
+        """It is time for the next burst, or for the next round without those that said nothing."""
+        if self.over or self.due_ns is None or now_ns < self.due_ns:
+            return []
+        if self._is_casting:
+            return self._burst(now_ns)
+        if self.round:
+            return self._next_round(now_ns)
+        if len(self._receivers) < self.config.least_receivers:
+            return self._end()
+        self.rate_bytes_s = self.config.bytes_s
+        return self._begin(pieces_of_mask(self.blob, (1 << self.blob.chunk_count) - 1), now_ns)
+
+    def _begin(self, pieces: int, now_ns: int) -> list[CastAction]:
+        self.round += 1
+        self._queue, self._at, self._lacking, self._worst = list(_bits(pieces)), 0, 0, 0
+        self._is_casting = True
+        self._receivers = dict.fromkeys(self._receivers, False)
+        return [*self._notes(BEGINS), *self._burst(now_ns)]
+
+    def _burst(self, now_ns: int) -> list[CastAction]:
+        burst = self._queue[self._at : self._at + self.config.burst_pieces]
+        self._at += len(burst)
+        self.sent_pieces += len(burst)
+        self.due_ns = now_ns + len(burst) * PIECE_BYTES * 1_000_000_000 // self.rate_bytes_s
+        actions: list[CastAction] = [CastPiece(number) for number in burst]
+        if self._at < len(self._queue):
+            return actions
+        self._is_casting = False
+        self.due_ns += self.config.answers_ns
+        return [*actions, *self._notes(OVER)]
+
+    def _next_round(self, now_ns: int) -> list[CastAction]:
+        pieces = self._lacking
+        left = self.config.budget * -(-self.blob.size // PIECE_BYTES) - self.sent_pieces
+        if not pieces or self.round >= self.config.rounds or pieces.bit_count() > left:
+            return self._end()
+        if 5 * self._worst > len(self._queue):  # More than a fifth: rather too fast than unlucky.
+            self.rate_bytes_s = max(self.config.least_bytes_s, self.rate_bytes_s // 2)
+        return self._begin(pieces, now_ns)
+
+    def _end(self) -> list[CastAction]:
+        self.over, self.due_ns, self._queue = True, None, []
+        return self._notes(ENDS) if self.round else []
+
+    def _notes(self, state: int) -> list[CastAction]:
+        return [Note(node, self.round, state) for node in self._receivers]
+
+
+@dataclass(slots=True)
+class CastHearing:
+    """One blob that this node hears being cast: pieces until they are chunks, and for how long to hold requests."""
+
+    blob: Blob
+    config: CastConfig
+    hold_until_ns: int = 0
+    heard: int = 0
+    """New pieces, since the beginning."""
+    _parts: dict[int, tuple[bytearray, int]] = field(default_factory=dict)
+    """Chunk -> bytes so far, mask of its pieces that are still missing."""
+    _bad: set[int] = field(default_factory=set)
+    _caster: NodeId | None = None
+    _patience_ns: int = 0
+    """No hold beyond this, whoever says what."""
+    _idle_notes: int = 0
+    _heard_before: int = 0
+
+    @property
+    def is_trusted(self) -> bool:
+        """False after too many chunks that did not hash."""
+        return len(self._bad) < self.config.bad_chunks
+
+    def on_note(self, node: NodeId, state: int, now_ns: int) -> None:
+        """A peer says where its cast stands; the first that casts is the one that is waited for."""
+        self._caster = self._caster or node
+        if node != self._caster:
+            return
+        self._idle_notes = 0 if self.heard > self._heard_before else self._idle_notes + 1
+        self._heard_before = self.heard
+        if state == ENDS or self._idle_notes > self.config.idle_notes:
+            self.hold_until_ns = 0
+        else:
+            self._hold(now_ns)
+
+    def _hold(self, now_ns: int) -> None:
+        if not self._patience_ns:
+            slowest_ns = 2 * self.blob.size * 1_000_000_000 // self.config.least_bytes_s
+            self._patience_ns = now_ns + 20 * self.config.hold_ns + slowest_ns
+        wanted_ns = min(now_ns + self.config.hold_ns, self._patience_ns)
+        self.hold_until_ns = wanted_ns if self.is_trusted and wanted_ns > now_ns else 0
+
+    def on_piece(self, number: int, data: bytes, have: int, now_ns: int) -> tuple[int, bytes] | None:
+        """Take a piece in.
+
+        Args:
+            number: Which piece it says it is.
+            data: Its bytes.
+            have: Mask of the chunks that are here already.
+            now_ns: Monotonic.
+
+        Returns:
+            A chunk that is complete now and still has to be hashed, or None.
+        """
+        place = place_of_piece(self.blob, number)
+        if place is None or not self.is_trusted or len(data) != place[2]:
+            return None
+        index, start, _ = place
+        if have >> index & 1 or index in self._bad:
+            return None
+        part = self._parts.get(index)
+        if part is None:
+            if (len(self._parts) + 1) * self.blob.chunk_bytes > self.config.assembly_bytes:
+                return None
+            count = len(pieces_of_chunk(self.blob, index))
+            part = self._parts[index] = (bytearray(self.blob.chunk_size(index)), (1 << count) - 1)
+        bit = 1 << start // PIECE_BYTES
+        if not part[1] & bit:
+            return None
+        part[0][start : start + len(data)] = data
+        self._parts[index] = (part[0], part[1] & ~bit)
+        self.heard += 1
+        self._hold(now_ns)
+        if self._parts[index][1]:
+            return None
+        del self._parts[index]
+        return index, bytes(part[0])
+
+    def on_bad_chunk(self, index: int) -> None:
+        """A chunk of pieces did not hash: it is not taken from casts again."""
+        self._bad.add(index)
+        if not self.is_trusted:
+            self._parts.clear()
+            self.hold_until_ns = 0
+
+    def forget_chunk(self, index: int) -> None:
+        """The chunk came another way."""
+        self._parts.pop(index, None)
+
+    def lacks(self, have: int) -> int:
+        """Mask of the pieces to ask the caster for; none when it cannot be heard here or is not believed."""
+        if not self.heard or not self.is_trusted:
+            return 0
+        mask = 0
+        for index in _bits(((1 << self.blob.chunk_count) - 1) & ~have):
+            if index not in self._bad:
+                numbers = pieces_of_chunk(self.blob, index)
+                missing = self._parts[index][1] if index in self._parts else (1 << len(numbers)) - 1
+                mask |= missing << numbers.start
+        return mask
+
+
+def _bits(mask: int) -> Sequence[int]:
+    """The indexes of the bits that are set, ascending."""
+    octets = mask.to_bytes(-(-mask.bit_length() // 8), "little")
+    return [8 * at + bit for at, octet in enumerate(octets) if octet for bit in range(8) if octet >> bit & 1]
