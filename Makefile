@@ -36,6 +36,7 @@ sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
 
 fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs for every decoder of outside bytes (libFuzzer)
 	$(PY) -m swarmd sim fuzz --seeds 1000 $(ARGS)
+	SWARMD_FUZZ_RUNS=1000000 $(PY) -m pytest --timeout 0 tests/unit/test_swim_hostile.py
 	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
 soak: setup  ## the long tests: real devices, many schedules, long runs
