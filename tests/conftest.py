@@ -20,6 +20,7 @@ def shared() -> Path:
 def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test meets a daemon, a configuration or a systemd of this machine."""
     for name in list(os.environ):
-        if name.startswith("SWARMD_") or name in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"):
+        is_setting = name.startswith("SWARMD_") and "__" in name  # The others set how long the soaks are.
+        if is_setting or name in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
