@@ -24,6 +24,8 @@ class ProtocolState(StrEnum):
     DOWN = "down"
     LEAVING = "leaving"
     WORKING = "working"
+    UPDATING = "updating"
+    """Fetches or tries a release."""
 
 
 def states_of(host: Host, watch: Watch, partitioned: bool) -> list[ProtocolState]:
@@ -57,6 +59,8 @@ def states_of(host: Host, watch: Watch, partitioned: bool) -> list[ProtocolState
     drone = watch.fleet.drones.get(host.index) if watch.fleet is not None else None
     if drone is not None and drone.queue:
         found.append(ProtocolState.WORKING)
+    if watch.releases is not None and watch.releases.is_updating(host.index):
+        found.append(ProtocolState.UPDATING)
     return found or [ProtocolState.STEADY]
 
 

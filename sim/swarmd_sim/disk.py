@@ -15,13 +15,15 @@ class ModelledDisk:
         fsync_ns: How long one durable write takes; 0 costs no event.
     """
 
-    __slots__ = ("_durable", "_volatile", "bytes_written", "fsync_ns", "full", "writes")
+    __slots__ = ("_durable", "_volatile", "bytes_written", "fsync_ns", "full", "generation", "writes")
 
     def __init__(self, fsync_ns: int) -> None:
         self._durable: dict[bytes, bytes] = {}
         self._volatile: dict[bytes, bytes | None] = {}
         self.fsync_ns = fsync_ns
         self.full = False
+        self.generation = 0
+        """Rises when the medium is lost: other files on it are gone then too."""
         self.writes = 0
         self.bytes_written = 0
 
@@ -53,6 +55,7 @@ class ModelledDisk:
 
     def lose(self) -> None:
         """The medium is gone: the next start finds nothing."""
+        self.generation += 1
         self._durable.clear()
         self._volatile.clear()
 

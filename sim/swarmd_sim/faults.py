@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from swarmd_sim.choices import MILLION, Choices
 
 _NS_PER_S = 1_000_000_000
+_MS_NS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,15 @@ FAULTS: dict[str, FaultKind] = {
     "equivocate": FaultKind("hostile", "two lives of one identity run at once and contradict each other", 60),
     "lie_position": FaultKind("hostile", "reports things that are not there", 100),
     "lie_health": FaultKind("hostile", "reports false status and counters", 100),
+    "accuse": FaultKind("hostile", "a stolen key calls everybody suspect, stuck or failed", 100, (2, 10), "a second"),
+    "poison_delta": FaultKind("hostile", "gives wrong bytes for models and deltas, and offers forged deltas", 150),
+    "forge_release": FaultKind("hostile", "offers releases, floors, revocations and verdicts it may not sign", 150),
 }
 """Every kind of fault there is."""
 
 FAULT_KINDS = tuple(FAULTS)
+RELEASE_KINDS = frozenset({"poison_delta", "forge_release"})
+"""Kinds that mean nothing where no release is published."""
 HOSTILE_KINDS = frozenset(kind for kind, about in FAULTS.items() if about.family == "hostile")
 
 
@@ -101,10 +107,51 @@ class Fault:
         return f"{self.kind} [{nodes}] for {self.duration_ns / 1e9:.3f} s{amount}: {about.text}"
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How a fault is aimed at a protocol state: at which moment of which other fault.
+
+    Attributes:
+        state: The state, by its name in `coverage.ProtocolState`.
+        makers: Kinds of faults that bring the state about.
+        after_end: Counted from the end of the other fault, else from its beginning.
+        from_ms: Earliest.
+        until_ms: Latest; 0: as long as the other one lasts.
+        same_nodes: At nodes of the other fault, else at others.
+    """
+
+    state: str
+    makers: tuple[str, ...]
+    after_end: bool
+    from_ms: int
+    until_ms: int
+    same_nodes: bool
+
+
+_RESTARTS = ("kill", "power_loss", "lost_disk", "torn_disk", "corrupt_disk", "readdress", "clock_step")
+MOMENTS = (
+    Moment("joining", _RESTARTS, True, 0, 1_500, True),
+    Moment("suspecting", ("power_loss", "freeze", "mute", "partition", "send_error"), False, 300, 3_000, False),
+    Moment("suspected", ("freeze", "mute", "partition", "send_error", "deaf", "clog"), False, 300, 4_000, True),
+    Moment("missing-peer", ("kill", "power_loss"), False, 0, 0, False),
+    Moment("cut-off", ("partition",), False, 0, 0, True),
+    Moment("stalled", ("freeze", "gc_pause"), False, 0, 0, True),
+    Moment("down", ("kill", "power_loss", "lost_disk"), False, 0, 0, True),
+    Moment("leaving", ("leave",), False, 0, 1_400, True),
+)
+
+
 def draw_script(
-    choices: Choices, kinds: Sequence[str], nodes: int, count: int, from_ns: int, until_ns: int, longest_ns: int
+    choices: Choices,
+    kinds: Sequence[str],
+    nodes: int,
+    count: int,
+    from_ns: int,
+    until_ns: int,
+    longest_ns: int,
+    busy_ns: Sequence[int] = (),
 ) -> list[Fault]:
-    """Draw a fault script.
+    """Draw a fault script. Half of the faults come at any time, half are aimed at a protocol state (`MOMENTS`).
 
     Args:
         choices: All randomness.
@@ -114,6 +161,7 @@ def draw_script(
         from_ns: Earliest beginning.
         until_ns: Latest end.
         longest_ns: Longest duration.
+        busy_ns: When something happens that faults should meet, such as a release.
 
     Returns:
         The faults by time.
@@ -126,19 +174,57 @@ def draw_script(
     if not enabled or until_ns <= from_ns:
         return []
     actual = choices.choose("fault.count", count + 1)
-    script = [_draw_fault(choices, enabled, nodes, from_ns, until_ns, longest_ns) for _ in range(actual)]
+    window = _Window(enabled, nodes, from_ns, until_ns, longest_ns, tuple(busy_ns))
+    script: list[Fault] = []
+    while len(script) < actual:
+        script += _draw_aimed(choices, window, script)
     return sorted(script, key=lambda fault: (fault.at_ns, fault.kind, fault.nodes))
 
 
-def _draw_fault(
-    choices: Choices, enabled: Sequence[str], nodes: int, from_ns: int, until_ns: int, longest_ns: int
-) -> Fault:
-    kind = enabled[choices.choose("fault.kind", len(enabled))]
+@dataclass(frozen=True, slots=True)
+class _Window:
+    enabled: Sequence[str]
+    nodes: int
+    from_ns: int
+    until_ns: int
+    longest_ns: int
+    busy_ns: tuple[int, ...]
+
+
+def _draw_aimed(choices: Choices, window: _Window, script: Sequence[Fault]) -> list[Fault]:
+    """One fault, and before it the one that makes the state it is aimed at, when the script has none of that kind."""
+    aim = choices.choose("fault.aim", 2 * len(MOMENTS) + 2)
+    if aim == 0 and window.busy_ns:
+        near_ns = window.busy_ns[choices.choose("fault.busy", len(window.busy_ns))]
+        return [_draw_fault(choices, window, near_ns + choices.choose("fault.at", 5_000) * _MS_NS)]
+    if aim < len(MOMENTS) + 2:
+        return [_draw_fault(choices, window)]
+    moment = MOMENTS[aim - len(MOMENTS) - 2]
+    makers = [fault for fault in script if fault.kind in moment.makers and fault.duration_ns]
+    new = []
+    if not makers:
+        usable = [kind for kind in moment.makers if kind in window.enabled]
+        if not usable:
+            return [_draw_fault(choices, window)]
+        new = makers = [_draw_fault(choices, window, kind=usable[choices.choose("fault.maker", len(usable))])]
+    maker = makers[choices.choose("fault.maker", len(makers))]
+    start_ns = maker.end_ns if moment.after_end else maker.at_ns
+    until_ms = moment.until_ms or maker.duration_ns // _MS_NS
+    at_ms = moment.from_ms + choices.choose("fault.at", max(1, until_ms - moment.from_ms))
+    others = [node for node in range(window.nodes) if (node in maker.nodes) == moment.same_nodes]
+    return [*new, _draw_fault(choices, window, start_ns + at_ms * _MS_NS, others or list(range(window.nodes)))]
+
+
+def _draw_fault(choices: Choices, window: _Window, at_ns: int = -1, among: Sequence[int] = (), kind: str = "") -> Fault:
+    enabled, nodes = window.enabled, window.nodes
+    kind = kind or enabled[choices.choose("fault.kind", len(enabled))]
     about = FAULTS[kind]
-    span_ms = (until_ns - from_ns) // MILLION
-    at_ns = from_ns + choices.choose("fault.at", max(1, span_ms)) * MILLION
+    span_ms = (window.until_ns - window.from_ns) // MILLION
+    if at_ns < 0:
+        at_ns = window.from_ns + choices.choose("fault.at", max(1, span_ms)) * MILLION
+    at_ns = min(at_ns, window.until_ns)
     # Short ones are likelier: half of all faults last under a quarter of the longest.
-    longest_ms = min(longest_ns, until_ns - at_ns) // MILLION
+    longest_ms = min(window.longest_ns, window.until_ns - at_ns) // MILLION
     duration_ms = choices.choose("fault.long", max(1, longest_ms))
     duration_ms = duration_ms * choices.choose("fault.long", 1_001) // 1_000
     most = max(1, nodes * about.most_nodes_milli // 1_000)
@@ -147,7 +233,10 @@ def _draw_fault(
     wanted = 1 + choices.choose("fault.size", min(most, nodes))
     if kind == "one_way":
         wanted = 2
-    picked = tuple(sorted(choices.sample("fault.node", range(nodes), min(wanted, nodes))))
+    pool = list(among or range(nodes))
+    if len(pool) < wanted and kind == "one_way":
+        pool = list(range(nodes))
+    picked = tuple(sorted(choices.sample("fault.node", pool, min(wanted, len(pool)))))
     amount = about.amounts[choices.choose("fault.amount", len(about.amounts))]
     return Fault(at_ns, kind, picked, duration_ms * MILLION, amount)
 

@@ -14,6 +14,8 @@ from swarmd_sim.faults import Fault
 from swarmd_sim.host import Host
 from swarmd_sim.ledger import Ledger
 from swarmd_sim.network import Network
+from swarmd_sim.puppet import Forger, accuse_everybody, say
+from swarmd_sim.releases import ReleaseWorld
 
 _NS_PER_S = 1_000_000_000
 _CAPTURE = 4_096
@@ -29,6 +31,7 @@ class Hostile:
         network: Where frames are captured and sent.
         ledger: Told which facts count no more.
         reboot: Starts a host's next life.
+        releases: What there is to forge; None where no models are published.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Hostile:
         network: Network,
         ledger: Ledger,
         reboot: Callable[[Host], None],
+        releases: ReleaseWorld | None = None,
     ) -> None:
         self._engine = engine
         self._choices = choices
@@ -49,6 +53,8 @@ class Hostile:
         self._running: dict[int, Fault] = {}
         self._snapshots: dict[int, dict[bytes, bytes]] = {}
         self._lies = 0
+        self._releases = releases
+        self._forger = Forger(releases, choices) if releases is not None else None
 
     def listen(self) -> None:
         """Keep what is on the air, for later replay."""
@@ -64,6 +70,7 @@ class Hostile:
             if fault.kind == "equivocate":
                 self._snapshots[node] = host.disk.records()
             else:
+                self._poison(host, fault.kind == "poison_delta")
                 self._engine.at(self._engine.now_ns, self._act, (number, fault, host))
 
     def end(self, number: int) -> None:
@@ -75,6 +82,7 @@ class Hostile:
                 self._fork(host)
             elif not any(node in other.nodes for other in self._running.values()):
                 host.hostile = host.forked
+                self._poison(host, on=False)
 
     def _fork(self, host: Host) -> None:
         """Wake up on an old copy of the disk, so that numbers that were used already are used for other things."""
@@ -90,10 +98,18 @@ class Hostile:
         number, fault, host = what
         if number not in self._running:
             return
-        rate = {"replay_attack": 20, "flood": fault.amount}.get(fault.kind, 2)
+        rate = {"replay_attack": 20, "flood": fault.amount, "accuse": fault.amount}.get(fault.kind, 2)
         if host.process_up and not host.stalled:
             getattr(self, f"_{fault.kind}")(host)
         self._engine.at(self._engine.now_ns + _NS_PER_S // max(1, rate), self._act, what)
+
+    def _poison(self, host: Host, on: bool) -> None:
+        device = self._releases.devices.get(host.index) if self._releases is not None else None
+        if device is not None:
+            device.store.poisoned = on or (device.store.poisoned and self._is_poisoner(host))
+
+    def _is_poisoner(self, host: Host) -> bool:
+        return any(fault.kind == "poison_delta" and host.index in fault.nodes for fault in self._running.values())
 
     def _victim(self) -> Host:
         return self._hosts[self._choices.choose("hostile.victim", len(self._hosts))]
@@ -141,3 +157,15 @@ class Hostile:
         self._lies += 1
         host.command("state", Count((("frames_inferred", 1_000_000_007),)))
         host.command("state", StatusReport(b"battery 100 %%, %d" % self._lies))
+
+    def _accuse(self, host: Host) -> None:
+        level = self._choices.choose("hostile.accuse", 3)
+        accuse_everybody(host, self._victim().node_id, level)
+
+    def _poison_delta(self, host: Host) -> None:
+        if self._forger is not None:
+            say(host, self._victim().node_id, "releases", self._forger.delta(host))
+
+    def _forge_release(self, host: Host) -> None:
+        if self._forger is not None:
+            say(host, self._victim().node_id, "releases", self._forger.anything(host))

@@ -13,6 +13,7 @@ from swarmd_sim.ledger import Ledger
 from swarmd_sim.linkfaults import LinkFault
 from swarmd_sim.network import Network
 from swarmd_sim.radio import JammingDisc, Radio
+from swarmd_sim.releases import ReleaseWorld
 from swarmd_sim.watch import Watch
 
 _MS = 1_000_000
@@ -34,6 +35,7 @@ class Injector:
         ledger: Told of lost disks.
         reboot: Starts a host's next life.
         coverage: Told which fault met which protocol state.
+        releases: What hostile nodes attack; None where none are published.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Injector:
         ledger: Ledger,
         reboot: Callable[[Host], None],
         coverage: Coverage,
+        releases: ReleaseWorld | None = None,
     ) -> None:
         self._engine = engine
         self._choices = choices
@@ -61,7 +64,7 @@ class Injector:
         self._ended: list[Fault] = []
         self._active: dict[int, Fault] = {}
         self._touched_until_ns = [0] * len(hosts)
-        self._hostile = Hostile(engine, choices, hosts, network, ledger, reboot)
+        self._hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases)
         self.last_end_ns = 0
 
     def schedule(self, script: list[Fault]) -> None:

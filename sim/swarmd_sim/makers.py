@@ -10,10 +10,12 @@ from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.identity import Identity, make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.replica import Replica, ReplicaConfig
+from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
-from swarmd_sim.choices import Choices
+from swarmd_sim.choices import MILLION, Choices
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.host import Host
+from swarmd_sim.releases import ReleaseWorld
 from swarmd_sim.scenario import NS_PER_S, Scenario
 
 SWARM = "sim"
@@ -66,6 +68,11 @@ class NodeMaker:
         self._seeds = addresses[: scenario.swarm.seeds]
         self._identities: dict[int, Identity] = {}
         self.replicas: dict[int, Replica] = {}
+        self.releases: ReleaseWorld | None = None
+        """What is known about models; None where the scenario publishes none."""
+        release = scenario.release
+        if release.publish_at_s and choices.choose("release.enable", MILLION) < release.chance * MILLION:
+            self.releases = ReleaseWorld(scenario, choices, self._crypto, _SECRET)
 
     def identity(self, host: Host) -> Identity:
         """The host's identity, made at its first boot."""
@@ -100,7 +107,10 @@ class NodeMaker:
         self.replicas[host.index] = replica
         config = NodeConfig(seeds=tuple(a for a in self._seeds if a != host.address), version="sim", swim=self._swim)
         rng = self._choices.rng("node.swim")
-        return Node(identity, config, self._crypto, rng, records, [replica], host.address)
+        subprotocols: list[SubProtocol] = [replica]
+        if self.releases is not None:
+            subprotocols.append(self.releases.protocol(host, identity, records))
+        return Node(identity, config, self._crypto, rng, records, subprotocols, host.address)
 
     def _boot_incarnation(self, host: Host) -> int:
         """What the daemon takes from its wall clock: Unix seconds, so that a lost disk still moves forward."""

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from swarmd_sim.errors import ScenarioError
-from swarmd_sim.faults import FAULT_KINDS
+from swarmd_sim.faults import FAULT_KINDS, RELEASE_KINDS
 
 NS_PER_S = 1_000_000_000
 NODES_MAX = 20_000
@@ -178,14 +179,25 @@ class FaultTable:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSection:
-    """`[release]`: a model release that spreads during the run."""
+    """`[release]`: models that are published during the run; every node runs the daemon's release protocol."""
 
     publish_at_s: float = 0.0
-    """0: none."""
-    bad: bool = False
-    """The release fails its health gates on the canaries."""
-    model_kb: int = 256
+    """A good version 2 then; 0: no releases at all."""
+    bad_at_s: float = 0.0
+    """Version 3, which fails its gates on every device; 0: never."""
+    revoke_at_s: float = 0.0
+    """Version 3 is revoked; 0: never."""
+    next_at_s: float = 0.0
+    """A good version 4, and the floor rises to it; 0: never."""
+    chance: float = 1.0
+    """Share of the seeds that have releases at all (swarm testing)."""
+    model_kb: int = 64
+    soak_s: int = 2
+    """How long a trial lasts at least."""
+    turn_s: float = 5.0
+    """How long each node waits for a canary before it that says nothing."""
     rollout: tuple[int, ...] = (5, 25, 100)
+    """Percent of the nodes at each stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +282,10 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("device", "cpu_us_per_event"): (0, 1_000_000),
     ("device", "drift_ppm"): (0, 100_000),
     ("faults", "per_minute"): (0, 600),
+    ("release", "model_kb"): (8, 4_096),
+    ("release", "soak_s"): (0, 3_600),
+    ("release", "chance"): (0, 1),
+    ("release", "turn_s"): (0.1, 3_600),
     ("checks", "settle_s"): (0, 3_600),
 }
 
@@ -457,12 +473,36 @@ def _impossible(scenario: Scenario) -> list[str]:
     if scenario.drones.work in ("claims", "lanes") and scenario.site.kind == "none":
         problems.append(f'drones.work is "{scenario.drones.work}" but site.kind is "none": there are no cells to fly')
     problems += _impossible_pixels(scenario)
-    if scenario.release.publish_at_s:
-        problems.append("release.publish_at_s is not available in this version; leave [release] out")
+    problems += _impossible_release(scenario)
     problems += [p for number, fault in enumerate(scenario.fault) for p in _impossible_fault(scenario, number, fault)]
     for kind in scenario.faults.kinds:
         if kind != "all" and kind not in FAULT_KINDS:
             problems.append(_unknown_fault("faults.kinds", kind))
+    return problems
+
+
+def _impossible_release(scenario: Scenario) -> list[str]:
+    """Versions come one after the other, before the quiet time, and only where there are any."""
+    release = scenario.release
+    steps = [("publish_at_s", release.publish_at_s), ("bad_at_s", release.bad_at_s)]
+    steps += [("revoke_at_s", release.revoke_at_s)]
+    problems = []
+    for (before, before_s), (after, after_s) in pairwise(steps):
+        if after_s and not 0 < before_s < after_s:
+            problems.append(f"release.{after} is {after_s:g}; release.{before} must come before it ({before_s:g})")
+    if release.next_at_s and not 0 < max(release.publish_at_s, release.bad_at_s) < release.next_at_s:
+        problems.append(f"release.next_at_s is {release.next_at_s:g}; it must come after the other versions")
+    quiet_s = scenario.swarm.seconds - scenario.checks.settle_s
+    for name, at_s in (*steps, ("next_at_s", release.next_at_s)):
+        if at_s > quiet_s:
+            problems.append(f"release.{name} is {at_s:g}; the quiet time at the end begins at {quiet_s:g} s")
+    stages = release.rollout
+    if not stages or stages[-1] != 100 or list(stages) != sorted(set(stages)) or stages[0] < 1 or len(stages) > 8:
+        problems.append(f"release.rollout is {list(stages)}; stages are rising percentages that end with 100")
+    if not release.publish_at_s:
+        named = [fault.kind for fault in scenario.fault] + list(scenario.faults.kinds)
+        for kind in sorted({kind for kind in named if kind in RELEASE_KINDS}):
+            problems.append(f"the fault {kind} needs releases; set release.publish_at_s")
     return problems
 
 

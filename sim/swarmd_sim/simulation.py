@@ -12,6 +12,7 @@ from swarmd_protocols.replica import ReplicaConfig
 from swarmd_sim.checkers.base import Bystander
 from swarmd_sim.checkers.claims import ClaimsChecker
 from swarmd_sim.checkers.membership import MembershipChecker
+from swarmd_sim.checkers.releases import ReleasesChecker
 from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.checkers.traffic import TrafficChecker
 from swarmd_sim.checkers.truth import TruthChecker
@@ -21,7 +22,7 @@ from swarmd_sim.coverage import Coverage
 from swarmd_sim.detector import DetectorConfig, DetectorModel
 from swarmd_sim.engine import Engine, StopRun, Storm
 from swarmd_sim.errors import ScenarioError
-from swarmd_sim.faults import Fault, draw_script
+from swarmd_sim.faults import FAULT_KINDS, RELEASE_KINDS, Fault, draw_script
 from swarmd_sim.fleet import Eye, Fleet
 from swarmd_sim.host import Host, NodeLike
 from swarmd_sim.injector import Injector
@@ -31,6 +32,7 @@ from swarmd_sim.makers import overridden
 from swarmd_sim.motion import Drone, DroneConfig
 from swarmd_sim.network import Network
 from swarmd_sim.radio import Radio, RadioConfig, Ridge
+from swarmd_sim.releases import ReleaseWorld
 from swarmd_sim.result import Result, Sample
 from swarmd_sim.scenario import NS_PER_S, Scenario
 from swarmd_sim.site import Site, empty_site, farm_site, file_site
@@ -136,6 +138,8 @@ class Simulation:
         addresses = [f"10.{i >> 16}.{(i >> 8) & 255}.{i & 255}:7946" for i in range(count)]
         make = self.options.maker or _daemon_maker()
         self.maker: Maker = make(scenario, self.choices, addresses)
+        self.releases: ReleaseWorld | None = getattr(self.maker, "releases", None)
+        self.watch.releases = self.releases
         self.hosts: list[Host] = []
         for index, address in enumerate(addresses):
             host = Host(
@@ -186,6 +190,7 @@ class Simulation:
             self.ledger,
             self.boot,
             self.coverage,
+            self.releases,
         )
         self.watch.untouched_since = self.injector.untouched_since
         self.bystander = Bystander(
@@ -200,10 +205,12 @@ class Simulation:
             self.site,
             self.maker.replicas,
             overridden(ReplicaConfig(), scenario.state, "state"),
+            self.releases,
         )
         self.truth = TruthChecker(self.bystander)
         run = self.bystander
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
+        self.checkers.append(ReleasesChecker(run))
         self.watch.checkers = list(self.checkers)
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
 
@@ -245,15 +252,19 @@ class Simulation:
         ]
         until_ns = int(random_faults.until_s * NS_PER_S) or self.quiet_ns
         from_ns = int(random_faults.from_s * NS_PER_S)
+        kinds = [k for k in FAULT_KINDS if k in random_faults.kinds or "all" in random_faults.kinds]
+        if self.releases is None:
+            kinds = [kind for kind in kinds if kind not in RELEASE_KINDS]
         count = int(random_faults.per_minute * (until_ns - from_ns) / (60 * NS_PER_S)) if random_faults.kinds else 0
         drawn = draw_script(
             self.choices,
-            random_faults.kinds,
+            kinds,
             scenario.swarm.nodes,
             max(0, count),
             from_ns,
             min(until_ns, self.quiet_ns),
             int(random_faults.longest_s * NS_PER_S),
+            _busy_ns(scenario),
         )
         return sorted(scripted + drawn, key=lambda fault: (fault.at_ns, fault.kind, fault.nodes))
 
@@ -266,6 +277,8 @@ class Simulation:
         now_ns = self.engine.now_ns
         base_ns = self.choices.choose("clock.base", 1 << 50)
         host.boot(self.maker.make, NodeClock(now_ns, base_ns, host.base_drift_ppb, host.wall_step_ns))
+        if self.releases is not None:
+            self.releases.boot(host)
         self.fleet.boot(host)
 
     def _boot_first(self, host: Host) -> None:
@@ -283,6 +296,8 @@ class Simulation:
             self.engine.at(at_ns, self._boot_first, host)
         until_ns = int(self.scenario.workload.until_s * NS_PER_S) or self.quiet_ns
         self.workload.start(until_ns)
+        if self.releases is not None:
+            self.releases.bind(self.engine, self.hosts, self.watch.say)
         self.fleet.start(until_ns)
         self.injector.schedule(self.script)
         self.engine.at(_STEP_NS, self._step)
@@ -373,6 +388,13 @@ def _refuse_too_large(scenario: Scenario) -> None:
             "GiB; views of a part of the swarm are not available in this version; "
             f"at most {isqrt(VIEW_RECORDS_MAX)} nodes (--nodes) are simulated"
         )
+
+
+def _busy_ns(scenario: Scenario) -> list[int]:
+    """When releases are published: moments at which faults are worth more than at others."""
+    release = scenario.release
+    times = (release.publish_at_s, release.bad_at_s, release.next_at_s)
+    return [int(at_s * NS_PER_S) for at_s in times if at_s]
 
 
 def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:

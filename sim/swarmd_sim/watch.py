@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from swarmd_protocols.effects import (
     Alarm,
@@ -19,6 +19,9 @@ from swarmd_sim.engine import Engine
 from swarmd_sim.fleet import Fleet
 from swarmd_sim.host import Host
 from swarmd_sim.ledger import Ledger
+
+if TYPE_CHECKING:
+    from swarmd_sim.releases import ReleaseWorld
 
 TIMELINE_MAX = 20_000
 
@@ -64,6 +67,7 @@ class Watch:
     ledger: Ledger
     keep_timeline: bool = False
     fleet: Fleet | None = None
+    releases: "ReleaseWorld | None" = None
     hosts: list[Host] = field(default_factory=list)
     by_id: dict[bytes, Host] = field(default_factory=dict)
     checkers: list[Checker] = field(default_factory=list)
@@ -125,6 +129,8 @@ class Watch:
         elif isinstance(effect, StateChanged):
             if self.fleet is not None and effect.subprotocol == "state":
                 self.fleet.on_detail(host, effect.detail)
+            if self.releases is not None and effect.subprotocol == "releases":
+                self.releases.on_detail(host, effect.detail)
         elif isinstance(effect, UserEventDelivered):
             self._on_user_event(host, effect.name)
         elif isinstance(effect, Rejected):

@@ -3,6 +3,7 @@
 membership   no dead member comes back by itself; nobody healthy is called failed; views equal after quiet
 state        nothing acknowledged is lost; equal digests mean equal views; digests equal after quiet; size bounded
 claims       no cell is missing; duplicates stay within the bound
+releases     nobody runs an unsigned, revoked or too old model; a bad one stops at its canaries; no split fleet
 traffic      no oversized frame; bytes within the budget
 truth        faults found, missed, doubled; distinct faults merged into one
 """

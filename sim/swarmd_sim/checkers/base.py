@@ -12,6 +12,7 @@ from swarmd_sim.injector import Injector
 from swarmd_sim.ledger import Ledger
 from swarmd_sim.network import Network
 from swarmd_sim.radio import Radio
+from swarmd_sim.releases import ReleaseWorld
 from swarmd_sim.scenario import Scenario
 from swarmd_sim.site import Site
 from swarmd_sim.watch import Watch
@@ -33,6 +34,7 @@ class Bystander:
         site: The ground truth.
         replicas: The replicated state of each host.
         state_config: How that state is configured.
+        releases: What is known about models; None where none are published.
     """
 
     scenario: Scenario
@@ -46,6 +48,7 @@ class Bystander:
     site: Site
     replicas: dict[int, Any]
     state_config: ReplicaConfig
+    releases: ReleaseWorld | None = None
 
     def replica(self, host: Host) -> Any:
         """The host's replicated state; None when it has none."""
