@@ -11,6 +11,7 @@ from swarmd.errors import DaemonError
 from swarmd.locating import position_row
 from swarmd.store import summary as journal_summary
 from swarmd.verbs import number_argument, text_argument
+from swarmd_models.types import GroundPosition
 from swarmd_protocols.effects import GoAway, UserEvent
 from swarmd_protocols.identity import STATEMENT_MAX_BYTES, AddStatement
 from swarmd_protocols.ids import NodeId
@@ -199,7 +200,7 @@ class _Answers:
         return {"key": key}
 
     def observe(self, arguments: Arguments) -> Mapping[str, Any]:
-        """Detections of an outside detector, metres about the mission origin."""
+        """Detections of an outside detector: metres about the mission origin, degrees, or without a place."""
         rows = arguments.get("detections")
         if not isinstance(rows, list) or len(rows) > OUTSIDE_MAX:
             raise DaemonError(f"argument 'detections' must be a list of at most {OUTSIDE_MAX}")
@@ -285,33 +286,54 @@ class _Answers:
     def _outside(self, row: object, now_ns: int) -> LocalDetection:
         if not isinstance(row, dict):
             raise DaemonError("a detection is an object with label, score, east_m, north_m, covariance_m2, track")
-        covariance = row.get("covariance_m2") or [1.0, 0.0, 1.0]
-        if not isinstance(covariance, list) or len(covariance) != 3:
-            raise DaemonError("covariance_m2 has three numbers: east-east, east-north, north-north")
-        ee, en, nn = (number_argument({"covariance_m2": value}, "covariance_m2") for value in covariance)
-        east_m, north_m = number_argument(row, "east_m"), number_argument(row, "north_m")
-        if abs(east_m) + abs(north_m) > 1e6 or min(ee, nn) <= 0 or en * en >= ee * nn or max(ee, nn) > 1e8:
-            raise DaemonError("the position is farther than 1,000 km away, or its covariance is no covariance")
-        site_map = self._brain.observing
+        east_cm, north_cm, covariance_cm2, asset = self._outside_place(row)
         score = number_argument(row, "score", 1.0)
         if not 0 <= score <= 1:
             raise DaemonError("score lies between 0 and 1")
         kind = text_argument(row, "event", "update", most=6)
         if kind not in ("new", "update", "end"):
             raise DaemonError("event is one of new, update, end")
+        label = text_argument(row, "label", most=64)
+        track = str(row.get("track", ""))[:128]
+        if not track:
+            # A detector that does not track: what it sees of one kind in one square metre is one thing.
+            square = "" if east_cm is None or north_cm is None else f"{east_cm // 100},{north_cm // 100}"
+            track = f"\0{label}@{square}"
         return LocalDetection(
             kind=kind,
-            track_id=self._track(str(row.get("track", ""))[:128]),
-            label=text_argument(row, "label", most=64),
+            track_id=self._track(track),
+            label=label,
             score_milli=round(score * 1000),
-            east_cm=round(east_m * 100),
-            north_cm=round(north_m * 100),
-            covariance_cm2=(max(1, round(ee * 1e4)), round(en * 1e4), max(1, round(nn * 1e4))),
-            asset=site_map.asset_at(east_m, north_m, (ee, en, nn)),
+            east_cm=east_cm,
+            north_cm=north_cm,
+            covariance_cm2=covariance_cm2,
+            asset=asset,
             moving=bool(row.get("moving", False)),
             captured_ns=now_ns,
             model_digest=bytes(8),
         )
+
+    def _outside_place(self, row: dict[str, Any]) -> tuple[int | None, int | None, tuple[int, int, int] | None, str]:
+        """(east cm, north cm, covariance cm², asset) of a row, all empty where it has no position."""
+        covariance = row.get("covariance_m2") or [1.0, 0.0, 1.0]
+        if not isinstance(covariance, list) or len(covariance) != 3:
+            raise DaemonError("covariance_m2 has three numbers: east-east, east-north, north-north")
+        ee, en, nn = (number_argument({"covariance_m2": value}, "covariance_m2") for value in covariance)
+        if min(ee, nn) <= 0 or en * en >= ee * nn or max(ee, nn) > 1e8:
+            raise DaemonError("the position's covariance is no covariance")
+        observing = self._brain.observing
+        if "latitude_deg" in row:
+            latitude, longitude = number_argument(row, "latitude_deg"), number_argument(row, "longitude_deg")
+            if abs(latitude) > 90 or abs(longitude) > 180:
+                raise DaemonError(f"({latitude}, {longitude}) is no place on Earth")
+            return observing.locate(GroundPosition(latitude, longitude, (ee, en, nn)))
+        if "east_m" not in row and "north_m" not in row:
+            return None, None, None, ""
+        east_m, north_m = number_argument(row, "east_m"), number_argument(row, "north_m")
+        if abs(east_m) + abs(north_m) > 1e6:
+            raise DaemonError("the position is farther than 1,000 km away")
+        rounded = (max(1, round(ee * 1e4)), round(en * 1e4), max(1, round(nn * 1e4)))
+        return round(east_m * 100), round(north_m * 100), rounded, observing.asset_at(east_m, north_m, (ee, en, nn))
 
     def _track(self, name: str) -> int:
         number = self._tracks.get(name)

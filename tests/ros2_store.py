@@ -10,6 +10,11 @@ VISION = {
     "ObjectHypothesisWithPose": "ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose\n",
     "BoundingBox3D": "geometry_msgs/Pose center\ngeometry_msgs/Vector3 size\n",
     "Detection3D": "std_msgs/Header header\nObjectHypothesisWithPose[] results\nBoundingBox3D bbox\nstring id\n",
+    "Point2D": "float64 x\nfloat64 y\n",
+    "Pose2D": "vision_msgs/Point2D position\nfloat64 theta\n",
+    "BoundingBox2D": "vision_msgs/Pose2D center\nfloat64 size_x\nfloat64 size_y\n",
+    "Detection2D": "std_msgs/Header header\nObjectHypothesisWithPose[] results\nBoundingBox2D bbox\nstring id\n",
+    "Detection2DArray": "std_msgs/Header header\nDetection2D[] detections\n",
     "Detection3DArray": "std_msgs/Header header\nDetection3D[] detections\n",
 }
 OWN = Path(__file__).parents[1] / "swarmd" / "bridges" / "ros2" / "msg"

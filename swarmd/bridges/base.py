@@ -6,7 +6,7 @@ broker that is down or a library that is missing is counted and said, and nothin
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from swarmd_protocols.effects import MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
@@ -105,6 +105,8 @@ class NodeInfo:
     model: str
     model_digest: str
     labels: tuple[str, ...]
+    has_origin: bool = True
+    """Without a mission origin nothing has a place on the plane, and the two numbers above mean nothing."""
 
 
 class DaemonView(Protocol):
@@ -161,4 +163,13 @@ class Bridge(Protocol):
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts for metrics: published, received, dropped_<reason>, reconnects."""
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A bridge that also tells how full its queues are."""
+
+    def gauges(self) -> dict[str, int]:
+        """Messages by queue."""
         ...

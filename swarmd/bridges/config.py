@@ -31,8 +31,17 @@ class MqttConfig:
     homie: bool = option(False, "Publish Homie 5 state.")
     telemetry_hz: float = option(1.0, "Telemetry messages a second, at most.", low=0.01, high=100)
     aggregate_epsilon: float = option(
-        0.0, "Differential privacy of hourly aggregates, epsilon; 0 publishes no aggregates.", low=0, high=100
+        0.0, "Differential privacy of hourly counts: epsilon for each object; 0 publishes none.", low=0, high=100
     )
+    aggregate_epsilon_day: float = option(
+        0.0, "Sum of epsilon over the hours of a day, at most: fewer hours are told; 0: all 24.", low=0, high=2400
+    )
+    aggregate_scope: str = option(
+        "own",
+        "`own`: each device counts what it owns; `swarm`: this one device counts for all.",
+        choices=("own", "swarm"),
+    )
+    aggregate_labels: tuple[str, ...] = option((), "Labels to count; empty: those of this device's model.")
     object_expiry_s: int = option(3600, "Retained objects vanish from the broker after this.", low=10, high=31_536_000)
 
 
@@ -43,9 +52,19 @@ class DdsConfig:
     enabled: bool = option(False, "Publish DDS topics.")
     domain: int = option(-1, "DDS domain; -1: ROS_DOMAIN_ID, else 0.", low=-1, high=232)
     interface: str = option("lo", "Network interface when CYCLONEDDS_URI is not set.")
-    detections_in: bool = option(True, "Read detections of a ROS 2 detector on /{node}/detections_in.")
+    detections_in: bool = option(
+        True, "Read detections (Detection3DArray or Detection2DArray) of a ROS 2 detector on /{node}/detections_in."
+    )
+    camera_info: str = option(
+        "", "ROS 2 topic of the CameraInfo that places 2D detections; empty: /{node}/camera_info."
+    )
+    box_ground: str = option("center", "Which point of a 2D box stands on the ground.", choices=("center", "bottom"))
     batch_ms: int = option(5, "Detections within this time go out as one array, milliseconds.", low=0, high=1000)
+    peers: bool = option(True, "Publish peers' positions again as /{peer}/fix, /{peer}/pose and /{peer}/battery.")
     peers_max_hz: float = option(10.0, "Rate of each re-published topic, messages a second.", low=0.1, high=1000)
+    topic_max_hz: tuple[str, ...] = option(
+        (), "Other rates for single topics, as `TOPIC=HZ`; `*` and `?` match, the first match counts: `/*/fix=1`."
+    )
     objects_max_hz: float = option(1.0, "Rate of the object and marker topics, messages a second.", low=0.1, high=100)
 
 

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from swarmd.bridges.base import NodePosition, PositionSeen
 from swarmd.bridges.config import DdsConfig
 from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
+from swarmd.errors import TransportError
+from swarmd_protocols.ids import NodeId
 from tests import ros2_store
-from tests.bridge_world import World, detection, object_view, pose
+from tests.bridge_world import BOB, World, detection, object_view, pose
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
 
@@ -28,7 +31,7 @@ from cyclonedds.topic import Topic
 
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.bridge import Ros2Bridge
-from swarmd.bridges.ros2.participant import loopback_xml, qos
+from swarmd.bridges.ros2.participant import SAMPLE_MAX_BYTES, Ros2Participant, loopback_xml, qos
 
 DOMAIN = 77
 _ANY = SampleState.Any | ViewState.Any | InstanceState.Any
@@ -105,6 +108,8 @@ class RawReader:
 TYPES = [
     m.String,
     m.Detection3DArray,
+    m.Detection2DArray,
+    m.CameraInfo,
     m.MarkerArray,
     m.DiagnosticArray,
     m.NavSatFix,
@@ -229,6 +234,121 @@ async def test_a_ros_detector_feeds_us_and_a_hostile_writer_does_not() -> None:
         await until(lambda: bridge.counters().get("dropped_oversized", 0) == 1)
         writer.write(m.Detection3DArray(m.Header(), [one("cat", 0.5, 1.0)]))
         await until(lambda: any("cat" in str(arguments) for _, arguments in world.commands))
+
+
+async def test_boxes_of_a_ros_detector_reach_the_swarm_with_their_place() -> None:
+    world = World()
+    world.name = "alice"
+    async with running(world) as bridge:
+        participant = DomainParticipant(DOMAIN)
+        sensor = qos(reliable=False, transient_local=False, depth=100)
+
+        def writer_of(name: str, message: type[Any]) -> Any:
+            return DataWriter(participant, Topic(participant, name, message, qos=sensor), qos=sensor)
+
+        boxes = writer_of("rt/alice/detections_in", m.Detection2DArray)
+        cameras = writer_of("rt/alice/camera_info", m.CameraInfo)
+        await matched(boxes)
+        await matched(cameras)
+        result = m.ObjectHypothesisWithPose(m.ObjectHypothesis("car", 0.5))
+        box = m.Detection2D(m.Header(), [result], m.BoundingBox2D(m.Pose2D(m.Point2D(320.0, 240.0)), 10.0, 10.0), "7")
+        boxes.write(m.Detection2DArray(m.Header(), [box]))
+        await until(lambda: len(world.commands) == 1)
+        assert world.commands[0][1]["detections"] == [{"label": "car", "score": 0.5, "track": "7"}]
+        k = [500.0, 0.0, 320.0, 0.0, 500.0, 240.0, 0.0, 0.0, 1.0]
+        cameras.write(m.CameraInfo(m.Header(frame_id="cam"), 480, 640, "plumb_bob", [0.0] * 5, k))
+        await until(lambda: bridge.counters().get("cameras") == 1)
+        world.say(dataclasses.replace(pose(), camera_to_ned=(2**-0.5, 0.0, -(2**-0.5), 0.0)))
+        boxes.write(m.Detection2DArray(m.Header(), [box]))
+        await until(lambda: len(world.commands) == 2)
+        rows: Any = world.commands[1][1]["detections"]
+        assert (rows[0]["latitude_deg"], rows[0]["longitude_deg"]) == pytest.approx((-18.88, -70.11))
+        assert bridge.counters()["placed"] == 1
+
+
+async def test_garbage_giants_and_floods_of_a_hostile_writer_cost_little() -> None:
+    from cyclonedds._clayer import ddspy_write
+
+    world = World()
+    async with running(world) as bridge:
+        participant = DomainParticipant(DOMAIN)
+        usual = qos(reliable=True, transient_local=False, depth=1000)
+        topic = Topic(participant, "rt/alice/detections_in", m.Detection3DArray, qos=usual)
+        writer = DataWriter(participant, topic, qos=usual)
+        await matched(writer)
+        result = m.ObjectHypothesisWithPose(m.ObjectHypothesis("cat", 0.5))
+        giant = m.Detection3DArray(m.Header(frame_id="x" * SAMPLE_MAX_BYTES), [])
+        writer.write(giant)
+        await until(lambda: bridge.counters().get("dropped_oversized", 0) == 1)
+        good = m.Detection3DArray(m.Header(), [m.Detection3D(results=[result], id="1")]).serialize()
+        for cut in range(4, len(good), 40):
+            ddspy_write(writer._ref, good[:cut].ljust((cut + 3) & ~3, b"\0"))
+            ddspy_write(writer._ref, good[:cut].ljust(len(good), b"\xff"))
+        heavy = m.Detection3DArray(m.Header(frame_id="y" * (SAMPLE_MAX_BYTES // 2)), [])
+        await until(lambda: bool(writer.write(heavy)) or bridge.counters().get("dropped_over_rate", 0) > 0)
+        # The bucket fills again, and who behaves is heard.
+        await until(lambda: bool(writer.write(m.Detection3DArray.deserialize(good))) or "cat" in str(world.commands))
+        assert bridge.counters()["dropped_oversized"] == 1
+
+
+async def test_a_peers_position_is_published_again_and_its_lost_fix_too() -> None:
+    world, types = World("drone-7"), ros2_store.store()
+    where = NodePosition(BOB, -18.8799, -70.1099, 25.0, 0.0, 0.5, 800, time.monotonic_ns() - 2 * 10**9)
+    async with running(world, peers_max_hz=1000, topic_max_hz=("/*/pose=0.01",)) as bridge:
+        world.say(PositionSeen(BOB, "bob-1", where))
+        participant = DomainParticipant(DOMAIN)
+        fixes, poses = (
+            RawReader(participant, f"rt/bob_1/{key}", message, latched=False, reliable=False)
+            for key, message in (("fix", m.NavSatFix), ("pose", m.PoseStamped))
+        )
+        await matched(fixes.reader)
+        await matched(poses.reader)
+        world.say(PositionSeen(BOB, "bob-1", where))
+        fix = types.deserialize_cdr(await fixes.take(), fixes.name)
+        assert (fix.latitude, fix.longitude, fix.status.status) == (-18.8799, -70.1099, 0)
+        assert 1.9 < time.time() - fix.header.stamp.sec - fix.header.stamp.nanosec / 1e9 < 60
+        assert fix.position_covariance[0] == pytest.approx(0.25)
+        world.say(PositionSeen(BOB, "bob-1", None))
+        lost = types.deserialize_cdr(await fixes.take(), fixes.name)
+        assert lost.status.status == -1
+        assert lost.latitude != lost.latitude
+        # One pose in a hundred seconds is the limit that was set for it, and the first went before anybody read.
+        assert bridge.counters()["published_peer_pose"] == 1
+        assert ("/bob_1/fix", "sensor_msgs/msg/NavSatFix: position of a peer") in bridge.topics()
+        # Another node whose name ROS 2 writes the same way, and this node's own name, are kept out.
+        world.say(PositionSeen(NodeId(b"c" * 16), "bob.1", where))
+        world.say(PositionSeen(NodeId(b"d" * 16), "drone_7", where))
+        assert bridge.counters()["dropped_peer_name"] == 2
+
+
+async def test_more_peers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd.bridges.ros2.bridge.PEERS_MAX", 2)
+    world = World()
+    async with running(world) as bridge:
+        for letter in b"bcde":
+            node = NodeId(bytes([letter]) * 16)
+            world.say(PositionSeen(node, f"p{letter}", NodePosition(node, 1.0, 2.0, 3.0, None, 1.0, None, 0)))
+        assert bridge.counters()["peers_forgotten"] == 2
+        assert len([name for name, _ in bridge.topics() if name.endswith("/fix")]) == 3
+
+
+@pytest.mark.parametrize("domain", ["233", "-1", "seven", "1.5"])
+def test_a_wrong_domain_is_said(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
+    with pytest.raises(TransportError, match=r"ROS_DOMAIN_ID is .* 0 to 232"):
+        Ros2Participant(-1, "swarmd_x", "lo")
+
+
+def test_an_interface_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CYCLONEDDS_URI", raising=False)
+    with pytest.raises(TransportError, match=r"domain 99 on interface 'nosuch0'.*CYCLONEDDS_URI"):
+        Ros2Participant(99, "swarmd_x", "nosuch0")
+
+
+@pytest.mark.parametrize("entry", ["fix=1", "/a/fix", "/a/fix=0", "/a/fix=2000", "/a/fix=x", "/a b=1"])
+def test_a_rate_that_cannot_be_read_is_said(entry: str) -> None:
+    with pytest.raises(TransportError, match=r"TOPIC=HZ.*/\*/fix=1"):
+        Ros2Bridge(DdsConfig(topic_max_hz=(entry,)))
 
 
 async def test_fast_dds_reads_the_picture(tmp_path: Path) -> None:

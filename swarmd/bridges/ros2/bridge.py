@@ -5,108 +5,36 @@ that no discovery storm ever crosses the radio. Each topic has a rate limit.
 """
 
 import asyncio
-import math
 import time
 from collections import Counter
 from typing import Any
 
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, PoseSeen
+from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodePosition, PoseSeen, PositionSeen
 from swarmd.bridges.config import DdsConfig
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
+from swarmd.bridges.ros2.convert import (
+    cell_of,
+    detection_of,
+    fix_of,
+    marker_of,
+    object_of,
+    odometry_of,
+    pose_of,
+    stamp,
+    unix_ns,
+)
+from swarmd.bridges.ros2.intake import Intake, Row
+from swarmd.bridges.ros2.limits import TopicLimits
+from swarmd.bridges.ros2.mapping import DIAGNOSTIC_LEVELS, FRAME
 from swarmd.bridges.ros2.names import dds_topic, ros_type, token
 from swarmd.bridges.ros2.participant import Ros2Participant, write
-from swarmd.errors import DaemonError
+from swarmd.errors import DaemonError, TransportError
 from swarmd_protocols.effects import MemberChanged, StateChanged
-from swarmd_protocols.observations import CellChanged, CellView, ObjectChanged, ObjectView
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.observations import CellChanged, ObjectChanged
 
-DETECTIONS_IN_MAX = 200
-"""Detections of one incoming message that are taken; more is a fault or an attack."""
-UNKNOWN_VARIANCE_M2 = 2.25
-"""Of an incoming position without covariance, square metres: a plain GNSS receiver."""
-UNKNOWN_VARIANCE = 1e6
-"""ROS's usual way to say that a component means nothing."""
-_COLOURS = ((0.9, 0.1, 0.1), (0.95, 0.6, 0.1), (0.2, 0.5, 0.95), (0.6, 0.2, 0.8), (0.1, 0.7, 0.4))
-
-
-def stamp(unix_ns: int) -> m.Time:
-    """UNIX nanoseconds as a ROS 2 time."""
-    return m.Time(unix_ns // 1_000_000_000, unix_ns % 1_000_000_000)
-
-
-def _detection(
-    label: str,
-    score_milli: int,
-    place: tuple[int, int],
-    covariance_cm2: tuple[int, int, int] | None,
-    name: str,
-    header: m.Header,
-) -> m.Detection3D:
-    pose = m.Pose(m.Point(place[0] / 100, place[1] / 100, 0.0), m.Quaternion())
-    hypothesis = m.ObjectHypothesisWithPose(
-        m.ObjectHypothesis(label, score_milli / 1000), m.PoseWithCovariance(pose, covariance36(covariance_cm2))
-    )
-    return m.Detection3D(header, [hypothesis], m.BoundingBox3D(pose, m.Vector3(0.0, 0.0, 0.0)), name)
-
-
-def detection_of(seen: DetectionSeen, header: m.Header) -> m.Detection3D | None:
-    """One detection as vision_msgs/Detection3D; None where it has no position, since ROS cannot say "unknown place"."""
-    one = seen.detection
-    if one.east_cm is None or one.north_cm is None:
-        return None
-    name = f"{seen.origin_name}/{one.track_id}"
-    return _detection(one.label, one.score_milli, (one.east_cm, one.north_cm), one.covariance_cm2, name, header)
-
-
-def object_of(view: ObjectView, header: m.Header) -> m.Detection3D | None:
-    """One object as vision_msgs/Detection3D; None where it has no position."""
-    if view.east_cm is None or view.north_cm is None:
-        return None
-    place = (view.east_cm, view.north_cm)
-    return _detection(view.label, view.score_milli, place, view.covariance_cm2, view.object_id, header)
-
-
-def marker_of(view: ObjectView, number: int, header: m.Header) -> m.Marker | None:
-    """One object as an RViz sphere with the colour of its class; None where it has no position."""
-    if view.east_cm is None or view.north_cm is None:
-        return None
-    red, green, blue = _COLOURS[sum(view.label.encode()) % len(_COLOURS)]
-    return m.Marker(
-        header=header,
-        ns="objects",
-        id=number,
-        type=2,
-        pose=m.Pose(m.Point(view.east_cm / 100, view.north_cm / 100, 0.0), m.Quaternion()),
-        scale=m.Vector3(0.6, 0.6, 0.6),
-        color=m.ColorRGBA(red, green, blue, 1.0 if view.confirmed else 0.5),
-        text=view.label,
-    )
-
-
-def cell_of(view: CellView, names: dict[bytes, str]) -> m.Cell:
-    """One cell as our own message."""
-    return m.Cell(
-        view.cell_id,
-        CELL_STATES.get(view.state, 0),
-        m.Point(view.centre_east_cm / 100, view.centre_north_cm / 100, 0.0),
-        "" if view.holder is None else names.get(view.holder, view.holder.hex()[:8]),
-        [names.get(node, node.hex()[:8]) for node in view.done_by],
-    )
-
-
-def odometry_of(place: m.Pose, variance_m2: float, header: m.Header) -> m.Odometry:
-    """A pose as odometry: consumers weigh by covariance, so what is not known (height, attitude, speed) gets 1e6."""
-    known = [0.0] * 36
-    known[0] = known[7] = variance_m2
-    unknown = [0.0] * 36
-    for index in range(0, 36, 7):
-        unknown[index] = UNKNOWN_VARIANCE
-        known[index] = known[index] or UNKNOWN_VARIANCE
-    return m.Odometry(
-        header, "base_link", m.PoseWithCovariance(place, known), m.TwistWithCovariance(m.Twist(), unknown)
-    )
-
-
+PEERS_MAX = 128
+"""Peers whose positions are published again at once; the one that was silent for longest makes room."""
 _STREAM, _EVENTS, _LATCHED, _SENSOR = (True, False, 100), (True, False, 10), (True, True, 1), (False, False, 5)
 """Reliable, transient local, depth."""
 
@@ -127,25 +55,43 @@ def _outlets(node: str) -> list[tuple[str, str, type[Any], tuple[bool, bool, int
     ]
 
 
+_PEER_OUTLETS: dict[str, tuple[type[Any], str]] = {
+    "fix": (m.NavSatFix, "position of a peer"),
+    "pose": (m.PoseStamped, "pose of a peer"),
+    "battery": (m.BatteryState, "battery of a peer"),
+}
+
+
 class Ros2Bridge:
     """One DDS participant beside the daemon."""
 
     name = "dds"
 
     def __init__(self, config: DdsConfig) -> None:
-        """Prepare; DDS is opened in `run`."""
+        """Prepare; DDS is opened in `run`.
+
+        Raises:
+            TransportError: `topic_max_hz` cannot be read.
+        """
         self._config = config
+        self._limits = TopicLimits(config.topic_max_hz)
+        self._intake = Intake(config.box_ground)
+        self._participant: Ros2Participant | None = None
         self._counts: Counter[str] = Counter()
         self._pending: list[DetectionSeen] = []
         self._pending_due = asyncio.Event()
         self._picture_due = asyncio.Event()
         self._daemon: DaemonView | None = None
         self._writers: dict[str, Any] = {}
-        self._last_pose_s = 0.0
+        self._names: dict[str, str] = {}
+        """Key of an own writer to its ROS 2 topic."""
+        self._peers: dict[NodeId, dict[str, Any]] = {}
+        """Peer to its writers by the last part of the topic; who spoke last is last."""
+        self._tokens: dict[str, NodeId] = {}
 
     def counters(self) -> dict[str, int]:
-        """Monotonic counts: published samples by topic, received, dropped by reason."""
-        return dict(self._counts)
+        """Monotonic counts: published samples by topic, received, placed, dropped by reason."""
+        return dict(self._counts + self._intake.counts)
 
     async def run(self, daemon: DaemonView) -> None:
         """Serve until cancelled."""
@@ -153,11 +99,12 @@ class Ros2Bridge:
         info = daemon.info()
         node = token(info.name)
         participant = Ros2Participant(self._config.domain, f"swarmd_{node}", self._config.interface)
+        self._participant = participant
+        self._tokens[node] = info.node
         try:
             self._open_writers(participant, node)
             if self._config.detections_in:
-                topic = dds_topic(f"/{node}/detections_in")
-                participant.reader(topic, m.Detection3DArray, self._on_detections_in, depth=5)
+                self._open_readers(participant, node)
             participant.announce()
             participant.start(asyncio.get_running_loop(), self._on_bad_sample)
             unsubscribe = daemon.subscribe(self._on_event)
@@ -168,6 +115,9 @@ class Ros2Bridge:
                 unsubscribe()
         finally:
             self._writers.clear()
+            self._peers.clear()
+            self._tokens.clear()
+            self._participant = None
             participant.close()
 
     def topics(self) -> list[tuple[str, str]]:
@@ -177,23 +127,45 @@ class Ros2Bridge:
         node = token(self._daemon.info().name)
         rows = [(name, f"{ros_type(message.__idl_typename__)}: {what}") for _, name, message, _, what in _outlets(node)]
         if self._config.detections_in:
-            rows.append(
-                (f"/{node}/detections_in", "vision_msgs/msg/Detection3DArray (read): any detector feeds us here")
-            )
+            topic = f"/{node}/detections_in"
+            rows.append((topic, "vision_msgs/msg/Detection3DArray (read): any detector feeds us here"))
+            rows.append((topic, "vision_msgs/msg/Detection2DArray (read): boxes, placed by camera and pose"))
+            rows.append((self._camera_topic(node), "sensor_msgs/msg/CameraInfo (read): the camera of those boxes"))
+        for peer_token, peer in self._tokens.items():
+            for key in self._peers.get(peer, ()):
+                message, what = _PEER_OUTLETS[key]
+                rows.append((f"/{peer_token}/{key}", f"{ros_type(message.__idl_typename__)}: {what}"))
         return rows
+
+    def _camera_topic(self, node: str) -> str:
+        return self._config.camera_info or f"/{node}/camera_info"
 
     def _open_writers(self, participant: Ros2Participant, node: str) -> None:
         for key, topic, message, (reliable, latched, depth), _ in _outlets(node):
             self._writers[key] = participant.writer(
                 dds_topic(topic), message, reliable=reliable, transient_local=latched, depth=depth
             )
+            self._names[key] = topic
+
+    def _open_readers(self, participant: Ros2Participant, node: str) -> None:
+        topic = dds_topic(f"/{node}/detections_in")
+        intake = self._intake
+        participant.reader(topic, m.Detection3DArray, lambda got: self._observe(intake.rows3(got)), depth=5)
+        participant.reader(topic, m.Detection2DArray, lambda got: self._observe(intake.rows2(got)), depth=5)
+        participant.reader(dds_topic(self._camera_topic(node)), m.CameraInfo, intake.on_camera, depth=1)
 
     def _write(self, key: str, sample: Any) -> None:
+        self._write_to(self._writers[key], key, sample)
+
+    def _write_to(self, writer: Any, key: str, sample: Any) -> None:
         try:
-            write(self._writers[key], sample)
+            write(writer, sample)
             self._counts[f"published_{key}"] += 1
         except Exception:  # a full history of a stuck reader, or a DDS timeout: counted, never fatal
             self._counts[f"dropped_{key}"] += 1
+
+    def _is_due(self, key: str) -> bool:
+        return self._limits.is_due(self._names[key], self._config.peers_max_hz)
 
     # --- out --------------------------------------------------------------------------------------------------------
 
@@ -201,7 +173,9 @@ class Ros2Bridge:
         """Detections within a few milliseconds go out as one array: one serialisation for all of them."""
         while True:
             await self._pending_due.wait()
-            await asyncio.sleep(self._config.batch_ms / 1000)
+            # A slower rate gathers more into one array; nothing is left out.
+            usual_hz = 1000 / max(1, self._config.batch_ms)
+            await asyncio.sleep(1 / self._limits.hz(self._names["detections"], usual_hz))
             self._pending_due.clear()
             batch, self._pending = self._pending, []
             header = m.Header(stamp(time.time_ns()), FRAME)
@@ -212,7 +186,7 @@ class Ros2Bridge:
 
     async def _send_picture(self) -> None:
         """Objects, markers, peers and cells: on change, at most `objects_max_hz`, at least every ten seconds."""
-        pause_s = 1 / max(0.1, self._config.objects_max_hz)
+        pause_s = 1 / max(0.01, self._limits.hz(self._names["objects"], self._config.objects_max_hz))
         while True:
             try:
                 await asyncio.wait_for(self._picture_due.wait(), timeout=10)
@@ -237,7 +211,7 @@ class Ros2Bridge:
         markers = [k for i, v in enumerate(views) if (k := marker_of(v, i + 1, header)) is not None]
         self._write("markers", m.MarkerArray([wipe, *markers]))
         await asyncio.sleep(0)
-        peers = self._peers(header)
+        peers = self._diagnostics(header)
         self._write("peers", peers)
         self._write("diagnostics", peers)
         cells = daemon.cells()
@@ -245,7 +219,7 @@ class Ros2Bridge:
             names = {bytes(member.node): member.name for member in daemon.members()}
             self._write("cells", m.CellArray(header, [cell_of(view, names) for view in cells]))
 
-    def _peers(self, header: m.Header) -> m.DiagnosticArray:
+    def _diagnostics(self, header: m.Header) -> m.DiagnosticArray:
         assert self._daemon is not None
         return m.DiagnosticArray(
             header,
@@ -279,90 +253,96 @@ class Ros2Bridge:
             case StateChanged(detail=ObjectChanged() | CellChanged()) | MemberChanged():
                 self._picture_due.set()
             case PoseSeen():
+                self._intake.on_pose(event)
                 self._on_pose(event)
+            case PositionSeen(node, name, position):
+                self._on_peer(node, name, position)
             case _:
                 pass
 
     def _on_pose(self, pose: PoseSeen) -> None:
-        now_s = time.monotonic()
-        if now_s - self._last_pose_s < 1 / max(0.1, self._config.peers_max_hz):
-            return
-        self._last_pose_s = now_s
         assert self._daemon is not None
-        header = m.Header(stamp(time.time_ns()), FRAME)
-        variance = pose.position_sigma_m**2
-        self._write(
-            "fix",
-            m.NavSatFix(
-                header,
-                m.NavSatStatus(0 if pose.has_fix else -1, 1),
-                pose.latitude_deg if pose.has_fix else math.nan,
-                pose.longitude_deg if pose.has_fix else math.nan,
-                math.nan,
-                [variance, 0.0, 0.0, 0.0, variance, 0.0, 0.0, 0.0, 1e6],
-                2 if pose.has_fix else 0,
-            ),
-        )
-        if pose.has_fix:
-            place = self._pose(pose)
-            self._write("pose", m.PoseStamped(header, place))
-            self._write("odom", odometry_of(place, variance, header))
-        if pose.battery_milli is not None:
+        header = m.Header(stamp(unix_ns(pose.captured_ns)), FRAME)
+        if self._is_due("fix"):
+            self._write("fix", fix_of(pose if pose.has_fix else None, header))
+        info = self._daemon.info()
+        if pose.has_fix and info.has_origin:
+            place = pose_of(pose, info)
+            if self._is_due("pose"):
+                self._write("pose", m.PoseStamped(header, place))
+            if self._is_due("odom"):
+                self._write("odom", odometry_of(place, pose.position_sigma_m**2, header))
+        if pose.battery_milli is not None and self._is_due("battery"):
             self._write("battery", m.BatteryState(header=header, percentage=pose.battery_milli / 1000))
 
-    def _pose(self, pose: PoseSeen) -> m.Pose:
-        from swarmd.positions import wgs84_to_enu_cm
+    # --- peers ------------------------------------------------------------------------------------------------------
 
+    def _on_peer(self, node: NodeId, name: str, position: NodePosition | None) -> None:
+        """A peer's position, again on its own topics, each at its own rate."""
         assert self._daemon is not None
         info = self._daemon.info()
-        east_cm, north_cm = wgs84_to_enu_cm(
-            pose.latitude_deg, pose.longitude_deg, info.origin_latitude_deg, info.origin_longitude_deg
-        )
-        # REP 103: yaw counter-clockwise from east; ours is clockwise from north.
-        half = (math.pi / 2 - pose.yaw_rad) / 2
-        return m.Pose(
-            m.Point(east_cm / 100, north_cm / 100, pose.height_agl_m),
-            m.Quaternion(0.0, 0.0, math.sin(half), math.cos(half)),
-        )
+        if not self._config.peers or node == info.node:
+            return
+        peer = token(name)
+        if self._tokens.setdefault(peer, node) != node:
+            # Two names that differ only in what ROS 2 cannot write would share a topic.
+            self._counts["dropped_peer_name"] += 1
+            return
+        captured_ns = time.monotonic_ns() if position is None else position.captured_ns
+        header = m.Header(stamp(unix_ns(captured_ns)), FRAME)
+        samples: dict[str, Any] = {"fix": fix_of(position, header)}
+        if position is not None and info.has_origin:
+            samples["pose"] = m.PoseStamped(header, pose_of(position, info))
+        if position is not None and position.battery_milli is not None:
+            samples["battery"] = m.BatteryState(header=header, percentage=position.battery_milli / 1000)
+        for key, sample in samples.items():
+            # That a fix is lost is always said.
+            if self._limits.is_due(f"/{peer}/{key}", self._config.peers_max_hz) or position is None:
+                self._write_peer(node, peer, key, sample)
 
-    def _on_detections_in(self, message: m.Detection3DArray) -> None:
+    def _write_peer(self, node: NodeId, peer: str, key: str, sample: Any) -> None:
+        writers = self._peers.pop(node, None)
+        if writers is None:
+            writers = {}
+            if len(self._peers) >= PEERS_MAX:
+                self._forget_peer(next(iter(self._peers)))
+        self._peers[node] = writers
+        writer = writers.get(key)
+        if writer is None:
+            assert self._participant is not None
+            reliable, latched, depth = _SENSOR
+            try:
+                writer = self._participant.writer(
+                    dds_topic(f"/{peer}/{key}"), type(sample), reliable=reliable, transient_local=latched, depth=depth
+                )
+            except TransportError:
+                self._counts["dropped_peer_topic"] += 1
+                return
+            writers[key] = writer
+            self._participant.announce()
+        self._write_to(writer, f"peer_{key}", sample)
+
+    def _forget_peer(self, node: NodeId) -> None:
+        assert self._participant is not None
+        for writer in self._peers.pop(node, {}).values():
+            self._participant.drop_writer(writer)
+        for peer in [peer for peer, held in self._tokens.items() if held == node]:
+            del self._tokens[peer]
+            for key in _PEER_OUTLETS:
+                self._limits.forget(f"/{peer}/{key}")
+        self._counts["peers_forgotten"] += 1
+
+    # --- in from ROS 2 ----------------------------------------------------------------------------------------------
+
+    def _observe(self, rows: list[Row]) -> None:
         """Feed the detections of a ROS 2 detector to the swarm, as `observe` control requests."""
         assert self._daemon is not None
-        self._counts["received"] += 1
-        if len(message.detections) > DETECTIONS_IN_MAX:
-            self._counts["dropped_oversized"] += 1
+        if not rows:
             return
-        found = [entry for one in message.detections if (entry := _observation(one)) is not None]
-        self._counts["dropped_malformed"] += len(message.detections) - len(found)
         try:
-            self._daemon.command("observe", {"detections": found})
+            self._daemon.command("observe", {"detections": rows})
         except DaemonError:
-            self._counts["dropped_refused"] += 1
+            self._counts["dropped_refused"] += len(rows)
 
-    def _on_bad_sample(self, text: str) -> None:
-        self._counts["dropped_undecodable"] += 1
-
-
-def _observation(one: m.Detection3D) -> dict[str, object] | None:
-    """One incoming detection as the control verb `observe` takes it; None when it makes no sense."""
-    if not one.results:
-        return None
-    best = max(one.results, key=lambda result: result.hypothesis.score)
-    place = one.bbox.center.position
-    numbers = (place.x, place.y, best.hypothesis.score)
-    if not all(math.isfinite(number) for number in numbers) or not 0 <= best.hypothesis.score <= 1:
-        return None
-    if max(abs(place.x), abs(place.y)) > 1e5 or not 0 < len(best.hypothesis.class_id) <= 64:
-        return None
-    covariance = [best.pose.covariance[0], best.pose.covariance[1], best.pose.covariance[7]]
-    if not any(covariance):
-        # All zero is how ROS says "unknown": take the error of a plain GNSS receiver.
-        covariance = [UNKNOWN_VARIANCE_M2, 0.0, UNKNOWN_VARIANCE_M2]
-    return {
-        "label": best.hypothesis.class_id,
-        "score": best.hypothesis.score,
-        "east_m": place.x,
-        "north_m": place.y,
-        "covariance_m2": covariance,
-        "track": one.id[:64],
-    }
+    def _on_bad_sample(self, why: str) -> None:
+        self._counts[f"dropped_{why}"] += 1

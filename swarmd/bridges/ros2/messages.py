@@ -175,6 +175,77 @@ class Detection3DArray(IdlStruct, typename="vision_msgs::msg::dds_::Detection3DA
 
 
 @dataclass
+class Point2D(IdlStruct, typename="vision_msgs::msg::dds_::Point2D_"):
+    """Pixels."""
+
+    x: float64 = 0.0
+    y: float64 = 0.0
+
+
+@dataclass
+class Pose2D(IdlStruct, typename="vision_msgs::msg::dds_::Pose2D_"):
+    """Pixels and a rotation."""
+
+    position: Point2D = field(default_factory=Point2D)
+    theta: float64 = 0.0
+
+
+@dataclass
+class BoundingBox2D(IdlStruct, typename="vision_msgs::msg::dds_::BoundingBox2D_"):
+    """A box by its centre and size, pixels."""
+
+    center: Pose2D = field(default_factory=Pose2D)
+    size_x: float64 = 0.0
+    size_y: float64 = 0.0
+
+
+@dataclass
+class Detection2D(IdlStruct, typename="vision_msgs::msg::dds_::Detection2D_"):
+    """One detected thing in a picture."""
+
+    header: Header = field(default_factory=Header)
+    results: sequence[ObjectHypothesisWithPose] = field(default_factory=list)
+    bbox: BoundingBox2D = field(default_factory=BoundingBox2D)
+    id: str = ""
+
+
+@dataclass
+class Detection2DArray(IdlStruct, typename="vision_msgs::msg::dds_::Detection2DArray_"):
+    """Detected things of one picture."""
+
+    header: Header = field(default_factory=Header)
+    detections: sequence[Detection2D] = field(default_factory=list)
+
+
+@dataclass
+class RegionOfInterest(IdlStruct, typename="sensor_msgs::msg::dds_::RegionOfInterest_"):
+    """Part of the sensor that is read out, unbinned pixels; all zero: the whole."""
+
+    x_offset: uint32 = 0
+    y_offset: uint32 = 0
+    height: uint32 = 0
+    width: uint32 = 0
+    do_rectify: bool = False
+
+
+@dataclass
+class CameraInfo(IdlStruct, typename="sensor_msgs::msg::dds_::CameraInfo_"):
+    """A camera's calibration."""
+
+    header: Header = field(default_factory=Header)
+    height: uint32 = 0
+    width: uint32 = 0
+    distortion_model: str = ""
+    d: sequence[float64] = field(default_factory=list)
+    k: array[float64, 9] = field(default_factory=lambda: [0.0] * 9)
+    r: array[float64, 9] = field(default_factory=lambda: [0.0] * 9)
+    p: array[float64, 12] = field(default_factory=lambda: [0.0] * 12)
+    binning_x: uint32 = 0
+    binning_y: uint32 = 0
+    roi: RegionOfInterest = field(default_factory=RegionOfInterest)
+
+
+@dataclass
 class MeshFile(IdlStruct, typename="visualization_msgs::msg::dds_::MeshFile_"):
     """A mesh, unused here."""
 

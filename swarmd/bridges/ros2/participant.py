@@ -7,6 +7,7 @@ differs between them (`DataRepresentation`, the raw calls of `_clayer`) is asked
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,9 +28,20 @@ try:
 except ImportError:  # pragma: no cover - no released version so far
     ddspy_write = None
 
+try:
+    from cyclonedds._clayer import ddspy_take
+except ImportError:  # pragma: no cover - no released version so far
+    ddspy_take = None
+
 _ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 _WAIT_MS = 200
 TAKE_MAX = 100
+SAMPLE_MAX_BYTES = 256 * 1024
+"""Larger samples are dropped undecoded: decoding is the slow part, and anybody on this host may write."""
+READ_BYTES_PER_S = 1 << 20
+"""What is decoded in a second, over all readers; twenty detections a frame at thirty frames need a third of it."""
+WIRE_SAMPLE_MAX_BYTES = 16 << 20
+"""CycloneDDS forgets larger samples before they are put together."""
 
 
 def loopback_xml(interface: str) -> str:
@@ -37,7 +49,8 @@ def loopback_xml(interface: str) -> str:
     return (
         '<CycloneDDS><Domain id="any"><General><Interfaces>'
         f'<NetworkInterface name="{interface}" multicast="false"/></Interfaces>'
-        "<AllowMulticast>false</AllowMulticast></General><Discovery><SPDPInterval>1s</SPDPInterval>"
+        f"<AllowMulticast>false</AllowMulticast></General><Internal><MaxSampleSize>{WIRE_SAMPLE_MAX_BYTES} B"
+        "</MaxSampleSize></Internal><Discovery><SPDPInterval>1s</SPDPInterval>"
         "<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>"
         '<Peers><Peer address="127.0.0.1"/></Peers></Discovery></Domain></CycloneDDS>'
     )
@@ -101,7 +114,7 @@ class Ros2Participant:
             ) from error
         self._node_name = node_name
         self._writers: list[Any] = []
-        self._readers: list[tuple[Any, Callable[[Any], None]]] = []
+        self._readers: list[tuple[Any, type[Any], Callable[[Any], None]]] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         graph = qos(reliable=True, transient_local=True, depth=1)
@@ -112,21 +125,39 @@ class Ros2Participant:
         )
 
     def writer(self, topic: str, message: type[Any], *, reliable: bool, transient_local: bool, depth: int) -> Any:
-        """A DDS writer; `topic` is the DDS name."""
+        """A DDS writer; `topic` is the DDS name.
+
+        Raises:
+            TransportError: CycloneDDS refuses.
+        """
         name = ros_type(message.__idl_typename__)
         plain = qos(reliable=reliable, transient_local=transient_local, depth=depth)
         full = qos(reliable=reliable, transient_local=transient_local, depth=depth, type_name=name)
-        writer = DataWriter(self._participant, Topic(self._participant, topic, message, qos=plain), qos=full)
+        try:
+            writer = DataWriter(self._participant, Topic(self._participant, topic, message, qos=plain), qos=full)
+        except Exception as error:  # cyclonedds raises several unrelated classes here
+            raise TransportError(f"dds: no writer on {topic}: {error}") from error
         self._writers.append(writer)
         return writer
 
+    def drop_writer(self, writer: Any) -> None:
+        """Take a writer out of the domain; call `announce` afterwards."""
+        self._writers.remove(writer)
+
     def reader(self, topic: str, message: type[Any], callback: Callable[[Any], None], *, depth: int) -> Any:
-        """A best-effort reader, which matches every writer; `callback` runs on the loop, one sample a call."""
+        """A best-effort reader, which matches every writer; `callback` runs on the loop, one sample a call.
+
+        Raises:
+            TransportError: CycloneDDS refuses.
+        """
         name = ros_type(message.__idl_typename__)
         plain = qos(reliable=False, transient_local=False, depth=depth)
         full = qos(reliable=False, transient_local=False, depth=depth, type_name=name)
-        reader = DataReader(self._participant, Topic(self._participant, topic, message, qos=plain), qos=full)
-        self._readers.append((reader, callback))
+        try:
+            reader = DataReader(self._participant, Topic(self._participant, topic, message, qos=plain), qos=full)
+        except Exception as error:  # cyclonedds raises several unrelated classes here
+            raise TransportError(f"dds: no reader on {topic}: {error}") from error
+        self._readers.append((reader, message, callback))
         return reader
 
     def announce(self) -> None:
@@ -142,7 +173,7 @@ class Ros2Participant:
                     m.NodeEntitiesInfo(
                         "/",
                         self._node_name,
-                        [gid(reader) for reader, _ in self._readers],
+                        [gid(reader) for reader, _, _ in self._readers],
                         [gid(writer) for writer in self._writers],
                     )
                 ],
@@ -150,31 +181,40 @@ class Ros2Participant:
         )
 
     def start(self, loop: asyncio.AbstractEventLoop, on_bad_sample: Callable[[str], None]) -> None:
-        """Begin to deliver: one thread waits for all readers, the loop takes the samples.
+        """Begin to deliver: one thread waits for all readers, takes and decodes; the loop gets what was decoded.
 
         Args:
             loop: Where callbacks run.
-            on_bad_sample: Told about a sample that cannot be decoded.
+            on_bad_sample: Told why a sample was dropped: "oversized", "over_rate" or "undecodable".
         """
         if not self._readers:
             return
         waitset = WaitSet(self._participant)
-        for reader, _ in self._readers:
+        for reader, _, _ in self._readers:
             waitset.attach(ReadCondition(reader, _ANY))
-        taken = threading.Semaphore(0)
+        budget = _Budget()
+        handed = threading.Semaphore(0)
+        readers = list(self._readers)
 
-        def take_all() -> None:
+        def hand_over(found: list[tuple[Callable[[Any], None], Any]]) -> None:
             try:
-                for reader, callback in self._readers:
-                    _deliver(reader, callback, on_bad_sample)
+                for callback, sample in found:
+                    callback(sample)
             finally:
-                taken.release()
+                handed.release()
 
         def wait() -> None:
             while not self._stop.is_set():
-                if waitset.wait(duration(milliseconds=_WAIT_MS)) and not loop.is_closed():
-                    loop.call_soon_threadsafe(take_all)
-                    taken.acquire(timeout=1)
+                if not waitset.wait(duration(milliseconds=_WAIT_MS)):
+                    continue
+                found: list[tuple[Callable[[Any], None], Any]] = []
+                for reader, message, callback in readers:
+                    samples, problems = _take(reader, message, budget)
+                    found += [(callback, sample) for sample in samples]
+                    found += [(on_bad_sample, problem) for problem in problems]
+                if found and not loop.is_closed():
+                    loop.call_soon_threadsafe(hand_over, found)
+                    handed.acquire(timeout=1)
 
         self._thread = threading.Thread(target=wait, name="dds-waitset", daemon=True)
         self._thread.start()
@@ -204,13 +244,48 @@ def write(writer: Any, sample: Any) -> None:
         raise TransportError(f"dds refused a sample: {status}")
 
 
-def _deliver(reader: Any, callback: Callable[[Any], None], on_bad_sample: Callable[[str], None]) -> None:
+class _Budget:
+    """How many bytes may still be decoded: a bucket that fills with time."""
+
+    def __init__(self) -> None:
+        self._left = float(READ_BYTES_PER_S)
+        self._at_s = time.monotonic()
+
+    def spend(self, size: int) -> bool:
+        """Whether there is room for so many bytes, which are then spent."""
+        now_s = time.monotonic()
+        self._left = min(READ_BYTES_PER_S, self._left + (now_s - self._at_s) * READ_BYTES_PER_S)
+        self._at_s = now_s
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+def _take(reader: Any, message: type[Any], budget: _Budget) -> tuple[list[Any], list[str]]:
+    """Decoded samples, and why others were dropped; a hostile writer's bytes make the codec raise anything."""
+    if ddspy_take is None:
+        try:
+            # A writer that leaves gives an InvalidSample, which has no fields.
+            return [sample for sample in reader.take(TAKE_MAX) if hasattr(sample, "serialize")], []
+        except Exception:
+            return [], ["undecodable"]
     try:
-        samples = reader.take(TAKE_MAX)
-    except Exception as error:  # a hostile writer's bytes make the codec raise anything
-        on_bad_sample(f"{type(error).__name__}: {error}")
-        return
-    for sample in samples:
-        # A writer that leaves gives an InvalidSample, which has no fields.
-        if hasattr(sample, "serialize"):
-            callback(sample)
+        taken = ddspy_take(reader._ref, _ANY, TAKE_MAX)
+    except TypeError:  # cyclonedds 0.10.5 takes no mask
+        taken = ddspy_take(reader._ref, TAKE_MAX)
+    found: list[Any] = []
+    problems: list[str] = []
+    for data, info in taken if isinstance(taken, list) else []:
+        if not info.valid_data:
+            continue
+        if len(data) > SAMPLE_MAX_BYTES:
+            problems.append("oversized")
+        elif not budget.spend(len(data)):
+            problems.append("over_rate")
+        else:
+            try:
+                found.append(message.deserialize(data))
+            except Exception:
+                problems.append("undecodable")
+    return found, problems
