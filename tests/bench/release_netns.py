@@ -1,10 +1,12 @@
 """A blob through real daemons in network namespaces with slow uplinks (root needed; nothing outside is touched).
 
     sudo .venv/bin/python tests/bench/release_netns.py [--nodes 8] [--mib 3] [--mbit 8] [--loss 0] [--runs 1]
+                                                       [--transport dds [--cast 700]]
 
 One seeder and `nodes` receivers, each `swarmd run` without an eye in a namespace of its own, all on one bridge; egress
 is limited with `tc tbf`, loss is `nft` dropping at random on input. Prints times over the broadcast floor
-(S/u)(1 + floor(log2 N)/K), the seeder's share, duplicate bytes and suspicions, as one JSON object a run.
+(S/u)(1 + floor(log2 N)/K), the seeder's share, duplicate bytes and suspicions, as one JSON object a run. `channel` is
+what all interfaces together sent while it spread, over the file: on one radio channel that is what counts.
 """
 
 import argparse
@@ -70,7 +72,10 @@ class Lab:
     def start(self) -> None:
         fleet = create_fleet(self.folder / "fleet", "lab")
         config = self.folder / "swarmd.toml"
-        config.write_text('[log]\nlevel = "warning"\n[http]\nlisten = "off"\n[models]\nmodel = "lab"\ncache = true\n')
+        config.write_text(
+            '[log]\nlevel = "warning"\n[http]\nlisten = "off"\n[models]\nmodel = "lab"\ncache = true\n'
+            f'cast_kib_s = {self.options.cast}\n[transport]\ngossip = "{self.options.transport}"\n'
+        )
         for index, name in enumerate(self.names):
             home = self.folder / f"id{index}"
             home.mkdir(mode=0o700)
@@ -94,6 +99,12 @@ class Lab:
     def ask(self, index: int, verb: str, **arguments: object) -> dict:
         with ControlClient(self.control(index)) as client:
             return client.call(verb, **arguments)
+
+    def channel_bytes(self) -> int:
+        """What all interfaces have sent so far, headers included."""
+        path = "/sys/class/net/eth0/statistics/tx_bytes"
+        read = [["ip", "netns", "exec", name, "cat", path] for name in self.names]
+        return sum(int(subprocess.run(one, capture_output=True, text=True, check=True).stdout) for one in read)
 
     def close(self) -> None:
         for process in self.processes:
@@ -142,6 +153,7 @@ async def measure(options: argparse.Namespace) -> dict:
         seeds = [bytes.fromhex(key.read_text().split("seed ")[1].strip()) for key in keys[:2]]
         envelope = sign_file(path, seeds)
         put(lab, data, options.chunk << 10)
+        before = lab.channel_bytes()
         began = time.monotonic()
         lab.ask(0, "model_publish", envelopes=[envelope.encode().hex()])
         done: dict[int, float] = {}
@@ -153,6 +165,7 @@ async def measure(options: argparse.Namespace) -> dict:
                     found = lab.ask(index, "model_status")["models"].get("lab", {}).get("releases", [])
                     if found and found[0]["chunks"][0] == blob.chunk_count:
                         done[index] = time.monotonic() - began
+        channel = lab.channel_bytes() - before
         await asyncio.sleep(1.0)
         traffic = [lab.ask(index, "model_status")["traffic"] for index in everybody]
         times = sorted(done.values())
@@ -164,6 +177,8 @@ async def measure(options: argparse.Namespace) -> dict:
             "last": round(times[-1] / floor, 3) if times else None,
             "seeder": round(traffic[0]["sent"] / len(data), 3),
             "duplicates": round(sum(one["wasted"] for one in traffic) / max(1, received), 4),
+            "transport": options.transport, "channel": round(channel / len(data), 2),
+            "cast_pieces": traffic[0]["cast_pieces_out"],
             "suspicions": count(lab) - suspicions, "load": round(os.getloadavg()[0], 1),
         }  # fmt: skip
     finally:
@@ -190,6 +205,8 @@ def main() -> int:
     parser.add_argument("--mbit", type=float, default=8)
     parser.add_argument("--chunk", type=int, default=32, help="KiB")
     parser.add_argument("--loss", type=int, default=0, help="per cent of packets dropped on input")
+    parser.add_argument("--transport", default="udp", choices=["udp", "zmq", "dds"])
+    parser.add_argument("--cast", type=int, default=700, help="KiB/s where the transport casts; 0: never")
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
     for _ in range(options.runs):

@@ -120,6 +120,7 @@ class World:
         self.tried: list[list[bytes]] = [[] for _ in range(self.count)]
         for at in range(self.count):
             self.perform(at, self.nodes[at].start(0))
+            self.perform(at, self.nodes[at].on_command(requests.Running(MODEL, b""), 0))
         self.meet()
         self.push(200_000_000, -1, "gossip")
 

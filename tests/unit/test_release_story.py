@@ -4,10 +4,12 @@ from dataclasses import replace
 
 from release_helpers import MODEL, Keys, World, make_release
 
+from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.releases import requests, rollout
 from swarmd_protocols.releases.releases import LocalModel
 from swarmd_protocols.releases.rollout import Verdict
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
+from swarmd_protocols.subprotocol import Send
 
 V1, V2, V3 = b"one" * 20_000, b"two" * 20_000, b"bad" * 20_000
 
@@ -182,3 +184,48 @@ def test_a_cache_keeps_the_files_and_has_no_say() -> None:
     world.run(30)
     assert world.stores[2].has_blob(world.nodes[2].view.models[MODEL].releases[digest].bundle[0].blob.sha256)
     assert not world.tried[2]
+
+
+def test_nothing_is_tried_before_the_daemon_has_said_what_runs() -> None:
+    world = World(3)
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 3)
+    again = world.build(1)
+    effects = [*again.start(world.now), *again.on_peers([], world.now)]
+    said = [one.detail for one in effects if isinstance(one, StateChanged)]
+    assert not [one for one in said if isinstance(one, requests.Prepare | requests.StartTrial)]
+    effects = again.on_command(requests.Running(MODEL, first), world.now)
+    said = [one.detail for one in effects if isinstance(one, StateChanged)]
+    assert not [one for one in said if isinstance(one, requests.StartTrial)], "it runs; it is not tried again"
+
+
+def test_after_every_holder_has_restarted_a_newcomer_still_gets_the_release() -> None:
+    world = World(4)
+    world.partition({3}, {0, 1, 2})
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions()[:3] == [1] * 3)
+    for at in range(3):
+        world.nodes[at] = world.build(at)
+        world.due[at].clear()
+        world.perform(at, world.nodes[at].start(world.now))
+        world.command(at, requests.Running(MODEL, first))
+    world.partition()
+    world.run(60, lambda: world.versions() == [1] * 4)
+    assert world.versions() == [1] * 4
+
+
+def test_when_everybody_has_everything_they_fall_silent() -> None:
+    world = World(6)
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 6)
+    release_in(world, 2, V2, 2, first)
+    world.run(60, lambda: world.versions() == [2] * 6)
+    world.run(60)
+    told = []
+    perform = world.perform
+    world.perform = lambda at, effects: (  # type: ignore[method-assign]
+        told.extend(one for one in effects if isinstance(one, Send)),
+        perform(at, effects),
+    )[1]
+    world.run(120)
+    assert len(told) <= 6 * 5 * 3, "a word a minute for each pair and file at most"

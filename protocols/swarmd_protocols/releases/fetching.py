@@ -116,10 +116,14 @@ class Fetcher:
     def provide(self, blob: Blob, super_seed: bool, now_ns: int) -> list[SubEffect]:
         """Give a blob that the store holds completely; the publisher super-seeds."""
         tag = blob.sha256[:PREFIX_BYTES]
+        if tag in self._swarms and self._swarms[tag].complete:
+            return []
         hashes = self._store.hashes(blob)
-        if hashes is None or (tag in self._swarms and self._swarms[tag].complete):
+        if hashes is None:
             return []
         self._waiting.pop(tag, None)
+        while len(self._swarms) >= MAX_BLOBS:  # The longest served gives way.
+            self.drop(next(iter(self._swarms.values())).blob.sha256)
         known = self._swarms.pop(tag, None)
         swarm = self._open(blob, hashes, super_seed)
         self._hearings.pop(tag, None)

@@ -55,6 +55,8 @@ class ReleasesConfig:
 class LocalModel:
     """One model as it stands on this node."""
 
+    known: bool = False
+    """The daemon has said what runs here; before that nothing is decided."""
     runs: bool = True
     """False: a cache, which fetches and gives and has no say."""
     active: bytes = b""
@@ -123,6 +125,7 @@ class Releases:
         self._heartbeat_ns = 0
         self._alarmed: set[str] = set()
         self._applying: set[bytes] = set()
+        self._served: set[bytes] = set()
         self._timers: dict[TimerKey, int] = {}
         self._restore(roots[1:], restored)
         self.view = versions.view_of(self._state, self.chain)
@@ -475,7 +478,7 @@ class Releases:
     def _steer(self, model: str, now_ns: int) -> list[SubEffect]:
         """Decide what this node does about a model now."""
         local, mine = self.local[model], self.view.models.get(model)
-        if mine is None:
+        if mine is None or (local.runs and not local.known):
             return []
         stopped = [*self.halted(model), *local.failed]
         effects = self._announce(model, mine, now_ns)
@@ -486,6 +489,7 @@ class Releases:
             reason = versions.refusal(running, release, mine, self._config.facts, stopped)
             if reason is not None:
                 return [*effects, *self._go_back(model, running, reason, stopped)]
+        effects += self._serve(mine, local.active, now_ns)
         target = versions.desired(self.view, model, self._config.facts, stopped)
         if target is None:
             return [*effects, *self._nothing_admissible(model, mine)]
@@ -541,6 +545,15 @@ class Releases:
         local.prepared.add(digest)
         effects.append(StateChanged(NAME, requests.Prepare(digest, release)))
         return [*effects, *self._phase(model, "ready", digest), *self._try_turn(model, digest, release, now_ns)]
+
+    def _serve(self, mine: versions.ModelView, digest: bytes, now_ns: int) -> list[SubEffect]:
+        """Give what runs here to whoever lacks it, after a restart too."""
+        release = mine.releases.get(digest)
+        if release is None or digest in self._served:
+            return []
+        self._served.add(digest)
+        blobs = [one.blob for one in (*release.bundle, *release.deltas) if self._store.has_blob(one.blob.sha256)]
+        return [effect for blob in blobs for effect in self.fetcher.provide(blob, False, now_ns)]
 
     def _get(self, model: str, wanted: BundleFile, now_ns: int) -> list[SubEffect]:
         delta = self._usable_delta(model, wanted.blob)
@@ -605,6 +618,7 @@ class Releases:
 
     def _on_running(self, running: requests.Running, now_ns: int) -> list[SubEffect]:
         local = self._model(running.model)
+        local.known = True
         local.active, local.trial = running.release, b""
         local.kept = tuple(one for one in running.kept if one != running.release)[:4]
         local.failed |= set(running.rejected)

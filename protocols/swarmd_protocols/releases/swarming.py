@@ -41,6 +41,10 @@ class SwarmingConfig:
     request_timeout_ns: int = 4_000_000_000
     upload_timeout_ns: int = 1_500_000_000
     reoffer_ns: int = 500_000_000
+    repeat_ns: int = 250_000_000
+    """What was told is told again after so long, in case it was lost; then after twice as long, and so on …"""
+    repeat_max_ns: int = 60_000_000_000
+    """… up to this, until something is new."""
     ban_ns: int = 600_000_000_000
 
 
@@ -99,6 +103,8 @@ class _Neighbour:
     wants: int | None = None
     """The one chunk it has asked us for and we have not sent."""
     heard_ns: int = 0
+    repeat_ns: int = 0
+    repeat_at_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -211,7 +217,13 @@ class BlobSwarm:
             if self._sending.pop((node, index), None) is not None:
                 self._account(node).sent += self.blob.chunk_size(index)
         neighbour.has |= new
-        if new and self.super_seed:
+        if new:
+            neighbour.repeat_ns = 0
+        if self.complete and neighbour.has == self.everything and neighbour.shown != self.everything:
+            # It lacks nothing and may not know that we do not either: tell it, so that both fall silent.
+            neighbour.shown = self.everything
+            actions.append(Tell(node, self.everything))
+        elif new and self.super_seed:
             actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
 
@@ -296,6 +308,7 @@ class BlobSwarm:
         for peer, other in self._near.items():
             if not self.complete or other.has != self.everything or peer == giver:
                 other.shown |= self.have
+                other.repeat_ns = 0
                 actions.append(Tell(peer, self.have))
         return actions
 
@@ -306,7 +319,7 @@ class BlobSwarm:
             if neighbour.asked is not None and now_ns - neighbour.asked_ns > self.config.request_timeout_ns:
                 self._pending &= ~(1 << neighbour.asked)
                 neighbour.asked = None
-            if neighbour.has != self.everything or not self.complete:
+            if (neighbour.has != self.everything or not self.complete) and self._may_repeat(neighbour, now_ns):
                 actions.append(Tell(node, neighbour.shown))
         for key, since_ns in list(self._sending.items()):
             if now_ns - since_ns > self.config.upload_timeout_ns:
@@ -315,6 +328,16 @@ class BlobSwarm:
             for node in self._near:
                 actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
+
+    def _may_repeat(self, neighbour: _Neighbour, now_ns: int) -> bool:
+        config = self.config
+        if not neighbour.repeat_ns:
+            neighbour.repeat_ns, neighbour.repeat_at_ns = config.repeat_ns, now_ns + config.repeat_ns
+        if now_ns < neighbour.repeat_at_ns:
+            return False
+        neighbour.repeat_ns = min(2 * neighbour.repeat_ns, config.repeat_max_ns)
+        neighbour.repeat_at_ns = now_ns + neighbour.repeat_ns
+        return True
 
     def _account(self, node: NodeId) -> Account:
         return self.accounts.setdefault(node, Account())
@@ -378,6 +401,7 @@ class BlobSwarm:
             if index is None:
                 break
             neighbour.shown |= 1 << index
+            neighbour.repeat_ns = 0
             self._offered[index] += 1
             self._offered_ns[index] = now_ns
         return [Tell(node, neighbour.shown)] if neighbour.shown != before or greet else []
