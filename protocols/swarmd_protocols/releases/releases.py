@@ -552,8 +552,9 @@ class Releases:
         if release is None or digest in self._served:
             return []
         self._served.add(digest)
-        blobs = [one.blob for one in (*release.bundle, *release.deltas) if self._store.has_blob(one.blob.sha256)]
-        return [effect for blob in blobs for effect in self.fetcher.provide(blob, False, now_ns)]
+        blobs = [one.blob for one in release.bundle] + [one.blob for one in release.deltas]
+        here = [blob for blob in blobs if self._store.has_blob(blob.sha256)]
+        return [effect for blob in here for effect in self.fetcher.provide(blob, False, now_ns)]
 
     def _get(self, model: str, wanted: BundleFile, now_ns: int) -> list[SubEffect]:
         delta = self._usable_delta(model, wanted.blob)
