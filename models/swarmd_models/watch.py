@@ -1,16 +1,20 @@
 """Watches a model at work: has what it sees drifted away from what it was made for?
 
-Three numbers, each against the bundle's reference or, when it has none, against the first frames of this flight:
+Each against the bundle's reference or, when it has none, against the first frames of this flight:
 
 - PSI and KS of the detections' scores (a model that grows unsure, or too sure);
-- per frame, how far the picture (brightness, contrast) and the model's pooled answer lie from the reference: the root
-  mean square of their z-scores, 1 for a frame like those of the reference, 3 and more for one from another world.
+- PSI and KS of the embedding: brightness, contrast and the model's pooled answer, each feature by itself;
+- per frame, how far the embedding lies from the reference: the root mean square of its z-scores, 1 for a frame like
+  those of the reference, 3 and more for one from another world.
+
+Frames of one flight are alike, those of a reference are not: the embedding's PSI over a single field is well above the
+usual limits without any fault of the model. It tells change, not failure; the counters say how much of the flight.
 
 Source:
     Population stability index: 0.1 is a shift worth a look, 0.25 a large one (usual credit-scoring practice).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +28,13 @@ WINDOW = 1000
 """Newest detections that the histogram is made of."""
 OWN_REFERENCE_SCORES = 200
 OWN_REFERENCE_FRAMES = 100
+FEATURE_WINDOW = 250
+"""Newest measured frames that the embedding's histograms are made of."""
+MIN_WINDOW = 100
+"""Of fewer frames even an unchanged world has a PSI of 0.2: nine over their number."""
+LARGE_PSI = 0.25
+JUDGED_EVERY = 50
+"""New scores, or new measured frames, after which drift is judged and counted again."""
 OOD_LIMIT = 3.0
 EVERY = 4
 """One frame in so many is measured: drift is slow."""
@@ -36,19 +47,30 @@ MAX_FEATURES = 66
 class ModelWatch:
     """Drift and out-of-distribution counters of one model."""
 
-    def __init__(self, reference: Reference) -> None:
-        """Compare with a bundle's reference, which may be empty."""
+    def __init__(self, reference: Reference, counters: Counter[str] | None = None) -> None:
+        """Compare with a bundle's reference, which may be empty.
+
+        Args:
+            reference: The bundle's.
+            counters: Counted on, such as those of the model before; by default new ones.
+        """
         self._scores: deque[float] = deque(maxlen=WINDOW)
         self._histogram = _normalised(reference.score_histogram)
         self._mean = np.asarray(reference.feature_mean, np.float64)
         self._std = np.asarray(reference.feature_std, np.float64)
+        self._deciles = np.asarray(reference.feature_deciles, np.float64).reshape(-1, BINS - 1)
+        self._bins: deque[Array] = deque(maxlen=FEATURE_WINDOW)
         self._gathered: list[Array] = []
         self._frames = 0
         self._measured = 0
         self._detections = 0
         self._ood_frames = 0
+        self._unjudged_scores = 0
+        self._unjudged_frames = 0
         self.ood = 0.0
         """Of the newest frame that was measured; 0.0 while there is no reference."""
+        self.counters: Counter[str] = Counter() if counters is None else counters
+        """frames_measured, frames_ood; how often scores and embedding were judged, and how often they had drifted."""
 
     @property
     def is_due(self) -> bool:
@@ -64,12 +86,14 @@ class ModelWatch:
         """
         self._frames += 1
         self._detections += len(detections)
+        self._unjudged_scores += len(detections)
         self._scores.extend(detection.score for detection in detections)
         if self._histogram is None and len(self._scores) >= OWN_REFERENCE_SCORES:
             self._histogram = _histogram(self._scores)
             self._scores.clear()
         if features is not None:
             self._measure(features)
+        self._judge()
 
     def gauges(self) -> dict[str, float]:
         """The numbers of now."""
@@ -82,20 +106,47 @@ class ModelWatch:
             now = _histogram(self._scores)
             numbers["drift_psi"] = psi(self._histogram, now)
             numbers["drift_ks"] = ks(self._histogram, now)
+        if len(self._bins) >= MIN_WINDOW:
+            psis, largest_ks = self._feature_drift()
+            numbers["drift_feature_psi"], numbers["drift_feature_ks"] = float(psis.mean()), largest_ks
         return numbers
+
+    def _judge(self) -> None:
+        """Count, every so often, whether there is drift now."""
+        if self._unjudged_scores >= JUDGED_EVERY and len(self._scores) >= OWN_REFERENCE_SCORES // 4:
+            self._unjudged_scores = 0
+            if self._histogram is not None:
+                self.counters["drift_judged"] += 1
+                self.counters["drift_found"] += psi(self._histogram, _histogram(self._scores)) >= LARGE_PSI
+        if self._unjudged_frames >= JUDGED_EVERY and len(self._bins) >= MIN_WINDOW:
+            self._unjudged_frames = 0
+            self.counters["feature_drift_judged"] += 1
+            self.counters["feature_drift_found"] += bool(self._feature_drift()[0].mean() >= LARGE_PSI)
+
+    def _feature_drift(self) -> tuple[Array, float]:
+        """(PSI of every feature, the largest KS of any) over the newest measured frames."""
+        stack = np.stack(self._bins)
+        flat = np.full(BINS, 1.0 / BINS)
+        shares = [np.bincount(column, minlength=BINS) / len(stack) for column in stack.T]
+        return np.array([psi(flat, now) for now in shares]), max(ks(flat, now) for now in shares)
 
     def _measure(self, features: Array) -> None:
         if self._mean.size != features.size:
             self._gathered.append(features)
             if len(self._gathered) >= OWN_REFERENCE_FRAMES:
                 stack = np.stack([g for g in self._gathered if g.size == features.size])
-                self._mean, self._std = stack.mean(axis=0), stack.std(axis=0)
+                self._mean, self._std, self._deciles = stack.mean(axis=0), stack.std(axis=0), _deciles(stack)
                 self._gathered.clear()
             return
         z = (features - self._mean) / np.maximum(self._std, _MIN_STD)
         self.ood = float(np.sqrt(np.square(np.clip(z, -1e3, 1e3)).mean()))
         self._measured += 1
         self._ood_frames += self.ood > OOD_LIMIT
+        self.counters["frames_measured"] += 1
+        self.counters["frames_ood"] += self.ood > OOD_LIMIT
+        if len(self._deciles) == features.size:
+            self._bins.append((self._deciles < features[:, None]).sum(axis=1))
+            self._unjudged_frames += 1
 
 
 def features_of(image: Image, pooled: Array) -> Array:
@@ -118,6 +169,7 @@ def measure_reference(frames: Sequence[tuple[Sequence[Detection], Array]]) -> Re
         len(scores) / max(len(frames), 1),
         tuple(float(value) for value in stack.mean(axis=0)),
         tuple(float(value) for value in stack.std(axis=0)),
+        tuple(float(value) for value in _deciles(stack).ravel()),
     )
 
 
@@ -138,6 +190,12 @@ def ks(reference: Array, now: Array) -> float:
     1.0
     """
     return float(np.abs(np.cumsum(reference) - np.cumsum(now)).max())
+
+
+def _deciles(stack: Array) -> Array:
+    """Shape (features, 9): what parts the rows of (frames, features) into tenths."""
+    edges: Array = np.quantile(stack, np.arange(1, BINS) / BINS, axis=0).T
+    return edges
 
 
 def _histogram(scores: Sequence[float] | deque[float]) -> Array:

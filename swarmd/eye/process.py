@@ -6,6 +6,7 @@ A hang in native code stops at most one of them, and the heartbeat says for how 
 """
 
 import ctypes
+import dataclasses
 import faulthandler
 import itertools
 import os
@@ -239,7 +240,7 @@ class EyeProcess:
         assert self._eye is not None
         detector = self._eye.detector
         if self._watched is not detector:
-            self._watched, self._watch = detector, ModelWatch(detector.bundle.reference)
+            self._watched, self._watch = detector, ModelWatch(detector.bundle.reference, self._watch.counters)
         features = features_of(frame.image, detector.pooled()) if self._watch.is_due else None
         self._watch.note(result.detections, features)
         if self._ring is not None:
@@ -356,8 +357,12 @@ class EyeProcess:
         counters = dict(self._counters)
         counters["frames_dropped_newer"] = self._mailbox.dropped
         counters["source_reconnects"] = int(getattr(self._source, "reconnects", 0))
+        counters |= self._watch.counters
         if self._swapper is not None:
             counters |= self._swapper.counters
+        second = self._eye.detector.second
+        if second is not None:
+            counters |= {f"second_{what}": count for what, count in dataclasses.asdict(second.counts).items()}
         gauges = {"live_tracks": float(self._eye.live_tracks), **self._watch.gauges()}
         self._link.send(Stats(counters, gauges))
 
