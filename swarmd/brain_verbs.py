@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from swarmd import __version__, views
+from swarmd.bridges import geojson
 from swarmd.bridges.base import DetectionSeen
 from swarmd.bridges.record.verbs import RecordVerbs
 from swarmd.errors import DaemonError
@@ -92,8 +93,13 @@ class _Answers:
             "transport": brain.transport.counters(),
         }
 
-    def members(self, _: Arguments) -> Mapping[str, Any]:
+    def members(self, arguments: Arguments) -> Mapping[str, Any]:
         positions, now_ns = self._brain.positions(), time.monotonic_ns()
+        if arguments.get("form") == "geojson":
+            names = self._names()
+            found = [(names.get(node, node.hex()), position) for node, position in positions.items()]
+            found.sort(key=lambda pair: (pair[0], pair[1].node))
+            return geojson.collection([geojson.member_feature(where, name, now_ns) for name, where in found])
         rows = []
         for member in self._brain.members():
             position = positions.get(member.node)
@@ -101,14 +107,18 @@ class _Answers:
         return {"members": rows}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
-        names = self._names()
-        rows = [views.detection_row(view, names) for view in self._brain.replica.detections()]
-        return self._geojson(rows) if arguments.get("form") == "geojson" else {"detections": rows}
+        names, found = self._names(), self._brain.replica.detections()
+        if arguments.get("form") == "geojson":
+            info = self._brain.info()
+            return geojson.collection([geojson.sighting_feature(view, info, names) for view in found])
+        return {"detections": [views.detection_row(view, names) for view in found]}
 
     def objects(self, arguments: Arguments) -> Mapping[str, Any]:
-        names = self._names()
-        rows = [views.object_row(view, names) for view in self._brain.replica.objects()]
-        return self._geojson(rows) if arguments.get("form") == "geojson" else {"objects": rows}
+        names, found = self._names(), self._brain.replica.objects()
+        if arguments.get("form") == "geojson":
+            info = self._brain.info()
+            return geojson.collection([geojson.object_feature(view, info, names) for view in found])
+        return {"objects": [views.object_row(view, names) for view in found]}
 
     def trust(self, arguments: Arguments) -> Mapping[str, Any]:
         """Take a root, revocation or group key that the operator signed; members pass it on by themselves."""
@@ -271,17 +281,6 @@ class _Answers:
 
     def _names(self) -> dict[NodeId, str]:
         return {member.node: member.name for member in self._brain.members()}
-
-    def _geojson(self, rows: list[dict[str, Any]]) -> Mapping[str, Any]:
-        plane = self._brain.plane
-        features = []
-        for row in rows:
-            place = None
-            if plane is not None and row["east_m"] is not None:
-                latitude, longitude = plane.to_wgs84(row["east_m"], row["north_m"])
-                place = {"type": "Point", "coordinates": [round(longitude, 8), round(latitude, 8)]}
-            features.append({"type": "Feature", "geometry": place, "properties": row})
-        return {"type": "FeatureCollection", "features": features}
 
     def _outside(self, row: object, now_ns: int) -> LocalDetection:
         if not isinstance(row, dict):

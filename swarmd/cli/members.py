@@ -9,14 +9,15 @@ from swarmd.cli.common import add_read_flags, ask, print_json, print_table
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb."""
     parser = subparsers.add_parser("members", help="who is in the swarm, as this node sees it")
+    parser.add_argument("--geojson", action="store_true", help="where the members are, as a GeoJSON FeatureCollection")
     parser.add_argument("-w", "--watch", action="store_true", help="go on and print every change")
     add_read_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask and print, then follow the changes when asked to."""
-    answer = ask(args, "members")
-    if args.json:
+    answer = ask(args, "members", form="geojson" if args.geojson else "rows")
+    if args.json or args.geojson:
         print_json(answer)
     else:
         columns = ("name", "state", "address", "rtt ms", "loss", "quality", "inc", "version", "can")
