@@ -12,6 +12,7 @@ and a replay window (64 frames for datagrams, 1,024 for streams).
 """
 
 from hashlib import blake2b
+from typing import TypeAlias
 
 from swarmd_protocols.crypto import SEAL_BYTES, Crypto
 from swarmd_protocols.errors import WireError
@@ -25,10 +26,16 @@ REPLAY_WINDOW = 64
 STREAM_REPLAY_WINDOW = 1_024
 """Streams are sent in bursts of many frames, and a transport may use several connections for them."""
 TAG_BYTES = 4
+PAST_MAX = 512
+"""Sessions remembered after their peer was forgotten."""
 
 _HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in (DATAGRAM, STREAM, BULK, GROUP, CAST)}
 _COUNTER_MAX = 2**32 - 1
 _NONCE_HEAD = {kind: bytes(19) + bytes((kind,)) for kind in (DATAGRAM, STREAM, BULK)}
+
+
+Past: TypeAlias = tuple[int, ...]
+"""Of a session that is over, by kind: the last counter used, then the highest seen."""
 
 
 class ReplayWindow:
@@ -40,6 +47,16 @@ class ReplayWindow:
         self._top = 0
         self._mask = 0
         self._width = width
+
+    @property
+    def top(self) -> int:
+        """The highest counter that was accepted."""
+        return self._top
+
+    def resume(self, top: int) -> None:
+        """Count everything up to here as seen."""
+        self._top = top
+        self._mask = (1 << self._width) - 1
 
     def fresh(self, counter: int) -> bool:
         """Whether `accept` would take this counter (1 is the first)."""
@@ -72,6 +89,18 @@ class Session:
         self._counters = [0, 0, 0, 0]
         self._windows: list[ReplayWindow | None] = [None, None, None, None]
 
+    def past(self) -> Past:
+        """What must outlive the session: counters that were used, and counters that were seen."""
+        tops = [0 if window is None else window.top for window in self._windows]
+        return (*self._counters, *tops)
+
+    def resume(self, past: Past) -> None:
+        """Go on where an earlier session of the same two boots ended; all that may have been seen counts as seen."""
+        self._counters = list(past[:4])
+        for kind in (DATAGRAM, STREAM, BULK):
+            if past[4 + kind]:
+                self.window(kind).resume(past[4 + kind])
+
     def next_counter(self, kind: int) -> int:
         """The counter of the next frame on a path; raises `WireError` when this boot's counters are used up."""
         counter = self._counters[kind] + 1
@@ -96,9 +125,11 @@ class Channel:
         "_cast",
         "_crypto",
         "_exchange_secret",
+        "_floor",
         "_group_keys",
         "_group_seal",
         "_nonces",
+        "_past",
         "_secret",
         "public",
         "tag",
@@ -121,6 +152,8 @@ class Channel:
         self._group_seal = 0
         self._cast = (b"", b"")
         self._nonces = 0
+        self._past: dict[bytes, Past] = {}
+        self._floor = 0
 
     # --- group frames ------------------------------------------------------------------------------------------------
 
@@ -188,7 +221,16 @@ class Channel:
         base = blake2b(static + moment, digest_size=32, person=b"swarmd-pair").digest()
         send = blake2b(self.public + session_public, key=base, digest_size=32).digest()
         receive = blake2b(session_public + self.public, key=base, digest_size=32).digest()
-        return Session(node, session_public[:TAG_BYTES], send, receive)
+        session = Session(node, session_public[:TAG_BYTES], send, receive)
+        session.resume(self._past.pop(session_public, (self._floor,) * 4 + (0,) * 4))
+        return session
+
+    def retire(self, session: Session, session_public: bytes) -> None:
+        """The peer is forgotten. Should it be met again in the same boot, no counter is used a second time."""
+        if len(self._past) >= PAST_MAX:
+            oldest = self._past.pop(next(iter(self._past)))
+            self._floor = max(self._floor, *oldest[:4])
+        self._past[session_public] = session.past()
 
     def seal(self, session: Session, kind: int, body: bytes) -> bytes:
         """A frame for one peer on one path."""

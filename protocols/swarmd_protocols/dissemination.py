@@ -5,7 +5,7 @@ what both miss is found by the digest in every probe and repaired.
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
@@ -62,6 +62,11 @@ class GossipQueue:
         if update is not None:
             update.urgent = False
 
+    def keep(self, wanted: Callable[[Hashable], bool]) -> None:
+        """Stop spreading all that is not wanted."""
+        for about in [about for about in self._updates if not wanted(about)]:
+            self.drop(about)
+
     def settle(self, priority: int) -> None:
         """Stop spreading what of this priority has been pushed: whoever still lacks it is found by repair."""
         if self._updates:
@@ -106,7 +111,7 @@ class GossipQueue:
 class EventLog:
     """User events of one origin: delivered once each, in order, kept for repair."""
 
-    __slots__ = ("delivered", "kept", "pending")
+    __slots__ = ("delivered", "fp", "kept", "marked_ns", "pending")
 
     def __init__(self, delivered: int) -> None:
         self.delivered = delivered
@@ -115,6 +120,10 @@ class EventLog:
         """Arrived too early: sequence to (name, payload, encoded message)."""
         self.kept: deque[tuple[int, bytes]] = deque(maxlen=64)
         """(sequence, encoded message) of those delivered."""
+        self.marked_ns = -(2**62)
+        """When `delivered` last rose."""
+        self.fp = 0
+        """What counts towards the digest for it, in a partial view."""
 
     def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes) -> bool:
         """Take an event; False when it is old or already waiting."""
@@ -142,6 +151,13 @@ class EventLog:
             self.delivered = sequence
             self.kept.append((sequence, encoded))
             yield name, payload
+
+    def recode(self, change: Callable[[bytes], bytes]) -> None:
+        """Keep the events in another form."""
+        self.kept = deque(((sequence, change(encoded)) for sequence, encoded in self.kept), maxlen=64)
+        self.pending = {
+            sequence: (name, payload, change(encoded)) for sequence, (name, payload, encoded) in self.pending.items()
+        }
 
     def after(self, sequence: int) -> list[bytes]:
         """Encoded events beyond this one that are still kept."""

@@ -44,7 +44,7 @@ from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.subprotocol import Cast, HearsCasts, Peer, Send, SubEffect, SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
-from swarmd_protocols.swim.members import REACHABLE, TRUST, Member
+from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Sub
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
 from swarmd_protocols.swim.swim import Swim
@@ -111,6 +111,10 @@ class NodeSummary:
     """Lifeguard's score: 0 is healthy."""
     counters: Mapping[str, int]
     """Monotonic counts: datagrams and bytes out, refusals by reason, suspicions, repairs."""
+    partial: bool = False
+    """Whether the view is partial: then `members` are this node's neighbours, and those it lost lately."""
+    estimated: int = 0
+    """Members of the swarm, this node included: counted in a full view, estimated in a partial one."""
 
 
 class Node:
@@ -366,10 +370,12 @@ class Node:
     def _tell_peers(self) -> None:
         if not self._subs:
             return
-        table = self._core.table.by_node
+        table = self._core.table
+        swarm = self._swim.membership.overlay.size() if table.partial else 0
         peers = [
-            Peer(member.node, member.name, member.public_key, member.state in REACHABLE)
-            for member in (table[node] for node in sorted(table))
+            Peer(member.node, member.name, member.public_key, member.state in REACHABLE, swarm)
+            for member in (table.by_node[node] for node in sorted(table.by_node))
+            if member.active
         ]
         for sub in self._subs.values():
             self._perform(sub, sub.on_peers(peers, self._core.now_ns))
@@ -387,10 +393,14 @@ class Node:
         return [groups[counter].key for counter in sorted(groups, reverse=True)]
 
     def view_digest(self) -> bytes:
-        """8 bytes over the membership view (members, events, metadata, trust, links); equal where known alike."""
+        """8 bytes over the membership view (members, events, metadata, trust, links); equal where known alike.
+
+        In a partial view over what is the same everywhere: recent events and trust.
+        """
         total = 0
-        for section, value in enumerate(self._core.table.sections):
-            total ^= (value * (2 * section + 3)) & 0xFFFFFFFFFFFFFFFF
+        table = self._core.table
+        for section in SHARED_SECTIONS if table.partial else range(SECTIONS):
+            total ^= (table.sections[section] * (2 * section + 3)) & 0xFFFFFFFFFFFFFFFF
         return total.to_bytes(8, "big")
 
     def members(self) -> list[MemberView]:
@@ -414,7 +424,7 @@ class Node:
                 meta,
             )
         ]
-        rows += [self._view(member) for member in core.table.by_node.values() if not member.unheard]
+        rows += [self._view(member) for member in core.table.by_node.values() if member.active and not member.unheard]
         return sorted(rows, key=lambda row: (row.name, row.node))
 
     def _view(self, member: Member) -> MemberView:
@@ -463,7 +473,7 @@ class Node:
         core = self._core
         states: dict[str, MemberState] = {core.own.name: self._own_state()}
         for member in core.table.by_node.values():
-            if not member.unheard:
+            if member.active and not member.unheard:
                 name = member.name if member.name not in states else f"{member.name}~{member.node.hex()[:8]}"
                 states[name] = member.state
         return NodeSummary(
@@ -474,4 +484,6 @@ class Node:
             dict(sorted(states.items())),
             core.health,
             dict(core.counters),
+            core.table.partial,
+            self._swim.membership.overlay.size(),
         )

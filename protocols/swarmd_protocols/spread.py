@@ -64,6 +64,8 @@ class Spread:
         self._rng = rng
         self._store = store
         self._peers: list[NodeId] = []
+        self._swarm = 0
+        """Members of the whole swarm, where the peers are only this node's neighbours."""
         self._hot: dict[bytes, tuple[Batch, int]] = {}
         self._rumor: dict[NodeId, int] = {}
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
@@ -71,10 +73,11 @@ class Spread:
 
     def stretch(self, period_ns: int) -> int:
         """A period of what every node says, longer in larger swarms, so that a node's share of the air stays."""
-        return period_ns * max(1, len(self._peers) // _SMALL_SWARM)
+        return period_ns * max(1, max(len(self._peers), self._swarm) // _SMALL_SWARM)
 
     def know_peers(self, peers: Sequence[Peer]) -> None:
         """Who can be reached."""
+        self._swarm = max((peer.swarm for peer in peers), default=0)
         self._peers = [peer.node for peer in peers if peer.reachable]
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
@@ -114,7 +117,7 @@ class Spread:
 
     def _targets(self, batches: Sequence[Batch], heard_from: NodeId) -> list[NodeId]:
         peers = self._peers
-        if len(peers) <= self._config.direct_peers_max:
+        if len(peers) <= self._config.direct_peers_max and not self._swarm:
             if heard_from == self._node:
                 return list(peers)
             # The origin tells everybody itself; only what came through a third party is passed on.

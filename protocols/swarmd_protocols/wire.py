@@ -195,7 +195,9 @@ class Wire:
 
     def session_over(self, member: Member) -> None:
         """See `Port.session_over`."""
-        member.session = None
+        if member.session is not None:
+            self.channel.retire(member.session, member.session_public)
+            member.session = None
         tag = member.session_public[:TAG_BYTES]
         rest = [other for other in self._by_tag.get(tag, ()) if other is not member]
         if rest:
@@ -264,7 +266,8 @@ class Wire:
         # New records are large and repair finds who missed one; everything else is small and cannot wait.
         records = [item for priority, item in news if priority == RECORD]
         others = [item for priority, item in news if priority != RECORD]
-        fanout = eager_fanout(len(core.table.reachable))
+        # Neighbours in a partial view are few, and nobody else can tell them: all of them hear it.
+        fanout = len(core.table.reachable) if core.table.partial else eager_fanout(len(core.table.reachable))
         targets = core.table.sample(core.rng, fanout)
         for member in targets:
             for batch in batched(others, _PUSH_ROOM):

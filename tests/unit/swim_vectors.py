@@ -52,6 +52,11 @@ def messages() -> list[msgspec.Struct]:
         wire.Hello(True),
         wire.Heard(((ID_A, (3 << 20) + 1),), wire.HEARD_REPAIR),
         wire.Buckets(0, bytes(2048)),
+        wire.Tie(wire.TIE_JOIN, 5_000),
+        wire.Forward(5, wire.Record(b"certificate", alive, SIGNATURE)),
+        wire.Shuffle(True, (wire.Record(b"certificate", alive, SIGNATURE),)),
+        wire.Pulse(7, bytes(range(32)), bytes(range(24))),
+        wire.Vouched(b"certificate", happening, SIGNATURE),
     ]
 
 

@@ -62,6 +62,14 @@ class SwimConfig:
     """Failed and left members are forgotten after this."""
     sync_interval_ns: int = 200 * _MS
     """Shortest time between two repairs of the view with the same peer."""
+    full_view_max: int = 256
+    """Up to so many members, everybody knows everybody; above, a node keeps a few neighbours (`overlay.py`)."""
+    active_view: int = 6
+    """Neighbours that a node seeks in a partial view; it holds at most two more."""
+    passive_view: int = 30
+    """Signed records of others that a node in a partial view keeps to choose new neighbours from."""
+    shuffle_ns: int = 30 * _S
+    """How often some of these are exchanged with a neighbour."""
     members_max: int = 4_096
     """Members held; more are refused and counted."""
     meta_bytes_max: int = 65_536

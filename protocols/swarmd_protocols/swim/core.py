@@ -212,9 +212,16 @@ class Core:
         return self.crypto.verify(public_key, signing_bytes(kind, body), signature)
 
     def spread(self, about: Hashable, encoded: bytes, priority: int, *, urgent: bool = True) -> None:
-        """Tell the swarm."""
+        """Tell the swarm; in a partial view, what a node says of itself is for its neighbours alone."""
+        if self.table.partial and not self.travels(about):
+            return
         rides = 2 if priority == RECORD else transmit_limit(len(self.table.reachable), self.config.gossip_lambda)
         self.queue.put(about, encoded, priority, rides, urgent=urgent)
+
+    def travels(self, about: Hashable) -> bool:
+        """Whether news in a partial view is for more than those it speaks of and their neighbours."""
+        assert isinstance(about, tuple)
+        return about[0] in ("event", "trust") or (about[0] != "accuse" and about[1] == self.own.node)
 
     def changed(self) -> None:
         """The view changed: repairs wait a moment, since the news may be on its way to the peer too."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
 SECTIONS = 5
+SHARED_SECTIONS = (EVENTS, TRUST)
+"""What all nodes hold alike when none of them knows all members."""
 _MASK = 2**64 - 1
 
 REACHABLE = (MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEGRADED)
@@ -29,6 +31,7 @@ class Member:
 
     __slots__ = (
         "accusations",
+        "active",
         "address",
         "away_until_ns",
         "blocked_ns",
@@ -53,6 +56,7 @@ class Member:
         "node",
         "probe",
         "public_key",
+        "pulsed_ns",
         "quality",
         "record",
         "replied_ns",
@@ -67,6 +71,8 @@ class Member:
         "suspected",
         "sync_gap_ns",
         "sync_ns",
+        "tied",
+        "tied_ns",
         "unheard",
         "version",
         "where",
@@ -129,6 +135,14 @@ class Member:
         self.blocked_ns = -(2**62)
         self.where = -1
         """Index in the list of reachable members; -1 outside."""
+        self.active = True
+        """False for a visitor: somebody met in a partial view who is no neighbour."""
+        self.tied = False
+        """It holds this node for a neighbour in its partial view."""
+        self.tied_ns = -(2**62)
+        """When it was last told that it is none."""
+        self.pulsed_ns = -(2**62)
+        """When it was last sent a `Pulse`."""
 
     def take(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
         """Adopt a newer signed body."""
@@ -143,7 +157,7 @@ class Member:
 class MemberTable:
     """All other members."""
 
-    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "reachable", "sections")
+    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "partial", "reachable", "sections", "visitors")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -153,6 +167,10 @@ class MemberTable:
         self._ring: list[bytes] = []
         self.lost: dict[bytes, Member] = {}
         """Members that are not reachable, by node."""
+        self.partial = False
+        """Whether the view is partial: then `reachable` are the neighbours."""
+        self.visitors: dict[bytes, Member] = {}
+        """Met in a partial view and no neighbours, who was met last at the end: neither probed nor told news."""
         self.sections = [0] * SECTIONS
 
     def __len__(self) -> int:
@@ -171,8 +189,23 @@ class MemberTable:
         self.set_reachable(member, False)
         self.by_node.pop(member.node, None)
         self.lost.pop(member.node, None)
+        self.visitors.pop(member.node, None)
         if self.by_address.get(member.address) is member:
             del self.by_address[member.address]
+
+    def set_active(self, member: Member, active: bool) -> None:
+        """Take a visitor among the members proper (lost until it is found reachable), or make a visitor of a member."""
+        if member.active == active:
+            return
+        member.active = active
+        if active:
+            self.visitors.pop(member.node, None)
+            self.lost[member.node] = member
+            return
+        self.count(member, False)
+        self.set_reachable(member, False)
+        self.lost.pop(member.node, None)
+        self.visitors[member.node] = member
 
     def move(self, member: Member, address: Address) -> None:
         """Give a member its address; a former holder keeps its own entry but is no longer found by it."""
@@ -235,9 +268,9 @@ class MemberTable:
         return list(picked.values())
 
     def digest(self) -> int:
-        """32 bits over all sections."""
+        """32 bits over all sections; in a partial view over those that are the same everywhere."""
         total = 0
-        for section, value in enumerate(self.sections):
-            total += value * (2 * section + 3)
+        for section in SHARED_SECTIONS if self.partial else range(SECTIONS):
+            total += self.sections[section] * (2 * section + 3)
         total &= _MASK
         return (total ^ total >> 32) & 0xFFFFFFFF

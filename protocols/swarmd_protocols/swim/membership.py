@@ -12,6 +12,8 @@ Only the subject raises its incarnation, with its signature: that is the refutat
 of lower incarnations. Whoever is heard directly is never declared failed on others' word.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from swarmd_protocols.codec import decode_body, encode
@@ -34,6 +36,7 @@ from swarmd_protocols.swim.messages import (
     AliveBody,
     Record,
 )
+from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, accusers_wanted, fingerprint
 
@@ -58,6 +61,11 @@ class Membership:
         self.core = core
         self.prober = Prober(core, self)
         self.links = LinkReports(core, self)
+        self.overlay = Overlay(core, self)
+        self.view_changed: Callable[[], None] = lambda: None
+        """Called when the view has become partial or full: what is said to all is counted another way then."""
+        self.own_meta_fp: Callable[[], int] = lambda: 0
+        """The sum over this node's own metadata."""
         self._allowance: dict[bytes, tuple[float, int]] = {}
         self._refuted_ns = -(2**62)
         self._snapshot_due = False
@@ -135,6 +143,10 @@ class Membership:
         self.prober.welcome(member)
         self.evaluate(member, "joined", joined=True, fresh=True)
 
+    def read_record(self, message: Record, via: bytes) -> AliveBody | None:
+        """The body of a record that somebody passes on, not verified; None where it is malformed."""
+        return self._alive_body(message.body, self.core.table.by_node.get(via))
+
     def _alive_body(self, raw: bytes, via: Member | None) -> AliveBody | None:
         try:
             return decode_body(_ALIVE_BODY, raw)
@@ -169,6 +181,11 @@ class Membership:
         if body.status == STATUS_LEFT:
             member.state = MemberState.LEFT
             member.since_ns = core.now_ns
+            if core.table.partial:
+                self.overlay.visit(member)
+            return member
+        if core.table.partial:
+            self.overlay.visit(member)
             return member
         self.prober.welcome(member)
         core.spread(("alive", member.node), encode(message), RECORD)
@@ -237,6 +254,14 @@ class Membership:
             self.links.changed()
         member.direct_misses = 0
         self.core.port.session_over(member)
+
+    def clear_doubts(self, member: Member) -> None:
+        """What was held against a member no longer concerns this node: they are no neighbours any more."""
+        member.accusations = None
+        member.suspected = member.stuck = False
+        if member.quality:
+            member.quality = 0
+            self.links.changed()
 
     def _absence_over(self, member: Member) -> None:
         if member.status == STATUS_AWAY and self.core.now_ns >= member.away_until_ns:
@@ -508,6 +533,9 @@ class Membership:
         """Bring table, digest and notifications in line with the facts."""
         core = self.core
         old, new = member.state, self.verdict(member)
+        if not member.active:
+            member.state = new  # A visitor: nobody is told of it.
+            return
         if old is new and not joined:
             return
         member.state = new
@@ -515,7 +543,10 @@ class Membership:
         core.table.set_reachable(member, new in REACHABLE)
         core.table.count(member, new not in (MemberState.FAILED, MemberState.LEFT))
         if new in (MemberState.FAILED, MemberState.LEFT):
-            core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, (member, core.now_ns))
+            if not core.table.partial:
+                core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, (member, core.now_ns))
+        else:
+            self.overlay.grown()
         core.changed()
         if joined or (old in REACHABLE) != (new in REACHABLE):
             core.port.peers_changed()
@@ -528,6 +559,7 @@ class Membership:
 
     def revoke(self, nodes: frozenset[bytes]) -> None:
         """Shut members out for good."""
+        self.overlay.revoke(nodes)
         for node in sorted(nodes):
             member = self.core.table.by_node.get(node)
             if member is not None:
@@ -546,12 +578,13 @@ class Membership:
     def _snapshot(self, _: object) -> None:
         self._snapshot_due = False
         table = self.core.table
-        chosen = (
+        chosen: list[Member] = (
             table.reachable
             if len(table.reachable) <= _SNAPSHOT_MEMBERS
             else table.sample(self.core.rng, _SNAPSHOT_MEMBERS)
         )
         records = [Record(member.certificate, *member.record) for member in chosen if member.record[0]]
+        records += [known.record for known in self.overlay.passive.values()]
         self.core.port.emit(Persist(b"swim/members", encode(records)))
 
     def reject(self, via: Member | None, reason: str) -> None:

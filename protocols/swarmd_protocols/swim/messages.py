@@ -8,6 +8,7 @@ that were signed, so they are verified as shipped and never re-serialised.
     ping_req ─▶ ping ─▶ ack ─▶ indirect(heard)     through a helper; indirect(not heard) is Lifeguard's nack
     ping(digest ≠ mine) ─▶ ack + sections ─▶ fingerprints ─▶ items + want ─▶ items          repair
     hello (sealed by the group key) ◀─▶ hello                                            first contact
+    tie(ask) ─▶ tie(yes | no) ... tie(bye); forward ─▶ forward ─▶ tie(ask); shuffle ◀─▶ shuffle    partial views
 """
 
 from typing import Annotated, TypeAlias
@@ -25,6 +26,7 @@ _Fingerprints = Annotated[bytes, Meta(max_length=1_048_576)]
 STATUS_ALIVE, STATUS_LEFT, STATUS_AWAY = 0, 1, 2
 LEVEL_SUSPECT, LEVEL_STUCK, LEVEL_FAILED = 0, 1, 2
 HEARD_ANSWER, HEARD_REPAIR, HEARD_BASELINE = 0, 1, 2
+TIE_ASK, TIE_PLEASE, TIE_JOIN, TIE_YES, TIE_NO, TIE_BYE, TIE_TELL = range(7)
 LINK_ONE_WAY, LINK_INDIRECT, LINK_LATE = 1, 2, 3
 
 
@@ -161,6 +163,48 @@ class Buckets(msgspec.Struct, frozen=True, array_like=True, tag=18):
     sums: Annotated[bytes, Meta(min_length=2048, max_length=2048)]
 
 
+class Tie(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """About being neighbours in a partial view: TIE_ASK, TIE_PLEASE (the sender has too few) or TIE_JOIN (it has none),
+    answered by TIE_YES or TIE_NO; TIE_BYE ends it, and answers the ping of a node that takes itself for a neighbour and
+    is none. TIE_TELL says to somebody who greets that the sender's view is partial."""
+
+    kind: Annotated[int, Meta(ge=0, le=6)]
+    size: Annotated[int, Meta(ge=0, le=2**32)]
+    """Members of the swarm as the sender estimates them."""
+
+
+class Forward(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """A newcomer's record on a random walk; who gets it last asks the newcomer to be neighbours."""
+
+    hops: Annotated[int, Meta(ge=0, le=8)]
+    record: Record
+
+
+class Shuffle(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """Records for a neighbour's passive view, answered in kind."""
+
+    answer: bool
+    """True asks for as many of the receiver's."""
+    entries: Annotated[tuple[Record, ...], Meta(max_length=3)]
+
+
+class Pulse(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """Between neighbours: minima from which the size of the swarm is estimated, and what the sender says of itself."""
+
+    epoch: Annotated[int, Meta(ge=0, le=65_535)]
+    minima: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    own: Annotated[bytes, Meta(min_length=24, max_length=24)]
+    """Fingerprints (8 bytes each) of the sender's record, of its metadata (a sum) and of its link report."""
+
+
+class Vouched(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """A `Happening` with its origin's certificate, for those that do not know the origin."""
+
+    certificate: _Body
+    body: Annotated[bytes, Meta(max_length=65_536)]
+    signature: _Signature
+
+
 Message: TypeAlias = (
     Ping
     | Ack
@@ -180,6 +224,11 @@ Message: TypeAlias = (
     | Hello
     | Heard
     | Buckets
+    | Tie
+    | Forward
+    | Shuffle
+    | Pulse
+    | Vouched
 )
 
 

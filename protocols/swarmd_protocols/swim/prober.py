@@ -28,6 +28,7 @@ from swarmd_protocols.swim.messages import (
     Indirect,
     Ping,
     PingReq,
+    Record,
 )
 from swarmd_protocols.swim.rules import accusers_wanted, attempts_needed, suspicion_timeout_ns
 
@@ -150,7 +151,9 @@ class Prober:
         if isolated:
             self._show_life()
             return
-        member = self._next_on_ring() if self._turn & 1 else self._next_in_round()
+        # Neighbours in a partial view watch each other already: there is no ring among them.
+        on_ring = self._turn & 1 and not core.table.partial
+        member = self._next_on_ring() if on_ring else self._next_in_round()
         if member is not None and member.probe is None:
             self._begin(member, routine=True)
 
@@ -221,6 +224,9 @@ class Prober:
             del self._open[next(iter(self._open))]
         self._open[sequence] = (purpose, core.now_ns)
         parts = [encode(Ping(sequence, core.port.digest()))]
+        pulse = self.membership.overlay.pulse_for(member)
+        if pulse is not None:
+            parts.insert(0, pulse)  # Before the ping, so that the ack can answer it.
         if member.accusations:
             parts.append(list(member.accusations.values())[-1][1])
         if member.probe is not None and member.probe.suspect_ns >= 0:
@@ -311,6 +317,8 @@ class Prober:
         if member is None or member is requester:
             return
         relay = _Relay(requester, sequence, member)
+        if not member.active:
+            core.port.hello(member.address, False)  # It may not know this node, and could not read the ping.
         self._send_ping(member, relay)
         core.scheduler.at(core.now_ns + core.config.resend_ns[0] // 2, self._relay_again, relay)
         # In time for the requester's own window; the answer itself may still come later.
@@ -355,10 +363,12 @@ class Prober:
             helpers = [relay, *helpers[:-1]]
         sequence = core.next_sequence()
         self._open[sequence] = (probe, core.now_ns)
-        question = encode(PingReq(sequence, probe.member.node))
+        question = [encode(PingReq(sequence, probe.member.node))]
+        if core.table.partial:
+            question.insert(0, encode(Record(probe.member.certificate, *probe.member.record)))
         probe.helpers = helpers
         for helper in helpers:
-            core.port.datagram(helper, [question])
+            core.port.datagram(helper, question)
 
     def _ask_host(self, probe: Probe) -> None:
         core = self.core

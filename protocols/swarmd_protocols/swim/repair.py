@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from swarmd_protocols.codec import encode
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
+from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, SHARED_SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (
     HEARD_ANSWER,
     HEARD_BASELINE,
@@ -72,8 +72,9 @@ class Repair:
     def on_sections(self, member: Member, message: Sections) -> None:
         """Compare, and open each section that differs."""
         mine = self.core.table.sections
+        partial = self.core.table.partial
         for section, theirs in enumerate(message.view[:SECTIONS]):
-            if theirs != mine[section]:
+            if theirs != mine[section] and (not partial or section in SHARED_SECTIONS):
                 self.core.counters["repairs"] += 1
                 self.open(member, section)
 
@@ -114,11 +115,13 @@ class Repair:
         section = message.section
         if section >= SECTIONS or section == EVENTS:
             return
-        held = self._held(section)
+        partial = self.core.table.partial
+        # In a partial view these are a neighbour's items of this node: only own metadata is compared.
+        held = self._shared.own_meta_items() if partial and section == META else self._held(section)
         if message.bucket >= 0:
             held = {item: source for item, source in held.items() if item & 255 == message.bucket}
         theirs = set(unpack_fingerprints(message.items))
-        lacking = sorted(theirs - held.keys())
+        lacking = [] if partial and section in (MEMBERS, LINKS) else sorted(theirs - held.keys())
         parts = [self._encoded(section, held[item]) for item in sorted(held.keys() - theirs)]
         for at in range(0, len(lacking), 64):
             parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))

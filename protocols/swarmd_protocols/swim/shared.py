@@ -1,29 +1,61 @@
 """What members say to all: user events (once each, in order per origin) and versioned metadata, all signed."""
 
+from dataclasses import dataclass
+from functools import partial
+
 import msgspec
 
 from swarmd_protocols.codec import decode_body, encode
 from swarmd_protocols.dissemination import EventLog
 from swarmd_protocols.effects import MemberChanged, Persist, Rejected, UserEventDelivered
-from swarmd_protocols.errors import StateError, WireError
+from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.members import EVENTS, META, Member
-from swarmd_protocols.swim.messages import HEARD_ANSWER, Happening, HappeningBody, Heard, MetaBody, MetaEntry
+from swarmd_protocols.swim.messages import HEARD_ANSWER, Happening, HappeningBody, Heard, MetaBody, MetaEntry, Vouched
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
 
 _HAPPENING_BODY = msgspec.msgpack.Decoder(HappeningBody)
+_EVENT: msgspec.msgpack.Decoder[Happening | Vouched] = msgspec.msgpack.Decoder(Happening | Vouched)
 _META_BODY = msgspec.msgpack.Decoder(MetaBody)
 _KEYS_MAX = 64
 _GAP_PATIENCE_NS = 5_000_000_000
 _CLAIMS_KEPT = 8
+_DIGEST_NS = 60_000_000_000
+"""In a partial view, an origin counts towards the digest for so long after its last event."""
+_KEPT_NS = 2 * _DIGEST_NS
+"""Its events are kept for repair for so long: longer, since not everybody heard it at the same time."""
+_ORIGINS_MAX = 4_096
+"""Origins that a partial view remembers; the one that has been silent for longest goes first."""
 _META_JOURNAL = b"swim/meta/"
 _MASK = 2**64 - 1
+
+
+def _vouched(certificate: bytes, encoded: bytes) -> bytes:
+    """A kept event with its origin's certificate."""
+    message = _EVENT.decode(encoded)
+    return encode(Vouched(certificate, message.body, message.signature))
+
+
+def _bare(encoded: bytes) -> bytes:
+    """A kept event without it."""
+    message = _EVENT.decode(encoded)
+    return encode(Happening(message.body, message.signature))
 
 
 def _is_text(value: str) -> bool:
     """Whether a string can travel: lone surrogates (as from undecodable file names) cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who said something."""
+
+    node: NodeId
+    name: str
+    public_key: bytes
+    certificate: bytes
 
 
 class Shared:
@@ -41,6 +73,10 @@ class Shared:
         """Own metadata keys set in this life; the others come from the journal, or from peers that remember them."""
         self._claims: dict[bytes, dict[bytes, int]] = {}
         """Origin to what peers say they have delivered of it, where that is more than here."""
+        self._origins: dict[bytes, Origin] = {}
+        """In a partial view: who has said something, as certified."""
+        self._silent: dict[bytes, int] = {}
+        """In a partial view: how far origins were delivered that have said nothing for a while."""
         self._baseline = False
         """Whether it is known what was said before this node came; events before that are not delivered."""
 
@@ -56,8 +92,8 @@ class Shared:
         first = (core.own.boot << BOOT_SHIFT) + 1
         sequence = max(self._own_event + 1, first)
         body = encode(HappeningBody(core.own.node, sequence, name, payload))
-        encoded = encode(Happening(body, core.sign("event", body)))
-        log = self.logs.setdefault(core.own.node, EventLog(sequence - 1))
+        encoded = self._encoded(core.own.certificate, Happening(body, core.sign("event", body)))
+        log = self._log(core.own.node, sequence - 1)
         log.offer(sequence, name, payload, encoded)
         self._own_event = sequence
         self._deliver(core.own.node, core.own.name, log)
@@ -65,24 +101,65 @@ class Shared:
 
     def on_happening(self, message: Happening, via: Member) -> None:
         """An event of some member arrived, in whatever order."""
-        core = self.core
         try:
             body = decode_body(_HAPPENING_BODY, message.body)
         except WireError as error:
             self._reject(via, str(error))
             return
-        origin = core.table.by_node.get(body.origin)
+        origin = self._origin(body.origin)
         if origin is None:
             return  # Repair brings its record, and then the event.
-        log = self.logs.get(body.origin)
+        self._hear(origin, body, message, via)
+
+    def on_vouched(self, message: Vouched, via: Member) -> None:
+        """An event with the certificate of its origin."""
+        core = self.core
+        try:
+            body = decode_body(_HAPPENING_BODY, message.body)
+            origin = self._origin(body.origin)
+            if origin is None:
+                certificate = core.trust.certificate(message.certificate)
+                if certificate.node != body.origin:
+                    raise IdentityError("an event's certificate is another node's")
+                origin = Origin(NodeId(body.origin), certificate.name, certificate.public_key, message.certificate)
+        except (WireError, IdentityError) as error:
+            self._reject(via, str(error))
+            return
+        if core.table.partial:
+            self._hear(origin, body, Happening(message.body, message.signature), via)
+        elif body.origin in core.table.by_node:
+            self.on_happening(Happening(message.body, message.signature), via)
+
+    def _origin(self, node: bytes) -> Origin | None:
+        member = self.core.table.by_node.get(node)
+        if member is not None:
+            return Origin(member.node, member.name, member.public_key, member.certificate)
+        return self._origins.get(node)
+
+    def _log(self, node: bytes, delivered: int = 0) -> EventLog:
+        log = self.logs.get(node)
         if log is None:
-            log = self.logs[body.origin] = EventLog(0)
+            log = self.logs[node] = EventLog(self._silent.pop(node, delivered))
+        return log
+
+    def _encoded(self, certificate: bytes, message: Happening) -> bytes:
+        if self.core.table.partial:
+            return encode(Vouched(certificate, message.body, message.signature))
+        return encode(message)
+
+    def _hear(self, origin: Origin, body: HappeningBody, message: Happening, via: Member) -> None:
+        core = self.core
+        if body.origin == core.own.node or body.sequence <= self._silent.get(body.origin, 0):
+            return
+        log = self._log(body.origin)
         if body.sequence <= log.delivered or body.sequence in log.pending:
             return
         if not core.signed_by(origin.public_key, "event", message.body, message.signature):
             self._reject(via, f"an event is not signed by {origin.name!r}")
             return
-        encoded = encode(message)
+        if core.table.partial:
+            self._origins[body.origin] = origin
+        encoded = self._encoded(origin.certificate, message)
         log.offer(body.sequence, body.name, body.payload, encoded)
         self._pass_on(body.origin, body.sequence, encoded)
         if self._baseline:
@@ -95,7 +172,9 @@ class Shared:
             self.core.spread(("event", origin, sequence), encoded, EVENT)
             return
         # Too large for a datagram: the reliable path, to as many as would have been told.
-        for member in self.core.table.sample(self.core.rng, self.core.config.gossip_fanout):
+        table = self.core.table
+        fanout = len(table.reachable) if table.partial else self.core.config.gossip_fanout
+        for member in table.sample(self.core.rng, fanout):
             self.core.port.stream(member, [encoded])
 
     def _deliver(self, node: NodeId, name: str, log: EventLog, *, skip_gap: bool = False) -> None:
@@ -109,6 +188,12 @@ class Shared:
         """Let how far an origin was delivered count in the digest."""
         core = self.core
         new = fingerprint(node + log.delivered.to_bytes(8, "big")) if log.delivered else 0
+        log.marked_ns = core.now_ns
+        if core.table.partial:
+            core.table.adjust(EVENTS, log.fp, new)
+            log.fp = new
+            core.changed()
+            return
         if node == core.own.node:
             core.table.adjust(EVENTS, self._own_event_fp, new)
             self._own_event_fp = new
@@ -122,17 +207,22 @@ class Shared:
             core.table.count(member, counted)
         core.changed()
 
-    def _skip_gap(self, waited: tuple[Member, int]) -> None:
-        member, sequence = waited
-        log = self.logs.get(member.node)
+    def _skip_gap(self, waited: tuple[Origin, int]) -> None:
+        origin, sequence = waited
+        log = self.logs.get(origin.node)
         if log is not None and log.pending and min(log.pending) == sequence:
             self.core.counters["events_lost"] += 1
-            self._deliver(member.node, member.name, log, skip_gap=True)
+            self._deliver(origin.node, origin.name, log, skip_gap=True)
 
     def vector(self) -> tuple[tuple[bytes, int], ...]:
         """How far each live origin was delivered."""
         table = self.core.table
         own = self.core.own.node
+        if table.partial:
+            since_ns = self.core.now_ns - _KEPT_NS
+            return tuple(
+                sorted((node, log.delivered) for node, log in self.logs.items() if log.marked_ns > since_ns and log.fp)
+            )
         known = [
             (node, log.delivered)
             for node, log in self.logs.items()
@@ -151,15 +241,15 @@ class Shared:
             return
         self._baseline = True
         for node, delivered in message.vector:
-            log = self.logs.setdefault(node, EventLog(0))
+            log = self._log(node)
             if node != self.core.own.node and log.delivered < delivered:
                 # What came by itself in the meantime was said after this node began: it is delivered.
                 log.delivered = min([delivered, *(held - 1 for held in log.pending)])
                 self._mark(node, log)
         for node, log in self.logs.items():
-            member = self.core.table.by_node.get(node)
-            if member is not None:
-                self._deliver(member.node, member.name, log)
+            origin = self._origin(node)
+            if origin is not None:
+                self._deliver(origin.node, origin.name, log)
 
     def note_vector(self, peer: Member, message: Heard) -> None:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
@@ -167,13 +257,14 @@ class Shared:
         for node, delivered in message.vector:
             if node == core.own.node:
                 # Said in an earlier life, which is over: it counts as delivered here too.
-                own = self.logs.setdefault(node, EventLog(0))
+                own = self._log(node)
                 if own.delivered < delivered < (core.own.boot << BOOT_SHIFT):
                     own.delivered = delivered
                     self._mark(node, own)
                 continue
             log = self.logs.get(node)
-            if self._baseline and node in core.table.by_node and (log.delivered if log else 0) < delivered:
+            mine = log.delivered if log else self._silent.get(node, 0)
+            if self._baseline and self._origin(node) is not None and mine < delivered:
                 claims = self._claims.setdefault(node, {})
                 if len(claims) < _CLAIMS_KEPT or peer.node in claims:
                     claims[peer.node] = delivered
@@ -184,16 +275,16 @@ class Shared:
 
         It takes the word of two peers (of the only one where there is one), so that one stolen key silences nobody.
         """
-        member = self.core.table.by_node.get(node)
+        origin = self._origin(node)
         claims = sorted(self._claims.pop(node, {}).values(), reverse=True)
-        if member is None or len(claims) < min(2, len(self.core.table.reachable)):
+        if origin is None or len(claims) < min(2, len(self.core.table.reachable)):
             return
         delivered = claims[min(1, len(claims) - 1)] if claims else 0
-        log = self.logs.setdefault(node, EventLog(0))
+        log = self._log(node)
         while log.delivered < delivered:
             self.core.counters["events_lost"] += 1
             if log.pending and min(log.pending) <= delivered:
-                self._deliver(member.node, member.name, log, skip_gap=True)
+                self._deliver(origin.node, origin.name, log, skip_gap=True)
             else:
                 log.delivered = delivered
                 self._mark(node, log)
@@ -210,14 +301,72 @@ class Shared:
     def admitted(self, member: Member) -> None:
         """A member came (back) into the table: what is known of its events counts again."""
         log = self.logs.get(member.node)
-        if log is not None:
+        if log is not None and not self.core.table.partial:
             self._mark(member.node, log)
 
     def forget_strangers(self) -> None:
-        """Drop the logs of origins that the table no longer holds."""
+        """Drop the logs of origins that the table no longer holds; in a partial view, of those long silent."""
+        if self.core.table.partial:
+            self._forget_silent()
+            return
         for node in [node for node in self.logs if node != self.core.own.node and node not in self.core.table.by_node]:
             del self.logs[node]
             self._claims.pop(node, None)
+
+    def _forget_silent(self) -> None:
+        """Once a second: what was said long ago neither counts in the digest nor is kept, only how far it was heard."""
+        core = self.core
+        for node, log in list(self.logs.items()):
+            age_ns = core.now_ns - log.marked_ns
+            if log.fp and age_ns > _DIGEST_NS:
+                core.table.adjust(EVENTS, log.fp, 0)
+                log.fp = 0
+            if not log.pending and age_ns > _KEPT_NS:
+                del self.logs[node]
+                self._claims.pop(node, None)
+                self._silent[node] = log.delivered
+        while len(self._silent) > _ORIGINS_MAX:
+            del self._silent[next(iter(self._silent))]
+        while len(self._origins) > _ORIGINS_MAX:
+            del self._origins[next(iter(self._origins))]
+
+    def forget_origins(self, nodes: frozenset[bytes]) -> None:
+        """They are revoked: nothing that they say counts any more."""
+        for node in nodes:
+            self._origins.pop(node, None)
+
+    def view_changed(self) -> None:
+        """The view has become partial or full: events count in the digest by origin, or by member."""
+        core = self.core
+        table = core.table
+        for member in table.by_node.values():
+            counted = member.counted
+            table.count(member, False)
+            member.fp_events = 0
+            table.count(member, counted)
+        table.adjust(EVENTS, table.sections[EVENTS], 0)
+        self._own_event_fp = 0
+        if table.partial:
+            since_ns = core.now_ns - _DIGEST_NS
+            for node, log in self.logs.items():
+                origin = self._origin(node)
+                if origin is not None:
+                    self._origins[node] = origin
+                certificate = core.own.certificate if node == core.own.node else origin.certificate if origin else b""
+                if certificate:
+                    log.recode(partial(_vouched, certificate))
+                log.fp = 0
+                if log.delivered and log.marked_ns > since_ns:
+                    log.fp = fingerprint(node + log.delivered.to_bytes(8, "big"))
+                    table.adjust(EVENTS, 0, log.fp)
+            return
+        for node, delivered in self._silent.items():
+            self.logs.setdefault(node, EventLog(delivered))
+        self._silent.clear()
+        self._origins.clear()
+        for node, log in self.logs.items():
+            log.recode(_bare)
+            self._mark(node, log)
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -338,6 +487,18 @@ class Shared:
             encoded = encode(message)
             core.port.emit(Persist(_META_JOURNAL + body.key.encode(), encoded))
             self._hold_own(body, message.body, encoded)
+
+    @property
+    def own_meta_fp(self) -> int:
+        """The sum of the fingerprints of this node's own metadata."""
+        return self._own_meta_fp
+
+    def own_meta_items(self) -> dict[int, Member | bytes]:
+        """Fingerprint to encoded entry, of this node alone."""
+        return {
+            fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body): encoded
+            for _, _, encoded in self.own_meta.values()
+        }
 
     def meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of all live members."""

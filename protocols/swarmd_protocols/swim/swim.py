@@ -22,6 +22,7 @@ from swarmd_protocols.swim.messages import (
     Alive,
     Buckets,
     Fingerprints,
+    Forward,
     Happening,
     Heard,
     Hello,
@@ -31,9 +32,13 @@ from swarmd_protocols.swim.messages import (
     MetaEntry,
     Ping,
     PingReq,
+    Pulse,
     Record,
     Sections,
+    Shuffle,
     Statement,
+    Tie,
+    Vouched,
     Want,
 )
 from swarmd_protocols.swim.repair import Repair
@@ -56,6 +61,8 @@ class Swim:
         self.membership = Membership(core)
         self.shared = Shared(core)
         self.repair = Repair(core, self.membership, self.shared)
+        self.membership.view_changed = self.shared.view_changed
+        self.membership.own_meta_fp = lambda: self.shared.own_meta_fp
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
@@ -80,6 +87,11 @@ class Swim:
             Links: lambda member, message, _: self.membership.links.on_links(message, member),
             MetaEntry: lambda member, message, _: self.shared.on_meta(message, member),
             Statement: self._on_statement,
+            Tie: lambda member, message, _: self.membership.overlay.on_tie(member, message),
+            Forward: lambda member, message, _: self.membership.overlay.on_forward(member, message),
+            Shuffle: lambda member, message, _: self.membership.overlay.on_shuffle(member, message),
+            Pulse: lambda member, message, _: self.membership.overlay.on_pulse(member, message),
+            Vouched: lambda member, message, _: self.shared.on_vouched(message, member),
         }
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -141,12 +153,13 @@ class Swim:
             return
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
         self.shared.forget_strangers()
+        gap_ns = self._seed_gap_ns()
         for address in self.seeds:
             known = core.table.by_address.get(address)
             if (
                 address != core.own.address
-                and known is None
-                and core.now_ns - self.seeds[address] >= core.config.rejoin_max_ns
+                and (known is None or not known.active)
+                and core.now_ns - self.seeds[address] >= gap_ns
             ):
                 self.seeds[address] = core.now_ns
                 core.port.hello(address, True)
@@ -161,6 +174,13 @@ class Swim:
                 core.port.hello(member.address, True)
             else:
                 self.membership.prober.knock(member)
+
+    def _seed_gap_ns(self) -> int:
+        """How often one silent seed is tried; all nodes of a large swarm together about once a second."""
+        core = self.core
+        if core.table.partial and core.table.reachable:
+            return max(core.config.rejoin_max_ns, self.membership.overlay.size() * _S)
+        return core.config.rejoin_max_ns
 
     def _worth_a_try(self, member: Member) -> bool:
         core = self.core
@@ -218,7 +238,9 @@ class Swim:
         core = self.core
         own_digest = core.port.digest()
         parts = [encode(Ack(message.sequence, own_digest))]
-        if message.digest != own_digest:
+        if not member.active:
+            pass
+        elif message.digest != own_digest:
             view_differs = self.repair.sections_due(member, message.digest[:4])
             sections = core.port.sections(view_differs, message.digest[4:] != own_digest[4:], member)
             if sections is not None:
@@ -228,7 +250,11 @@ class Swim:
             core.queue.settle(RECORD)
         if member.accusations:
             parts.append(list(member.accusations.values())[-1][1])
+        pulse = self.membership.overlay.pulse_for(member)
+        if pulse is not None:
+            parts.append(pulse)
         core.port.datagram(member, parts, source)
+        self.membership.overlay.not_a_neighbour(member)
 
     def _on_ack(self, member: Member, message: Ack, source: Address) -> None:
         self.membership.prober.on_ack(member, message.sequence)
@@ -260,9 +286,14 @@ class Swim:
             self.membership.prober.knock(member)
         elif member.failed:
             self.membership.remind(member)
+        if core.table.partial:
+            self.membership.overlay.greeted(member)
+            if hello.answer:
+                self.membership.overlay.tell(member)
         if not self.shared.has_baseline:
             core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
-            self.repair.open(member, MEMBERS)
+            if not core.table.partial:
+                self.repair.open(member, MEMBERS)
 
     def _on_statement(self, member: Member, message: Statement, _: Address) -> None:
         try:
@@ -280,6 +311,7 @@ class Swim:
         if core.own.node in revoked:
             core.port.emit(Alarm("revoked", f"this node ({core.own.name!r}) is revoked: the swarm no longer hears it"))
         self.membership.revoke(revoked)
+        self.shared.forget_origins(revoked)
         return True
 
     # --- the world ---------------------------------------------------------------------------------------------------
@@ -295,6 +327,10 @@ class Swim:
 
     def on_refused(self, destination: Address) -> None:
         """No process listens at a member's address."""
+        member = self.core.table.by_address.get(destination)
+        if member is not None and not member.active:
+            self.membership.overlay.refused(member)
+            return
         self.membership.prober.on_refused(destination)
 
     def on_host(self, destination: Address, answer: HostAnswer) -> None:
