@@ -3,6 +3,7 @@
 import contextlib
 import queue
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -119,6 +120,16 @@ class Broker:
                 return
             time.sleep(0.02)
         raise AssertionError("mosquitto did not start")
+
+    def freeze(self) -> None:
+        """It takes nothing any more, but its sockets stay."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         if self._process is not None:
