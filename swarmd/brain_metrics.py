@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from swarmd.bridges.base import Bridge
+from swarmd.bridges.base import Bridge, Measured
 from swarmd.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -40,8 +40,12 @@ def register_metrics(brain: "Brain") -> None:
 
 
 def register_bridge(metrics: Metrics, bridge: Bridge) -> None:
-    """Show the counters of a bridge as a family of its own."""
+    """Show the counters of a bridge as a family of its own, and of its queues, if it has any."""
     metrics.counters(f"swarmd_{bridge.name}", f"What the {bridge.name} bridge did.", "what", bridge.counters)
+    if isinstance(bridge, Measured):
+        metrics.gauges(
+            f"swarmd_{bridge.name}_queue_messages", "Messages that wait in the bridge.", "queue", bridge.gauges
+        )
 
 
 def all_counters(brain: "Brain") -> Mapping[str, int]:
@@ -54,11 +58,15 @@ def all_counters(brain: "Brain") -> Mapping[str, int]:
         "detections": brain.observing.counts,
         "positions": brain.whereabouts.counts,
         "eye": _eye(brain),
-        **{bridge.name: bridge.counters() for bridge in brain.bridges},
+        **{bridge.name: _with_gauges(bridge) for bridge in brain.bridges},
     }
     for group, counts in groups.items():
         found.update({f"{group}_{name}": value for name, value in counts.items()})
     return found
+
+
+def _with_gauges(bridge: Bridge) -> Mapping[str, int]:
+    return {**bridge.counters(), **(bridge.gauges() if isinstance(bridge, Measured) else {})}
 
 
 def _eye(brain: "Brain") -> Mapping[str, int]:

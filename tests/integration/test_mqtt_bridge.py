@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from swarmd.bridges.base import NodePosition, PositionSeen
 from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.bridge import MqttBridge
+from swarmd.bridges.mqtt.topics import spec
 from swarmd.bridges.trace import trace_of
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.observations import ObjectChanged
@@ -149,7 +152,7 @@ async def test_broker_goes_and_comes_back_buffer_is_bounded_and_drained_in_order
             await until(lambda: bridge.counters().get("reconnects", 0) >= 1)
             for number in range(100):
                 world.say(detection(track_id=number))
-            assert bridge.counters()["buffered"] <= 50
+            assert bridge.gauges()["buffered"] <= 50
             assert bridge.counters()["dropped_buffer_full"] >= 50
             server.start()
             subscriber = Subscriber(server.port, "swarm/v1/farm/detections")
@@ -245,3 +248,182 @@ async def test_a_detection_carries_the_trace_that_every_node_derives(tmp_path: P
                 await task
         # This node, alice, speaks of bob's sighting: the parent is alice's own span `learn`.
         assert said.decode().strip() == f"traceparent:{trace_of(BOB, 'hot-spot|1|(1, 2)', 7).traceparent(ALICE, 1.0)}"
+
+
+async def test_the_whole_picture_comes_however_small_the_buffer_is(tmp_path: Path) -> None:
+    world = World()
+    world.views = [object_view(f"o{number:03}") for number in range(120)]
+    with broker(tmp_path) as server:
+        config = MqttConfig(enabled=True, port=server.port, buffer_messages=10, inflight_messages=2)
+        async with running(world, config) as bridge:
+            seen: set[str] = set()
+
+            def all_there(topic: str, _retained: bool, _text: str) -> bool:
+                seen.add(topic)
+                return len(seen) == 120
+
+            await heard(server.port, "swarm/v1/farm/objects/+", all_there)
+            assert "dropped_buffer_full" not in bridge.counters()
+
+
+async def test_what_lives_is_told_again_before_it_expires(tmp_path: Path) -> None:
+    with broker(tmp_path) as server:
+        async with running(World(), MqttConfig(enabled=True, port=server.port, object_expiry_s=1)):
+            subscriber = Subscriber(server.port, "swarm/v1/farm/objects/o1", "swarm/v1/farm/jobs/c01")
+            try:
+                for _ in range(3):
+                    await asyncio.to_thread(subscriber.wait_for, lambda topic, _r, _p: "/objects/" in topic)
+                await asyncio.to_thread(subscriber.wait_for, lambda topic, _r, _p: "/jobs/" in topic)
+            finally:
+                subscriber.close()
+
+
+async def test_a_message_that_the_broker_cannot_take_does_not_end_the_connection(tmp_path: Path) -> None:
+    world = World()
+    extra = "listener {port} 127.0.0.1\nallow_anonymous true\nmax_packet_size 1000\n"
+    with broker(tmp_path, extra) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
+            await until(lambda: bridge.counters().get("connects", 0) == 1)
+            world.say(replace(detection(), origin_name="b" * 2000))
+            await until(lambda: bridge.counters().get("dropped_too_large", 0) == 1)
+            topic = "swarm/v1/farm/detections"
+            _, _, text = await heard(server.port, topic, lambda *_: True, lambda: world.say(detection()))
+            assert json.loads(text)["properties"]["node"] == "bob"
+            assert bridge.counters()["connects"] == 1
+    said = [str(arguments["text"]) for verb, arguments in world.commands if verb == "note_problem"]
+    assert any("takes 1000 bytes" in text for text in said)
+
+
+async def test_a_message_that_the_broker_refuses_is_counted_and_said(tmp_path: Path) -> None:
+    world, rules = World(), tmp_path / "rules"
+    rules.write_text("topic write swarm/v1/farm/node/#\ntopic read #\n")
+    rules.chmod(0o644)
+    extra = f"listener {{port}} 127.0.0.1\nallow_anonymous true\nacl_file {rules}\nuser root\n"
+    with broker(tmp_path, extra) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
+            await until(lambda: bridge.counters().get("refused", 0) >= 2)
+            await until(lambda: bridge.counters().get("published", 0) >= 3)
+    said = [str(arguments["text"]) for verb, arguments in world.commands if verb == "note_problem"]
+    assert len([text for text in said if "refused a message on swarm/v1/farm/" in text]) == 1
+
+
+class Cable:
+    """A TCP relay to the broker that can be cut."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._open: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> "Cable":
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        self._server.close()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._to)
+        self._open += [writer, back]
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                while data := await source.read(65536):
+                    sink.write(data)
+                    await sink.drain()
+            sink.transport.abort()
+
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    def cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+        self._open.clear()
+
+
+async def test_a_short_loss_of_the_connection_is_no_news(tmp_path: Path) -> None:
+    """The will's delay holds only while the session lives on: whoever comes back within it was never offline."""
+    world = World()
+    with broker(tmp_path) as server:
+        async with Cable(server.port) as cable:
+            config = MqttConfig(enabled=True, port=cable.port, will_delay_s=60, reconnect_max_s=1)
+            async with running(world, config) as bridge:
+                await until(lambda: bridge.counters().get("published", 0) >= 4)
+                subscriber = Subscriber(server.port, "swarm/v1/farm/node/alice/state", "swarm/v1/farm/detections")
+                try:
+                    await asyncio.to_thread(subscriber.wait_for, lambda _t, retained, _p: retained)
+                    cable.cut()
+                    await until(lambda: bridge.counters().get("connects", 0) == 2, 20)
+                    world.say(detection())
+                    states: list[str] = []
+
+                    def until_detection(topic: str, _retained: bool, text: str) -> bool:
+                        if topic.endswith("/state"):
+                            states.append(text)
+                        return topic.endswith("/detections")
+
+                    await asyncio.to_thread(subscriber.wait_for, until_detection)
+                finally:
+                    subscriber.close()
+    assert states == ["online"]
+
+
+async def test_a_stop_says_offline(tmp_path: Path) -> None:
+    with broker(tmp_path) as server:
+        async with running(World(), MqttConfig(enabled=True, port=server.port, will_delay_s=60)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+        _, retained, text = await heard(server.port, "swarm/v1/farm/node/alice/state", lambda *_: True)
+        assert (retained, text) == (True, "offline")
+
+
+async def test_a_stop_says_offline_even_when_the_broker_is_behind(tmp_path: Path) -> None:
+    world = World()
+    server = Broker(tmp_path)
+    server.start()
+    try:
+        async with running(world, MqttConfig(enabled=True, port=server.port, will_delay_s=0)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+            server.freeze()
+            for number in range(100):
+                world.say(detection(track_id=number))
+        server.thaw()
+        _, _, text = await heard(server.port, "swarm/v1/farm/node/alice/state", lambda _t, _r, p: p == "offline")
+        assert text == "offline"
+    finally:
+        server.stop()
+
+
+async def test_homie_says_lost_when_the_daemon_dies(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        async with Cable(server.port) as cable:
+            config = MqttConfig(enabled=True, port=cable.port, homie=True, will_delay_s=0, reconnect_max_s=1)
+            async with running(world, config):
+                subscriber = Subscriber(server.port, "homie/5/alice/$state")
+                try:
+                    await asyncio.to_thread(subscriber.wait_for, lambda _t, _r, text: text == "ready")
+                    cable.cut()
+                    await asyncio.to_thread(subscriber.wait_for, lambda _t, _r, text: text == "lost")
+                    await asyncio.to_thread(subscriber.wait_for, lambda _t, _r, text: text == "ready")
+                finally:
+                    subscriber.close()
+            _, _, text = await heard(server.port, "homie/5/alice/$state", lambda *_: True)
+            assert text == "disconnected"
+
+
+async def test_where_others_are_is_told_and_taken_back(tmp_path: Path) -> None:
+    world = World()
+    place = NodePosition(BOB, -18.88, -70.11, 25.0, None, 1.5, 800, time.monotonic_ns())
+    with broker(tmp_path) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port, telemetry_hz=100)) as bridge:
+            await until(lambda: bridge.counters().get("connects", 0) == 1)
+            topic = "swarm/v1/farm/positions/bob"
+            await heard(server.port, topic, lambda *_: True, lambda: world.say(PositionSeen(BOB, "bob", place)))
+            _, retained, text = await heard(server.port, topic, lambda *_: True)
+            assert retained
+            told = json.loads(text)
+            jsonschema.validate(told, dict(spec("position").schema))
+            assert (told["lat"], told["yaw_rad"], told["battery"]) == (-18.88, None, 0.8)
+            lost = PositionSeen(BOB, "bob", None)
+            await heard(server.port, topic, lambda _t, _r, p: p == "", lambda: world.say(lost))

@@ -120,7 +120,7 @@ async def problem_with(config: MqttConfig) -> str:
     async with running(world, config) as bridge:
         await until(lambda: bridge.counters().get("connect_failed", 0) >= 2)
         world.say(detection())
-        assert bridge.counters()["buffered"] == 1
+        assert bridge.gauges()["buffered"] == 1
         assert "connects" not in bridge.counters()
         said = [str(arguments["text"]) for verb, arguments in world.commands if verb == "note_problem"]
         assert bridge._link is not None

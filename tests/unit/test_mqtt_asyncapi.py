@@ -9,7 +9,7 @@ import pytest
 from swarmd.bridges import geojson
 from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.asyncapi import document
-from swarmd.bridges.mqtt.bridge import homeassistant_device, laplace_noise
+from swarmd.bridges.mqtt.bridge import homeassistant_device
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from tests.bridge_world import World, detection, object_view
 
@@ -111,12 +111,3 @@ def test_home_assistant_components_have_what_discovery_needs() -> None:
     assert isinstance(components, dict)
     assert len({one["unique_id"] for one in components.values()}) == len(components)
     assert all({"platform", "unique_id", "state_topic", "name"} <= set(one) for one in components.values())
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_laplace_noise_has_the_scale_that_epsilon_asks_for(epsilon: float) -> None:
-    rng = Random(7)
-    draws = [laplace_noise(1 / epsilon, rng.random) for _ in range(20_000)]
-    mean_size = sum(abs(one) for one in draws) / len(draws)
-    assert abs(mean_size * epsilon - 1) < 0.05  # E|X| of Laplace(b) is b
-    assert abs(sum(draws) / len(draws)) * epsilon < 0.05

@@ -8,45 +8,33 @@ import asyncio
 import contextlib
 import json
 import math
-import random
+import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from fractions import Fraction
 
 import msgspec
 
 from swarmd import __version__
 from swarmd.bridges import geojson
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo, PoseSeen
+from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo, PoseSeen, PositionSeen
 from swarmd.bridges.config import MqttConfig
+from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
 from swarmd.bridges.mqtt.topics import COMMAND_VERBS, TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_seen
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
-from swarmd_protocols.observations import CellChanged, ObjectChanged
+from swarmd_protocols.observations import CellChanged, CellView, ObjectChanged
 
 REFRESH_S = 15.0
 """Well below the 30 s expiry of `members`."""
-AGGREGATE_WINDOW_S = 3600
-_STARTED_S = 0.05
-
-
-def laplace_noise(scale: float, uniform: Callable[[], float]) -> float:
-    """One draw from the Laplace distribution, by inversion.
-
-    Args:
-        scale: Sensitivity / epsilon, > 0.
-        uniform: Gives floats in [0, 1); a cryptographic source in production.
-
-    Returns:
-        The noise.
-
-    Source:
-        Dwork and Roth, The Algorithmic Foundations of Differential Privacy (2014), definition 3.2.
-    """
-    u = uniform() - 0.5
-    return -scale * math.copysign(math.log(max(1e-300, 1 - 2 * abs(u))), u)
+GOODBYE_S = 1.0
+"""How long a stop waits for the broker to have taken what is buffered."""
+PACE_S = 0.02
+_TOLD_AGAIN = 3
+"""Retained objects and cells are told again this often within their expiry: what lives does not vanish."""
 
 
 class MqttBridge:
@@ -68,13 +56,19 @@ class MqttBridge:
         self._base = ""
         self._node = ""
         self._members_due = asyncio.Event()
-        self._last_telemetry_s = 0.0
-        self._seen: Counter[str] = Counter()
+        self._homie_link: MqttLink | None = None
+        self._last_told_s: dict[str, float] = {}
+        self._hours: HourlyCounts | None = None
+        self._retelling: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts of the bridge and its connection."""
         return {**self._counts, **(self._link.counters() if self._link else {})}
+
+    def gauges(self) -> dict[str, int]:
+        """Messages that wait for the broker."""
+        return self._link.gauges() if self._link else {}
 
     def topics(self) -> list[tuple[str, str]]:
         """What `swarmd topics` shows: each topic and what is on it; empty before `run`."""
@@ -111,22 +105,41 @@ class MqttBridge:
         )
         self._link = link
         unsubscribe = daemon.subscribe(self._on_event)
-        connection = asyncio.create_task(link.run())
-        refresher = asyncio.create_task(self._refresh())
-        tasks = [connection, refresher]
+        tasks = [asyncio.create_task(link.run()), asyncio.create_task(self._refresh())]
+        tasks.append(asyncio.create_task(self._tell_again()))
+        if self._config.homie:
+            self._homie_link = self._open_homie(info)
+            tasks.append(asyncio.create_task(self._homie_link.run()))
         if self._config.aggregate_epsilon > 0:
-            tasks.append(asyncio.create_task(self._aggregate()))
+            tasks.append(asyncio.create_task(self._aggregate(info)))
         try:
-            await asyncio.gather(*tasks)
+            # Not `gather`: cancelled, it would cancel the connections before they have said good-bye.
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
             unsubscribe()
+            if self._retelling is not None:
+                self._retelling.cancel()
             if link.connected:
                 link.publish(self._topic("state"), b"offline", retain=True)
-                self._homie_state("disconnected")
-                await asyncio.sleep(_STARTED_S)
+            self._homie_state("disconnected")
+            links = [link] if self._homie_link is None else [link, self._homie_link]
+            await asyncio.gather(*(one.flush(GOODBYE_S) for one in links))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _open_homie(self, info: NodeInfo) -> MqttLink:
+        """A second connection: a broker speaks one will for each, and Homie wants its own."""
+        return MqttLink(
+            self._config,
+            client_id=f"swarmd-{info.node.hex()[:16]}-homie",
+            will_topic=f"{self._homie_device()}/$state",
+            will_payload=b"lost",
+            on_connected=lambda: self._homie_state("ready", describe=True),
+            on_message=lambda _: None,
+        )
 
     # --- out --------------------------------------------------------------------------------------------------------
 
@@ -171,20 +184,47 @@ class MqttBridge:
                 msgspec.json.encode(homeassistant_device(info, self._base, self._node)),
                 retain=True,
             )
-        self._homie_state("ready", describe=True)
-        names = self._names()
-        for view in daemon.objects():
-            self._publish("object", geojson.object_feature(view, info, names), id=topic_token(view.object_id))
         self._publish_members()
+        if self._retelling is not None:
+            self._retelling.cancel()
+        self._retelling = asyncio.create_task(self._tell_picture())
+
+    async def _tell_picture(self) -> None:
+        """Every object and cell once, no faster than the broker takes them: the buffer is for what is new."""
+        daemon, link = self._daemon, self._link
+        assert daemon is not None
+        assert link is not None
+        info, names = daemon.info(), self._names()
+        for view in list(daemon.objects()):
+            while link.connected and link.gauges()["buffered"] > self._config.buffer_messages // 2:
+                await asyncio.sleep(PACE_S)
+            if not link.connected:
+                return
+            self._publish("object", geojson.object_feature(view, info, names), id=topic_token(view.object_id))
+        for cell in list(daemon.cells()):
+            while link.connected and link.gauges()["buffered"] > self._config.buffer_messages // 2:
+                await asyncio.sleep(PACE_S)
+            if not link.connected:
+                return
+            self._publish_job(cell, names)
+
+    async def _tell_again(self) -> None:
+        """The whole picture anew before it expires at the broker."""
+        expiry_s = min(self._config.object_expiry_s, spec("job").expiry_s or self._config.object_expiry_s)
+        while True:
+            await asyncio.sleep(expiry_s / _TOLD_AGAIN)
+            if self._link is not None and self._link.connected:
+                await self._tell_picture()
 
     def _homie_state(self, state: str, *, describe: bool = False) -> None:
-        if not self._config.homie or self._link is None or self._daemon is None:
+        link = self._homie_link
+        if link is None:
             return
         device = self._homie_device()
-        self._link.publish(f"{device}/$state", state.encode(), retain=True)
+        link.publish(f"{device}/$state", state.encode(), retain=True)
         if describe:
             description = {"homie": "5.0", "version": 1, "name": self._node, "nodes": {}}
-            self._link.publish(f"{device}/$description", msgspec.json.encode(description), retain=True)
+            link.publish(f"{device}/$description", msgspec.json.encode(description), retain=True)
 
     def _homie_device(self) -> str:
         return f"homie/5/{''.join(c if c.isalnum() else '-' for c in self._node.lower())}"
@@ -240,18 +280,24 @@ class MqttBridge:
                 self._publish_members()
             await asyncio.sleep(1.0)
 
-    async def _aggregate(self) -> None:
-        """Noisy hourly counts: each label's count has sensitivity 1 to one detection's presence."""
-        uniform = random.SystemRandom().random
-        epsilon = self._config.aggregate_epsilon
+    async def _aggregate(self, info: NodeInfo) -> None:
+        """Noisy counts, once an hour of swarm time."""
+        config, daemon = self._config, self._daemon
+        assert daemon is not None
+        privacy = Privacy(
+            Fraction(str(config.aggregate_epsilon)), Fraction(str(config.aggregate_epsilon_day)), config.aggregate_scope
+        )
+        hours = HourlyCounts(info.node, privacy, secrets.randbelow, time.time())
+        self._hours = hours
         while True:
-            await asyncio.sleep(AGGREGATE_WINDOW_S)
-            info = self._daemon.info() if self._daemon else None
-            labels = sorted(info.labels if info else self._seen)
-            # Every label of the model is published, seen or not: the presence of a key must tell nothing.
-            counts = {label: max(0, round(self._seen[label] + laplace_noise(1 / epsilon, uniform))) for label in labels}
-            self._seen.clear()
-            self._publish("aggregate", {"epsilon": epsilon, "window_s": AGGREGATE_WINDOW_S, "counts": counts})
+            # In pieces, so that a clock that was set meanwhile is noticed.
+            await asyncio.sleep(min(60.0, hours.wait_s(time.time()) + 0.1))
+            labels = config.aggregate_labels or daemon.info().labels
+            message = hours.close(daemon.objects(), labels, time.time())
+            if message is not None and not labels:
+                self._on_problem("no labels to count: set mqtt.aggregate_labels, this device has no model")
+            elif message is not None:
+                self._publish("aggregate", message)
 
     # --- in from the daemon -----------------------------------------------------------------------------------------
 
@@ -259,8 +305,6 @@ class MqttBridge:
         match event:
             case DetectionSeen():
                 self._counts["detections"] += 1
-                if event.detection.kind == "new":
-                    self._seen[event.detection.label] += 1
                 assert self._daemon is not None
                 info = self._daemon.info()
                 trace = trace_of_seen(event, self._daemon)
@@ -269,17 +313,9 @@ class MqttBridge:
             case StateChanged(detail=ObjectChanged() as change):
                 self._on_object(change)
             case StateChanged(detail=CellChanged(view=cell)):
-                names = self._names()
-                self._publish(
-                    "job",
-                    {
-                        "cell": cell.cell_id,
-                        "state": cell.state,
-                        "owner": None if cell.holder is None else names.get(cell.holder, cell.holder.hex()[:8]),
-                        "done_by": [names.get(node, node.hex()[:8]) for node in cell.done_by],
-                    },
-                    id=topic_token(cell.cell_id),
-                )
+                self._publish_job(cell, self._names())
+            case PositionSeen():
+                self._on_position(event)
             case MemberChanged():
                 self._members_due.set()
             case PoseSeen():
@@ -287,8 +323,22 @@ class MqttBridge:
             case _:
                 pass
 
+    def _publish_job(self, cell: CellView, names: Mapping[bytes, str]) -> None:
+        self._publish(
+            "job",
+            {
+                "cell": cell.cell_id,
+                "state": cell.state,
+                "owner": None if cell.holder is None else names.get(cell.holder, cell.holder.hex()[:8]),
+                "done_by": [names.get(node, node.hex()[:8]) for node in cell.done_by],
+            },
+            id=topic_token(cell.cell_id),
+        )
+
     def _on_object(self, change: ObjectChanged) -> None:
         assert self._daemon is not None
+        if change.kind == "expired" and self._hours is not None:
+            self._hours.expired(change.view)
         object_id = topic_token(change.view.object_id)
         if change.kind in ("superseded", "expired"):
             self._publish("object", b"", id=object_id)
@@ -297,11 +347,17 @@ class MqttBridge:
             self._publish("object", feature, id=object_id)
         self._members_due.set()
 
-    def _on_pose(self, pose: PoseSeen) -> None:
+    def _is_due(self, what: str) -> bool:
+        """Whether `what` may be told again, at `telemetry_hz`."""
         now_s = time.monotonic()
-        if not pose.has_fix or now_s - self._last_telemetry_s < 1 / max(0.01, self._config.telemetry_hz):
+        if now_s - self._last_told_s.get(what, -math.inf) < 1 / max(0.01, self._config.telemetry_hz):
+            return False
+        self._last_told_s[what] = now_s
+        return True
+
+    def _on_pose(self, pose: PoseSeen) -> None:
+        if not pose.has_fix or not self._is_due("telemetry"):
             return
-        self._last_telemetry_s = now_s
         self._publish(
             "telemetry",
             {
@@ -313,6 +369,27 @@ class MqttBridge:
                 "battery": None if pose.battery_milli is None else pose.battery_milli / 1000,
             },
         )
+
+    def _on_position(self, seen: PositionSeen) -> None:
+        """Another member's place, also of one that has no broker itself; without a fix it is taken back at once."""
+        name, one = topic_token(seen.name), seen.position
+        if one is None:
+            self._last_told_s.pop(f"position {name}", None)
+            self._publish("position", b"", peer=name)
+        elif self._is_due(f"position {name}"):
+            self._publish(
+                "position",
+                {
+                    "id": seen.node.hex(),
+                    "lat": round(one.latitude_deg, 8),
+                    "lon": round(one.longitude_deg, 8),
+                    "height_agl_m": round(one.height_agl_m, 2),
+                    "yaw_rad": None if one.yaw_rad is None else round(one.yaw_rad, 4),
+                    "sigma_m": round(one.position_sigma_m, 3),
+                    "battery": None if one.battery_milli is None else one.battery_milli / 1000,
+                },
+                peer=name,
+            )
 
     # --- in from the broker -----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import random
 import socket
 import ssl
 import time
-from collections import deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from swarmd.bridges.config import MqttConfig
@@ -29,6 +30,8 @@ from swarmd.errors import TransportError
 CONNECT_TIMEOUT_S = 10.0
 COMMAND_MAX_BYTES = 16 * 1024
 _FIRST_PAUSE_S = 0.5
+_FIXED_BYTES = 16
+"""More than header, lengths and packet id of a PUBLISH ever take."""
 
 
 @dataclass(slots=True)
@@ -112,7 +115,11 @@ class MqttLink:
         self._on_message = on_message
         self._subscriptions = subscriptions
         self._on_problem = on_problem
-        self._waiting: deque[Outgoing] = deque()
+        self._waiting: OrderedDict[int, Outgoing] = OrderedDict()
+        self._last_key = self._first_key = 0
+        self._retained: dict[str, int] = {}
+        """The waiting retained message of each topic, by its key in `_waiting`."""
+        self._packet_max = 0
         self._inflight: dict[int, Outgoing] = {}
         self._aliases: dict[str, int] = {}
         self._alias_max = 0
@@ -122,7 +129,7 @@ class MqttLink:
         self._lost = asyncio.Event()
         self._refused = ""
         self._overheard = self._reason = ""
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
 
     @property
     def connected(self) -> bool:
@@ -135,8 +142,12 @@ class MqttLink:
         return len(self._waiting)
 
     def counters(self) -> dict[str, int]:
-        """Monotonic counts since the start, and the size of the buffer."""
-        return {**self._counts, "buffered": len(self._waiting), "inflight": len(self._inflight)}
+        """Monotonic counts since the start."""
+        return dict(self._counts)
+
+    def gauges(self) -> dict[str, int]:
+        """Messages in the buffer, and sent but not yet acknowledged."""
+        return {"buffered": len(self._waiting), "inflight": len(self._inflight)}
 
     def publish(
         self,
@@ -166,31 +177,39 @@ class MqttLink:
         deadline_s = None if expiry_s is None else time.monotonic() + expiry_s
         if retain:
             self._forget_waiting(topic)
-        self._waiting.append(Outgoing(topic, payload, qos, retain, expiry_s, traceparent, deadline_s, correlation))
+        self._last_key += 1
+        item = Outgoing(topic, payload, qos, retain, expiry_s, traceparent, deadline_s, correlation)
+        self._keep(self._last_key, item)
         while len(self._waiting) > self._config.buffer_messages:
-            self._waiting.popleft()
+            self._take()
             self._count("dropped_buffer_full")
         self._drain()
 
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until everything was acknowledged; False when the time is over or the connection is lost before."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.connected and (self._waiting or self._inflight):
+            if time.monotonic() > deadline_s:
+                return False
+            await asyncio.sleep(0.01)
+        return self.connected
+
     async def run(self) -> None:
-        """Connect, serve, reconnect; ends only by cancellation, with a clean disconnect (and an offline state)."""
+        """Connect, serve, reconnect; ends only by cancellation, with a disconnect."""
         pause_s = _FIRST_PAUSE_S
-        try:
-            while True:
-                began_s = time.monotonic()
-                try:
-                    await self._serve_once()
-                except (OSError, TransportError, ValueError, ssl.SSLError) as error:
-                    self._refused = _in_words(error, self._config)
-                    self._count("connect_failed")
-                    self._on_problem(self._refused)
-                self._count("reconnects")
-                if time.monotonic() - began_s > CONNECT_TIMEOUT_S:
-                    pause_s = _FIRST_PAUSE_S
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-                pause_s = min(pause_s * 2, self._config.reconnect_max_s)
-        finally:
-            await self._close()
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self._serve_once()
+            except (OSError, TransportError, ValueError, ssl.SSLError) as error:
+                self._refused = _in_words(error, self._config)
+                self._count("connect_failed")
+                self._on_problem(self._refused)
+            self._count("reconnects")
+            if time.monotonic() - began_s > CONNECT_TIMEOUT_S:
+                pause_s = _FIRST_PAUSE_S
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, self._config.reconnect_max_s)
 
     @property
     def last_problem(self) -> str:
@@ -224,7 +243,7 @@ class MqttLink:
             self._connected.clear()
             self._requeue_inflight()
             # loop_stop joins paho's thread: never on the loop.
-            await asyncio.shield(loop.run_in_executor(None, _stop, client))
+            await asyncio.shield(loop.run_in_executor(None, _stop, client, bool(self._waiting)))
             self._client = None
 
     def _make_client(self, loop: asyncio.AbstractEventLoop) -> paho.Client:
@@ -256,8 +275,8 @@ class MqttLink:
         def on_disconnect(_client: Any, _userdata: Any, _flags: Any, reason: Any, _properties: Any) -> None:
             loop.call_soon_threadsafe(self._after_loss, reason)
 
-        def on_publish(_client: Any, _userdata: Any, mid: int, _reason: Any, _properties: Any) -> None:
-            loop.call_soon_threadsafe(self._after_publish, mid)
+        def on_publish(_client: Any, _userdata: Any, mid: int, reason: Any, _properties: Any) -> None:
+            loop.call_soon_threadsafe(self._after_publish, mid, reason)
 
         def on_log(_client: Any, _userdata: Any, level: int, text: str) -> None:
             # In TLS 1.3 the broker judges our certificate after the handshake; only paho's log tells the alert.
@@ -277,13 +296,14 @@ class MqttLink:
 
     def _connect_blocking(self, client: paho.Client) -> None:
         properties = Properties(PacketTypes.CONNECT)
-        properties.SessionExpiryInterval = 0
+        # A broker ends the session, and says the will, at once where the session does not outlive the will's delay.
+        properties.SessionExpiryInterval = self._config.will_delay_s
         client.connect_timeout = CONNECT_TIMEOUT_S
         client.connect(
             self._config.host,
             self._config.port,
             keepalive=self._config.keepalive_s,
-            clean_start=True,
+            clean_start=self._config.will_delay_s == 0,
             properties=properties,
         )
 
@@ -298,6 +318,7 @@ class MqttLink:
         self._alias_max = int(getattr(properties, "TopicAliasMaximum", 0) or 0)
         receive_max = int(getattr(properties, "ReceiveMaximum", 65535) or 65535)
         self._inflight_max = max(1, min(self._config.inflight_messages, receive_max))
+        self._packet_max = int(getattr(properties, "MaximumPacketSize", 0) or 0)
         self._connected.set()
         self._count("connects")
         client = self._client
@@ -312,8 +333,11 @@ class MqttLink:
         self._connected.clear()
         self._lost.set()
 
-    def _after_publish(self, mid: int) -> None:
-        if self._inflight.pop(mid, None) is not None:
+    def _after_publish(self, mid: int, reason: Any) -> None:
+        item = self._inflight.pop(mid, None)
+        if item is not None and reason.is_failure:
+            self._refuse("refused", f"it refused a message on {item.topic}: {reason}")
+        elif item is not None:
             self._count("published")
         self._drain()
 
@@ -335,20 +359,32 @@ class MqttLink:
     def _drain(self) -> None:
         client = self._client
         while client is not None and self.connected and self._waiting and len(self._inflight) < self._inflight_max:
-            item = self._waiting.popleft()
+            key, item = self._take()
             if item.deadline_s is not None and item.deadline_s <= time.monotonic():
                 self._count("dropped_expired")
                 continue
-            info = client.publish(
-                self._wire_topic(item), item.payload, item.qos, item.retain, properties=self._properties(item)
-            )
+            topic, properties = self._wire_topic(item), self._properties(item)
+            size = _FIXED_BYTES + len(item.topic.encode()) + len(item.payload) + len(properties.pack())
+            if self._packet_max and size > self._packet_max:
+                # Sent, it would end the connection, and again on the next one.
+                self._refuse(
+                    "dropped_too_large", f"it takes {self._packet_max} bytes; {item.topic} has a message of {size}"
+                )
+                continue
+            info = client.publish(topic, item.payload, item.qos, item.retain, properties=properties)
             if info.rc != paho.MQTT_ERR_SUCCESS:
-                self._waiting.appendleft(item)
+                self._keep(key, item, first=True)
                 return
             if item.qos:
                 self._inflight[info.mid] = item
             else:
                 self._count("published")
+
+    def _refuse(self, count: str, why: str) -> None:
+        """Count a message that the broker does not take; the first of a kind is said."""
+        if not self._counts.get(count):
+            self._on_problem(f"mqtt broker {self._config.host}:{self._config.port}: {why}")
+        self._count(count)
 
     def _wire_topic(self, item: Outgoing) -> str:
         """The topic, or "" once the broker knows its alias."""
@@ -375,28 +411,46 @@ class MqttLink:
                 properties.TopicAlias = known
         return properties
 
+    # --- the buffer: in the order of publishing; a retained topic waits once -----------------------------------------
+
+    def _keep(self, key: int, item: Outgoing, *, first: bool = False) -> None:
+        self._waiting[key] = item
+        if first:
+            self._waiting.move_to_end(key, last=False)
+        if item.retain:
+            self._retained[item.topic] = key
+
+    def _take(self) -> tuple[int, Outgoing]:
+        key, item = self._waiting.popitem(last=False)
+        if item.retain and self._retained.get(item.topic) == key:
+            del self._retained[item.topic]
+        return key, item
+
     def _forget_waiting(self, topic: str) -> None:
-        if any(item.topic == topic and item.retain for item in self._waiting):
-            self._waiting = deque(item for item in self._waiting if not (item.topic == topic and item.retain))
+        key = self._retained.pop(topic, None)
+        if key is not None:
+            del self._waiting[key]
             self._count("coalesced")
 
     def _requeue_inflight(self) -> None:
-        again = [self._inflight[mid] for mid in sorted(self._inflight)]
+        again = list(self._inflight.values())  # In the order of sending; packet ids wrap.
         self._inflight.clear()
-        self._waiting.extendleft(reversed(again))
-
-    async def _close(self) -> None:
-        client = self._client
-        if client is not None:
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, _stop, client))
+        for item in reversed(again):
+            if item.retain and item.topic in self._retained:
+                self._count("coalesced")  # A newer one waits already.
+                continue
+            self._first_key -= 1
+            self._keep(self._first_key, item, first=True)
 
     def _count(self, name: str) -> None:
-        self._counts[name] = self._counts.get(name, 0) + 1
+        self._counts[name] += 1
 
 
-def _stop(client: paho.Client) -> None:
+def _stop(client: paho.Client, with_will: bool = False) -> None:
+    """Disconnect and join paho's thread; `with_will` makes the broker say the will, since our word did not get out."""
+    reason = ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message") if with_will else None
     with contextlib.suppress(OSError, ValueError):
-        client.disconnect()
+        client.disconnect(reason)
     client.loop_stop()
 
 
