@@ -1,10 +1,8 @@
 """The AsyncAPI document: valid against the rules of AsyncAPI 3, and true to what the bridge sends."""
 
 import json
-from random import Random
 
 import jsonschema
-import pytest
 
 from swarmd.bridges import geojson
 from swarmd.bridges.config import MqttConfig
