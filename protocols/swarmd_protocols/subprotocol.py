@@ -9,9 +9,10 @@ Priority is strict: probes, then leases, then detections, then sync, then bulk (
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId
@@ -29,8 +30,7 @@ class Priority(IntEnum):
     BULK = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True, gc=False):
     """One payload to one member. Reliable ones may be large (4 MiB); best-effort ones must fit a datagram (1,000 B)."""
 
     to: NodeId
@@ -39,8 +39,7 @@ class Send:
     priority: Priority
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(msgspec.Struct, frozen=True, gc=False):
     """One payload (at most 1,050 B) to whoever listens on the channel that all share, best effort, once.
 
     Only where the transport has such a channel; elsewhere it is dropped. It is sealed with the group's key, so the
@@ -53,8 +52,7 @@ class Cast:
 SubEffect: TypeAlias = Send | Cast | SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True, gc=False):
     """What a sub-protocol may know of another member."""
 
     node: NodeId

@@ -57,6 +57,7 @@ class Wire:
     def __init__(self, channel: Channel, subprotocols: Sequence[SubProtocol]) -> None:
         self.channel = channel
         self.subprotocols = tuple(subprotocols)
+        self._heads = tuple((sub, _SUB_HEAD_BYTES + len(sub.name)) for sub in subprotocols)
         self.effects: list[Effect] = []
         self.peers_stale = False
         self._peers_due = False
@@ -73,6 +74,9 @@ class Wire:
         self._hello_ns = 0
         self._summarised: dict[bytes, int] = {}
         self._by_tag: dict[bytes, list[Member]] = {}
+        self._digest = b""
+        self._digest_sections: list[int] = []
+        self._digest_summaries: list[bytes] = []
 
     def bind(self, core: Core) -> None:
         """Know the core; called once, before the first event."""
@@ -102,25 +106,27 @@ class Wire:
 
     def datagram(self, member: Member, parts: list[bytes], source: Address | None = None) -> None:
         """See `Port.datagram`."""
+        core = self.core
         size = sum(map(len, parts))
         room = _FRAME_ROOM - size
         rich = self._refill() > 0
-        # Over budget, only verdicts and events still ride, one or two at a time.
-        riders = self.core.queue.take(room if rich else min(room, _TRICKLE_BYTES), DETAIL if rich else EVENT)
-        if riders:
-            parts = parts + riders
-            carried = sum(map(len, riders))
-            room -= carried
-            self._debt += carried
+        if len(core.queue):
+            # Over budget, only verdicts and events still ride, one or two at a time.
+            riders = core.queue.take(room if rich else min(room, _TRICKLE_BYTES), DETAIL if rich else EVENT)
+            if riders:
+                parts = parts + riders
+                carried = sum(map(len, riders))
+                room -= carried
+                self._debt += carried
         if rich:
             parts = self._with_payloads(parts, room)
-        self._note_rate(size + PAIR_OVERHEAD_BYTES + 1 + self.core.config.header_bytes)
+        self._decay(core.now_ns)
+        self._rate += (size + PAIR_OVERHEAD_BYTES + 1 + core.config.header_bytes) / _RATE_WINDOW_S
         self._send(member, parts, source)
 
     def _with_payloads(self, parts: list[bytes], room: int) -> list[bytes]:
         """The messages and what the sub-protocols have to say, as far as it fits."""
-        for sub in self.subprotocols:
-            head = _SUB_HEAD_BYTES + len(sub.name)
+        for sub, head in self._heads:
             if room <= 2 * head:
                 break
             for payload in sub.piggyback(room - 2 * head, self.core.now_ns):
@@ -216,7 +222,14 @@ class Wire:
 
     def digest(self) -> bytes:
         """See `Port.digest`."""
-        return self.core.table.digest().to_bytes(4, "big") + self._summaries_digest()
+        sections, summaries = self.core.table.sections, [sub.summary() for sub in self.subprotocols]
+        if sections != self._digest_sections or summaries != self._digest_summaries:
+            crc = 0
+            for summary in summaries:
+                crc = crc32(summary, crc)
+            self._digest = self.core.table.digest().to_bytes(4, "big") + crc.to_bytes(4, "big")
+            self._digest_sections, self._digest_summaries = list(sections), summaries
+        return self._digest
 
     def sections(self, view: bool, summaries: bool, member: Member) -> Sections | None:
         """What an ack should carry beside its digest, at a bounded rate per peer; None for nothing."""
@@ -327,8 +340,9 @@ class Wire:
     def _refill(self) -> float:
         """What news may still spend: a third of the budget as it comes, and a burst for when much happens at once."""
         now_ns = self.core.now_ns
-        gained = (now_ns - self._debt_ns) * self.core.config.budget_bytes_s / (3 * _S)
-        self._debt = max(0.0, self._debt - gained)
+        if self._debt:
+            gained = (now_ns - self._debt_ns) * self.core.config.budget_bytes_s / (3 * _S)
+            self._debt = max(0.0, self._debt - gained)
         self._debt_ns = now_ns
         return self._burst() - self._debt
 
@@ -338,19 +352,9 @@ class Wire:
     def _spend(self, frame_bytes: int) -> None:
         self._debt = min(2 * self._burst(), self._debt + frame_bytes + self.core.config.header_bytes)
 
-    def _note_rate(self, size: int) -> None:
-        self._decay(self.core.now_ns)
-        self._rate += size / _RATE_WINDOW_S
-
     def _decay(self, now_ns: int) -> None:
         """The rate is an average over about eight seconds, so that one crash does not slow the next."""
         elapsed = now_ns - self._rate_ns
         if elapsed > 0:
             self._rate *= max(0.0, 1 - elapsed / (_RATE_WINDOW_S * _S))
             self._rate_ns = now_ns
-
-    def _summaries_digest(self) -> bytes:
-        crc = 0
-        for sub in self.subprotocols:
-            crc = crc32(sub.summary(), crc)
-        return crc.to_bytes(4, "big")

@@ -316,18 +316,19 @@ class Host:
         self._handle_now(event)
 
     def _handle_now(self, event: Event, then: Then | None = None) -> None:
-        now_ns = self.engine.now_ns
+        engine = self.engine
+        now_ns = engine.now_ns
         self.events_handled += 1
-        self.engine.events += 1
+        engine.events += 1
         kind = type(event)
         if kind is DatagramReceived:
             if self.first_heard_ns < 0:
                 self.first_heard_ns = now_ns
-            self._trace(b"D", event.data)  # type: ignore[union-attr]
+            engine.trace(b"D%x,%x,%x;" % (now_ns, self.index, crc32(event.data)))  # type: ignore[union-attr]
         elif kind is StreamReceived:
-            self._trace(b"S", event.data)  # type: ignore[union-attr]
+            engine.trace(b"S%x,%x,%x;" % (now_ns, self.index, crc32(event.data)))  # type: ignore[union-attr]
         else:
-            self._trace(b"E", b"")
+            engine.trace(b"E%x,%x,0;" % (now_ns, self.index))
         if self.watched:
             self._observer.on_event(self, event)
         effects = self.node.handle(event, self.clock.local_ns(now_ns))
@@ -339,7 +340,7 @@ class Host:
             self._perform(effects, 0, then)
 
     def _trace(self, code: bytes, data: bytes) -> None:
-        self.engine.trace(b"%b%x,%x,%x;" % (code, self.engine.now_ns, self.index, crc32(data) if data else 0))
+        self.engine.trace(b"%b%x,%x,%x;" % (code, self.engine.now_ns, self.index, crc32(data)))
 
     def _arm_wake(self) -> None:
         if not self._wake_set:
@@ -420,9 +421,10 @@ class Host:
         return True
 
     def _set_timer(self, effect: SetTimer) -> None:
-        self._token += 1
-        token = self._timers[effect.key] = self._token
-        self.engine.at(self.clock.virtual_ns(effect.at_ns), self._timer_due, (effect.key, token, effect.at_ns))
+        token = self._token = self._token + 1
+        key, at_ns = effect.key, effect.at_ns
+        self._timers[key] = token
+        self.engine.at(self.clock.virtual_ns(at_ns), self._timer_due, (key, token, at_ns))
 
     def _timer_due(self, due: tuple[TimerKey, int, int]) -> None:
         key, token, at_ns = due

@@ -16,6 +16,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Protocol
 
+import msgspec
+
 from swarmd_sim.choices import MILLION, Choices
 
 _FRACTION_BITS = 10
@@ -170,8 +172,7 @@ class TracePoint:
     delay_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the air does to one frame."""
 
     lost: bool
@@ -193,6 +194,8 @@ class Radio:
         self.config = config
         self._choices = choices
         self._trace = trace
+        self._everywhere = config.model == "disc" and not config.range_cm
+        """No geometry: the loss is the same between any two."""
         self._loss = choices.stream("radio.loss")
         self._jitter = choices.stream("radio.jitter")
         self._positions: list[tuple[int, int]] = []
@@ -233,14 +236,18 @@ class Radio:
         Returns:
             Whether and when it arrives.
         """
+        config = self.config
         point = self._trace.at(source, destination, now_ns) if self._trace is not None else None
         if point is not None:
             loss_ppm, reason, rate, latency = point.loss_ppm, "noise", point.rate_bit_s, point.delay_ns
         else:
-            loss_ppm, reason = self._link_loss(source, destination, now_ns)
-            rate, latency = self.config.rate_bit_s, self.config.latency_ns
+            rate, latency = config.rate_bit_s, config.latency_ns
+            if self._everywhere and not self.jammers:
+                loss_ppm, reason = config.loss_ppm, "noise"
+            else:
+                loss_ppm, reason = self._link_loss(source, destination, now_ns)
         attempts, lost = self._tries(loss_ppm) if loss_ppm else (1, False)
-        frame_ns = self.config.preamble_ns + (size + self.config.header_bytes) * 8 * _NS_PER_S // rate
+        frame_ns = config.preamble_ns + (size + config.header_bytes) * 8 * _NS_PER_S // rate
         start_ns = self._take_air(source, now_ns, frame_ns * attempts)
         if start_ns < 0:
             return self._drop("queue")
@@ -249,7 +256,7 @@ class Radio:
         end_ns = start_ns + frame_ns * attempts
         if self._deaf(destination, start_ns, end_ns):
             return self._drop("half-duplex")
-        jitter = self.config.jitter_ns
+        jitter = config.jitter_ns
         return Verdict(False, end_ns + latency + (self._jitter(jitter) if jitter else 0), "")
 
     def cast(self, source: int, destinations: Sequence[int], size: int, now_ns: int) -> list[Verdict]:

@@ -34,6 +34,7 @@ class Store:
         self.quarantined: dict[NodeId, tuple[bytes, bytes]] = {}
         self._lasting = [0] * BUCKETS
         self._vitals = [0] * BUCKETS
+        self._summary: bytes | None = None
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
@@ -75,6 +76,7 @@ class Store:
 
     def _account(self, origin: NodeId, lasting: int, vitals: int) -> None:
         bucket = bucket_of(origin)
+        self._summary = None
         if lasting:
             self._lasting[bucket] = (self._lasting[bucket] + lasting) & _MASK
         if vitals:
@@ -89,6 +91,13 @@ class Store:
     def vitals_digest(self) -> bytes:
         """16 bytes over all records held."""
         return (sum(self._vitals) & _MASK).to_bytes(16, "little")
+
+    def summary(self) -> bytes:
+        """The first halves of both digests; every probe carries it, so it is kept until something changes."""
+        summary = self._summary
+        if summary is None:
+            summary = self._summary = self.lasting_digest()[:8] + self.vitals_digest()[:8]
+        return summary
 
     def bucket_hashes(self) -> tuple[bytes, bytes]:
         """Four bytes a bucket, facts and records."""
