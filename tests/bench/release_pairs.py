@@ -14,6 +14,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -57,7 +58,7 @@ def export(net: Detector, recipe, out: Path, frames) -> None:
     net = copy.deepcopy(net)
     fold(net)
     float_path = out.with_suffix(".float.tflite")
-    _to_tflite(net, recipe, float_path)
+    _to_tflite(net, frames.shape[1:], float_path)
     _to_int8(float_path, out, frames)
     float_path.unlink()
 
@@ -76,7 +77,7 @@ def main() -> int:
     base.eval()
     options.out.mkdir(parents=True, exist_ok=True)
     print([name for name, _ in base.named_parameters()][-14:], flush=True)
-    frames = [with_ramp(frame) for frame in sample_frames(recipe, None, 32, 1 << 20)]
+    frames = np.stack([with_ramp(frame) for frame in sample_frames(recipe, None, 32, 1 << 20)])
     export(base, recipe, options.out / "base.tflite", frames)
     for name, rate, only in (("gentle", 1e-4, ""), ("head", 1e-4, options.heads), ("strong", 1e-3, "")):
         net = tuned(base, recipe, options.steps, rate, only)

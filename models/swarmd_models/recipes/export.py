@@ -18,8 +18,12 @@ import numpy.typing as npt
 from swarmd_models.errors import ArtefactError
 from swarmd_models.recipes.scenes import SceneMaker
 from swarmd_models.recipes.thermal import FAULT_LABELS, Crops
+from swarmd_models.second import cut_out
 
 _CALIBRATION_FRAMES = 48
+_ROUNDING_FRAMES = 1024
+_RANGE_FRAMES = 512
+_OUTLIERS = 1e-5
 Pixels = npt.NDArray[np.uint8]
 
 
@@ -53,13 +57,47 @@ def with_ramp(frame: Pixels) -> Pixels:
     return out
 
 
-def export_model(net: Any, recipe: Any, crops: Crops | None, work: Path, with_onnx: bool = True) -> Exported:
+def export_model(
+    net: Any, recipe: Any, crops: Crops | None, work: Path, with_onnx: bool = True, share: float = 1.0
+) -> Exported:
     """Convert, quantise and compare.
 
     Args:
         net: Trained `Detector` in eval mode on the CPU; its batch normalisations are folded in place.
         recipe: What it was trained from.
         crops: Real crops, or None.
+        work: Where the files go.
+        with_onnx: Also write the QDQ ONNX (needs onnxruntime).
+        share: Of the usual number of calibration frames.
+
+    Returns:
+        The files and the agreement of INT8 with float.
+    """
+    frames = sample_frames(recipe, crops, max(4, round(_CALIBRATION_FRAMES * share)), 0)
+    held_out = sample_frames(recipe, crops, max(4, round(16 * share)), 10_000)
+    return convert(net, recipe.name, ("cls", "dist"), np.stack(frames), np.stack(held_out), work, with_onnx)
+
+
+def convert(
+    net: Any,
+    name: str,
+    outputs: tuple[str, ...],
+    frames: Pixels,
+    held_out: Pixels,
+    work: Path,
+    with_onnx: bool = True,
+) -> Exported:
+    """Convert and quantise any of the project's nets: one grey picture in, one or two tensors out.
+
+    The float model is the net as it was trained. The INT8 one is made of the same net with its weights rounded by
+    `rounding.round_weights`, so that the quantiser, which rounds to the nearest, finds them on its grid.
+
+    Args:
+        net: In eval mode on the CPU; its batch normalisations are folded in place.
+        name: Of the files.
+        outputs: Names of the tensors that it returns, in order.
+        frames: Shape (n, H, W): what it will see; for rounding and for the ranges of activations.
+        held_out: Shape (m, H, W): others, on which INT8 is compared with float.
         work: Where the files go.
         with_onnx: Also write the QDQ ONNX (needs onnxruntime).
 
@@ -69,52 +107,57 @@ def export_model(net: Any, recipe: Any, crops: Crops | None, work: Path, with_on
     import torch
 
     from swarmd_models.recipes.net import fold
+    from swarmd_models.recipes.rounding import round_weights
 
     work.mkdir(parents=True, exist_ok=True)
     fold(net)
-    frames = [with_ramp(f) for f in sample_frames(recipe, crops, _CALIBRATION_FRAMES, 0)]
-    float_path, int8_path = work / f"{recipe.name}.float.tflite", work / f"{recipe.name}.tflite"
+    rounded = round_weights(net, torch.from_numpy(_real(frames[:_ROUNDING_FRAMES])))
+    float_path, int8_path = work / f"{name}.float.tflite", work / f"{name}.tflite"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _to_tflite(net, recipe, float_path)
-        _to_int8(float_path, int8_path, frames)
-        onnx_path = _to_qdq_onnx(net, recipe, frames, work) if with_onnx else None
-    held_out = sample_frames(recipe, crops, 16, 10_000)
+        _to_tflite(net, frames.shape[1:], float_path)
+        grid_path = work / f"{name}.grid.tflite"
+        _to_tflite(rounded, frames.shape[1:], grid_path)
+        _to_int8(grid_path, int8_path, frames)
+        onnx_path = _to_qdq_onnx(rounded, name, outputs, frames, work) if with_onnx else None
     with torch.no_grad():
-        wanted = [[y[0].numpy() for y in net(torch.from_numpy(_real(f)[None]))] for f in held_out]
-    given = [run_tflite(int8_path, f) for f in held_out]
+        said = [net(torch.from_numpy(_real(f[None]))) for f in held_out]
+    wanted = [[y[0].numpy() for y in (s if isinstance(s, tuple) else (s,))] for s in said]
+    given = [run_tflite(int8_path, f, names=outputs) for f in held_out]
     sqnr, correlation = {}, {}
-    for which, name in enumerate(("cls", "dist")):
+    for which, output in enumerate(outputs):
         a = np.stack([w[which] for w in wanted]).ravel().astype(np.float64)
-        b = np.stack([g[name] for g in given]).ravel().astype(np.float64)
-        sqnr[name] = float(10 * np.log10((a**2).mean() / max(((a - b) ** 2).mean(), 1e-12)))
-        correlation[name] = float(np.corrcoef(a, b)[0, 1])
+        b = np.stack([g[output] for g in given]).ravel().astype(np.float64)
+        sqnr[output] = float(10 * np.log10((a**2).mean() / max(((a - b) ** 2).mean(), 1e-12)))
+        correlation[output] = float(np.corrcoef(a, b)[0, 1])
     return Exported(float_path, int8_path, onnx_path, sqnr, correlation)
 
 
-def _real(frame: Pixels) -> npt.NDArray[np.float32]:
-    return frame[None].astype(np.float32) / np.float32(255.0)
+def _real(frames: Pixels) -> npt.NDArray[np.float32]:
+    """Frames (n, H, W) as the nets take them: (n, 1, H, W), 0 to 1."""
+    return np.asarray(frames[:, None].astype(np.float32) / np.float32(255.0))
 
 
-def _to_tflite(net: Any, recipe: Any, path: Path) -> None:
+def _to_tflite(net: Any, size: tuple[int, ...], path: Path) -> None:
     import litert_torch
     import torch
 
     nhwc = litert_torch.to_channel_last_io(net, args=[0]).eval()
-    sample = torch.rand(1, recipe.scene.height, recipe.scene.width, 1)
-    litert_torch.convert(nhwc, (sample,)).export(str(path))
+    litert_torch.convert(nhwc, (torch.rand(1, *size, 1),)).export(str(path))
 
 
-def _to_int8(float_path: Path, int8_path: Path, frames: list[Pixels]) -> None:
+def _to_int8(float_path: Path, int8_path: Path, frames: Pixels) -> None:
     from ai_edge_litert.interpreter import Interpreter
     from ai_edge_quantizer import quantizer
     from ai_edge_quantizer import recipe as quantizer_recipe
 
     (signature, names), *_ = Interpreter(str(float_path)).get_signature_list().items()
-    samples = [{names["inputs"][0]: (f[None, :, :, None].astype(np.float32) / np.float32(255.0))} for f in frames]
+    samples = [{names["inputs"][0]: f[None, :, :, None].astype(np.float32) / np.float32(255.0)} for f in frames]
     engine = quantizer.Quantizer(str(float_path))
     engine.load_quantization_recipe(quantizer_recipe.static_wi8_ai8())
-    engine.quantize(engine.calibrate({signature: samples})).export_model(str(int8_path), overwrite=True)
+    ranges = engine.calibrate({signature: samples})
+    _set_ranges(ranges, float_path, frames[:_RANGE_FRAMES])
+    engine.quantize(ranges).export_model(str(int8_path), overwrite=True)
     details = Interpreter(str(int8_path)).get_input_details()[0]
     scale, zero = details["quantization"]
     if details["dtype"] is not np.int8 or not math.isclose(scale, 1 / 255, rel_tol=1e-5) or zero != -128:
@@ -123,27 +166,57 @@ def _to_int8(float_path: Path, int8_path: Path, frames: list[Pixels]) -> None:
         )
 
 
-def _to_qdq_onnx(net: Any, recipe: Any, frames: list[Pixels], work: Path) -> Path:
+def _set_ranges(ranges: dict[str, Any], float_path: Path, frames: Pixels) -> None:
+    """Give every tensor the range that all but a hundred-thousandth of its values keep; the input exactly 0 to 1.
+
+    The calibrator's own ranges go to the very last outlier, and its input's range is that of the frames it was shown;
+    0 to 1 makes quantising a frame at run time the flipping of one bit.
+    """
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(
+        str(float_path),
+        experimental_preserve_all_tensors=True,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )
+    interpreter.allocate_tensors()
+    given = interpreter.get_input_details()[0]
+    tensors = [t for t in interpreter.get_tensor_details() if t["name"] in ranges]
+    seen: dict[str, list[npt.NDArray[np.float32]]] = {t["name"]: [] for t in tensors}
+    for frame in frames:
+        interpreter.set_tensor(given["index"], frame[None, :, :, None].astype(np.float32) / np.float32(255.0))
+        interpreter.invoke()
+        for tensor in tensors:
+            values = interpreter.get_tensor(tensor["index"]).ravel()
+            seen[tensor["name"]].append(values[:: 1 + len(values) // 40_000].copy())
+    shape = (1, 1, 1, 1)
+    for name, parts in seen.items():
+        low, high = np.quantile(np.concatenate(parts), (_OUTLIERS, 1.0 - _OUTLIERS))
+        ranges[name]["min"] = np.full(shape, min(0.0, float(low)), np.float32)
+        ranges[name]["max"] = np.full(shape, max(1e-3, float(high)), np.float32)
+    ranges[given["name"]] = {"min": np.zeros(shape, np.float32), "max": np.ones(shape, np.float32)}
+
+
+def _to_qdq_onnx(net: Any, name: str, outputs: tuple[str, ...], frames: Pixels, work: Path) -> Path:
     import torch
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self._left: Iterator[Pixels] = iter(frames)
+            self._left: Iterator[Pixels] = iter([with_ramp(f) for f in frames])
 
         def get_next(self) -> dict[str, Any] | None:
             frame = next(self._left, None)
-            return None if frame is None else {"images": _real(frame)[None]}
+            return None if frame is None else {"images": _real(frame[None])}
 
-    plain, shaped, out = work / "plain.onnx", work / "shaped.onnx", work / f"{recipe.name}.qdq.onnx"
-    sample = torch.rand(1, 1, recipe.scene.height, recipe.scene.width)
+    plain, shaped, out = work / "plain.onnx", work / "shaped.onnx", work / f"{name}.qdq.onnx"
     torch.onnx.export(
         net,
-        (sample,),
+        (torch.rand(1, 1, *frames.shape[1:]),),
         str(plain),
         input_names=["images"],
-        output_names=["cls", "dist"],
+        output_names=list(outputs),
         dynamo=True,
         external_data=False,
         opset_version=18,
@@ -190,16 +263,19 @@ def forget_origin(path: Path) -> None:
     onnx.save(model, str(path))
 
 
-def run_tflite(path: Path, frame: Pixels, raw: bool = False) -> dict[str, npt.NDArray[Any]]:
-    """Run a model on one frame of its size.
+def run_tflite(
+    path: Path, frame: Pixels, raw: bool = False, names: tuple[str, ...] = ("cls", "dist")
+) -> dict[str, npt.NDArray[Any]]:
+    """Run one of the project's own models on one frame of its size.
 
     Args:
-        path: FP32 or INT8 model with the project's own head.
+        path: FP32 or INT8 model.
         frame: Shape (H, W), uint8.
         raw: Give the tensors' own integers instead of real values.
+        names: Of its outputs; where there are two, the second is the one of four columns.
 
     Returns:
-        `cls` (cells, classes) and `dist` (cells, 4).
+        By name: `cls` (cells, classes) and `dist` (cells, 4); of a second stage (classes,).
     """
     from ai_edge_litert.interpreter import Interpreter
 
@@ -218,8 +294,22 @@ def run_tflite(path: Path, frame: Pixels, raw: bool = False) -> dict[str, npt.ND
         if value.dtype == np.int8 and not raw:
             scale, zero = detail["quantization"]
             value = (value.astype(np.float32) - zero) * np.float32(scale)
-        out["dist" if value.shape[-1] == 4 else "cls"] = value
+        out[names[-1] if value.shape[-1] == 4 else names[0]] = value
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class SecondFiles:
+    """A second stage as a bundle names it."""
+
+    name: str
+    """Of the files, without their endings, such as "small-320.second"; bundles of one folder may share them."""
+    exported: Exported
+    margin: float
+    size: tuple[int, int]
+    """(width, height) of a cut."""
+    million_macs: float = 0.0
+    """Of one view."""
 
 
 def write_bundle(
@@ -228,6 +318,7 @@ def write_bundle(
     out: Path,
     thresholds: dict[str, Any],
     provenance: dict[str, Any],
+    second: SecondFiles | None = None,
 ) -> Path:
     """Put the model, its ONNX, golden vector and TOML into a folder.
 
@@ -235,31 +326,48 @@ def write_bundle(
         exported: Of `export_model`.
         recipe: What it was trained from.
         out: The folder, such as the zoo.
-        thresholds: `score_threshold` and, optionally, `class_thresholds`, `scale`, `bias`, `reference`.
+        thresholds: `score_threshold` and, optionally, `class_thresholds`, `scale`, `bias`, `reference`; `second`: the
+            keys of the bundle's `[second]` table beyond its files.
         provenance: Kept in the bundle as it is.
+        second: The second stage; None: there is none.
 
     Returns:
         The path of the TOML.
     """
     out.mkdir(parents=True, exist_ok=True)
     name = recipe.name
-    files = {"tflite": exported.int8_path.read_bytes(), "float.tflite": exported.float_path.read_bytes()}
-    if exported.onnx_path is not None:
-        files["qdq.onnx"] = exported.onnx_path.read_bytes()
-    golden = SceneMaker(recipe.scene, recipe.seed + 2000, None).scene(0).image  # Drawn, so no crop is passed on.
-    raw = run_tflite(exported.int8_path, golden, raw=True)
-    np.savez_compressed(out / f"{name}.golden.npz", image=golden, cls=raw["cls"], dist=raw["dist"])
-    digests = {}
-    for suffix, data in files.items():
-        (out / f"{name}.{suffix}").write_bytes(data)
-        digests[suffix] = hashlib.sha256(data).hexdigest()
+    digests = _put(exported, out, name)
+    golden = SceneMaker(recipe.scene, recipe.seed + 2000, None).scene(0)  # Drawn, so no crop is passed on.
+    arrays = {"image": golden.image, **run_tflite(exported.int8_path, golden.image, raw=True)}
+    if second is not None:
+        digests |= {f"second.{suffix}": digest for suffix, digest in _put(second.exported, out, second.name).items()}
+        cut = cut_out(golden.image, golden.boxes[:1], second.margin, "none", *second.size)[0]
+        arrays["second_image"] = cut
+        arrays |= run_tflite(second.exported.int8_path, cut, raw=True, names=("second_cls",))
+    np.savez_compressed(out / f"{name}.golden.npz", **arrays)  # type: ignore[arg-type]
     digests["golden"] = hashlib.sha256((out / f"{name}.golden.npz").read_bytes()).hexdigest()
     path = out / f"{name}.toml"
-    path.write_text(_toml(recipe, digests, thresholds, provenance), encoding="utf-8")
+    path.write_text(_toml(recipe, digests, thresholds, provenance, second), encoding="utf-8")
     return path
 
 
-def _toml(recipe: Any, digests: dict[str, str], thresholds: dict[str, Any], provenance: dict[str, Any]) -> str:
+def _put(exported: Exported, out: Path, name: str) -> dict[str, str]:
+    """Copy a model's files into a folder; returns their digests by ending."""
+    files = {"tflite": exported.int8_path.read_bytes(), "float.tflite": exported.float_path.read_bytes()}
+    if exported.onnx_path is not None:
+        files["qdq.onnx"] = exported.onnx_path.read_bytes()
+    for suffix, data in files.items():
+        (out / f"{name}.{suffix}").write_bytes(data)
+    return {suffix: hashlib.sha256(data).hexdigest() for suffix, data in files.items()}
+
+
+def _toml(
+    recipe: Any,
+    digests: dict[str, str],
+    thresholds: dict[str, Any],
+    provenance: dict[str, Any],
+    second: SecondFiles | None,
+) -> str:
     name = recipe.name
     lines = [
         "# Written by swarmd_models.recipes.export; docs/models.md says what the numbers mean.",
@@ -295,6 +403,8 @@ def _toml(recipe: Any, digests: dict[str, str], thresholds: dict[str, Any], prov
     ]
     if thresholds.get("class_thresholds"):
         lines += ["[decode.class_thresholds]", *(f'"{k}" = {v}' for k, v in thresholds["class_thresholds"].items())]
+    if second is not None:
+        lines += _second_table(second, digests, thresholds["second"])
     if "scale" in thresholds:
         lines += ["", "[calibration]", f"scale = {thresholds['scale']}", f"bias = {thresholds['bias']}"]
     lines += ["", "[track]", "min_hits = 3", "lost_ms = 700", "static = true", 'ground_point = "centre"']
@@ -302,10 +412,22 @@ def _toml(recipe: Any, digests: dict[str, str], thresholds: dict[str, Any], prov
     reference = thresholds.get("reference")
     if reference is not None:
         lines += ["", "[reference]", f"detections_per_frame = {round(reference.detections_per_frame, 4)}"]
-        for key in ("score_histogram", "feature_mean", "feature_std"):
-            lines.append(f"{key} = {[round(value, 5) for value in getattr(reference, key)]}")
+        for key in ("score_histogram", "feature_mean", "feature_std", "feature_deciles"):
+            if values := getattr(reference, key):
+                lines.append(f"{key} = {[round(value, 5) for value in values]}")
     lines += ["", "[provenance]", *(f"{key} = {_value(value)}" for key, value in provenance.items()), ""]
     return "\n".join(lines)
+
+
+def _second_table(second: SecondFiles, digests: dict[str, str], rule: dict[str, Any]) -> list[str]:
+    lines = ["", "[second]", f'file = "{second.name}.tflite"', f'sha256 = "{digests["second.tflite"]}"']
+    if "second.qdq.onnx" in digests:
+        lines += [f'onnx = "{second.name}.qdq.onnx"', f'onnx_sha256 = "{digests["second.qdq.onnx"]}"']
+    lines.append(f"margin = {second.margin}")
+    lines += [f"{key} = {_value(value)}" for key, value in rule.items() if key != "class_thresholds"]
+    if rule.get("class_thresholds"):
+        lines += ["[second.class_thresholds]", *(f'"{k}" = {v}' for k, v in rule["class_thresholds"].items())]
+    return lines
 
 
 def _value(value: Any) -> str:

@@ -27,38 +27,10 @@ class NetOptions:
     classes: int = 11
 
 
-class _Steps(torch.autograd.Function):  # type: ignore[misc]
-    """Rounds to the 256 steps that INT8 has for 0..6; the gradient passes as if it did not."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Round."""
-        return torch.round(x * 42.5) * (1.0 / 42.5)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        """Pass."""
-        return gradient
-
-
-class Activation(nn.ReLU6):  # type: ignore[misc]
-    """ReLU6 that, in training and when asked to, has only the values that INT8 will have.
-
-    Without it the net learns to read differences of a hundredth of an activation, which INT8 cannot carry.
-    """
-
-    rounds = False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Clip to 0..6."""
-        y = super().forward(x)
-        return _Steps.apply(y) if self.rounds and self.training else y
-
-
 def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
     """Convolution, batch normalisation, ReLU6."""
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs), Activation()
+        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs), nn.ReLU6()
     )
 
 
@@ -102,12 +74,6 @@ class Detector(nn.Module):  # type: ignore[misc]
         self.dist = nn.Conv2d(neck, 4, 1)
         nn.init.constant_(self.fault.bias, -3.0)  # Few cells hold a fault; begin there.
         nn.init.constant_(self.dist.bias, 2.0)
-
-    def round_activations(self, on: bool) -> None:
-        """Train with the activations that INT8 will have, or without."""
-        for module in self.modules():
-            if isinstance(module, Activation):
-                module.rounds = on
 
     def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What the loss looks at.
@@ -153,6 +119,24 @@ def fold(module: nn.Module) -> nn.Module:
         else:
             fold(child)
     return module
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def million_macs(net: nn.Module, height: int, width: int) -> float:
+    """Multiplications of a net's convolutions and linear layers for one grey picture, in millions."""
+    counts: list[int] = []
+
+    def count(layer: Any, _: Any, said: torch.Tensor) -> None:
+        counts.append(said.numel() * layer.weight[0].numel())
+
+    layers = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    handles = [layer.register_forward_hook(count) for layer in layers]
+    was_training = net.training
+    net.eval()(torch.zeros(1, 1, height, width, device=next(net.parameters()).device))
+    net.train(was_training)
+    for handle in handles:
+        handle.remove()
+    return sum(counts) / 1e6
 
 
 def _area(sides: torch.Tensor) -> torch.Tensor:

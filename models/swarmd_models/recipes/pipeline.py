@@ -1,4 +1,4 @@
-"""From nothing to a bundle with its figures: teacher, student, export, thresholds, evaluation.
+"""From nothing to a bundle with its figures: teacher, second stage, detector, export, thresholds, evaluation.
 
 Each step leaves its result in the work directory and is not repeated, so an interrupted run goes on where it stopped.
 Needs the extra `train`; called by `python -m swarmd_models.recipes.train`.
@@ -15,28 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.bundle import Bundle, Reference, load_bundle
-from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.evaluate import (
-    FrameSpec,
-    ModuleScorer,
-    choose_split,
-    evaluate_crops,
-    evaluate_frames,
-    frames_of,
-    score_crops,
-)
-from swarmd_models.recipes.metrics import macro_f1
-from swarmd_models.recipes.thermal import NORMAL_LABEL, Crops
-from swarmd_models.watch import features_of, measure_reference
+from swarmd_models.bundle import Bundle, load_bundle
+from swarmd_models.errors import ArtefactError
+from swarmd_models.evaluate import FrameSpec, choose_split, evaluate_crops, evaluate_frames, frames_of
+from swarmd_models.recipes import settings
+from swarmd_models.recipes.metrics import auroc, average_precision, macro_f1
+from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 
 Say = Callable[[str], None]
-
-_FALSE_PER_1000 = 0.7
-"""Aimed at when the threshold is set; the bar is 1.0."""
-_CONTROL_FRAMES = 160
-_REFERENCE_FRAMES = 120
 ABOUT = "composed from real module crops and drawn modules; never tried on real aerial footage"
+_EVALUATION_FRAMES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +38,7 @@ class Paths:
     """A teacher's probabilities made before; None trains a teacher if the recipe wants one."""
 
 
-def make_model(recipe: Any, paths: Paths, say: Say, with_onnx: bool = True) -> dict[str, Any]:
+def make_model(recipe: Any, paths: Paths, say: Say, with_onnx: bool = True, share: float = 1.0) -> dict[str, Any]:
     """Train, export, set thresholds and evaluate one recipe.
 
     Args:
@@ -58,121 +46,179 @@ def make_model(recipe: Any, paths: Paths, say: Say, with_onnx: bool = True) -> d
         paths: Data, work directory, and the folder for the bundle.
         say: Told about progress.
         with_onnx: Also write the QDQ ONNX.
+        share: Of the frames that thresholds and figures come from.
 
     Returns:
         The figures, as they stand in the bundle's provenance.
     """
     from swarmd_models.recipes.export import export_model
-    from swarmd_models.recipes.train import load_soft, train
+    from swarmd_models.recipes.net import million_macs
+    from swarmd_models.recipes.train import train
 
     crops = Crops.load(paths.crops) if paths.crops else None
-    work = paths.work / recipe.name
-    soft = load_soft(paths.soft, crops) if paths.soft else None
-    if soft is None and crops is not None and recipe.train.teacher_epochs > 0:
-        from swarmd_models.recipes.teacher import TeacherOptions, teach
-
-        options = TeacherOptions(epochs=recipe.train.teacher_epochs, folds=recipe.train.teacher_folds)
-        soft = teach(crops, paths.work / "teacher", options, say)
-    net = train(recipe, crops, work, soft)
+    students = crops.with_part_held_back() if crops is not None else None
+    soft = _teacher(recipe, crops, paths, say)
+    second = _second(recipe, students, soft, paths, say, with_onnx)
+    net = train(recipe, students, paths.work / recipe.name, soft)
+    size = {"first": round(million_macs(net, recipe.scene.height, recipe.scene.width), 1)}
     say(f"{recipe.name}: exporting")
-    exported = export_model(net, recipe, crops, work, with_onnx)
-    return finish(recipe, exported, paths, say, recipe.train.steps)
+    exported = export_model(net, recipe, students, paths.work / recipe.name, with_onnx, share)
+    return finish(recipe, exported, second, paths, say, soft, size, share)
 
 
-def finish(recipe: Any, exported: Any, paths: Paths, say: Say, steps: int) -> dict[str, Any]:
-    """Set thresholds on an exported model that was trained for `steps`, write its bundle and evaluate it."""
+def _teacher(recipe: Any, crops: Crops | None, paths: Paths, say: Say) -> npt.NDArray[np.float32] | None:
+    from swarmd_models.recipes.teacher import CLASSES, TeacherOptions, teach
+    from swarmd_models.recipes.train import load_soft
+
+    kept = paths.work / "teacher" / "soft.npz"
+    if paths.soft is not None:
+        return load_soft(paths.soft, crops)
+    if crops is None or recipe.train.teacher_epochs == 0:
+        return None
+    if kept.exists():
+        return load_soft(kept, crops)
+    options = TeacherOptions(epochs=recipe.train.teacher_epochs, members=recipe.train.teacher_members)
+    soft = teach(crops, kept.parent, options, say)
+    np.savez_compressed(kept, probability=soft, classes=np.array(CLASSES))
+    return soft
+
+
+def _second(
+    recipe: Any, crops: Crops | None, soft: npt.NDArray[np.float32] | None, paths: Paths, say: Say, with_onnx: bool
+) -> Any:
+    """The second stage's files; trained and exported here, or before by the recipe that it is taken from."""
+    from swarmd_models.recipes.export import Exported, SecondFiles, convert
+    from swarmd_models.recipes.judge import ExampleMaker, train_judge
+    from swarmd_models.recipes.net import million_macs
+
+    options = recipe.second
+    if options is None:
+        return None
+    owner = options.take_from or recipe.name
+    work, name = paths.work / owner, f"{owner}.second"
+    note = work / f"{name}.json"
+    if not note.exists():
+        if options.take_from:
+            raise ArtefactError(f"{note} is missing; make {owner} first, with the same --work")
+        net = train_judge(options, recipe.scene, recipe.seed, crops, soft, work)
+        maker = ExampleMaker(options, recipe.scene, recipe.seed + 1, crops, soft)
+        seen = maker.chunk(0).pixels
+        macs = million_macs(net, options.height, options.width)
+        say(f"{name}: exporting")
+        exported = convert(net, name, ("logits",), seen[:512], seen[512:1024], work, with_onnx)
+        about = {"sqnr_db": exported.sqnr_db, "correlation": exported.correlation, "macs": macs}
+        note.write_text(json.dumps(about | {"margin": options.margin, "size": [options.width, options.height]}))
+    about = json.loads(note.read_text())
+    onnx = work / f"{name}.qdq.onnx"
+    files = (work / f"{name}.float.tflite", work / f"{name}.tflite", onnx if onnx.exists() else None)
+    exported = Exported(*files, about["sqnr_db"], about["correlation"])
+    return SecondFiles(name, exported, about["margin"], tuple(about["size"]), about["macs"])
+
+
+def finish(
+    recipe: Any,
+    exported: Any,
+    second: Any,
+    paths: Paths,
+    say: Say,
+    soft: npt.NDArray[np.float32] | None,
+    million_macs: dict[str, float],
+    share: float = 1.0,
+) -> dict[str, Any]:
+    """Join the stages, set thresholds, write the bundle and evaluate it."""
     from swarmd_models.recipes.export import write_bundle
 
     crops = Crops.load(paths.crops) if paths.crops else None
+    students = crops.with_part_held_back() if crops is not None else None
     provenance: dict[str, Any] = {
         "about": ABOUT,
-        "recipe": dataclasses.asdict(recipe),
-        "trained_steps": steps,
+        "recipe": _plain(dataclasses.asdict(recipe)),
+        "trained_steps": recipe.train.steps,
         "data_sha256": hashlib.sha256(paths.crops.read_bytes()).hexdigest() if paths.crops else "",
         "float_file": exported.float_path.name,
         "sqnr_db": {name: round(value, 2) for name, value in exported.sqnr_db.items()},
         "correlation": {name: round(value, 5) for name, value in exported.correlation.items()},
     }
-    thresholds: dict[str, Any] = {"score_threshold": 0.5}
+    rule: dict[str, Any] = {"score_threshold": 0.5}
+    if second is not None:
+        provenance["second_float_file"] = second.exported.float_path.name
+        provenance["sqnr_db"]["second"] = round(second.exported.sqnr_db["logits"], 2)
+        million_macs = million_macs | {"second": round(second.million_macs * recipe.second.flips, 1)}
+        rule["second"] = {"flips": recipe.second.flips, "candidate_threshold": 0.005, "score_threshold": 0.5}
+    provenance["million_macs"] = million_macs
 
     def write() -> Bundle:
-        return load_bundle(write_bundle(exported, recipe, paths.out, thresholds, provenance))
+        return load_bundle(write_bundle(exported, recipe, paths.out, rule, provenance, second))
 
     bundle = write()
     say(f"{recipe.name}: thresholds")
-    thresholds["score_threshold"] = control_threshold(bundle, str(paths.crops) if paths.crops else "")
-    if crops is not None:
-        provenance["crop_threshold"] = crop_threshold(bundle, crops)
-    thresholds["reference"] = reference_of(write(), str(paths.crops) if paths.crops else "")
-    provenance["scores"] = scores_of(write(), paths.crops)
+    if second is not None and students is not None:
+        joined, provenance["joined"] = settings.join(bundle, students)
+        rule["second"] |= joined
+        bundle = write()
+        say(f"{recipe.name}: on the crops held back {json.dumps(provenance['joined'])}")
+    rule |= settings.thresholds(dataclasses.replace(bundle, second=None), students, share)
+    if second is not None:
+        rule["second"] |= settings.thresholds(bundle, students, share)
+    bundle = write()
+    if students is not None:
+        provenance["crop_threshold"] = settings.crop_threshold(bundle, students)
+    rule["reference"] = settings.reference_of(bundle, students, share)
+    provenance["scores"] = scores_of(write(), crops, paths.crops, share)
+    if soft is not None and crops is not None:
+        provenance["teacher"] = teacher_figures(bundle, crops, soft, paths.crops, share)
     write()
-    say(json.dumps(provenance["scores"]))
+    say(json.dumps({"scores": provenance["scores"], "teacher": provenance.get("teacher")}))
     return provenance
 
 
-def control_threshold(bundle: Bundle, crops: str) -> float:
-    """The score that fewer than one healthy module in a thousand exceeds, in frames of healthy modules only.
-
-    Both kinds of frames count, real crops (validation split) and drawn modules: the higher score of the two.
-    """
-    wanted = []
-    for source in {crops, ""}:
-        scorer = ModuleScorer(bundle)
-        best = [
-            scorer.scores(scene.image, scene.boxes).max(axis=1)
-            for scene in frames_of(FrameSpec(prevalence=0.0, frames=_CONTROL_FRAMES, seed=77, crops=source), bundle)
-            if len(scene.boxes)
-        ]
-        scorer.close()
-        wanted.append(float(np.quantile(np.concatenate(best), 1.0 - _FALSE_PER_1000 / 1000.0)))
-    return round(float(np.clip(max(wanted) + 0.01, 0.3, 0.97)), 3)
+def _plain(table: dict[str, Any]) -> dict[str, Any]:
+    """Without what is None, which TOML cannot say."""
+    return {k: _plain(v) if isinstance(v, dict) else v for k, v in table.items() if v is not None}
 
 
-def reference_of(bundle: Bundle, crops: str) -> Reference:
-    """What the model says of frames like those it was made for, for the eye's watch over drift: half of them drawn."""
-    detector = Detector.open(bundle, DetectorOptions())
-    measured = []
-    for source in (crops, ""):
-        for scene in frames_of(FrameSpec(prevalence=0.02, frames=_REFERENCE_FRAMES, seed=78, crops=source), bundle):
-            found = detector.detect(scene.image)
-            measured.append((found, features_of(scene.image, detector.pooled())))
-    detector.close()
-    return measure_reference(measured)
-
-
-def crop_threshold(bundle: Bundle, crops: Crops) -> float:
-    """The score at which the twelve classes are told apart best (macro F1) on the validation crops.
-
-    One number is chosen on 2,600 crops; nothing else of the validation split goes into the model.
-    """
-    judged = choose_split(crops, None)
-    scores = score_crops(bundle, crops, judged)
-    names = [*bundle.labels, NORMAL_LABEL]
-    actual: npt.NDArray[np.int64] = np.array([names.index(crops.labels[i]) for i in crops.label_index[judged]])
-    best, kind = scores.max(axis=1), scores.argmax(axis=1)
-    steps = np.round(np.arange(0.1, 0.91, 0.02), 2)
-    figures = [macro_f1(actual, np.where(best >= t, kind, len(names) - 1), len(names)) for t in steps]
-    return float(steps[int(np.argmax(figures))])
-
-
-def scores_of(bundle: Bundle, crops_path: Path | None) -> dict[str, Any]:
-    """The figures that a bundle's provenance keeps."""
+def scores_of(bundle: Bundle, crops: Crops | None, crops_path: Path | None, share: float = 1.0) -> dict[str, Any]:
+    """The figures that a bundle's provenance keeps; of real crops, the validation split."""
     scores: dict[str, Any] = {}
-    if crops_path is not None:
-        crops = Crops.load(crops_path)
+    if crops is not None:
         figures = evaluate_crops(bundle, crops, choose_split(crops, None))
         keys = ("n", "auroc", "macro_f1", "int8_minus_float", "false_alarm_share", "ece")
         scores["crops"] = {key: figures[key] for key in keys if figures[key] is not None}
         scores["crops"]["cracking_recall"] = figures["recall"].get("cracking", 0.0)
     source = str(crops_path) if crops_path else ""
+    count = max(8, round(_EVALUATION_FRAMES * share))
     for name, prevalence, of in (
         ("frames_2", 0.02, source),
         ("frames_8.5", 0.085, source),
         ("control", 0.0, source),
         ("drawn_2", 0.02, ""),
     ):
-        spec = FrameSpec(prevalence=prevalence, frames=200, seed=5, crops=of)
-        figures = evaluate_frames(bundle, frames_of(spec, bundle))
+        figures = evaluate_frames(bundle, frames_of(FrameSpec(prevalence, count, 5, of), bundle))
         keys = ("modules", "faults", "ap", "precision", "recall", "false_per_1000_normal")
         scores[name] = {key: figures[key] for key in keys if figures[key] is not None}
     return scores
+
+
+def teacher_figures(
+    bundle: Bundle, crops: Crops, soft: npt.NDArray[np.float32], crops_path: Path | None, share: float = 1.0
+) -> dict[str, Any]:
+    """What the teacher gets: on the bare validation crops, and on the bare crops of the very frames of `scores_of`."""
+    names = [*FAULT_LABELS, NORMAL_LABEL]
+    judged = choose_split(crops, None)
+    truth = np.array([names.index(crops.labels[i]) for i in crops.label_index[judged]])
+    faulty = truth < len(names) - 1
+    score = 1.0 - soft[:, -1]
+    figures: dict[str, Any] = {
+        "auroc": round(auroc(score[judged], faulty), 5),
+        "macro_f1": round(macro_f1(truth, soft[judged].argmax(axis=1), len(names)), 4),
+        "ap": round(average_precision(score[judged], faulty, int(faulty.sum())), 4),
+    }
+    count = max(8, round(_EVALUATION_FRAMES * share))
+    for name, prevalence in (("frames_2_ap", 0.02), ("frames_8.5_ap", 0.085)):
+        given, wanted = [], []
+        for scene in frames_of(FrameSpec(prevalence, count, 5, str(crops_path)), bundle):
+            given.append(score[scene.crop_index])
+            wanted.append(scene.label_index >= 0)
+        hits = np.concatenate(wanted)
+        figures[name] = round(average_precision(np.concatenate(given), hits, int(hits.sum())), 4)
+    return figures

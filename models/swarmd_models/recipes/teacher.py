@@ -1,13 +1,15 @@
-"""The teacher: a crop classifier that sees one module at a time and whose opinion the small detectors learn.
+"""The teacher: large crop classifiers that see one module at a time and whose opinion the small models learn.
 
 `python -m swarmd_models.recipes.teacher --crops FILE.npz --work DIR`. The labels of the crop set are noisy (byte-equal
-crops carry different labels), so a student learns from probabilities instead. They are out of fold: every training crop
-is judged by a net that was trained without it. The validation split is judged by the mean of all folds and is used for
-nothing but the figures. Needs PyTorch (extra `train`); resumable fold by fold.
+crops carry different labels), so a student learns from probabilities too. The members differ in their seed alone; each
+is trained on the whole training split with mixed crops and softened labels, so that none of them learns the labels by
+heart, and a crop's opinion is the mean over members and flips. The validation split is judged for nothing but the
+figures. Needs PyTorch (extra `train`); resumable member by member.
 """
 
 import argparse
 import hashlib
+import itertools
 import json
 import sys
 import time
@@ -33,10 +35,10 @@ CLASSES = (*FAULT_LABELS, NORMAL_LABEL)
 class TeacherOptions:
     """How the teacher is trained."""
 
-    folds: int = 4
+    members: int = 2
     epochs: int = 24
     batch: int = 128
-    width: int = 32
+    widths: tuple[int, ...] = (24, 48, 96, 160)
     learning_rate: float = 3e-3
     weight_decay: float = 0.05
     mixup: float = 0.2
@@ -62,18 +64,17 @@ class _Block(nn.Module):  # type: ignore[misc]
 
 
 class Teacher(nn.Module):  # type: ignore[misc]
-    """A small residual net over one 40 x 24 crop; about 1.8 million parameters at width 32."""
+    """A small residual net over one 40 x 24 crop; 1.2 million parameters at the default widths."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, widths: tuple[int, ...]) -> None:
         """Build it with random weights."""
         super().__init__()
-        w = width
-        self.stem = nn.Sequential(nn.Conv2d(1, w, 3, 1, 1, bias=False), nn.BatchNorm2d(w), nn.ReLU())
+        w = widths
+        self.stem = nn.Sequential(nn.Conv2d(1, w[0], 3, 1, 1, bias=False), nn.BatchNorm2d(w[0]), nn.ReLU())
         self.body = nn.Sequential(
-            _Block(w, w, 1), _Block(w, 2 * w, 2), _Block(2 * w, 2 * w, 1), _Block(2 * w, 4 * w, 2),
-            _Block(4 * w, 4 * w, 1), _Block(4 * w, 6 * w, 2), _Block(6 * w, 6 * w, 1),
-        )  # fmt: skip
-        self.head = nn.Linear(12 * w, len(CLASSES))
+            *(block for a, b in itertools.pairwise(w) for block in (_Block(a, b, 2), _Block(b, b, 1)))
+        )
+        self.head = nn.Linear(2 * w[-1], len(CLASSES))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (batch, classes) of crops (batch, 1, rows, columns), centred and scaled."""
@@ -92,22 +93,28 @@ def class_index(crops: Crops) -> npt.NDArray[np.int64]:
     return np.asarray(order[crops.label_index], dtype=np.int64)
 
 
-def _augment(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    if torch.rand(1, generator=generator) < 0.5:
-        x = x.flip(3)
-    if torch.rand(1, generator=generator) < 0.5:
-        x = x.flip(2)
-    dy, dx = (int(v) for v in torch.randint(-2, 3, (2,), generator=generator))
-    x = F.pad(x, (2, 2, 2, 2), mode="replicate")[:, :, 2 + dy : 2 + dy + x.shape[2], 2 + dx : 2 + dx + x.shape[3]]
-    gain = torch.exp(0.1 * torch.randn(len(x), 1, 1, 1, generator=generator))
-    shift = 0.15 * torch.randn(len(x), 1, 1, 1, generator=generator)
-    return x * gain + shift
+def augment(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Each picture of a batch flipped, moved, stretched, brightened and made noisy by its own chance."""
+    count = len(x)
+    mirror = torch.randint(0, 2, (count, 2), generator=generator) * 2.0 - 1.0
+    stretch = 1.0 + 0.06 * (2.0 * torch.rand(count, 2, generator=generator) - 1.0)
+    reach = torch.tensor([3.0 / x.shape[3], 3.0 / x.shape[2]])  # A pixel and a half to every side.
+    theta = torch.zeros(count, 2, 3)
+    theta[:, 0, 0], theta[:, 1, 1] = mirror[:, 0] * stretch[:, 0], mirror[:, 1] * stretch[:, 1]
+    theta[:, :, 2] = reach * (2.0 * torch.rand(count, 2, generator=generator) - 1.0)
+    grid = F.affine_grid(theta, list(x.shape), align_corners=False)
+    x = F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    gain = torch.exp(0.1 * torch.randn(count, 1, 1, 1, generator=generator))
+    shift = 0.15 * torch.randn(count, 1, 1, 1, generator=generator)
+    return x * gain + shift + 0.03 * torch.randn(x.shape, generator=generator)
 
 
-def _train_fold(x: torch.Tensor, y: torch.Tensor, options: TeacherOptions, seed: int, device: Any, say: Any) -> Teacher:
+def _train_member(
+    x: torch.Tensor, y: torch.Tensor, options: TeacherOptions, seed: int, device: Any, say: Any
+) -> Teacher:
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    net = Teacher(options.width).to(device, memory_format=torch.channels_last)
+    net = Teacher(options.widths).to(device, memory_format=torch.channels_last)
     steps = options.epochs * (len(x) // options.batch)
     optimiser = torch.optim.AdamW(net.parameters(), options.learning_rate, weight_decay=options.weight_decay)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options.learning_rate, total_steps=steps, pct_start=0.15)
@@ -120,8 +127,7 @@ def _train_fold(x: torch.Tensor, y: torch.Tensor, options: TeacherOptions, seed:
     for epoch in range(options.epochs):
         order = torch.randperm(len(x), generator=generator)
         for part in order[: len(x) // options.batch * options.batch].split(options.batch):
-            # Several small groups, so that flips and shifts differ within a batch.
-            inputs = torch.cat([_augment(x[piece], generator) for piece in part.split(16)])
+            inputs = augment(x[part], generator)
             wanted = one_hot[part] * class_weight[y[part]][:, None]
             mix = float(np.random.default_rng([seed, step]).beta(options.mixup, options.mixup))
             other = torch.randperm(len(part), generator=generator)
@@ -137,7 +143,7 @@ def _train_fold(x: torch.Tensor, y: torch.Tensor, options: TeacherOptions, seed:
             schedule.step()
             step += 1
         left_s = (time.monotonic() - started) / step * (steps - step)
-        say(f"teacher: epoch {epoch + 1}/{options.epochs} loss {float(loss.detach()):.3f}, {left_s:.0f} s left in fold")
+        say(f"epoch {epoch + 1}/{options.epochs} loss {float(loss.detach()):.3f}, {left_s:.0f} s left for it")
     trained: Teacher = net.eval()
     return trained
 
@@ -154,37 +160,38 @@ def predict(net: Teacher, x: torch.Tensor, device: Any) -> npt.NDArray[np.float3
 
 
 def teach(crops: Crops, work: Path, options: TeacherOptions, say: Any) -> npt.NDArray[np.float32]:
-    """Train all folds and judge every crop.
+    """Train all members and judge every crop.
 
     Args:
         crops: With both splits.
-        work: Where each finished fold is kept; a second call goes on where the first stopped.
+        work: Where each finished member is kept; a second call goes on where the first stopped.
         options: How to train.
         say: Told about progress.
 
     Returns:
-        Shape (crops, classes): out-of-fold probabilities of training crops, the folds' mean for all others.
+        Shape (crops, classes): mean probabilities over members and flips. Those of training crops are in sample.
     """
     work.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     labels = class_index(crops)
-    train = np.flatnonzero(crops.split == 0)
-    rest = np.flatnonzero(crops.split != 0)
-    fold_of = np.random.default_rng(options.seed).permutation(len(train)) % options.folds
+    train, rest = np.flatnonzero(crops.split == 0), np.flatnonzero(crops.split != 0)
     soft = np.zeros((len(labels), len(CLASSES)), dtype=np.float32)
-    for fold in range(options.folds):
-        path = work / f"fold{fold}-{_mark(options)}.npz"
-        inside, outside = train[fold_of != fold], train[fold_of == fold]
-        if not path.exists():
-            x, y = crop_tensor(crops, inside), torch.from_numpy(labels[inside])
-            net = _train_fold(x, y, options, options.seed + fold, device, lambda t, f=fold: say(f"fold {f}: {t}"))
-            torch.save(net.state_dict(), work / f"fold{fold}.pt")
-            np.savez(path, outside=predict(net, crop_tensor(crops, outside), device),
-                     rest=predict(net, crop_tensor(crops, rest), device))  # fmt: skip
-        with np.load(path) as data:
-            soft[outside] = data["outside"]
-            soft[rest] += data["rest"] / options.folds
-        say(f"fold {fold}: {_figures(soft[outside], labels[outside])}")
+    for member in range(options.members):
+        path = work / f"member{member}-{_mark(options)}.pt"
+        net = Teacher(options.widths).to(device)
+        if path.exists():
+            net.load_state_dict(torch.load(path, map_location=device, weights_only=True))
+        else:
+            x, y = crop_tensor(crops, train), torch.from_numpy(labels[train])
+            net = _train_member(
+                x, y, options, options.seed + member, device, lambda t, m=member: say(f"teacher {m}: {t}")
+            )
+            torch.save(net.state_dict(), path)
+        own = predict(net.eval(), crop_tensor(crops, np.arange(len(labels))), device)
+        soft += own / options.members
+        alone, known = _figures(own[rest], labels[rest]), _figures(own[train], labels[train])
+        say(f"teacher {member}: alone {alone}; on its own crops {known}")
+    say(f"teacher: {options.members} members {_figures(soft[rest], labels[rest])}")
     return soft
 
 
@@ -207,14 +214,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--crops", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("build/model/teacher"))
     parser.add_argument("--epochs", type=int, default=TeacherOptions().epochs)
-    parser.add_argument("--folds", type=int, default=TeacherOptions().folds)
+    parser.add_argument("--members", type=int, default=TeacherOptions().members)
+    parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args(arguments)
     try:
         crops = Crops.load(options.crops)
     except ArtefactError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    chosen = TeacherOptions(epochs=options.epochs, folds=options.folds)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    chosen = TeacherOptions(epochs=options.epochs, members=options.members)
 
     def say(text: str) -> None:
         sys.stderr.write(text + "\n")

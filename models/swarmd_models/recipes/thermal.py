@@ -8,6 +8,7 @@ they are, and a model that is to be judged on real crops is trained on real crop
 Rules: every random number comes from the generator passed in; no file is read but the one given to `Crops.load`.
 """
 
+import dataclasses
 import io
 import struct
 import zipfile
@@ -40,6 +41,9 @@ FAULT_LABELS = (
 """The fault classes, in the order of the crop set without its `No-Anomaly`; also the order of the zoo's labels."""
 
 NORMAL_LABEL = "no-anomaly"
+
+HELD_BACK = 2
+"""Split of the training crops that students do not see."""
 
 # Modules have 10 x 6 cells in three strings of two columns; the crops are 40 x 24, four pixels a cell.
 _CELL_ROWS, _CELL_COLUMNS = 6, 10
@@ -283,6 +287,17 @@ class Crops:
         if split is not None:
             chosen &= self.split == split
         return np.flatnonzero(chosen).astype(np.int64)
+
+    def with_part_held_back(self, one_in: int = 8, seed: int = 4) -> "Crops":
+        """The same crops, one in `one_in` of the training split moved to split `HELD_BACK`.
+
+        Students never see these; thresholds and the weights of two stages are set on them, so that the validation
+        split serves for figures alone.
+        """
+        train = np.flatnonzero(self.split == 0)
+        split = self.split.copy()
+        split[np.random.default_rng(seed).permutation(train)[: len(train) // one_in]] = HELD_BACK
+        return dataclasses.replace(self, split=split)
 
     def patch(self, index: int) -> tuple[Patch, float]:
         """One crop in plan view (long side along the columns) relative to its median, and that median."""

@@ -22,7 +22,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from swarmd_models.errors import ArtefactError
+from swarmd_models.recipes.judge import JudgeOptions
 from swarmd_models.recipes.net import Detector, NetOptions, detector_loss
+from swarmd_models.recipes.prune import pruned
 from swarmd_models.recipes.scenes import SceneMaker, SceneOptions
 from swarmd_models.recipes.targets import targets_of
 from swarmd_models.recipes.thermal import FAULT_LABELS, Crops
@@ -32,6 +34,8 @@ ZOO_RECIPES = ("small-320", "tiny-224", "medium-640")
 
 _CHECKPOINT_EVERY = 500
 _REPORT_EVERY = 100
+_SHORT_SHARE = 0.15
+"""Of the frames for thresholds and figures, in the short profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,12 @@ class TrainOptions:
     ema: float = 0.999
     teacher_trust: float = 0.5
     """Weight of the teacher's opinion against the label."""
-    teacher_epochs: int = 14
+    teacher_epochs: int = 24
     """0 trains without a teacher."""
-    teacher_folds: int = 4
+    teacher_members: int = 2
     start_from: str = ""
-    """Another recipe of the same net, made before in the same work directory, whose weights are the beginning."""
-    rounded_from: float = 0.5
-    """Share of the steps after which activations are rounded to INT8's values."""
+    """Another recipe, made before in the same work directory, whose weights are the beginning. Where its net is wider,
+    the channels that matter most are kept (`prune.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class Recipe:
     scene: SceneOptions = field(default_factory=SceneOptions)
     net: NetOptions = field(default_factory=NetOptions)
     train: TrainOptions = field(default_factory=TrainOptions)
+    second: JudgeOptions | None = None
+    """The second stage; None: the model has one stage."""
 
 
 def load_recipe(name: str, profile: str = "full") -> Recipe:
@@ -88,7 +93,11 @@ def load_recipe(name: str, profile: str = "full") -> Recipe:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         known = ", ".join(sorted(p.stem for p in Path(__file__).parent.glob("*.toml")))
         raise ArtefactError(f"recipe {name}: {error}; known recipes: {known}") from error
-    train = data.get("train", {}) | (data.get("short", {}) if profile == "short" else {})
+    short = data.get("short", {}) if profile == "short" else {}
+    train = data.get("train", {}) | {k: v for k, v in short.items() if k != "second"}
+    second = data.get("second")
+    if second is not None:
+        second = second | short.get("second", {})
     try:
         return Recipe(
             str(data["name"]),
@@ -97,6 +106,7 @@ def load_recipe(name: str, profile: str = "full") -> Recipe:
             _table(SceneOptions, data.get("scene", {})),
             _table(NetOptions, {**data.get("net", {}), "classes": len(FAULT_LABELS)}),
             _table(TrainOptions, train),
+            None if second is None else _table(JudgeOptions, second),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArtefactError(f"recipe {path}: {error}") from error
@@ -165,7 +175,7 @@ def train(recipe: Recipe, crops: Crops | None, work: Path, soft: npt.NDArray[np.
     device, options = pick_device(), recipe.train
     net = Detector(recipe.net).to(device, memory_format=torch.channels_last)
     if options.start_from:
-        net.load_state_dict(_finished(work.parent / options.start_from, options.start_from))
+        net.load_state_dict(_beginning(work.parent, options.start_from, recipe.net))
     average = copy.deepcopy(net).eval()
     if options.steps == 0:  # The weights serve as they are, in frames of another size.
         unchanged: Detector = average.cpu().float()
@@ -180,7 +190,6 @@ def train(recipe: Recipe, crops: Crops | None, work: Path, soft: npt.NDArray[np.
     started, losses = time.monotonic(), []
     first = step
     for images, *targets in loader:
-        net.round_activations(step >= options.rounded_from * options.steps)
         losses.append(_step(net, images, targets, optimiser, options, device))
         schedule.step()
         step += 1
@@ -221,7 +230,8 @@ def _average(average: Detector, net: Detector, keep: float) -> None:
 
 
 def _fingerprint(recipe: Recipe) -> str:
-    return json.dumps(dataclasses.asdict(recipe), sort_keys=True)
+    """All that decides the first stage."""
+    return json.dumps(dataclasses.asdict(dataclasses.replace(recipe, second=None)), sort_keys=True)
 
 
 def _save(work: Path, recipe: Recipe, step: int, net: Any, average: Any, optimiser: Any, schedule: Any) -> None:
@@ -237,11 +247,18 @@ def _save(work: Path, recipe: Recipe, step: int, net: Any, average: Any, optimis
     (work / "checkpoint.tmp").replace(work / "checkpoint.pt")
 
 
-def _finished(work: Path, name: str) -> Any:
-    path = work / "checkpoint.pt"
+def _beginning(work: Path, name: str, wanted: NetOptions) -> Any:
+    """Weights of another recipe's net, cut down to the net that is wanted."""
+    path = work / name / "checkpoint.pt"
     if not path.exists():
         raise ArtefactError(f"{path} is missing; make {name} first, with the same --work")
-    return torch.load(path, map_location="cpu", weights_only=True)["average"]
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    options = _table(NetOptions, json.loads(state["recipe"])["net"])
+    if options == wanted:
+        return state["average"]
+    net = Detector(options)
+    net.load_state_dict(state["average"])
+    return pruned(net.eval(), wanted).state_dict()
 
 
 def _resume(work: Path, recipe: Recipe, net: Any, average: Any, optimiser: Any, schedule: Any) -> int:
@@ -283,7 +300,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in options.recipes:
             recipe = load_recipe(name, options.profile)
             paths = Paths(options.crops, options.work, options.out or options.work / "zoo", options.soft)
-            make_model(recipe, paths, _say)
+            make_model(recipe, paths, _say, share=1.0 if options.profile == "full" else _SHORT_SHARE)
     except ArtefactError as error:
         _say(f"error: {error}")
         return 1

@@ -1,0 +1,286 @@
+"""Sets what a trained bundle leaves open, on crops that no student has seen: how two stages are joined, and thresholds.
+
+The crops are those that `Crops.with_part_held_back` took out of the training split. Nothing here looks at the
+validation split. Numbers come from the INT8 files as they will fly.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from swarmd_models.bundle import Bundle, Reference
+from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.evaluate import nominal_pixel_m, score_crops
+from swarmd_models.recipes.metrics import auroc, macro_f1
+from swarmd_models.recipes.scenes import Scene, SceneMaker, SceneOptions
+from swarmd_models.recipes.thermal import HELD_BACK, NORMAL_LABEL, Crops
+from swarmd_models.reference import FRAMES, measure
+
+Floats = npt.NDArray[np.float64]
+FALSE_PER_1000 = 0.5
+"""Aimed at on the crops held back; the bar is 1.0 on others."""
+_CONTROL_FRAMES = 480
+_FAULT_FRAMES = 240
+_LOWEST, _HIGHEST = 0.3, 0.995
+_LENIENT = 0.02
+
+
+def frames(bundle: Bundle, crops: Crops | None, prevalence: float, count: int, seed: int) -> Iterable[Scene]:
+    """Composed frames for a bundle: of the crops held back, or drawn where there are none."""
+    options = SceneOptions(
+        width=bundle.input.width,
+        height=bundle.input.height,
+        pixel_m=nominal_pixel_m(bundle),
+        fault_share=prevalence,
+        plain_share=0.0,
+        real_share=1.0,
+        dense_share=0.0,
+        scale_jitter=0.08,
+        max_tilt_rad=0.12,
+    )
+    maker = SceneMaker(options, seed, crops, HELD_BACK)
+    return (maker.scene(index) for index in range(count))
+
+
+# --- Joining two stages ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opinions:
+    """What each stage says of the same crops, each shown as in flight."""
+
+    first: Floats
+    """Shape (n,): the first stage's logit."""
+    second: Floats
+    """Shape (n,): the second stage's."""
+    first_kinds: Floats
+    second_kinds: Floats
+    """Shape (n, classes): each stage's logits of the kinds, the best is 0."""
+
+
+def opinions(bundle: Bundle, crops: Crops, judged: npt.NDArray[np.int64]) -> Opinions:
+    """Ask both stages of a bundle apart.
+
+    Args:
+        bundle: With a second stage.
+        crops: Where the judged and their neighbours come from.
+        judged: Indices.
+
+    Returns:
+        Their opinions, in the order of `judged`.
+    """
+    rule = bundle.second
+    assert rule is not None
+    alone = dataclasses.replace(rule, bias=0.0, budget_ms=0.0)
+    first = dataclasses.replace(bundle, second=None)
+    second = dataclasses.replace(
+        bundle, second=dataclasses.replace(alone, first_weight=0.0, second_weight=1.0, kind_weight=0.0)
+    )
+    said = [_logit(score_crops(b, crops, judged)) for b in (first, second)]
+    best = [logits.max(axis=1) for logits in said]
+    return Opinions(best[0], best[1], said[0] - best[0][:, None], said[1] - best[1][:, None])
+
+
+def _logit(score: npt.NDArray[np.floating]) -> Floats:
+    p = np.clip(np.asarray(score, np.float64), 1e-7, 1.0 - 1e-7)
+    return np.asarray(np.log(p / (1.0 - p)))
+
+
+def fit_weights(said: Opinions, faulty: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
+    """Weights of the first and the second logit and the bias, by logistic regression (Newton's method).
+
+    The first stage's weight is kept at zero or above: it finds the module, and is no witness against a fault.
+    """
+    x = np.stack([said.first, said.second, np.ones(len(faulty))], axis=1)
+    weights = _regress(x, faulty)
+    if weights[0] < 0.0:
+        weights = np.concatenate([[0.0], _regress(x[:, 1:], faulty)])
+    return float(weights[0]), float(weights[1]), float(weights[2])
+
+
+def _regress(x: Floats, wanted: npt.NDArray[np.bool_]) -> Floats:
+    weights = np.zeros(x.shape[1])
+    ridge = 1e-3 * np.eye(x.shape[1])
+    for _ in range(50):
+        p = 1.0 / (1.0 + np.exp(-np.clip(x @ weights, -40.0, 40.0)))
+        slope = x.T @ (p - wanted) + ridge @ weights
+        curve = (x * (p * (1.0 - p))[:, None]).T @ x + ridge
+        weights = weights - np.linalg.solve(curve, slope)
+    return np.asarray(weights)
+
+
+def join(bundle: Bundle, crops: Crops) -> tuple[dict[str, Any], dict[str, float]]:
+    """How the two stages of a bundle are joined best.
+
+    Args:
+        bundle: With a second stage; the weights it has are not looked at.
+        crops: Of which some are held back.
+
+    Returns:
+        Keys of the bundle's `[second]` table, and the figures on the crops held back.
+    """
+    judged = np.flatnonzero(crops.split == HELD_BACK).astype(np.int64)
+    names = [*bundle.labels, NORMAL_LABEL]
+    truth = np.array([names.index(crops.labels[i]) for i in crops.label_index[judged]])
+    faulty = truth < len(names) - 1
+    said = opinions(bundle, crops, judged)
+    first_weight, second_weight, bias = fit_weights(said, faulty)
+    joined = first_weight * said.first + second_weight * said.second + bias
+    score = 1.0 / (1.0 + np.exp(-joined))
+    best = (0.0, 0.0, 0.5)
+    for kind_weight in (0.0, 0.1, 0.2, 0.3, 0.5, 0.8):
+        kind = (said.second_kinds + kind_weight * said.first_kinds).argmax(axis=1)
+        for threshold in np.round(np.arange(0.3, 0.71, 0.05), 2):
+            named = np.where(score >= threshold, kind, len(names) - 1)
+            best = max(best, (macro_f1(truth, named, len(names)), kind_weight, float(threshold)))
+    candidates = 1.0 / (1.0 + np.exp(-said.first[faulty]))
+    rule = {
+        "candidate_threshold": round(float(np.clip(np.quantile(candidates, 0.005), 0.002, 0.1)), 4),
+        "first_weight": round(first_weight, 4),
+        "second_weight": round(second_weight, 4),
+        "bias": round(bias, 4),
+        "kind_weight": best[1],
+    }
+    figures = {
+        "n": float(len(judged)),
+        "auroc": auroc(joined, faulty),
+        "auroc_first": auroc(said.first, faulty),
+        "auroc_second": auroc(said.second, faulty),
+        "macro_f1": best[0],
+        "crop_threshold": best[2],
+    }
+    return rule, {key: round(value, 4) for key, value in figures.items()}
+
+
+def crop_threshold(bundle: Bundle, crops: Crops) -> float:
+    """The score at which the twelve classes are told apart best (macro F1) on the crops held back."""
+    judged = np.flatnonzero(crops.split == HELD_BACK).astype(np.int64)
+    scores = score_crops(bundle, crops, judged)
+    names = [*bundle.labels, NORMAL_LABEL]
+    actual: npt.NDArray[np.int64] = np.array([names.index(crops.labels[i]) for i in crops.label_index[judged]])
+    best, kind = scores.max(axis=1), scores.argmax(axis=1)
+    steps = np.round(np.arange(0.1, 0.91, 0.02), 2)
+    figures = [macro_f1(actual, np.where(best >= t, kind, len(names) - 1), len(names)) for t in steps]
+    return float(steps[int(np.argmax(figures))])
+
+
+# --- Thresholds ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Scores by the class that was said."""
+
+    score: Floats
+    kind: npt.NDArray[np.int64]
+    modules: int
+    """In the frames, to relate numbers to."""
+
+
+def _detector(bundle: Bundle) -> Detector:
+    """One that says all it thinks."""
+    decode = dataclasses.replace(bundle.decode, max_detections=1000)
+    if bundle.second is not None:
+        second = dataclasses.replace(bundle.second, score_threshold=_LENIENT, class_thresholds={}, budget_ms=0.0)
+        return Detector.open(dataclasses.replace(bundle, decode=decode, second=second), DetectorOptions())
+    decode = dataclasses.replace(decode, score_threshold=_LENIENT, class_thresholds={})
+    return Detector.open(dataclasses.replace(bundle, decode=decode), DetectorOptions())
+
+
+def said_of(bundle: Bundle, scenes: Iterable[Scene], faults: bool) -> Said:
+    """What a bundle says in frames.
+
+    Args:
+        bundle: Its thresholds are not looked at.
+        scenes: Composed frames.
+        faults: True: the surest detection on each faulty module (0 where there is none); False: every detection on a
+            healthy one, or beside any.
+    """
+    detector = _detector(bundle)
+    scores: list[float] = []
+    kinds: list[int] = []
+    modules = 0
+    for scene in scenes:
+        boxes = scene.boxes
+        wanted = np.flatnonzero((scene.label_index >= 0) == faults)
+        modules += len(wanted)
+        best: dict[int, tuple[float, int]] = dict.fromkeys(wanted.tolist(), (0.0, 0)) if faults else {}
+        for found in detector.detect(scene.image):
+            x, y = (found.box[0] + found.box[2]) / 2, (found.box[1] + found.box[3]) / 2
+            inside = (boxes[:, 0] <= x) & (x <= boxes[:, 2]) & (boxes[:, 1] <= y) & (y <= boxes[:, 3])
+            owners = np.flatnonzero(inside).tolist()
+            if faults:
+                for owner in owners:
+                    if owner in best:
+                        best[owner] = max(best[owner], (found.score, found.class_index))
+            elif not any(scene.label_index[owner] >= 0 for owner in owners):
+                scores.append(found.score)
+                kinds.append(found.class_index)
+        scores += [score for score, _ in best.values()]
+        kinds += [kind for _, kind in best.values()]
+    detector.close()
+    return Said(np.array(scores), np.array(kinds, dtype=np.int64), modules)
+
+
+def thresholds(bundle: Bundle, crops: Crops | None, share: float = 1.0) -> dict[str, Any]:
+    """The thresholds by class that find most faults and cry wolf on no more than `FALSE_PER_1000` healthy modules.
+
+    Healthy modules are those of the crops held back, and drawn ones; each kind by itself keeps the limit.
+
+    Args:
+        bundle: Its own thresholds are not looked at.
+        crops: Of which some are held back; None: drawn modules only.
+        share: Of the usual number of frames.
+
+    Returns:
+        `score_threshold` and `class_thresholds`.
+    """
+    sources = [crops, None] if crops is not None else [None]
+    count, fault_count = max(8, round(_CONTROL_FRAMES * share)), max(8, round(_FAULT_FRAMES * share))
+    healthy = [said_of(bundle, frames(bundle, source, 0.0, count, 77), faults=False) for source in sources]
+    faulty = [said_of(bundle, frames(bundle, source, 0.3, fault_count, 79), faults=True) for source in sources]
+    return choose(bundle.labels, healthy, faulty)
+
+
+def choose(labels: tuple[str, ...], healthy: list[Said], faulty: list[Said]) -> dict[str, Any]:
+    """Thresholds by class that find most of the faulty within the limit on each set of healthy ones.
+
+    Args:
+        labels: Of the classes.
+        healthy: False detections; each set keeps the limit by itself.
+        faulty: Detections on faulty modules.
+
+    Returns:
+        `score_threshold` and `class_thresholds`.
+    """
+    steps = np.round(np.concatenate([np.arange(_LOWEST, 0.9, 0.02), np.arange(0.9, _HIGHEST, 0.005)]), 3)
+    classes = len(labels)
+    found = np.zeros((classes, len(steps)))
+    for said in faulty:
+        found += _reaching(said, classes, steps) / max(said.modules, 1)
+    false = [1000.0 * _reaching(said, classes, steps) / max(said.modules, 1) for said in healthy]
+    chosen = np.full(classes, len(steps) - 1)
+    for price in np.geomspace(1e-6, 10.0, 120):  # Of a false alarm, in faults found: as low as the limit lets.
+        worth = found - price * sum(false, np.zeros_like(found))
+        best = len(steps) - 1 - worth[:, ::-1].argmax(axis=1)  # The highest among equals.
+        if all(one[np.arange(classes), best].sum() <= FALSE_PER_1000 for one in false):
+            chosen = best
+            break
+    by_class = {name: float(steps[index]) for name, index in zip(labels, chosen, strict=True)}
+    return {"score_threshold": max(by_class.values()), "class_thresholds": by_class}
+
+
+def _reaching(said: Said, classes: int, steps: Floats) -> Floats:
+    """How many scores of each class reach each step, shape (classes, steps)."""
+    return np.stack([(said.score[said.kind == k][:, None] >= steps).sum(axis=0) for k in range(classes)]).astype(float)
+
+
+def reference_of(bundle: Bundle, crops: Crops | None, share: float = 1.0) -> Reference:
+    """What the model says of frames like those it was made for, for the eye's watch over drift: half of them drawn."""
+    count = max(20, round(FRAMES * share))
+    sources = [crops, None] if crops is not None else [None]
+    return measure(bundle, (scene.image for source in sources for scene in frames(bundle, source, 0.02, count, 78)))

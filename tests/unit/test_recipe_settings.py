@@ -1,0 +1,68 @@
+"""What is set after training: how two stages are joined, thresholds, and on which crops."""
+
+import numpy as np
+
+from swarmd_models.recipes.metrics import auroc
+from swarmd_models.recipes.settings import FALSE_PER_1000, Opinions, Said, choose, fit_weights
+from swarmd_models.recipes.thermal import FAULT_LABELS, HELD_BACK, Crops
+
+KINDS = len(FAULT_LABELS)
+
+
+def said(score: np.ndarray, kind: np.ndarray, modules: int) -> Said:
+    return Said(np.asarray(score, np.float64), np.asarray(kind, np.int64), modules)
+
+
+def test_crops_held_back_come_from_the_training_split_alone_and_always_the_same() -> None:
+    split = np.array([0] * 80 + [1] * 20, np.uint8)
+    crops = Crops(np.zeros((100, 40, 24), np.uint8), ("cell", "no-anomaly"), np.zeros(100, np.int64), split)
+    part = crops.with_part_held_back(one_in=8)
+    assert (part.split == HELD_BACK).sum() == 10
+    assert (part.split[80:] == 1).all()
+    assert (part.split == crops.with_part_held_back(one_in=8).split).all()
+    assert (crops.split == split).all()
+
+
+def test_weights_of_two_stages_tell_faults_apart_better_than_either_and_are_calibrated() -> None:
+    rng = np.random.default_rng(5)
+    faulty = rng.random(6_000) < 0.5
+    sign = np.where(faulty, 1.0, -1.0)
+    first, second = sign * 0.5 + rng.normal(0, 1, 6_000), sign * 2.0 + rng.normal(0, 2.0, 6_000)
+    nothing = np.zeros((6_000, KINDS))
+    a, b, bias = fit_weights(Opinions(first, second, nothing, nothing), faulty)
+    joined = a * first + b * second + bias
+    assert auroc(joined, faulty) > max(auroc(first, faulty), auroc(second, faulty))
+    sure = 1.0 / (1.0 + np.exp(-joined))
+    upper = sure > 0.8
+    assert abs(float(sure[upper].mean()) - float(faulty[upper].mean())) < 0.04
+
+
+def test_a_first_stage_that_misleads_has_no_say() -> None:
+    rng = np.random.default_rng(6)
+    faulty = rng.random(2_000) < 0.5
+    sign = np.where(faulty, 1.0, -1.0)
+    nothing = np.zeros((2_000, KINDS))
+    weights = fit_weights(
+        Opinions(-sign + rng.normal(0, 2, 2_000), sign + rng.normal(0, 1, 2_000), nothing, nothing), faulty
+    )
+    assert weights[0] == 0.0
+    assert weights[1] > 0.0
+
+
+def test_thresholds_keep_the_limit_on_every_set_of_healthy_modules_and_are_low_where_nothing_is_mistaken() -> None:
+    rng = np.random.default_rng(7)
+    loud = said(rng.uniform(0.5, 0.93, 4_000), np.zeros(4_000), 20_000)  # Healthy ones are taken for the first class.
+    quiet = said(rng.uniform(0.3, 0.6, 50), np.full(50, 1), 5_000)
+    faulty = said(rng.uniform(0.4, 1.0, 3_000), rng.integers(0, KINDS, 3_000), 4_000)
+    chosen = choose(FAULT_LABELS, [loud, quiet], [faulty])["class_thresholds"]
+    for one in (loud, quiet):
+        limit = np.array([chosen[FAULT_LABELS[k]] for k in one.kind])
+        assert 1000.0 * float((one.score >= limit).sum()) / one.modules <= FALSE_PER_1000
+    assert chosen[FAULT_LABELS[0]] > 0.9
+    assert chosen[FAULT_LABELS[5]] < 0.5
+
+
+def test_where_even_the_highest_score_is_mistaken_the_threshold_is_as_high_as_it_goes() -> None:
+    hopeless = said(np.full(100, 0.999), np.zeros(100), 1_000)
+    faulty = said(np.full(10, 0.999), np.zeros(10), 10)
+    assert choose(FAULT_LABELS, [hopeless], [faulty])["class_thresholds"]["cell"] >= 0.99
