@@ -424,6 +424,7 @@ async def test_where_others_are_is_told_and_taken_back(tmp_path: Path) -> None:
             assert retained
             told = json.loads(text)
             jsonschema.validate(told, dict(spec("position").schema))
-            assert (told["lat"], told["yaw_rad"], told["battery"]) == (-18.88, None, 0.8)
+            assert told["geometry"]["coordinates"] == [-70.11, -18.88]
+            assert (told["properties"]["yaw_deg"], told["properties"]["battery"]) == (None, 0.8)
             lost = PositionSeen(BOB, "bob", None)
             await heard(server.port, topic, lambda _t, _r, p: p == "", lambda: world.say(lost))

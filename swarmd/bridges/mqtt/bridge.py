@@ -377,19 +377,7 @@ class MqttBridge:
             self._last_told_s.pop(f"position {name}", None)
             self._publish("position", b"", peer=name)
         elif self._is_due(f"position {name}"):
-            self._publish(
-                "position",
-                {
-                    "id": seen.node.hex(),
-                    "lat": round(one.latitude_deg, 8),
-                    "lon": round(one.longitude_deg, 8),
-                    "height_agl_m": round(one.height_agl_m, 2),
-                    "yaw_rad": None if one.yaw_rad is None else round(one.yaw_rad, 4),
-                    "sigma_m": round(one.position_sigma_m, 3),
-                    "battery": None if one.battery_milli is None else one.battery_milli / 1000,
-                },
-                peer=name,
-            )
+            self._publish("position", geojson.member_feature(one, seen.name, time.monotonic_ns()), peer=name)
 
     # --- in from the broker -----------------------------------------------------------------------------------------
 

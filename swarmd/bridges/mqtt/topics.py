@@ -29,8 +29,26 @@ _COVARIANCE = {"oneOf": [{"type": "null"}, {"type": "array", "items": _NUMBER, "
 _NULLABLE_STRING = {"type": ["string", "null"]}
 
 
+_NULLABLE_NUMBER = {"type": ["number", "null"]}
+
+
 def _feature(**properties: Mapping[str, object]) -> dict[str, object]:
     return _object(type={"const": "Feature"}, id=_STRING, geometry=_GEOMETRY, properties=_object(**properties))
+
+
+def _seen(**properties: Mapping[str, object]) -> dict[str, object]:
+    """What detections and objects have in common, and `properties`."""
+    return _feature(
+        id=_STRING,
+        label=_STRING,
+        score=_NUMBER,
+        asset=_NULLABLE_STRING,
+        east_m=_NULLABLE_NUMBER,
+        north_m=_NULLABLE_NUMBER,
+        covariance_m2=_COVARIANCE,
+        last_seen_s=_NUMBER,
+        **properties,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +112,24 @@ TOPICS: tuple[TopicSpec, ...] = (
             height_agl_m=_NUMBER,
             yaw_rad=_NUMBER,
             sigma_m=_NUMBER,
-            battery={"type": ["number", "null"]},
+            battery=_NULLABLE_NUMBER,
         ),
         parameters=_NODE,
     ),
     TopicSpec(
         "position",
         "positions/{peer}",
-        "Where a member said it is, told by every device that hears it; empty when it has lost its fix.",
+        "One GeoJSON feature a member: where it said that it is; empty when it has lost its fix.",
         True,
         0,
         60,
-        _object(
-            id=_STRING,
-            lat=_NUMBER,
-            lon=_NUMBER,
+        _feature(
+            node=_STRING,
             height_agl_m=_NUMBER,
-            yaw_rad={"type": ["number", "null"]},
+            yaw_deg=_NULLABLE_NUMBER,
             sigma_m=_NUMBER,
-            battery={"type": ["number", "null"]},
+            battery=_NULLABLE_NUMBER,
+            age_s=_NUMBER,
         ),
         parameters={"peer": "Name of the member."},
     ),
@@ -136,7 +153,7 @@ TOPICS: tuple[TopicSpec, ...] = (
         {
             "type": "object",
             "additionalProperties": _object(
-                id=_STRING, state=_STRING, incarnation=_INTEGER, rtt_ms={"type": ["number", "null"]}, loss=_NUMBER
+                id=_STRING, state=_STRING, incarnation=_INTEGER, rtt_ms=_NULLABLE_NUMBER, loss=_NUMBER
             ),
         },
     ),
@@ -147,15 +164,12 @@ TOPICS: tuple[TopicSpec, ...] = (
         False,
         1,
         60,
-        _feature(
+        _seen(
             node=_STRING,
             event=_STRING,
             track=_INTEGER,
-            label=_STRING,
-            score=_NUMBER,
-            asset=_NULLABLE_STRING,
-            covariance_m2=_COVARIANCE,
             model_digest=_STRING,
+            first_seen_s=_NULLABLE_NUMBER,
             hlc=_INTEGER,
         ),
     ),
@@ -166,14 +180,11 @@ TOPICS: tuple[TopicSpec, ...] = (
         True,
         1,
         None,
-        _feature(
-            label=_STRING,
-            score=_NUMBER,
-            asset=_NULLABLE_STRING,
-            covariance_m2=_COVARIANCE,
+        _seen(
             observers={"type": "array", "items": _STRING},
             confirmed={"type": "boolean"},
             reports=_INTEGER,
+            first_seen_s=_NUMBER,
             first_seen_hlc=_INTEGER,
             last_seen_hlc=_INTEGER,
         ),
