@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swarmd import __version__
-from swarmd.bridges.base import Bridge, BusEvent, NodeInfo, NodePosition, PoseSeen, PositionSeen, seen_of
+from swarmd.bridges.base import Bridge, BusEvent, NodeInfo, NodePosition, PictureSeen, PoseSeen, PositionSeen, seen_of
 from swarmd.bus import Bus, Feed, Notice
 from swarmd.config import Loaded, changed_keys
 from swarmd.config_sections import Config
@@ -26,6 +26,7 @@ from swarmd.control import ControlServer, default_path
 from swarmd.driver import Driver
 from swarmd.errors import ConfigError, DaemonError, EyeError, TransportError
 from swarmd.events import EventLines, event_of, read_commands
+from swarmd.eye.ipc import ShowFrames
 from swarmd.identity_files import curve_keys, dev_fleet_warning, load_credentials, load_identity, open_dev_fleet
 from swarmd.joining import discover, follow_group_keys, wants_mdns
 from swarmd.locating import Throttle, position_of
@@ -524,6 +525,14 @@ class Brain:
     def positions(self) -> Mapping[NodeId, NodePosition]:
         """The last known position of each member that has said one, this node included."""
         return {node: position_of(located) for node, located in self.whereabouts.located().items()}
+
+    def watch_pictures(
+        self, callback: Callable[[PictureSeen], None], interval_ms: int, width: int, quality: int
+    ) -> Callable[[], None]:
+        """Have the eye show small pictures; without an eye there are none."""
+        if self.eye is None:
+            return lambda: None
+        return self.eye.pictures.watch(ShowFrames(interval_ms, width, quality), callback)
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
         """What a living track of this node became in the shared state."""

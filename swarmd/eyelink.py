@@ -23,6 +23,7 @@ from swarmd.eye.supervisor import EyeSupervisor
 from swarmd.logs import Logger
 from swarmd.metrics import Metrics
 from swarmd.observing import Observing
+from swarmd.pictures import Pictures
 from swarmd_models.types import Pose, TrackEvent
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.errors import StateError
@@ -95,6 +96,7 @@ class EyeLink:
         self._swapping = ""
         self._cells: list[str] = []
         self._again: set[str] = set()
+        self.pictures = Pictures(self._send)
         bus.subscribe(self._on_notice)
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -290,6 +292,8 @@ class EyeLink:
                 self._on_cell_done(cell, quality)
             case ipc.CellReached(cell) if cell in self._cells:
                 self._command(CellProgress(cell))
+            case ipc.Picture():
+                self.pictures.take(message)
             case ipc.Here():
                 self._on_here(message)
             case ipc.Finished(frames):
@@ -302,6 +306,8 @@ class EyeLink:
         self.problem = ""
         self._log.info("eye_model", model=ready.model, model_digest=ready.digest, backend=ready.backend)
         self._tracks_end()
+        if self.pictures.wanted:
+            self.pictures.ask()
         for cell in self._cells:
             self._send(ipc.AssignCell(cell))
         self._want_cells()

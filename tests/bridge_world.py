@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from swarmd.bridges.base import BusEvent, DetectionSeen, NodeInfo, NodePosition, PoseSeen
+from swarmd.bridges.base import BusEvent, DetectionSeen, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
@@ -48,6 +48,8 @@ class World:
         self.views = [object_view()]
         self.sightings: dict[int, DetectionView] = {}
         self.places: dict[NodeId, NodePosition] = {}
+        self.watchers: list[Callable[[PictureSeen], None]] = []
+        self.wishes: list[tuple[int, int, int]] = []
 
     def info(self) -> NodeInfo:
         return NodeInfo(ALICE, self.name, self.swarm, "0.1.0", -18.88, -70.11, "small-320", "ab" * 32, ("hot-spot",))
@@ -63,6 +65,13 @@ class World:
 
     def positions(self) -> Mapping[NodeId, NodePosition]:
         return self.places
+
+    def watch_pictures(
+        self, callback: Callable[[PictureSeen], None], interval_ms: int, width: int, quality: int
+    ) -> Callable[[], None]:
+        self.watchers.append(callback)
+        self.wishes.append((interval_ms, width, quality))
+        return lambda: self.watchers.remove(callback)
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
         return self.sightings.get(track_id)

@@ -89,6 +89,16 @@ class PositionSeen:
     position: NodePosition | None
 
 
+@dataclass(frozen=True, slots=True)
+class PictureSeen:
+    """One frame as a small JPEG; only whoever asked gets any (`DaemonView.watch_pictures`), the bus carries none."""
+
+    jpeg: bytes
+    width: int
+    height: int
+    captured_ns: int
+
+
 BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | DetectionSeen | PoseSeen | PositionSeen
 
 
@@ -130,6 +140,12 @@ class DaemonView(Protocol):
 
     def positions(self) -> Mapping[NodeId, NodePosition]:
         """The last known position of each member that has said one, this node included."""
+        ...
+
+    def watch_pictures(
+        self, callback: Callable[[PictureSeen], None], interval_ms: int, width: int, quality: int
+    ) -> Callable[[], None]:
+        """Have the eye show small pictures, at most one in `interval_ms`; the returned function ends it."""
         ...
 
     def own_sighting(self, track_id: int) -> DetectionView | None:

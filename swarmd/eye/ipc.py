@@ -91,6 +91,17 @@ class SwapBack(_Message, frozen=True):
     """Return to the model before the last swap, at once."""
 
 
+class ShowFrames(_Message, frozen=True):
+    """Send a small JPEG now and then; pictures never leave the eye unasked."""
+
+    interval_ms: int = 0
+    """Least time between two; 0: none."""
+    width: int = 640
+    """Wider frames are made smaller."""
+    quality: int = 70
+    """Of the JPEG, 1 to 100."""
+
+
 class Stop(_Message, frozen=True):
     """Finish the frame at hand and exit with status 0."""
 
@@ -121,6 +132,16 @@ class FrameDone(_Message, frozen=True):
     best_score: float
     events: tuple[TrackEvent, ...]
     stage_ns: dict[str, int]
+
+
+class Picture(_Message, frozen=True):
+    """One frame as a JPEG, people and number plates made unreadable; only after `ShowFrames`."""
+
+    frame_index: int
+    captured_ns: int
+    width: int
+    height: int
+    jpeg: bytes
 
 
 class Stats(_Message, frozen=True):
@@ -183,9 +204,9 @@ class SwapDone(_Message, frozen=True):
     text: str
 
 
-ToEye: TypeAlias = Configure | PoseUpdate | AssignCell | DropCell | SwapModel | SwapBack | Stop
+ToEye: TypeAlias = Configure | PoseUpdate | AssignCell | DropCell | SwapModel | SwapBack | ShowFrames | Stop
 FromEye: TypeAlias = (
-    Ready | FrameDone | Stats | Heartbeat | Problem | CellReached | CellDone | Here | Finished | SwapDone
+    Ready | FrameDone | Stats | Heartbeat | Problem | CellReached | CellDone | Here | Finished | SwapDone | Picture
 )
 
 _encoder = msgspec.msgpack.Encoder()

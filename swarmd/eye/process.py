@@ -34,6 +34,7 @@ from swarmd.eye.ipc import (
     PoseUpdate,
     Problem,
     Ready,
+    ShowFrames,
     Stats,
     Stop,
     SwapBack,
@@ -42,6 +43,7 @@ from swarmd.eye.ipc import (
 )
 from swarmd.eye.link import Link, every, leave
 from swarmd.eye.mailbox import Mailbox
+from swarmd.eye.showing import Showing
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
 from swarmd.eye.swap import Swapper
 from swarmd_models.bundle import Reference, load_bundle
@@ -95,6 +97,7 @@ class EyeProcess:
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
         self._ring: FrameRing | None = None
+        self._showing = Showing()
 
     def run(self) -> int:
         """Work until the source ends or the brain says stop; the exit status."""
@@ -233,6 +236,7 @@ class EyeProcess:
         self._failures = 0
         self._observe(frame, result)
         self._tell(result)
+        self._show(frame, result)
         return 1
 
     def _observe(self, frame: Frame, result: EyeResult) -> None:
@@ -250,6 +254,16 @@ class EyeProcess:
             if self._ring.problem:
                 self._announce(self._ring.problem)
                 self._ring = None
+
+    def _show(self, frame: Frame, result: EyeResult) -> None:
+        """A small picture, where somebody asked for some."""
+        try:
+            picture = self._showing.picture(frame, result.detections)
+        except cv2.error as error:
+            self._announce(f"a picture could not be made: {error}")
+            return
+        if picture is not None:
+            self._link.send(picture)
 
     def _know_camera(self, frame: Frame) -> None:
         """The field of view becomes intrinsics with the first frame, which has the size."""
@@ -315,6 +329,8 @@ class EyeProcess:
             case SwapModel(model, labels):
                 if self._swapper is not None:
                     self._swapper.begin(model, labels)
+            case ShowFrames():
+                self._showing.want(message)
             case SwapBack():
                 if self._swapper is not None:
                     self._swapper.go_back()

@@ -1,9 +1,15 @@
 """Recordings, read back by rosbags and by mcap, which are not ours; a disk without room; a file that is in the way."""
 
 import asyncio
+import base64
 import json
+import random
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,18 +18,22 @@ pytest.importorskip("mcap_ros2", reason="mcap is not installed (extra record)")
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 
+from swarmd.bridges.base import NodePosition, PictureSeen, PositionSeen
 from swarmd.bridges.config import RecordConfig
 from swarmd.bridges.record.bridge import RecordBridge
+from swarmd.bridges.record.reading import Recording, recover
 from swarmd.bridges.record.recorder import Recorder
-from swarmd.errors import StoreError
+from swarmd.errors import DaemonError, StoreError
 from swarmd_protocols.effects import MemberChanged, MemberState
 from tests import ros2_store
 from tests.bridge_world import BOB, World, detection, pose
 
+JPEG = b"\xff\xd8" + bytes(range(256)) * 40 + b"\xff\xd9"
 
-async def record(path: Path, profile: str) -> World:
+
+async def record(path: Path, profile: str, images_hz: float = 0.0) -> World:
     world = World()
-    bridge = RecordBridge(RecordConfig(enabled=True, profile=profile, min_free_mib=1), path)
+    bridge = RecordBridge(RecordConfig(enabled=True, profile=profile, min_free_mib=1, images_hz=images_hz), path)
     task = asyncio.create_task(bridge.run(world))
     while not world.callbacks:
         await asyncio.sleep(0.01)
@@ -31,6 +41,10 @@ async def record(path: Path, profile: str) -> World:
         world.say(detection(track_id=number))
     world.say(pose(has_fix=True))
     world.say(pose(has_fix=False))
+    world.say(PositionSeen(BOB, "bob", NodePosition(BOB, -18.87, -70.11, 30.0, None, 1.0, None, 0)))
+    world.say(PositionSeen(BOB, "bob", None))
+    for watcher in world.watchers:
+        watcher(PictureSeen(JPEG, 640, 480, time.monotonic_ns()))
     world.say(MemberChanged(BOB, "bob", MemberState.ALIVE, MemberState.FAILED, "silent"))
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -45,6 +59,8 @@ async def test_ros2_profile_is_read_by_mcap_and_by_rosbags(tmp_path: Path) -> No
         reader = make_reader(file, decoder_factories=[DecoderFactory()])
         assert reader.get_header().profile == "ros2"
         found = [(channel.topic, message) for _, channel, _, message in reader.iter_decoded_messages()]
+    assert {one.pose.position.z for topic, one in found if topic == "/alice/pose"} == {25.0}
+    assert [one.status.status for topic, one in found if topic == "/bob/fix"] == [0, -1]
     tracks = [one.detections[0].id for topic, one in found if topic == "/swarm/detections"]
     assert tracks == ["bob/0", "bob/1", "bob/2"]
     fixes = [one.status.status for topic, one in found if topic == "/alice/fix"]
@@ -54,9 +70,18 @@ async def test_ros2_profile_is_read_by_mcap_and_by_rosbags(tmp_path: Path) -> No
 
     with AnyReader([path], default_typestore=types) as bag:
         topics = {connection.topic: connection for connection in bag.connections}
-        assert {"/swarm/detections", "/swarm/objects", "/swarm/peers", "/swarm/cells", "/alice/fix"} == set(topics)
+        assert set(topics) == {
+            "/swarm/detections",
+            "/swarm/objects",
+            "/swarm/peers",
+            "/swarm/cells",
+            "/alice/fix",
+            "/alice/pose",
+            "/bob/fix",
+            "/bob/pose",
+        }
         connection, _, raw = next(bag.messages(connections=[topics["/swarm/objects"]]))
-        decoded = bag.deserialize(raw, connection.msgtype)
+        decoded: Any = bag.deserialize(raw, connection.msgtype)
         assert decoded.detections[0].bbox.center.position.x == 10.0
         assert decoded.detections[0].results[0].pose.covariance[0] == pytest.approx(0.04)
 
@@ -67,9 +92,135 @@ async def test_foxglove_profile(tmp_path: Path) -> None:
     with path.open("rb") as file:
         reader = make_reader(file)
         found = [(schema.name, json.loads(message.data)) for schema, _, message in reader.iter_messages() if schema]
-    assert [name for name, _ in found].count("foxglove.LocationFix") == 1
+    assert [name for name, _ in found].count("foxglove.LocationFix") == 2
+    assert [name for name, _ in found].count("foxglove.CompressedImage") == 0
     collection = json.loads(next(body for name, body in found if name == "foxglove.GeoJSON")["geojson"])
     assert collection["type"] == "FeatureCollection"
+
+
+async def test_pictures_are_recorded_only_when_they_are_asked_for(tmp_path: Path) -> None:
+    world = await record(tmp_path / "none.mcap", "ros2")
+    assert world.wishes == []
+    for profile in ("ros2", "foxglove"):
+        path = tmp_path / f"{profile}.mcap"
+        world = await record(path, profile, images_hz=2.0)
+        assert world.wishes == [(500, 640, 70)]
+        assert world.watchers == []
+        with path.open("rb") as file:
+            rows = [(c.topic, s, m) for s, c, m in make_reader(file).iter_messages(topics=["/alice/image/compressed"])]
+        assert len(rows) == 1
+        schema = rows[0][1]
+        assert schema is not None
+        if profile == "foxglove":
+            body = json.loads(rows[0][2].data)
+            assert (schema.name, body["format"], base64.b64decode(body["data"])) == (
+                "foxglove.CompressedImage",
+                "jpeg",
+                JPEG,
+            )
+    from rosbags.highlevel import AnyReader
+
+    with AnyReader([tmp_path / "ros2.mcap"], default_typestore=ros2_store.store()) as bag:
+        images = [c for c in bag.connections if c.topic == "/alice/image/compressed"]
+        connection, _, raw = next(bag.messages(connections=images))
+        decoded: Any = bag.deserialize(raw, connection.msgtype)
+    assert (decoded.format, decoded.data.tobytes(), decoded.header.frame_id) == ("jpeg", JPEG, "alice_camera")
+
+
+RECORDER = """
+import os, random, resource, sys, time
+from pathlib import Path
+from swarmd.bridges.record import recorder
+recorder.CHUNK_S = 0.05
+path, limit = Path(sys.argv[1]), int(sys.argv[2])
+one = recorder.Recorder(path, "ros2", {}, 1 << 30, 0)
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+rng = random.Random(7)
+for number in range(100_000):
+    one.write("/log", "std_msgs/msg/String", {"data": f"{number} " + rng.randbytes(500).hex()}, number + 1)
+    if one.full:
+        break
+    if number % 50 == 0:
+        print(number, flush=True)
+        time.sleep(0.02)
+one.close()
+print("problem", one.problem, flush=True)
+"""
+
+
+def texts(path: Path) -> list[str]:
+    decode = DecoderFactory()
+    found = []
+    for schema, channel, message in Recording(path).messages():
+        decoder = decode.decoder_for(channel.message_encoding, schema)
+        assert decoder is not None
+        found.append(decoder(message.data).data)
+    return found
+
+
+def test_a_disk_that_is_really_full_ends_the_recording_and_what_was_written_is_read(tmp_path: Path) -> None:
+    """The kernel refuses every byte beyond 300 kB, the index too: no exception, a sentence, whole messages."""
+    path = tmp_path / "run.mcap"
+    command = [sys.executable, "-c", RECORDER, str(path), "300000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "problem File too large" in done.stdout, done.stdout[-300:] + done.stderr
+    assert path.stat().st_size <= 300_000
+    found = texts(path)
+    assert len(found) > 100
+    assert [text.split()[0] for text in found] == [str(number) for number in range(len(found))]
+
+
+def test_a_crash_in_the_middle_leaves_a_file_that_can_be_read_and_mended(tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    child = subprocess.Popen([sys.executable, "-c", RECORDER, str(path), "0"], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    try:
+        reached = 0
+        while reached < 1000:
+            reached = int(child.stdout.readline().split()[0])
+    finally:
+        child.kill()
+        child.communicate(timeout=20)
+    with path.open("ab") as file:
+        file.write(b"\x06\xff\xff")  # Half a record.
+    found = texts(path)
+    assert len(found) >= 800
+    mended = tmp_path / "mended.mcap"
+    assert recover(path, mended) == len(found)
+    from rosbags.highlevel import AnyReader
+
+    with AnyReader([mended], default_typestore=ros2_store.store()) as bag:
+        assert sum(1 for _ in bag.messages()) == len(found)
+    with pytest.raises(DaemonError, match="another file"):
+        recover(path, mended)
+
+
+@pytest.mark.parametrize("data", [b"", b"no mcap", b"\x89MCAP0\r\n", b"\x89MCAP0\r\n\x01" + b"\xff" * 20])
+def test_what_is_no_recording_is_said(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "x.mcap"
+    path.write_bytes(data)
+    with pytest.raises(DaemonError, match="no MCAP recording"):
+        Recording(path)
+    with pytest.raises(DaemonError, match="No such file"):
+        Recording(tmp_path / "none.mcap")
+
+
+async def test_every_damage_of_a_recording_is_survived(tmp_path: Path) -> None:
+    whole = tmp_path / "run.mcap"
+    await record(whole, "ros2", images_hz=1)
+    data = whole.read_bytes()
+    rng = random.Random(3)
+    damaged = tmp_path / "damaged.mcap"
+    for _ in range(150):
+        at = rng.randrange(len(data))
+        change = bytearray(data[:at] if rng.random() < 0.3 else data)
+        for _ in range(rng.randrange(1, 4)):
+            if change:
+                change[rng.randrange(len(change))] = rng.randrange(256)
+        damaged.write_bytes(change)
+        with suppress(DaemonError):
+            list(Recording(damaged).messages())
 
 
 def test_a_file_in_the_way_is_never_overwritten(tmp_path: Path) -> None:

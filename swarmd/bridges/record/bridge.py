@@ -1,18 +1,29 @@
-"""Records what the daemon knows while it runs: detections, objects, members, pose, cells."""
+"""Records what the daemon knows while it runs: detections, objects, members, positions, cells; pictures when asked."""
 
 import asyncio
+import base64
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from swarmd.bridges import geojson
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, PoseSeen
+from swarmd.bridges.base import (
+    BusEvent,
+    DaemonView,
+    DetectionSeen,
+    NodePosition,
+    PictureSeen,
+    PoseSeen,
+    PositionSeen,
+)
 from swarmd.bridges.config import RecordConfig
 from swarmd.bridges.record.recorder import Recorder
 from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
 from swarmd.bridges.ros2.names import token
 from swarmd.errors import DaemonError
+from swarmd.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
 
 PICTURE_S = 1.0
@@ -21,6 +32,11 @@ PICTURE_S = 1.0
 
 def _time(unix_ns: int) -> dict[str, int]:
     return {"sec": unix_ns // 1_000_000_000, "nanosec": unix_ns % 1_000_000_000}
+
+
+def _stamp(unix_ns: int) -> dict[str, int]:
+    """Foxglove's names for the same."""
+    return {"sec": unix_ns // 1_000_000_000, "nsec": unix_ns % 1_000_000_000}
 
 
 def _header(unix_ns: int) -> dict[str, Any]:
@@ -116,6 +132,14 @@ class RecordBridge:
         assert self._recorder is not None
         path = self._recorder.path
         unsubscribe = daemon.subscribe(self._on_event)
+        settings = self._config
+        end_pictures = (
+            daemon.watch_pictures(
+                self._on_picture, round(1000 / settings.images_hz), settings.image_width, settings.image_quality
+            )
+            if settings.images_hz > 0
+            else lambda: None
+        )
         try:
             while True:
                 if self._changed:
@@ -127,6 +151,7 @@ class RecordBridge:
                 await asyncio.sleep(PICTURE_S)
         finally:
             unsubscribe()
+            end_pictures()
             self._write_picture()
             self._recorder.close()
 
@@ -142,7 +167,10 @@ class RecordBridge:
             case DetectionSeen():
                 self._on_detection(event)
             case PoseSeen():
-                self._on_pose(event)
+                assert self._daemon is not None
+                self._on_position(self._daemon.info().name, event if event.has_fix else None)
+            case PositionSeen(_, name, position):
+                self._on_position(name, position)
             case StateChanged() | MemberChanged():
                 self._changed = True
             case _:
@@ -166,35 +194,63 @@ class RecordBridge:
             message = {"header": _header(now_ns), "detections": [found]}
             self._write("/swarm/detections", "vision_msgs/msg/Detection3DArray", message, now_ns)
 
-    def _on_pose(self, pose: PoseSeen) -> None:
-        assert self._daemon is not None
+    def _on_position(self, name: str, position: PoseSeen | NodePosition | None) -> None:
+        """Where this node or a peer is; None: no fix, which has no place in either profile."""
         now_ns = time.time_ns()
-        node = token(self._daemon.info().name)
-        variance = pose.position_sigma_m**2
+        topic = f"/{token(name)}/fix"
+        variance = 0.0 if position is None else position.position_sigma_m**2
         covariance = [variance, 0.0, 0.0, 0.0, variance, 0.0, 0.0, 0.0, 1e6]
         if self._config.profile == "foxglove":
-            if pose.has_fix:
+            if position is not None:
                 fix: dict[str, Any] = {
-                    "timestamp": {"sec": now_ns // 10**9, "nsec": now_ns % 10**9},
-                    "frame_id": node,
-                    "latitude": pose.latitude_deg,
-                    "longitude": pose.longitude_deg,
-                    "altitude": pose.height_agl_m,
+                    "timestamp": _stamp(now_ns),
+                    "frame_id": token(name),
+                    "latitude": position.latitude_deg,
+                    "longitude": position.longitude_deg,
+                    "altitude": position.height_agl_m,
                     "position_covariance": covariance,
                     "position_covariance_type": 2,
                 }
-                self._write(f"/{node}/fix", "foxglove.LocationFix", fix, now_ns)
+                self._write(topic, "foxglove.LocationFix", fix, now_ns)
             return
         message = {
             "header": _header(now_ns),
-            "status": {"status": 0 if pose.has_fix else -1, "service": 1},
-            "latitude": pose.latitude_deg if pose.has_fix else float("nan"),
-            "longitude": pose.longitude_deg if pose.has_fix else float("nan"),
-            "altitude": float("nan"),
+            "status": {"status": -1 if position is None else 0, "service": 1},
+            "latitude": math.nan if position is None else position.latitude_deg,
+            "longitude": math.nan if position is None else position.longitude_deg,
+            "altitude": math.nan,
             "position_covariance": covariance,
-            "position_covariance_type": 2 if pose.has_fix else 0,
+            "position_covariance_type": 0 if position is None else 2,
         }
-        self._write(f"/{node}/fix", "sensor_msgs/msg/NavSatFix", message, now_ns)
+        self._write(topic, "sensor_msgs/msg/NavSatFix", message, now_ns)
+        assert self._daemon is not None
+        info = self._daemon.info()
+        if position is None or not info.has_origin:
+            return
+        origin = info.origin_latitude_deg, info.origin_longitude_deg
+        east_cm, north_cm = wgs84_to_enu_cm(position.latitude_deg, position.longitude_deg, *origin)
+        pose = _pose(east_cm / 100, north_cm / 100, position.height_agl_m)
+        if position.yaw_rad is not None:
+            # REP 103: yaw counter-clockwise from east; ours is clockwise from north.
+            half = (math.pi / 2 - position.yaw_rad) / 2
+            pose["orientation"] |= {"z": math.sin(half), "w": math.cos(half)}
+        message = {"header": _header(now_ns), "pose": pose}
+        self._write(f"/{token(name)}/pose", "geometry_msgs/msg/PoseStamped", message, now_ns)
+
+    def _on_picture(self, picture: PictureSeen) -> None:
+        assert self._daemon is not None
+        node = token(self._daemon.info().name)
+        now_ns = time.time_ns()
+        topic, frame = f"/{node}/image/compressed", f"{node}_camera"
+        taken_ns = now_ns - max(0, time.monotonic_ns() - picture.captured_ns)
+        if self._config.profile == "foxglove":
+            data = base64.b64encode(picture.jpeg).decode()
+            said = {"timestamp": _stamp(taken_ns), "frame_id": frame, "format": "jpeg", "data": data}
+            self._write(topic, "foxglove.CompressedImage", said, now_ns)
+            return
+        header = {"stamp": _time(taken_ns), "frame_id": frame}
+        message: dict[str, Any] = {"header": header, "format": "jpeg", "data": picture.jpeg}
+        self._write(topic, "sensor_msgs/msg/CompressedImage", message, now_ns)
 
     def _write_geojson(self, topic: str, features: list[dict[str, object]], now_ns: int) -> None:
         import json

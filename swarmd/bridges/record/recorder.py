@@ -4,6 +4,7 @@ The two never share a file: one JSON channel makes ROS 2 tools refuse the whole 
 room left is finished properly and said; the daemon goes on.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ except ImportError as problem:
     raise StoreError(f"recording needs mcap ({problem}); run: pip install 'swarmd[record]'") from problem
 
 CHUNK_BYTES = 256 * 1024
+CHUNK_S = 2.0
+"""A chunk is finished at this age however small it is: a crash costs no more than that."""
 FREE_CHECK_S = 1.0
 FORMAT_VERSION = "1"
 # rosbags asks for all eight keys.
@@ -65,6 +68,7 @@ class Recorder:
         self._min_free_bytes = min_free_bytes
         self._channels: dict[tuple[str, str], tuple[int, Any]] = {}
         self._next_check_s = 0.0
+        self._chunk_due_s = time.monotonic() + CHUNK_S
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("xb")
@@ -91,8 +95,9 @@ class Recorder:
             channel, encode = self._channel(topic, type_name)
             self._writer.add_message(channel, unix_ns, encode(message), unix_ns)
             self.counts["messages"] += 1
+            self._finish_chunk()
         except OSError as error:
-            self._end(f"{error.strerror}")
+            self._end(error.strerror or str(error))
 
     def close(self) -> None:
         """Finish the file, so that readers find its index; may be called twice."""
@@ -116,6 +121,17 @@ class Recorder:
         if shutil.disk_usage(self.path.parent).free < self._min_free_bytes:
             raise OSError(0, f"less than record.min_free_mib ({self._min_free_bytes >> 20} MiB) left on the disk")
 
+    def _finish_chunk(self) -> None:
+        """Have what was recorded so far on the disk, in a form that readers take without the index."""
+        now_s = time.monotonic()
+        if now_s < self._chunk_due_s:
+            return
+        self._chunk_due_s = now_s + CHUNK_S
+        finish = getattr(self._writer, "_Writer__finalize_chunk", None)
+        if finish is not None:
+            finish()
+        self._file.flush()
+
     def _end(self, why: str) -> None:
         self.full = True
         self._problem = why
@@ -127,7 +143,9 @@ class Recorder:
             # What is in the file stays readable: MCAP readers recover complete chunks without the index.
             self._problem = f"{why}; the index could not be written: {error.strerror}"
         finally:
-            self._file.close()
+            # Closing writes what is left in the buffer, and fails again where there is no room for it.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def _channel(self, topic: str, type_name: str) -> tuple[int, Any]:
         known = self._channels.get((topic, type_name))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swarmd.errors import DaemonError
-from swarmd.verbs import text_argument
+from swarmd.verbs import number_argument, text_argument
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,9 +34,13 @@ class RecordVerbs:
             raise DaemonError(f"already recording to {self._running[0]}; stop that one first")
         path = Path(text_argument(arguments, "path", most=4096))
         profile = text_argument(arguments, "profile", "ros2", most=16)
+        settings = self._brain.config.record
+        images_hz = number_argument(arguments, "images_hz", settings.images_hz)
         if not path.is_absolute() or profile not in ("ros2", "foxglove"):
             raise DaemonError("give an absolute path, and profile ros2 or foxglove")
-        bridge = RecordBridge(replace(self._brain.config.record, enabled=True, profile=profile), path)
+        if not 0 <= images_hz <= 10:
+            raise DaemonError(f"images_hz is {images_hz:g}; it must be 0 (none) to 10")
+        bridge = RecordBridge(replace(settings, enabled=True, profile=profile, images_hz=images_hz), path)
         bridge.open(self._brain)
         task = self._brain.supervisor.keep("record", lambda: bridge.run(self._brain))
         self._running = (path, bridge, task)

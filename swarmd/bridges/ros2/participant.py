@@ -239,7 +239,18 @@ def write(writer: Any, sample: Any) -> None:
     if encode is None or ddspy_write is None:
         writer.write(sample)
         return
-    status = ddspy_write(writer._ref, encode(sample))
+    write_raw(writer, encode(sample))
+
+
+def write_raw(writer: Any, data: bytes) -> None:
+    """Write one sample that is CDR already, with its encapsulation header.
+
+    Raises:
+        TransportError: DDS refused it, or this cyclonedds cannot write bytes.
+    """
+    if ddspy_write is None:
+        raise TransportError("this cyclonedds cannot write ready bytes; use 11 or 0.10.5")
+    status = ddspy_write(writer._ref, data.ljust((len(data) + 3) & ~3, b"\0"))
     if status < 0:
         raise TransportError(f"dds refused a sample: {status}")
 

@@ -1,0 +1,135 @@
+"""Recordings, read again: complete ones by their index, torn ones as far as they go.
+
+A recording ends torn when the daemon or the device died under it. What its finished chunks hold is whole; `recover`
+writes it into a new file with an index, which every reader takes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swarmd.errors import DaemonError
+
+try:
+    from mcap.reader import make_reader
+    from mcap.records import Channel, Header, Message, Schema
+    from mcap.stream_reader import StreamReader
+    from mcap.writer import CompressionType, Writer
+except ImportError as problem:
+    raise DaemonError(f"reading recordings needs mcap ({problem}); run: pip install 'swarmd[record]'") from problem
+
+RECORD_MAX_BYTES = 64 << 20
+"""No record of a recording is larger; a file that says so is damaged or hostile."""
+
+
+class Recording:
+    """One file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the header.
+
+        Raises:
+            DaemonError: The file is missing or no MCAP.
+        """
+        self.path = path
+        self.torn = False
+        """Set once the end was reached: it was not the end that the writer meant."""
+        try:
+            with path.open("rb") as file:
+                header = next(iter(StreamReader(file, record_size_limit=RECORD_MAX_BYTES).records))
+        except OSError as error:
+            raise DaemonError(f"cannot read {path}: {error.strerror}") from error
+        except Exception as error:  # mcap lets struct and codec errors through as they are
+            raise DaemonError(f"{path} is no MCAP recording ({error})") from error
+        if not isinstance(header, Header):
+            raise DaemonError(f"{path} is no MCAP recording (it has no header)")
+        self.profile = header.profile
+
+    def messages(self) -> Iterator[tuple[Schema, Channel, Message]]:
+        """All messages, in order of time where there is an index, else in the order of the file."""
+        with self.path.open("rb") as file:
+            if self._is_indexed(file):
+                yield from self._by_index(file)
+                return
+            self.torn = True
+            file.seek(0)
+            yield from self._as_far_as_it_goes(file)
+
+    def _is_indexed(self, file: Any) -> bool:
+        try:
+            return make_reader(file, record_size_limit=RECORD_MAX_BYTES).get_summary() is not None
+        except Exception:  # whatever the damage makes mcap raise: then there is no index
+            return False
+
+    def _by_index(self, file: Any) -> Iterator[tuple[Schema, Channel, Message]]:
+        found = iter(make_reader(file, record_size_limit=RECORD_MAX_BYTES).iter_messages())
+        while True:
+            try:
+                schema, channel, message = next(found)
+            except StopIteration:
+                return
+            except Exception:  # damage in the middle makes mcap raise anything
+                self.torn = True
+                return
+            if schema is not None:
+                yield schema, channel, message
+
+    def _as_far_as_it_goes(self, file: Any) -> Iterator[tuple[Schema, Channel, Message]]:
+        schemas: dict[int, Schema] = {}
+        channels: dict[int, Channel] = {}
+        records = iter(StreamReader(file, validate_crcs=True, record_size_limit=RECORD_MAX_BYTES).records)
+        while True:
+            try:
+                record = next(records)
+            except Exception:  # StopIteration at a clean end, anything where it is torn
+                return
+            match record:
+                case Schema():
+                    schemas[record.id] = record
+                case Channel():
+                    channels[record.id] = record
+                case Message():
+                    channel = channels.get(record.channel_id)
+                    schema = None if channel is None else schemas.get(channel.schema_id)
+                    if channel is not None and schema is not None:
+                        yield schema, channel, record
+                case _:
+                    pass
+
+
+def recover(broken: Path, out: Path) -> int:
+    """Write what a torn recording holds into a new, complete one.
+
+    Args:
+        broken: The torn file; it is left as it is.
+        out: Must not exist.
+
+    Returns:
+        Messages written.
+
+    Raises:
+        DaemonError: Nothing can be read, or nothing written.
+    """
+    recording = Recording(broken)
+    count = 0
+    try:
+        with out.open("xb") as file:
+            writer = Writer(file, compression=CompressionType.ZSTD)
+            writer.start(profile=recording.profile, library="swarmd")
+            schemas: dict[tuple[str, bytes], int] = {}
+            channels: dict[int, int] = {}
+            for schema, channel, message in recording.messages():
+                key = schema.name, schema.data
+                if key not in schemas:
+                    schemas[key] = writer.register_schema(schema.name, schema.encoding, schema.data)
+                if channel.id not in channels:
+                    channels[channel.id] = writer.register_channel(
+                        channel.topic, channel.message_encoding, schemas[key], dict(channel.metadata)
+                    )
+                writer.add_message(channels[channel.id], message.log_time, message.data, message.publish_time)
+                count += 1
+            writer.add_metadata("swarmd", {"recovered_from": broken.name})
+            writer.finish()
+    except OSError as error:
+        raise DaemonError(f"cannot write {out}: {error.strerror}; choose another file or make room") from error
+    return count
