@@ -48,6 +48,9 @@ RETRY_QUALITY_MILLI = 500
 """A cell surveyed worse than this, because frames were missed, is flown once more before it is called done."""
 
 
+Box = tuple[float, float, float, float]
+
+
 class EyeLink:
     """One supervised eye and what becomes of its messages."""
 
@@ -81,6 +84,8 @@ class EyeLink:
         self.model = ""
         self.model_digest = ""
         self.labels: tuple[str, ...] = ()
+        self.device: Mapping[str, Any] = {}
+        """What the eye says this device is (`swarmd_models.device.Device`)."""
         self.problem = ""
         self.frames = 0
         self.detections = 0
@@ -93,7 +98,6 @@ class EyeLink:
         self.model_path = config.eye.model
         """The bundle the eye is started with; releases put theirs here."""
         self._listeners: list[Callable[[ipc.FromEye], None]] = []
-        self._swapping = ""
         self._cells: list[str] = []
         self._again: set[str] = set()
         self.pictures = Pictures(self._send)
@@ -206,6 +210,7 @@ class EyeLink:
             "frames": self.frames,
             "problem": self.problem,
             "model_digest": self.model_digest,
+            "device": dict(self.device),
             "cells": list(self._cells),
             "counters": self.counters(),
             "gauges": dict(self._gauges),
@@ -246,7 +251,6 @@ class EyeLink:
 
     def swap_model(self, model: str) -> None:
         """Have the eye change to this bundle between two frames; the eye answers with `SwapDone`."""
-        self._swapping = model
         self._send(ipc.SwapModel(model))
 
     def update_pose(
@@ -304,6 +308,7 @@ class EyeLink:
     def _on_ready(self, ready: ipc.Ready) -> None:
         self.model, self.model_digest, self.labels = f"{ready.model} {ready.version}", ready.digest, ready.labels
         self.problem = ""
+        self.device = ready.device
         self._log.info("eye_model", model=ready.model, model_digest=ready.digest, backend=ready.backend)
         self._tracks_end()
         if self.pictures.wanted:
@@ -314,9 +319,11 @@ class EyeLink:
 
     def _on_swapped(self, swap: ipc.SwapDone) -> None:
         self.model, self.model_digest, self.labels = f"{swap.model} {swap.version}", swap.digest, swap.labels
-        self.model_path = self._swapping
-        if self._supervisor is not None:
-            self._supervisor.use_model(self.model_path)
+        if not swap.chosen:
+            # What the eye chose for the heat of the moment is no model to start the next one with.
+            self.model_path = swap.path
+            if self._supervisor is not None:
+                self._supervisor.use_model(self.model_path)
         self._log.info("eye_model", model=swap.model, model_digest=swap.digest, backend="swapped")
 
     def _on_frame(self, frame: ipc.FrameDone) -> None:
@@ -329,9 +336,16 @@ class EyeLink:
         self._uncounted["detections"] += frame.detections
         for stage, duration_ns in frame.stage_ns.items():
             self._stages.stage(stage).add(duration_ns)
-        self._share([self._local(event) for event in frame.events], frame.captured_ns, frame.stage_ns)
+        boxes = {event.track_id: shares_of(event.box, frame.width, frame.height) for event in frame.events}
+        self._share([self._local(event) for event in frame.events], frame.captured_ns, frame.stage_ns, boxes)
 
-    def _share(self, found: list[LocalDetection], captured_ns: int, stage_ns: Mapping[str, int]) -> None:
+    def _share(
+        self,
+        found: list[LocalDetection],
+        captured_ns: int,
+        stage_ns: Mapping[str, int],
+        boxes: Mapping[int, Box | None],
+    ) -> None:
         passed = self._observing.take(found)
         if not passed:
             return
@@ -341,7 +355,8 @@ class EyeLink:
             if detection.kind == "new":
                 # From the frame that settled it: a track may be held back until its asset is sure.
                 self._to_local.add(now - captured_ns)
-            self._bus.publish(DetectionSeen(self._node, self._name, detection, 0, stage_ns=stage_ns))
+            box = boxes.get(detection.track_id)
+            self._bus.publish(DetectionSeen(self._node, self._name, detection, 0, stage_ns=stage_ns, box=box))
 
     def _local(self, event: TrackEvent) -> LocalDetection:
         self._highest_track = max(self._highest_track, event.track_id)
@@ -393,6 +408,8 @@ class EyeLink:
         self._command(WantCell(round(east_m * 100), round(north_m * 100), battery))
 
     def _on_notice(self, notice: Notice) -> None:
+        if isinstance(notice, PoseSeen) and notice is not self.pose and notice.battery_milli is not None:
+            self._send(ipc.Power(notice.battery_milli))
         if not isinstance(notice, StateChanged):
             return
         match notice.detail:
@@ -441,10 +458,23 @@ class EyeLink:
             "digest": self.model_digest[:16],
             "fps": self.fps,
             "eye": self.state,
+            "device": {name: self.device[name] for name in ("machine", "cores", "memory_mb") if name in self.device},
             "battery_milli": self.pose.battery_milli if self.pose is not None else None,
             "load": round(os.getloadavg()[0], 2),
         }
         return json.dumps(record, separators=(",", ":")).encode()[:1024]
+
+
+def shares_of(box: Box, width: int, height: int) -> Box | None:
+    """A box in pixels as shares of the frame, cut at its border; None where the frame's size is not known.
+
+    >>> shares_of((10.0, 20.0, 30.0, 500.0), 100, 200)
+    (0.1, 0.1, 0.3, 1.0)
+    """
+    if width <= 0 or height <= 0:
+        return None
+    x1, y1, x2, y2 = (min(max(side / size, 0.0), 1.0) for side, size in zip(box, (width, height) * 2, strict=True))
+    return x1, y1, x2, y2
 
 
 def _heading_rad(camera_to_ned: tuple[float, float, float, float]) -> float:

@@ -1,7 +1,9 @@
 """Which model of a zoo this device can fly: the largest that keeps up, and a smaller one while power or heat is short.
 
-Rungs are models ordered by cost, the dearest last. `climb` picks the rung at the start from measured latency; `Ladder`
-moves between rungs at work, down at once and up again only after a minute of calm, so that it does not swing.
+A rung is a model, with or without its second stage, ordered by cost, the dearest last. `climb` picks the rung at the
+start from what the device is and from measured latency; `Ladder` moves between rungs at work: down at once, further
+down only after a while (a step takes time to cool anything), up again only after a minute of calm, so that it does not
+swing.
 """
 
 import time
@@ -13,9 +15,12 @@ import numpy as np
 
 from swarmd_models.bundle import ZOO, Bundle, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from swarmd_models.device import Device
 from swarmd_models.errors import ModelError
 
 AUTO = "zoo:auto"
+AUTO_FOLDER = "auto:"
+"""Before the folder of a zoo of one's own."""
 RUNS = 15
 WARM_UP_RUNS = 3
 BUDGET_SHARE = 0.6
@@ -24,7 +29,13 @@ HOT_C = 80.0
 COOL_C = 70.0
 LOW_BATTERY_MILLI = 200
 CALM_NS = 60_000_000_000
+DWELL_NS = 5_000_000_000
+"""Between two steps down."""
 MAX_MODELS = 32
+MEMORY_SHARE = 0.25
+"""Of the memory that is free at the start: what a model may need."""
+_ENLARGED = 1.1
+"""A model whose input is wider than this many frames would see an enlarged picture, not more of the world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,11 @@ class Rung:
     path: Path
     name: str
     latency_ms: float
+    """Of one frame; with a second stage, when that uses up its time."""
+    width: int = 0
+    """Of the input; 0: takes any."""
+    second: bool = False
+    """Whether its second stage is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +61,80 @@ class Conditions:
     latency_ms: float | None = None
     """Typical time from frame to detections lately."""
 
+    def __str__(self) -> str:
+        """For people."""
+        said = []
+        if self.temperature_c is not None:
+            said.append(f"{self.temperature_c:.0f} °C")
+        if self.battery_milli is not None and self.battery_milli >= 0:
+            said.append(f"battery {self.battery_milli / 10:.0f} %")
+        if self.latency_ms is not None:
+            said.append(f"{self.latency_ms:.1f} ms a frame")
+        return ", ".join(said) or "nothing known"
 
-def measure_zoo(options: DetectorOptions, folder: Path = ZOO) -> tuple[list[Rung], list[str]]:
+
+def zoo_of(model: str) -> Path | None:
+    """The folder of bundles that a model's name asks to choose from; None where it names one model.
+
+    >>> zoo_of("auto:/opt/zoo")
+    PosixPath('/opt/zoo')
+    """
+    if model.startswith(AUTO_FOLDER):
+        return Path(model[len(AUTO_FOLDER) :])
+    return ZOO if model == AUTO else None
+
+
+def measure_zoo(
+    options: DetectorOptions, folder: Path = ZOO, device: Device | None = None
+) -> tuple[list[Rung], list[str]]:
     """Load and time every bundle of a folder.
+
+    Args:
+        options: Backends and threads to time with.
+        folder: Of bundles.
+        device: What it has; models that need more of its memory than their share are passed over.
 
     Returns:
         Rungs, the cheapest first, and a sentence for each bundle that cannot be used here.
     """
-    rungs, problems = [], []
+    rungs: list[Rung] = []
+    problems = []
     for path in sorted(folder.glob("*.toml"))[:MAX_MODELS]:
         try:
             bundle = load_bundle(path)
-            rungs.append(Rung(path, bundle.name, latency_ms(bundle, options)))
+            needs_mb = memory_mb(bundle)
+            if device is not None and 0 < device.free_memory_mb * MEMORY_SHARE < needs_mb:
+                problems.append(
+                    f"{path.name} cannot be used here: it needs about {needs_mb:.0f} MB, and "
+                    f"{device.free_memory_mb} MB are free"
+                )
+                continue
+            rungs += rungs_of(path, bundle, latency_ms(bundle, options))
         except ModelError as error:
             problems.append(f"{path.name} cannot be used here: {error}")
     return sorted(rungs, key=lambda rung: rung.latency_ms), problems
 
 
+def rungs_of(path: Path, bundle: Bundle, latency_ms: float) -> list[Rung]:
+    """The model alone and, where it has one, with its second stage."""
+    width = bundle.input.width
+    rungs = [Rung(path, bundle.name, latency_ms, width)]
+    if bundle.second is not None:
+        rungs.append(Rung(path, bundle.name, latency_ms + bundle.second.budget_ms, width, second=True))
+    return rungs
+
+
+def memory_mb(bundle: Bundle) -> float:
+    """About what a model takes in memory: its file twice, and a few hundred bytes a pixel for what lies between."""
+    pixels = max(bundle.input.width * bundle.input.height, 1)
+    return (2 * bundle.model_path.stat().st_size + 200 * pixels) / 1e6
+
+
 def latency_ms(bundle: Bundle, options: DetectorOptions) -> float:
-    """Median time of a model on this device; raises `ModelError`."""
+    """Median time of a model on this device, without its second stage; raises `ModelError`."""
     detector = Detector.open(bundle, options)
     try:
+        detector.looks_twice = False
         rule = detector.bundle.input
         image = np.full((rule.height, rule.width, 3), 90, np.uint8)
         times = []
@@ -79,25 +148,50 @@ def latency_ms(bundle: Bundle, options: DetectorOptions) -> float:
     return kept[len(kept) // 2]
 
 
-def climb(rungs: Sequence[Rung], frame_interval_ms: float) -> int:
+def climb(rungs: Sequence[Rung], frame_interval_ms: float, frame_width: int = 0) -> int:
     """Index of the dearest rung that fits into its share of the frame interval; the cheapest when none does.
+
+    Args:
+        rungs: The cheapest first; at least one.
+        frame_interval_ms: Between two frames.
+        frame_width: Of the source; models that would enlarge its frames are passed over. 0: not known.
 
     >>> climb([Rung(Path("a"), "a", 5.0), Rung(Path("b"), "b", 80.0)], 100.0)
     0
+    >>> climb([Rung(Path("a"), "a", 5.0, 320), Rung(Path("b"), "b", 20.0, 640)], 100.0, frame_width=320)
+    0
     """
-    fitting = [index for index, rung in enumerate(rungs) if rung.latency_ms <= BUDGET_SHARE * frame_interval_ms]
+    fitting = [
+        index
+        for index, rung in enumerate(rungs)
+        if rung.latency_ms <= BUDGET_SHARE * frame_interval_ms and fits_frames(rung, frame_width)
+    ]
     return max(fitting, default=0)
+
+
+def fits_frames(rung: Rung, frame_width: int) -> bool:
+    """Whether a source's frames need not be enlarged for a model."""
+    return not frame_width or rung.width <= frame_width * _ENLARGED
 
 
 class Ladder:
     """Moves between rungs as conditions change."""
 
-    def __init__(self, rungs: Sequence[Rung], start: int, frame_interval_ms: float) -> None:
+    def __init__(
+        self,
+        rungs: Sequence[Rung],
+        start: int,
+        frame_interval_ms: float,
+        calm_ns: int = CALM_NS,
+        dwell_ns: int = DWELL_NS,
+    ) -> None:
         """Stand on rung `start`, which is also the highest that is ever taken."""
+        self._calm_ns, self._dwell_ns = calm_ns, dwell_ns
         self._rungs = list(rungs)
         self._top = start
         self._interval_ms = frame_interval_ms
         self._calm_since_ns: int | None = None
+        self._stepped_down_ns: int | None = None
         self.index = start
         """The rung to stand on."""
 
@@ -115,22 +209,37 @@ class Ladder:
         """
         if self._is_strained(conditions):
             self._calm_since_ns = None
-            if self.index == 0:
+            since = self._stepped_down_ns
+            if self.index == 0 or (since is not None and now_ns - since < self._dwell_ns):
                 return False
             self.index -= 1
             # The lower rung gets its minute too before it is judged calm.
-            self._calm_since_ns = now_ns
+            self._calm_since_ns = self._stepped_down_ns = now_ns
             return True
         if not self._is_calm(conditions):
             self._calm_since_ns = None
             return False
         if self._calm_since_ns is None:
             self._calm_since_ns = now_ns
-        if self.index < self._top and now_ns - self._calm_since_ns >= CALM_NS:
+        if self.index < self._top and now_ns - self._calm_since_ns >= self._calm_ns:
             self.index += 1
             self._calm_since_ns = now_ns
             return True
         return False
+
+    def refuse(self, path: Path) -> bool:
+        """A model could not be taken: its rungs go for good, and the nearest cheaper one is stood on.
+
+        Returns:
+            False when none would be left, and nothing was done.
+        """
+        kept = [rung for rung in self._rungs if rung.path != path]
+        if not kept:
+            return False
+        self.index = max(sum(rung.path != path for rung in self._rungs[: self.index + 1]) - 1, 0)
+        self._top = max(sum(rung.path != path for rung in self._rungs[: self._top + 1]) - 1, 0)
+        self._rungs = kept
+        return True
 
     def _is_strained(self, c: Conditions) -> bool:
         is_hot = c.temperature_c is not None and c.temperature_c >= HOT_C
@@ -146,14 +255,3 @@ class Ladder:
         is_charged = c.battery_milli is None or not 0 <= c.battery_milli < LOW_BATTERY_MILLI
         fits = self._rungs[self.index + 1].latency_ms <= BUDGET_SHARE * self._interval_ms
         return is_cool and is_charged and fits
-
-
-def temperature_c(folder: Path = Path("/sys/class/thermal")) -> float | None:
-    """The hottest thermal zone of this device; None where there is none to read."""
-    found = []
-    for zone in sorted(folder.glob("thermal_zone*/temp"))[:64]:
-        try:
-            found.append(int(zone.read_text()) / 1000.0)
-        except (OSError, ValueError):
-            continue
-    return max((t for t in found if -40.0 < t < 150.0), default=None)

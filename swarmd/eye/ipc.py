@@ -55,17 +55,30 @@ class Configure(_Message, frozen=True):
     update_interval_ms: int = 100
     stats_interval_s: float = 1.0
     frame_interval_ms: float = 100.0
-    """What "zoo:auto" has to keep up with."""
+    """What the model has to keep up with."""
     first_track_id: int = 1
     keep_frames: str = ""
     """Folder for frames the model was unsure of; "" keeps none, ever."""
     keep_frames_bytes: int = 256 << 20
+    system: str = "/sys"
+    """Where the kernel tells temperatures and batteries."""
+    calm_s: float = 60.0
+    """How long all must be well before the eye takes on more again."""
+    dwell_s: float = 5.0
+    """Between two steps down."""
 
 
 class PoseUpdate(_Message, frozen=True):
     """The autopilot's newest pose, for `pose = "live"`."""
 
     pose: Pose
+
+
+class Power(_Message, frozen=True):
+    """What the autopilot says of the battery."""
+
+    battery_milli: int
+    """Thousandths of full."""
 
 
 class AssignCell(_Message, frozen=True):
@@ -119,6 +132,8 @@ class Ready(_Message, frozen=True):
     backend: str
     runtime: str
     load_ms: float
+    device: dict[str, str | int | tuple[str, ...]] = {}
+    """`swarmd_models.device.Device`, as a dictionary."""
 
 
 class FrameDone(_Message, frozen=True):
@@ -132,6 +147,11 @@ class FrameDone(_Message, frozen=True):
     best_score: float
     events: tuple[TrackEvent, ...]
     stage_ns: dict[str, int]
+    started_ns: int = 0
+    """Monotonic clock, when the eye began to work on it; 0: it did not."""
+    width: int = 0
+    """Of the frame in which the events' boxes are pixels; 0: not known."""
+    height: int = 0
 
 
 class Picture(_Message, frozen=True):
@@ -202,9 +222,13 @@ class SwapDone(_Message, frozen=True):
     digest: str
     labels: tuple[str, ...]
     text: str
+    path: str = ""
+    """Of the bundle that was to run, as it was named."""
+    chosen: bool = False
+    """Whether the eye chose by itself, for power, heat or load; False: it was told to."""
 
 
-ToEye: TypeAlias = Configure | PoseUpdate | AssignCell | DropCell | SwapModel | SwapBack | ShowFrames | Stop
+ToEye: TypeAlias = Configure | PoseUpdate | Power | AssignCell | DropCell | SwapModel | SwapBack | ShowFrames | Stop
 FromEye: TypeAlias = (
     Ready | FrameDone | Stats | Heartbeat | Problem | CellReached | CellDone | Here | Finished | SwapDone | Picture
 )

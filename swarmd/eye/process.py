@@ -21,6 +21,7 @@ from pathlib import Path
 
 import cv2
 
+from swarmd.eye.choice import ModelChoice
 from swarmd.eye.ipc import (
     AssignCell,
     CellDone,
@@ -32,12 +33,14 @@ from swarmd.eye.ipc import (
     Heartbeat,
     Here,
     PoseUpdate,
+    Power,
     Problem,
     Ready,
     ShowFrames,
     Stats,
     Stop,
     SwapBack,
+    SwapDone,
     SwapModel,
     ToEye,
 )
@@ -47,9 +50,10 @@ from swarmd.eye.showing import Showing
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
 from swarmd.eye.swap import Swapper
 from swarmd_models.bundle import Reference, load_bundle
-from swarmd_models.choose import AUTO, Conditions, Ladder, climb, measure_zoo, temperature_c
+from swarmd_models.choose import Conditions
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.errors import ArtefactError, BackendError, FrameError, ModelError, OutputError, SourceError
+from swarmd_models.device import battery_milli, describe, temperature_c
+from swarmd_models.errors import BackendError, FrameError, ModelError, OutputError, SourceError
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.frame_ring import FrameRing
 from swarmd_models.geolocate import Intrinsics
@@ -67,7 +71,7 @@ HERE_EVERY = 10
 MAX_FAILURES = 3
 """Frames in a row that the runtime may fail."""
 _TAKE_S = 0.5
-_TYPICAL_SHARE = 0.05
+_TYPICAL_SHARE = 0.15
 _MIN_HFOV_DEG = 1.0
 
 
@@ -92,7 +96,9 @@ class EyeProcess:
         self._failures = 0
         self._last_pose: Pose | None = None
         self._beats = itertools.count()
-        self._ladder: Ladder | None = None
+        self._choice: ModelChoice | None = None
+        self._battery_milli = -1
+        self._started_ns = 0
         self._typical_ms: float | None = None
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
@@ -119,51 +125,58 @@ class EyeProcess:
     def _open(self) -> None:
         config = self._config
         started = time.perf_counter()
-        chosen = self._choose() if config.model == AUTO else config.model
-        bundle = load_bundle(chosen, config.labels or None)
+        device = describe()
+        self._choice = ModelChoice(config, device, self._announce)
+        self._poses = open_poses(config.pose)
+        self._source = open_eye_source(config, self._announce)
+        self._intrinsics = getattr(self._source, "intrinsics", None)
+        chosen = self._choice.at_start(self._intrinsics.width if self._intrinsics is not None else 0)
         options = EyeOptions(
             DetectorOptions(config.backends, config.threads, config.score_threshold),
             config.update_interval_ms,
             config.min_hits,
             config.first_track_id,
         )
-        eye = Eye.open(bundle, options, None, self._announce)
+        eye = Eye.open(load_bundle(chosen, config.labels or None), options, self._intrinsics, self._announce)
         load_ms = (time.perf_counter() - started) * 1e3
         if config.keep_frames:
             self._ring = FrameRing(Path(config.keep_frames), config.keep_frames_bytes)
-        self._poses = open_poses(config.pose)
-        self._source = open_eye_source(config, self._announce)
-        self._intrinsics = getattr(self._source, "intrinsics", None)
-        eye.set_intrinsics(self._intrinsics)
-        self._swapper = Swapper(eye, options, self._link.send, self._announce)
+        self._swapper = Swapper(
+            eye, options, self._swapped, self._announce, chosen, frame_interval_ms=config.frame_interval_ms
+        )
+        self._choice.started(eye, self._swapper, chosen)
         self._eye = eye
         model, backend = eye.bundle, eye.detector.backend
         self._link.send(
-            Ready(model.name, model.version, model.digest, model.labels, backend.kind, backend.runtime, load_ms)
+            Ready(
+                model.name,
+                model.version,
+                model.digest,
+                model.labels,
+                backend.kind,
+                backend.runtime,
+                load_ms,
+                dataclasses.asdict(device),
+            )
         )
 
-    def _choose(self) -> str:
-        """The largest model of the zoo that keeps up here; raises `ArtefactError` when there is none."""
-        config = self._config
-        rungs, problems = measure_zoo(DetectorOptions(config.backends, config.threads))
-        for problem in problems:
-            self._announce(problem)
-        if not rungs:
-            raise ArtefactError("the zoo has no model that this device can run")
-        self._ladder = Ladder(rungs, climb(rungs, config.frame_interval_ms), config.frame_interval_ms)
-        costs = ", ".join(f"{rung.name} {rung.latency_ms:.1f} ms" for rung in rungs)
-        self._announce(f"model {self._ladder.rung.name} chosen for {config.frame_interval_ms:g} ms a frame ({costs})")
-        return str(self._ladder.rung.path)
+    def _swapped(self, done: SwapDone) -> None:
+        if self._choice is not None:
+            self._choice.swapped(done)
+        if done.ok:
+            self._typical_ms = None
+        self._link.send(done)
 
     def _reconsider(self) -> None:
-        """Another model of the zoo, when heat, battery or load ask for it."""
-        if self._ladder is None or self._swapper is None:
+        """Another model, or none but the first stage, when heat, battery or load ask for it."""
+        if self._choice is None:
             return
-        _, battery, _ = whereabouts(self._source, self._last_pose)
-        conditions = Conditions(temperature_c(), battery, self._typical_ms)
-        if self._ladder.step(conditions, time.monotonic_ns()):
-            self._announce(f"model {self._ladder.rung.name} is taken now: {conditions}")
-            self._swapper.begin(str(self._ladder.rung.path), self._config.labels)
+        system = Path(self._config.system)
+        _, of_source, _ = whereabouts(self._source, self._last_pose)
+        of_system = battery_milli(system / "class/power_supply")
+        known = [milli for milli in (of_source, self._battery_milli, of_system) if milli is not None and milli >= 0]
+        temperature = temperature_c(system / "class/thermal")
+        self._choice.reconsider(Conditions(temperature, min(known, default=None), self._typical_ms))
 
     def _announce(self, text: str) -> None:
         self._link.send(Problem(text, fatal=False))
@@ -211,7 +224,7 @@ class EyeProcess:
                 if self._mailbox.is_drained:
                     break
                 continue
-            self._busy_since_ns = time.monotonic_ns()
+            self._started_ns = self._busy_since_ns = time.monotonic_ns()
             frames += self._see(frame)
             self._busy_since_ns = 0
         return frames
@@ -235,7 +248,7 @@ class EyeProcess:
             return 0
         self._failures = 0
         self._observe(frame, result)
-        self._tell(result)
+        self._tell(frame, result)
         self._show(frame, result)
         return 1
 
@@ -266,7 +279,9 @@ class EyeProcess:
             self._link.send(picture)
 
     def _know_camera(self, frame: Frame) -> None:
-        """The field of view becomes intrinsics with the first frame, which has the size."""
+        """The first frame has the size: the field of view becomes intrinsics, and the model may be too large."""
+        if not self._counters["frames_inferred"] and self._choice is not None:
+            self._choice.see_width(frame.image.shape[1])
         if self._intrinsics is None and self._config.hfov_deg >= _MIN_HFOV_DEG:
             height, width = frame.image.shape[:2]
             self._intrinsics = Intrinsics.from_hfov(self._config.hfov_deg, width, height)
@@ -282,7 +297,7 @@ class EyeProcess:
         if self._failures >= MAX_FAILURES:
             leave(BACKEND_FAILED_STATUS)
 
-    def _tell(self, result: EyeResult) -> None:
+    def _tell(self, frame: Frame, result: EyeResult) -> None:
         self._counters["frames_inferred"] += 1
         self._counters["detections"] += len(result.detections)
         best = max((d.score for d in result.detections), default=0.0)
@@ -297,6 +312,9 @@ class EyeProcess:
             best,
             tuple(result.events),
             result.stage_ns,
+            self._started_ns,
+            width=frame.image.shape[1],
+            height=frame.image.shape[0],
         )
         self._link.send(message)
 
@@ -322,6 +340,8 @@ class EyeProcess:
             case PoseUpdate(pose):
                 if isinstance(self._poses, PoseTrack):
                     self._poses.push(pose)
+            case Power(battery):
+                self._battery_milli = battery
             case AssignCell(cell_id):
                 self._direct(source, cell_id, assign=True)
             case DropCell(cell_id):

@@ -8,6 +8,7 @@ loaded, so that going back is instant.
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from swarmd.eye.ipc import SwapDone
 from swarmd_models.bundle import load_bundle
@@ -26,36 +27,90 @@ _FAST_ENOUGH_NS = 5_000_000
 """Models faster than this are not compared."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be prepared."""
+
+    model: str
+    labels: str
+    chosen: bool
+    looks_twice: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A model in a runtime."""
+
+    detector: Detector
+    path: str
+    chosen: bool = False
+
+
 class Swapper:
     """Prepares models and hands them over."""
 
     def __init__(
-        self, eye: Eye, options: EyeOptions, send: Callable[[SwapDone], None], announce: Callable[[str], None]
+        self,
+        eye: Eye,
+        options: EyeOptions,
+        send: Callable[[SwapDone], None],
+        announce: Callable[[str], None],
+        path: str = "",
+        frame_interval_ms: float = 0.0,
     ) -> None:
-        """Change the model of `eye`; results go to `send`."""
+        """Change the model of `eye`.
+
+        Args:
+            eye: What sees.
+            options: As `eye` was opened with.
+            send: Takes results.
+            announce: Told about runtimes that are passed over.
+            path: Names the bundle that runs now.
+            frame_interval_ms: What keeps up with this is never too slow.
+        """
         self._eye = eye
         self._options = options
         self._send = send
+        self._enough_ns = round(frame_interval_ms * 1e6)
         self._announce = announce
         self._lock = threading.Lock()
-        self._pending: Detector | None = None
-        self._old: Detector | None = None
+        self._pending: _Loaded | None = None
+        self._running = _Loaded(eye.detector, path)
+        self._old: _Loaded | None = None
         self._wants_back = False
-        self._is_busy = False
+        self._busy_with: _Work | None = None
         """From `begin` until its model is handed over or refused, however long its thread then takes to end."""
+        self._next: _Work | None = None
+        """An order that came while the eye's own choice was prepared."""
         self._shadow: Frame | None = None
         self._shadow_wanted = threading.Event()
         self._shadow_given = threading.Event()
         self.counters = {"model_swaps": 0, "model_swaps_refused": 0, "model_returns": 0}
 
-    def begin(self, model: str, labels: str) -> None:
-        """Prepare a model in the background; one at a time."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether a model is being prepared or waits for the next frame."""
+        return self._busy_with is not None
+
+    def begin(self, model: str, labels: str, chosen: bool = False, looks_twice: bool = True) -> None:
+        """Prepare a model in the background; one at a time. An order waits for the eye's own choice to be done.
+
+        Args:
+            model: Its bundle.
+            labels: Instead of its own; "": none.
+            chosen: The eye's own choice, as its answer will say.
+            looks_twice: Whether its second stage is asked, where it has one.
+        """
+        work = _Work(model, labels, chosen, looks_twice)
         with self._lock:
-            is_busy, self._is_busy = self._is_busy, True
-        if is_busy:
-            self._refuse("another model is being prepared")
-            return
-        threading.Thread(target=self._prepare_or_refuse, args=(model, labels), daemon=True).start()
+            busy_with, self._busy_with = self._busy_with, self._busy_with or work
+            waits = busy_with is not None and busy_with.chosen and not chosen and self._next is None
+            if waits:
+                self._next = work
+        if busy_with is None:
+            threading.Thread(target=self._prepare_or_refuse, args=(work,), daemon=True).start()
+        elif not waits:
+            self._refuse("another model is being prepared", model, chosen)
 
     def go_back(self) -> None:
         """Return to the model before the last swap, between two frames."""
@@ -63,7 +118,7 @@ class Swapper:
             self._wants_back = self._old is not None
             is_wanted = self._wants_back
         if not is_wanted:
-            self._refuse("there is no model to go back to")
+            self._refuse("there is no model to go back to", "", False)
 
     def between_frames(self, frame: Frame) -> None:
         """Called by the inferring thread before each frame: the only place where the model changes."""
@@ -75,32 +130,41 @@ class Swapper:
             pending, self._pending = self._pending, None
             back = pending is None and self._wants_back
             if pending is not None:
-                self._is_busy = False
+                self._busy_with = None
             elif back:
                 pending, self._old, self._wants_back = self._old, None, False
             if pending is None:
                 return
-            unused, self._old = self._old, self._eye.replace_detector(pending)
+            self._eye.replace_detector(pending.detector)
+            unused, self._old, self._running = self._old, self._running, pending
         if unused is not None:
-            unused.close()
+            unused.detector.close()
         self.counters["model_returns" if back else "model_swaps"] += 1
-        self._done(True, "")
+        self._done(True, "", pending.path, pending.chosen and not back)
+        self._begin_next()
 
-    def _prepare_or_refuse(self, model: str, labels: str) -> None:
+    def _begin_next(self) -> None:
+        with self._lock:
+            work, self._next = self._next, None
+        if work is not None:
+            self.begin(work.model, work.labels, work.chosen, work.looks_twice)
+
+    def _prepare_or_refuse(self, work: _Work) -> None:
         try:
-            problem = self._prepare(model, labels)
+            problem = self._prepare(work)
         except Exception as error:
             # Out of memory, or a library's own kind: whoever asked for the swap must hear of it.
             problem = f"it cannot be prepared: {type(error).__name__}: {error}"
         if problem:
             with self._lock:
-                self._is_busy = False
-            self._refuse(problem)
+                self._busy_with = None
+            self._refuse(problem, work.model, work.chosen)
+            self._begin_next()
 
-    def _prepare(self, model: str, labels: str) -> str:
+    def _prepare(self, work: _Work) -> str:
         """Load and try a model, then leave it for the next frame; "" or what is wrong."""
         try:
-            bundle = load_bundle(model, labels or None)
+            bundle = load_bundle(work.model, work.labels or None)
             detector = Detector.open(bundle, self._options.detector, self._announce)
         except ModelError as error:
             return str(error)
@@ -111,8 +175,9 @@ class Swapper:
         if problem:
             detector.close()
             return problem
+        detector.looks_twice = work.looks_twice
         with self._lock:
-            self._pending = detector
+            self._pending = _Loaded(detector, work.model, work.chosen)
         return ""
 
     def _trial(self, detector: Detector) -> str:
@@ -138,14 +203,14 @@ class Swapper:
                 times.append(detector.stage_ns["infer"])
         usual = max(self._eye.detector.stage_ns["infer"], _FAST_ENOUGH_NS)
         typical = sorted(times)[len(times) // 2] if times else 0
-        if typical > MAX_SLOWDOWN * usual:
+        if typical > max(MAX_SLOWDOWN * usual, self._enough_ns):
             return f"it takes {typical / 1e6:.0f} ms a frame, the running model {usual / 1e6:.1f} ms"
         return ""
 
-    def _refuse(self, text: str) -> None:
+    def _refuse(self, text: str, path: str, chosen: bool) -> None:
         self.counters["model_swaps_refused"] += 1
-        self._done(False, text)
+        self._done(False, text, path, chosen)
 
-    def _done(self, ok: bool, text: str) -> None:
+    def _done(self, ok: bool, text: str, path: str, chosen: bool) -> None:
         bundle = self._eye.bundle
-        self._send(SwapDone(ok, bundle.name, bundle.version, bundle.digest, bundle.labels, text))
+        self._send(SwapDone(ok, bundle.name, bundle.version, bundle.digest, bundle.labels, text, path, chosen))

@@ -124,7 +124,7 @@ class EyeRunner:
         match message:
             case ipc.FrameDone(frame_index=index) if index >= 0:
                 self._scores.add(message.detections, message.best_score)
-            case ipc.SwapDone(ok=ok, text=text) if self._answer is not None:
+            case ipc.SwapDone(ok=ok, text=text, chosen=False) if self._answer is not None:
                 answer, self._answer = self._answer, None
                 answer(SwapAnswer(ok, text))
             case _:

@@ -3,6 +3,7 @@
 The file that SWARMD_TEST_ONCE names makes a fault happen once only: the next life of the eye is well.
 """
 
+import contextlib
 import ctypes
 import os
 import time
@@ -73,3 +74,12 @@ class AnswersNan(_Bad):
 
     def output_views(self) -> list[Array]:
         return [np.full(view.shape, np.nan, np.float32) for view in super().output_views()]
+
+
+class Slow(_Bad):
+    """Takes as many seconds more as the file SWARMD_TEST_ONCE says, while there is one."""
+
+    def infer(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            time.sleep(float(Path(os.environ["SWARMD_TEST_ONCE"]).read_text()))
+        LiteRtBackend.infer(self)

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,8 +202,8 @@ class _SlowToEnd(Swapper):
 
     may_end = threading.Event()
 
-    def _prepare(self, model: str, labels: str) -> str:
-        problem = super()._prepare(model, labels)
+    def _prepare(self, work: Any) -> str:
+        problem = super()._prepare(work)
         self.may_end.wait(30)
         return problem
 
