@@ -70,6 +70,7 @@ deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the ot
 	systemd/deb/build $(ARGS)
 
 lock:  ## resolve the dependencies anew (needs uv)
+	uv pip compile pyproject.toml $(UV) -o requirements/base.lock
 	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock

@@ -16,7 +16,7 @@ import pytest
 from swarmd.control import ControlClient
 from swarmd.views import unix_s
 from tests.bridge_world import Broker, Subscriber, mosquitto_binary
-from tests.integration.daemon_processes import Daemon, alive_members, wait_for
+from tests.integration.daemon_processes import Daemon, alive_members, digests, wait_for
 
 OUTAGE_S = float(os.environ.get("SWARMD_MQTT_OUTAGE_S", "1"))
 RATE_HZ = 20
@@ -55,7 +55,12 @@ class Load:
             began, first = time.monotonic(), self.sent
             while (passed_s := time.monotonic() - began) < seconds:
                 number = self.sent % TRACKS
-                row: dict[str, Any] = {"label": "hot-spot", "score": 0.9, "east_m": number * 20.0, "north_m": 5.0}
+                row: dict[str, Any] = {
+                    "label": "hot-spot",
+                    "score": 0.5 + self.sent // TRACKS % 50 / 100,
+                    "east_m": number * 20.0,
+                    "north_m": 5.0,
+                }
                 row |= {"covariance_m2": [0.04, 0, 0.04], "track": f"t{number}"}
                 at = time.perf_counter()
                 to_a.call("observe", detections=[row])
@@ -101,13 +106,12 @@ def test_nothing_slows_while_the_broker_is_away(tmp_path: Path) -> None:
         wait_for(lambda: load.counters().get("mqtt_reconnects", 0) >= 1, "the loss")
         load.filled = 0
         during = load.run(OUTAGE_S)
-        at_end = wait_for(
-            lambda: (found := load.counters()).get("mqtt_detections") == load.sent and found, "all to be learned"
-        )
+        # Whatever was seen meanwhile both know.
+        wait_for(lambda: len(digests(a, b)) == 1, "the same picture", 60)
+        at_end = load.counters()
         rss_after = rss_mb(b)
-        # Bounded, and everything that the swarm learned came through in spite of it.
         assert 0 < load.filled <= BUFFER
-        assert at_end["mqtt_dropped_buffer_full"] > 0 or OUTAGE_S * RATE_HZ < BUFFER
+        assert at_end["mqtt_dropped_buffer_full"] > 0
         assert rss_after - rss_before < 32
         # The reader is there before the bridge can come back: nothing retains detections.
         b.process.send_signal(signal.SIGSTOP)

@@ -1,8 +1,11 @@
 """The AsyncAPI document: valid against the rules of AsyncAPI 3, and true to what the bridge sends."""
 
 import json
+import os
+from pathlib import Path
 
 import jsonschema
+import pytest
 
 from swarmd.bridges import geojson
 from swarmd.bridges.config import MqttConfig
@@ -109,3 +112,16 @@ def test_home_assistant_components_have_what_discovery_needs() -> None:
     assert isinstance(components, dict)
     assert len({one["unique_id"] for one in components.values()}) == len(components)
     assert all({"platform", "unique_id", "state_topic", "name"} <= set(one) for one in components.values())
+
+
+@pytest.mark.skipif(
+    "SWARMD_ASYNCAPI_SCHEMA" not in os.environ,
+    reason="name AsyncAPI's own schema in SWARMD_ASYNCAPI_SCHEMA: npm pack @asyncapi/specs; package/schemas/3.0.0.json",
+)
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_official_schema_accepts_the_document(tls: bool) -> None:
+    judge = jsonschema.Draft7Validator(json.loads(Path(os.environ["SWARMD_ASYNCAPI_SCHEMA"]).read_text()))
+    made = json.loads(json.dumps(document("farm", MqttConfig(tls=tls))))
+    assert [error.message for error in judge.iter_errors(made)] == []
+    made["channels"]["state"]["adress"] = made["channels"]["state"].pop("address")
+    assert list(judge.iter_errors(made))
