@@ -84,6 +84,9 @@ class MavlinkConfig:
     stale_ms: int = option(500, "A position older than this places nothing, milliseconds.")
     min_satellites: int = option(6, "Fewer satellites count as no fix.")
     named_values: bool = option(False, "Send counts as NAMED_VALUE_INT for ground stations.")
+    camera_tracking: bool = option(
+        False, "Send the surest own detection as CAMERA_TRACKING_IMAGE_STATUS and CAMERA_TRACKING_GEO_STATUS."
+    )
 
 
 @dataclass(frozen=True, slots=True)

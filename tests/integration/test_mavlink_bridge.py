@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from swarmd.bridges.config import MavlinkConfig, eye_pose_for, mavlink_for
 from swarmd.bridges.mavlink.bridge import MavlinkBridge
 from swarmd.bridges.mavlink.fusion import VehicleFusion, yaw_of
 from swarmd_models.geolocate import multiply, quaternion_from_euler
-from tests.bridge_world import World
+from tests.bridge_world import ALICE, World, detection
 
 SECOND = 1_000_000_000
 
@@ -112,6 +113,128 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
         assert len(poses(True)) <= count + 1
     finally:
         autopilot.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def ask(link: Any, command: int, number: float, interval_us: float = 0.0, component: int = 191) -> int:
+    """A ground station's command to vehicle 7; the result of the answer, -1 where none comes."""
+    link.mav.command_long_send(7, component, command, 0, number, interval_us, 0, 0, 0, 0, 0)
+    deadline = time.monotonic() + (10 if component == 191 else 0.5)
+    while time.monotonic() < deadline:
+        message = link.recv_match(type="COMMAND_ACK", blocking=True, timeout=0.2)
+        if message is not None and message.command == command:
+            return int(message.result)
+    return -1
+
+
+def received(link: Any, kind: str, seconds: float) -> list[Any]:
+    deadline, found = time.monotonic() + seconds, []
+    while time.monotonic() < deadline:
+        message = link.recv_match(type=kind, blocking=True, timeout=0.1)
+        if message is not None:
+            found.append(message)
+    return found
+
+
+def first(link: Any, kind: str, right: Callable[[Any], bool], say: Callable[[], None]) -> Any:
+    """The first message of a kind that is as it should be; `say` is repeated while it is waited for."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        say()
+        message = link.recv_match(type=kind, blocking=True, timeout=0.2)
+        if message is not None and right(message):
+            return message
+    raise AssertionError(f"no {kind} as it should be")
+
+
+async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int) -> None:
+    world = World()
+    config = MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}", named_values=True, camera_tracking=True)
+    bridge = MavlinkBridge(config)
+    task = asyncio.create_task(bridge.run(world))
+    await asyncio.sleep(0.2)
+    link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
+
+    def station() -> None:
+        def beat() -> None:
+            link.mav.heartbeat_send(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4)
+
+        beat()
+        seen: dict[str, int] = {}
+
+        def note(message: Any) -> bool:
+            seen[message.name] = message.value
+            return len(seen) == 4
+
+        first(link, "NAMED_VALUE_INT", note, beat)
+        assert seen == {"sw_objects": 1, "sw_confirm": 1, "sw_members": 2, "sw_alive": 1}
+        idle = first(link, "CAMERA_TRACKING_GEO_STATUS", lambda _: True, beat)
+        assert (idle.tracking_status, idle.lat) == (0, 0)
+        assert (idle.get_srcSystem(), idle.get_srcComponent()) == (7, 191)
+
+        def see() -> None:
+            own = replace(detection(track_id=9), origin=ALICE, hlc=0, box=(0.2, 0.4, 0.4, 0.8))
+            loop.call_soon_threadsafe(world.say, own)
+            loop.call_soon_threadsafe(world.say, detection(track_id=10))  # A peer's is not on this camera.
+
+        geo = first(link, "CAMERA_TRACKING_GEO_STATUS", lambda one: one.tracking_status == 1, see)
+        assert (geo.lat / 1e7, geo.lon / 1e7) == pytest.approx((-18.88 + 20 / 110_700, -70.11 + 10 / 105_400), abs=1e-6)
+        assert geo.h_acc == pytest.approx(0.2)
+        image = first(link, "CAMERA_TRACKING_IMAGE_STATUS", lambda one: one.tracking_status == 1, see)
+        assert image.tracking_mode == mavlink.CAMERA_TRACKING_MODE_RECTANGLE
+        assert (image.point_x, image.point_y) == pytest.approx((0.3, 0.6))
+        assert (image.rec_top_x, image.rec_bottom_y) == pytest.approx((0.2, 0.8))
+
+        accepted, unsupported, denied = 0, 3, 2
+        interval, get = mavlink.MAV_CMD_SET_MESSAGE_INTERVAL, mavlink.MAV_CMD_GET_MESSAGE_INTERVAL
+        assert ask(link, interval, 275, 100_000) == accepted
+        assert len(received(link, "CAMERA_TRACKING_IMAGE_STATUS", 2)) > 5
+        assert ask(link, interval, 275, -1) == accepted
+        received(link, "CAMERA_TRACKING_IMAGE_STATUS", 0.3)
+        assert received(link, "CAMERA_TRACKING_IMAGE_STATUS", 1.5) == []
+        link.mav.command_long_send(7, 191, get, 0, 275, 0, 0, 0, 0, 0, 0)
+        assert first(link, "MESSAGE_INTERVAL", lambda one: one.message_id == 275, beat).interval_us == -1
+        assert ask(link, mavlink.MAV_CMD_REQUEST_MESSAGE, 275) == accepted
+        assert ask(link, interval, 275, math.nan) == denied
+        assert ask(link, interval, 30, 100_000) == unsupported
+        assert ask(link, interval, math.nan, 100_000) == unsupported
+        assert ask(link, mavlink.MAV_CMD_DO_SET_MODE, 1) == unsupported
+        assert ask(link, interval, 275, 0, component=1) == -1
+
+    loop = asyncio.get_running_loop()
+    try:
+        await asyncio.to_thread(station)
+    finally:
+        link.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_nothing_but_heartbeats_and_requests_leaves_unasked(port: int) -> None:
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
+    task = asyncio.create_task(bridge.run(World()))
+    await asyncio.sleep(0.2)
+    link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
+
+    def listen() -> set[str]:
+        kinds: set[str] = set()
+        deadline = time.monotonic() + 2.5
+        while time.monotonic() < deadline:
+            link.mav.heartbeat_send(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4)
+            message = link.recv_match(blocking=True, timeout=0.2)
+            if message is not None:
+                kinds.add(message.get_type())
+        assert ask(link, mavlink.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 100_000) == 3
+        return kinds
+
+    try:
+        kinds = await asyncio.to_thread(listen)
+        assert kinds <= {"HEARTBEAT", "COMMAND_LONG", "REQUEST_DATA_STREAM"}
+    finally:
+        link.close()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from swarmd.bridges.base import DaemonView
+from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen
 from swarmd.bridges.config import MavlinkConfig
 from swarmd.bridges.mavlink.fusion import VehicleFusion
 from swarmd.errors import DaemonError, TransportError
@@ -25,6 +25,7 @@ try:
     from pymavlink import mavutil
     from pymavlink.dialects.v20 import common as mavlink
 
+    from swarmd.bridges.mavlink.outgoing import Outgoing
     from swarmd.bridges.mavlink.tlog import PREFIX, read_tlog
 except ImportError as problem:
     raise TransportError(
@@ -53,10 +54,12 @@ class MavlinkBridge:
         self._target: tuple[int, int] | None = None
         self._heard_s = 0.0
         self._asked_s = 0.0
+        self._outgoing = Outgoing(config)
+        self._connection: Any = None
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: messages, positions, positions without a fix, connection losses."""
-        return dict(self._counts)
+        return {**self._counts, **{f"out_{name}": count for name, count in self._outgoing.counts.items()}}
 
     async def run(self, daemon: DaemonView) -> None:
         """Serve until cancelled."""
@@ -64,6 +67,14 @@ class MavlinkBridge:
         if self._config.connection.startswith(PREFIX):
             await self._replay(Path(self._config.connection.removeprefix(PREFIX)))
             return
+        unsubscribe = daemon.subscribe(self._on_event)
+        try:
+            await self._serve()
+        finally:
+            unsubscribe()
+
+    async def _serve(self) -> None:
+        """One connection after the other."""
         pause_s = _FIRST_PAUSE_S
         while True:
             began_s = time.monotonic()
@@ -113,12 +124,23 @@ class MavlinkBridge:
 
         thread = threading.Thread(target=read, name="mavlink", daemon=True)
         thread.start()
+        self._connection = connection
         try:
+            beat_s = 0.0
             while not ended.is_set():
-                self._beat(connection)
+                if self._target is not None:
+                    # A companion speaks in the name of its vehicle.
+                    connection.mav.srcSystem = self._target[0]
+                if time.monotonic() >= beat_s:
+                    beat_s = time.monotonic() + HEARTBEAT_S
+                    self._beat(connection)
+                if self._target is not None and self._daemon is not None:
+                    self._outgoing.send_due(connection, self._daemon)
+                pause_s = self._outgoing.pause_s(max(0.0, beat_s - time.monotonic()))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), timeout=HEARTBEAT_S)
+                    await asyncio.wait_for(ended.wait(), timeout=pause_s)
         finally:
+            self._connection = None
             stop.set()
             await asyncio.shield(loop.run_in_executor(None, thread.join, 1.0))
             connection.close()
@@ -149,10 +171,6 @@ class MavlinkBridge:
         elif not self._asked_s:
             self._ask(connection)
             self._asked_s = now_s
-        if self._config.named_values and self._daemon is not None:
-            boot_ms = time.monotonic_ns() // 1_000_000 % 2**32
-            connection.mav.named_value_int_send(boot_ms, b"sw_objects", len(self._daemon.objects()))
-            connection.mav.named_value_int_send(boot_ms, b"sw_members", len(self._daemon.members()))
 
     def _ask(self, connection: Any) -> None:
         assert self._target is not None
@@ -174,8 +192,18 @@ class MavlinkBridge:
         connection.mav.request_data_stream_send(*self._target, mavlink.MAV_DATA_STREAM_ALL, int(config.pose_hz), 1)
         self._counts["rate_requests"] += 1
 
+    def _on_event(self, event: BusEvent) -> None:
+        if isinstance(event, DetectionSeen) and self._daemon is not None and event.origin == self._daemon.info().node:
+            self._outgoing.on_detection(event)
+
     def _on_message(self, message: Any, now_ns: int) -> None:
         source = (message.get_srcSystem(), message.get_srcComponent())
+        if message.get_type() == "COMMAND_LONG":
+            # From a ground station as well, through the autopilot.
+            is_ours = self._target is not None and message.target_system == self._target[0]
+            if is_ours and self._connection is not None and self._daemon is not None:
+                self._outgoing.on_command(message, self._connection, self._daemon)
+            return
         if message.get_type() == "HEARTBEAT" and message.autopilot != mavlink.MAV_AUTOPILOT_INVALID:
             wanted = self._config.system_id
             if self._target is None and wanted in (0, source[0]):
