@@ -102,5 +102,6 @@ class SwimConfig:
             protocol_period_ns=1_000 * _MS,
             ping_req_fanout=2,
             budget_bytes_s=300,
+            shuffle_ns=120 * _S,
             gossip_fanout=3,
         )

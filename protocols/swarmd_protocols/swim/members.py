@@ -37,6 +37,8 @@ class Member:
         "blocked_ns",
         "capability",
         "certificate",
+        "circle",
+        "circled_ns",
         "counted",
         "direct_misses",
         "event_mark",
@@ -141,6 +143,10 @@ class Member:
         """It holds this node for a neighbour in its partial view."""
         self.tied_ns = -(2**62)
         """When it was last told that it is none."""
+        self.circle: tuple[Address, ...] = ()
+        """Where its neighbours are."""
+        self.circled_ns = -(2**62)
+        """When it was last told where this node's neighbours are."""
         self.pulsed_ns = -(2**62)
         """When it was last sent a `Pulse`."""
 

@@ -410,8 +410,8 @@ class Membership:
         core = self.core
         if member.failed:
             return
-        if level == LEVEL_FAILED and self._chosen(24):
-            self.prober.verify(member)
+        if (level == LEVEL_FAILED and self._chosen(24)) or core.table.partial:
+            self.prober.verify(member)  # In a partial view the few neighbours all see for themselves.
         if core.now_ns - member.replied_ns < core.config.probe_window_ns and member.replied_ns >= 0:
             # It answered us a moment ago. The accusation travels on, so that it can refute; we wait for more.
             core.scheduler.at(member.replied_ns + core.config.probe_window_ns, self._weigh_signers, member)
@@ -458,7 +458,9 @@ class Membership:
         held = member.accusations.get(own.node) if member.accusations else None
         if held is None or held[0] != level:
             body = encode(AccusationBody(own.node, member.node, member.incarnation, level))
-            self._hold(member, own.node, level, encode(Accusation(body, core.sign("accuse", body))))
+            accusation = encode(Accusation(body, core.sign("accuse", body)))
+            self._hold(member, own.node, level, accusation)
+            self.overlay.warn(member, accusation)
         if level == LEVEL_SUSPECT:
             member.suspected = True
             core.counters["suspicions"] += 1

@@ -197,6 +197,12 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Fingerprints (8 bytes each) of the sender's record, of its metadata (a sum) and of its link report."""
 
 
+class Circle(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """Between neighbours: where the sender's other neighbours are, so that who misses the sender first warns them."""
+
+    addresses: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=12)]
+
+
 class Vouched(msgspec.Struct, frozen=True, array_like=True, tag=23):
     """A `Happening` with its origin's certificate, for those that do not know the origin."""
 
@@ -229,6 +235,7 @@ Message: TypeAlias = (
     | Shuffle
     | Pulse
     | Vouched
+    | Circle
 )
 
 

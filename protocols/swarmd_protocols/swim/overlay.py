@@ -39,6 +39,7 @@ from swarmd_protocols.swim.messages import (
     TIE_TELL,
     TIE_YES,
     AliveBody,
+    Circle,
     Fingerprints,
     Forward,
     MetaEntry,
@@ -64,7 +65,7 @@ _ASKS_MAX = 8
 _ASK_AGAIN_NS = 5 * _S
 _HOPS, _HOPS_KEPT = 5, 2
 _WALKS = 2
-_RENEW_NS = 60 * _S
+_RENEW_NS = 180 * _S
 """How often a neighbour is replaced although nothing is wrong: overlays that grew apart mix again."""
 _EVICTIONS_BURST = 4.0
 _CREDIT_BURST, _CREDIT_PER_S = 16.0, 1.0
@@ -74,11 +75,11 @@ _LOST_MAX = 32
 _SHUFFLED = 3
 _SHUFFLE_ROOM = 1_080
 _SHUFFLE_SOON_NS = 2 * _S
-_PULSE_NS = _S
-_PULSE_ANYWAY_NS = 20 * _S
-_EPOCH_NS = 30 * _S
+_PULSE_PERIODS, _PULSE_ANYWAY, _EPOCH_PERIODS = 4, 20, 120
+_CIRCLE_MAX = 12
+_SETTLE_NS = _S
 _TOLD_NS = 10 * _S
-_TELLERS_MAX = 8
+_TELLERS_WANTED, _TELLERS_MAX = 4, 32
 _TELL_GAP_NS = _S
 _REPAIR_GAP_NS = 2 * _S
 _WIDEN_BELOW = 0.75
@@ -114,7 +115,7 @@ class Overlay:
         self.core = core
         self._membership = membership
         self.passive: dict[bytes, _Known] = {}
-        self.sketch = SizeSketch(core.rng, _EPOCH_NS)
+        self.sketch = SizeSketch(core.rng, _EPOCH_PERIODS * core.config.protocol_period_ns)
         self._asks: dict[bytes, _Ask] = {}
         self._credits: dict[bytes, tuple[float, int]] = {}
         self._tellers: dict[bytes, int] = {}
@@ -123,6 +124,8 @@ class Overlay:
         self._evictions_ns = 0
         self._shuffled_ns = 0
         self._renewed_ns = 0
+        self._circle_ns = 0
+        """When the neighbours last changed."""
         self._ticking = False
         self._narrowing = False
 
@@ -164,7 +167,7 @@ class Overlay:
         self._tellers.clear()
         self.sketch.clear()
         self.sketch.begin(0, core.now_ns)
-        self._shuffled_ns = self._renewed_ns = core.now_ns
+        self._shuffled_ns = self._renewed_ns = self._circle_ns = core.now_ns
         self._membership.view_changed()
         others = [member for member in table.reachable if not member.tied]
         core.rng.shuffle(others)
@@ -212,10 +215,10 @@ class Overlay:
         if size <= core.config.full_view_max:
             return
         self._tellers[member.node] = core.now_ns
-        if len(self._tellers) > 4 * _TELLERS_MAX:
+        if len(self._tellers) > _TELLERS_MAX:
             del self._tellers[next(iter(self._tellers))]
         recent = sum(1 for told_ns in self._tellers.values() if core.now_ns - told_ns < _TOLD_NS)
-        if recent >= max(1, min(_TELLERS_MAX, len(core.table.reachable) // 2)):
+        if recent >= max(1, min(_TELLERS_WANTED, len(core.table.reachable) // 4)):
             self._narrow(size)
 
     # --- neighbours --------------------------------------------------------------------------------------------------
@@ -309,6 +312,8 @@ class Overlay:
         self.passive.pop(member.node, None)
         self._asks.pop(member.node, None)
         core.table.set_active(member, True)
+        self._circle_ns = core.now_ns
+        member.circled_ns = -(2**62)
         member.pulsed_ns = -(2**62)
         self._membership.prober.welcome(member)
         self._membership.evaluate(member, "a neighbour", joined=True, fresh=True)
@@ -321,6 +326,8 @@ class Overlay:
             member.probe = None
         self._membership.clear_doubts(member)
         core.table.set_active(member, False)
+        self._circle_ns = core.now_ns
+        member.circle = ()
         self._shelve(member, member.node)
         core.port.peers_changed()
         self._trim_visitors()
@@ -586,13 +593,41 @@ class Overlay:
 
     # --- between neighbours ------------------------------------------------------------------------------------------
 
-    def pulse_for(self, member: Member) -> bytes | None:
-        """What rides in a ping or ack to a neighbour that was not told the newest minima, or nothing for long."""
+    def riders(self, member: Member) -> list[bytes]:
+        """What rides in a ping or ack to a neighbour."""
         core = self.core
         if not core.table.partial or member.where < 0:
-            return None
+            return []
+        riders = []
+        if member.circled_ns <= self._circle_ns <= core.now_ns - _SETTLE_NS:
+            member.circled_ns = core.now_ns
+            riders.append(encode(Circle(tuple(other.address for other in core.table.reachable[:_CIRCLE_MAX]))))
+        pulse = self._pulse_for(member)
+        return riders if pulse is None else [*riders, pulse]
+
+    def on_circle(self, member: Member, message: Circle) -> None:
+        """Where a neighbour's neighbours are."""
+        if member.where >= 0:
+            member.circle = message.addresses
+
+    def warn(self, member: Member, accusation: bytes) -> None:
+        """This node misses a neighbour and nobody has said so yet: its other neighbours look at once."""
+        core = self.core
+        if not core.table.partial or self._membership.confirmations(member):
+            return
+        for address in member.circle:
+            other = core.table.by_address.get(address)
+            if other is not None and other.where >= 0:
+                core.port.push(other, [accusation])
+            elif address != core.own.address:
+                core.port.hello(address, False, extra=accusation)
+
+    def _pulse_for(self, member: Member) -> bytes | None:
+        """For one that was not told the newest minima, or nothing for long."""
+        core = self.core
         since_ns = core.now_ns - member.pulsed_ns
-        if since_ns < _PULSE_NS or (member.pulsed_ns >= self.sketch.changed_ns and since_ns < _PULSE_ANYWAY_NS):
+        gap_ns = _PULSE_PERIODS * core.config.protocol_period_ns
+        if since_ns < gap_ns or (member.pulsed_ns >= self.sketch.changed_ns and since_ns < _PULSE_ANYWAY * gap_ns):
             return None
         member.pulsed_ns = core.now_ns
         own = pack_fingerprints([core.own.fp, self._membership.own_meta_fp(), self._membership.links.own_fp])
@@ -604,7 +639,7 @@ class Overlay:
         if not core.table.partial or member.where < 0:
             return
         if self.sketch.merge(message.epoch, message.minima, core.now_ns):
-            member.pulsed_ns = min(member.pulsed_ns, core.now_ns - _PULSE_NS, self.sketch.changed_ns - 1)
+            member.pulsed_ns = min(member.pulsed_ns, core.now_ns - _S, self.sketch.changed_ns - 1)
         record, meta, links = unpack_fingerprints(message.own)
         if core.now_ns - member.sync_ns < _REPAIR_GAP_NS:
             return

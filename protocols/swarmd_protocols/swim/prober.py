@@ -223,10 +223,8 @@ class Prober:
         if len(self._open) >= _OPEN_PINGS_MAX:
             del self._open[next(iter(self._open))]
         self._open[sequence] = (purpose, core.now_ns)
-        parts = [encode(Ping(sequence, core.port.digest()))]
-        pulse = self.membership.overlay.pulse_for(member)
-        if pulse is not None:
-            parts.insert(0, pulse)  # Before the ping, so that the ack can answer it.
+        # Riders before the ping, so that the ack can answer them.
+        parts = [*self.membership.overlay.riders(member), encode(Ping(sequence, core.port.digest()))]
         if member.accusations:
             parts.append(list(member.accusations.values())[-1][1])
         if member.probe is not None and member.probe.suspect_ns >= 0:

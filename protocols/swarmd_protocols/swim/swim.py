@@ -21,6 +21,7 @@ from swarmd_protocols.swim.messages import (
     Ack,
     Alive,
     Buckets,
+    Circle,
     Fingerprints,
     Forward,
     Happening,
@@ -90,6 +91,7 @@ class Swim:
             Tie: lambda member, message, _: self.membership.overlay.on_tie(member, message),
             Forward: lambda member, message, _: self.membership.overlay.on_forward(member, message),
             Shuffle: lambda member, message, _: self.membership.overlay.on_shuffle(member, message),
+            Circle: lambda member, message, _: self.membership.overlay.on_circle(member, message),
             Pulse: lambda member, message, _: self.membership.overlay.on_pulse(member, message),
             Vouched: lambda member, message, _: self.shared.on_vouched(message, member),
         }
@@ -250,9 +252,7 @@ class Swim:
             core.queue.settle(RECORD)
         if member.accusations:
             parts.append(list(member.accusations.values())[-1][1])
-        pulse = self.membership.overlay.pulse_for(member)
-        if pulse is not None:
-            parts.append(pulse)
+        parts += self.membership.overlay.riders(member)
         core.port.datagram(member, parts, source)
         self.membership.overlay.not_a_neighbour(member)
 
@@ -279,6 +279,9 @@ class Swim:
         if member is None:
             return
         self.shared.admitted(member)
+        for message in messages[2:3]:
+            if isinstance(message, Accusation):
+                self.membership.on_accusation(message, member)
         later_life = self.membership.later_life(member, record)
         if (hello.answer or later_life) and not core.own.left:
             core.port.hello(source, False, group, later_life)
