@@ -57,6 +57,7 @@ def messages() -> list[msgspec.Struct]:
         wire.Shuffle(True, (wire.Record(b"certificate", alive, SIGNATURE),)),
         wire.Pulse(7, bytes(range(32)), bytes(range(24))),
         wire.Vouched(b"certificate", happening, SIGNATURE),
+        wire.Circle(("10.0.0.5:7946", "10.0.0.6:7946")),
     ]
 
 
