@@ -41,7 +41,7 @@ from swarmd_protocols.effects import (
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.identity import AddStatement, Identity
 from swarmd_protocols.ids import Address, NodeId
-from swarmd_protocols.subprotocol import Cast, HearsCasts, Peer, Send, SubEffect, SubProtocol
+from swarmd_protocols.subprotocol import Cast, HearsCasts, HearsRevocations, Peer, Send, SubEffect, SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, TRUST, Member
@@ -168,6 +168,7 @@ class Node:
         self._swarm = claims.swarm
         self._restored = restored
         self._subs = {sub.name: sub for sub in subprotocols}
+        self._revoked = 0
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
         self._tick_due_ns = 0
@@ -223,6 +224,8 @@ class Node:
         self._handlers[type(event)](event)
         if core.queue.pressing:
             wire.flush()
+        if len(core.trust.revoked) != self._revoked:
+            self._tell_revoked()
         if wire.peers_stale:
             wire.peers_stale = False
             self._tell_peers()
@@ -299,7 +302,10 @@ class Node:
             self._wire.emit(Rejected(source, str(error)))
             return
         self._swim.on_frame(member)
+        held = core.table.by_node
         for message in messages:
+            if held.get(member.node) is not member:
+                break  # Forgotten for what it said before: its view became partial, or it is revoked.
             self._dispatch(member, message, source)
 
     def _on_cast(self, messages: Sequence[Message]) -> None:
@@ -366,6 +372,13 @@ class Node:
             self._wire.stream(member, [message], send.priority)
         else:
             self._wire.datagram_or_stream(member, [message])
+
+    def _tell_revoked(self) -> None:
+        revoked = frozenset(self._core.trust.revoked)
+        self._revoked = len(revoked)
+        for sub in self._subs.values():
+            if isinstance(sub, HearsRevocations):
+                self._perform(sub, sub.on_revoked(revoked, self._core.now_ns))
 
     def _tell_peers(self) -> None:
         if not self._subs:

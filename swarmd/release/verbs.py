@@ -56,6 +56,7 @@ class ModelVerbs:
             "epoch": protocol.chain.current.epoch,
             "heartbeat": list(protocol.view.heartbeat),
             "stale": protocol.is_stale(now_ns),
+            "time_low_s": protocol.time_low_s(now_ns),
             "traffic": self._traffic(),
             "store_bytes": self._service.store.used_bytes,
             "store_full": self._service.store.full,

@@ -17,4 +17,5 @@ def test_a_release_lives_and_a_bad_one_is_taken_back() -> None:
     assert summary["frames_lost"] == 0
     assert summary["drift"] == 0
     assert summary["delta_ratio"] < 0.3
+    assert summary["recipe"]["after"]["loss"] < summary["recipe"]["before"]["loss"]
     assert summary["audit_lines"] > 10

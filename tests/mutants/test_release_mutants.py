@@ -156,6 +156,22 @@ def _half_bundles(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryStore, "has_blob", lambda self, digest: True)
 
 
+def _forget_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(releases.Releases, "_keep_time", lambda self, now_ns: [])
+
+
+def _hear_revoked(patch: pytest.MonkeyPatch) -> None:
+    whole = releases.Releases.on_revoked
+
+    def forgetful(self, nodes, now_ns):  # type: ignore[no-untyped-def]
+        effects = whole(self, nodes, now_ns)
+        self._revoked = frozenset()
+        self._enrolled |= nodes
+        return effects
+
+    patch.setattr(releases.Releases, "on_revoked", forgetful)
+
+
 def _open_world(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fields.Fields, "__exit__", lambda self, kind, error, at: None)
 
@@ -168,6 +184,12 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
         "indefinite_freeze",
         lambda patch: patch.setattr(releases.Releases, "is_stale", lambda self, now: False),
     ),
+    "the time is forgotten": ("freeze_over_reboots", _forget_time),
+    "the revoked go on voting": (
+        "revoked_voter",
+        lambda patch: patch.setattr(rollout.ReportBook, "forget_nodes", lambda self, nodes: None),
+    ),
+    "the revoked are heard again": ("revoked_voter", _hear_revoked),
     "chunk length and hash unchecked": ("endless_data", _no_chunk_check),
     "no gap cap": ("fast_forward_by_leap", without(versions.beyond_gap)),
     "no version chain": ("fast_forward_by_chain", without(versions.breaks_chain)),

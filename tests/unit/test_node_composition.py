@@ -223,3 +223,21 @@ def test_a_cast_reaches_the_sub_protocols_that_hear_casts_and_nothing_else():
     deaf = nodes[0]._wire.channel.seal_cast(join([encode(Sub("deaf", b"x"))]))
     assert nodes[1].handle(DatagramReceived("10.0.0.0:1", deaf), 5) is not None
     assert not nodes[1]._subs["deaf"].got, "what others may forge never comes as a message"
+
+
+def test_a_sub_protocol_that_asks_is_told_who_is_revoked():
+    told = []
+
+    class Careful(Gossip):
+        def on_revoked(self, nodes, now_ns):
+            told.append(nodes)
+            return []
+
+    identity = make_dev_identity(SECRET, "test", "n0", ModelCrypto())
+    node = Node(identity, NodeConfig(), ModelCrypto(), Random(1), {}, [Careful()], "10.0.0.1:1")
+    node.handle(Started(), 0)
+    assert not told
+    node._core.trust.revoked.add(b"x" * 16)
+    node.handle(Command("words", b"word"), 1)
+    node.handle(Command("words", b"more"), 2)
+    assert told == [frozenset({b"x" * 16})]

@@ -15,7 +15,7 @@ from swarmd_protocols import identity
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.releases import envelopes, requests, rollout, roots, statements, versions
+from swarmd_protocols.releases import envelopes, releases, requests, rollout, roots, statements, versions
 from swarmd_protocols.releases.casting import PIECE_BYTES
 from swarmd_protocols.releases.envelopes import Envelope, KeyId, key_id, signed_bytes
 from swarmd_protocols.releases.fetching import Fetcher
@@ -50,6 +50,10 @@ class State:
 
 def signed(release: Release, count: int = 2, generation: int = 0) -> Envelope:
     return KEYS.sign("release", release.payload(), "release", count, generation)
+
+
+def signed_by(world: World, release: Release) -> Envelope:
+    return world.keys.sign("release", release.payload(), "release")
 
 
 def chain_of(state: State, count: int) -> list[bytes]:
@@ -116,6 +120,44 @@ def indefinite_freeze() -> bool:
     later = world.now + 8 * 86_400_000_000_000
     effects = node.on_timer(("releases", "slow"), later)
     return node.is_stale(later) and any(getattr(one, "code", "") == "releases-stale" for one in effects)
+
+
+def freeze_over_reboots() -> bool:
+    """A robot that is switched off every night and fed old news only still comes to know that they are old."""
+    world = World(2, crypto=ModelCrypto())
+    day_s = 86_400
+    beat = world.keys.sign("heartbeat", Heartbeat(1, 1, 1_000_000_000).payload(), "heartbeat")
+    world.publish(0, [signed_by(world, make_release())], b"model-bytes" * 1000)
+    world.command(0, requests.Publish((beat.encode(),)))
+    fresh = world.nodes[0].is_stale(world.now)
+    for _ in range(20):  # Ten hours of flight a day, each life with a clock that begins anew.
+        node, now_ns = world.build(0), 0
+        world.perform(0, node.start(now_ns))
+        while now_ns < 10 * 3_600 * 1_000_000_000:
+            now_ns += 300 * 1_000_000_000
+            world.perform(0, node.on_timer((releases.NAME, "slow"), now_ns))
+    low_s = node.time_low_s(now_ns)
+    return not fresh and node.is_stale(now_ns) and 1_000_000_000 + 7 * day_s < low_s < 1_000_000_000 + 9 * day_s
+
+
+def revoked_voter() -> bool:
+    """What a node has said of a release counts no more once it is revoked, and it is not heard again."""
+    world = World(8, crypto=ModelCrypto())
+    data = b"voted" * 2_000
+    liar = world.ids[7]
+    world.react = lambda at, detail: None  # type: ignore[method-assign]
+    envelope = world.keys.sign("release", make_release(data).payload(), "release")
+    world.publish(0, [envelope], data)
+    world.run(5)
+    lie = requests.TrialEnded(MODEL, envelope.digest, Verdict.FAIL, 5, 50, "lies")
+    world.perform(7, world.nodes[7].on_command(lie, world.now))
+    world.run(5)
+    halted = [bool(node.halted(MODEL)) for node in world.nodes]
+    for at in range(7):
+        world.perform(at, world.nodes[at].on_revoked(frozenset({liar}), world.now))
+    world.run(10)
+    after = [bool(node.halted(MODEL)) for node in world.nodes[:7]]
+    return all(halted) and not any(after) and all(liar not in node.book.participants(MODEL) for node in world.nodes[:7])
 
 
 def endless_data() -> bool:
@@ -389,6 +431,7 @@ ATTACKS: dict[str, Callable[[], bool]] = {
         threshold_by_one_key_twice,
         rollback,
         indefinite_freeze,
+        freeze_over_reboots,
         endless_data,
         fast_forward_by_leap,
         fast_forward_by_chain,
@@ -408,6 +451,7 @@ ATTACKS: dict[str, Callable[[], bool]] = {
         root_equivocation,
         root_by_new_keys_alone,
         sybil_votes,
+        revoked_voter,
         clock_push,
         report_suppression,
         forged_report,

@@ -29,7 +29,9 @@ from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, SubEffect
 
 NAME = "releases"
-_ROOT, _STATEMENT, _OWN = b"releases/r/", b"releases/s/", b"releases/o/"
+_ROOT, _STATEMENT, _OWN, _TIME = b"releases/r/", b"releases/s/", b"releases/o/", b"releases/t"
+_TIME_EVERY_S = 600
+"""The bound of the time is written at most so often: flash wears."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,9 @@ class Releases:
         self._state: dict[bytes, versions.Entry] = {}
         self._peers: list[NodeId] = []
         self._enrolled: set[NodeId] = {self.node}
+        self._revoked: frozenset[bytes] = frozenset()
+        self._time_s = self._time_kept_s = int.from_bytes(restored.get(_TIME, b"")[:8], "big")
+        self._time_ns: int | None = None
         self._offers: dict[bytes, int] = {}
         self._bad_deltas: set[bytes] = set()
         self._heartbeat_ns = 0
@@ -250,9 +255,16 @@ class Releases:
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_peers`."""
-        self._enrolled |= {peer.node for peer in peers}
+        self._enrolled |= {peer.node for peer in peers if peer.node not in self._revoked}
         self._peers = [peer.node for peer in peers if peer.reachable]
         return [*self.fetcher.on_peers(self._peers, now_ns), *self._after(now_ns)]
+
+    def on_revoked(self, nodes: frozenset[bytes], now_ns: int) -> list[SubEffect]:
+        """See `HearsRevocations.on_revoked`: what they have said of any release counts no more."""
+        self._revoked = nodes
+        self._enrolled -= nodes
+        self.book.forget_nodes(nodes)
+        return self._after(now_ns)
 
     def summary(self) -> bytes:
         """See `SubProtocol.summary`."""
@@ -306,8 +318,29 @@ class Releases:
         return mine.releases.get(digest) if mine else None
 
     def is_stale(self, now_ns: int) -> bool:
-        """Whether no new heartbeat came for so long that a freeze cannot be told from calm."""
-        return now_ns - self._heartbeat_ns > self._config.stale_after_ns
+        """Whether no heartbeat was new for so long that it may be a freeze, in this life or over many."""
+        if now_ns - self._heartbeat_ns > self._config.stale_after_ns:
+            return True
+        heard_s = self.view.heartbeat_at_s
+        return bool(heard_s) and (self.time_low_s(now_ns) - heard_s) * 1_000_000_000 > self._config.stale_after_ns
+
+    def time_low_s(self, now_ns: int) -> int:
+        """It is at least this late, Unix seconds: by signed statements and by how long nodes ran since. 0: unknown.
+
+        No wall clock has a part in it, so setting one back or forth changes nothing.
+        """
+        passed_s = (now_ns - self._time_ns) // 1_000_000_000 if self._time_ns is not None else 0
+        return versions.advance_time_s(self._time_s, passed_s if self._time_s else 0, self.view.issued_at_s)
+
+    def _keep_time(self, now_ns: int) -> list[SubEffect]:
+        """Move the bound forward, and write it down now and then."""
+        now_s = self.time_low_s(now_ns)
+        if self._time_ns is None or now_s > self._time_s:
+            self._time_s, self._time_ns = now_s, now_ns
+        if now_s < self._time_kept_s + _TIME_EVERY_S:
+            return []
+        self._time_kept_s = now_s
+        return [Persist(_TIME, now_s.to_bytes(8, "big"))]
 
     # --- Statements -------------------------------------------------------------------------------------------------
 
@@ -429,7 +462,7 @@ class Releases:
         if self.view.heartbeat > before:
             self._heartbeat_ns = now_ns
             self._alarmed.discard("stale")
-        effects = self._fork_alarms()
+        effects = [*self._keep_time(now_ns), *self._fork_alarms()]
         for model in self.local:
             effects += self._steer(model, now_ns)
         return [*effects, *self._after_fetch(now_ns)]

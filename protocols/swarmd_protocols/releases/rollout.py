@@ -192,6 +192,12 @@ class ReportBook:
         """The nodes that say they run the model, sorted."""
         return sorted(node for node, about in self.statuses if about == model)
 
+    def forget_nodes(self, nodes: Iterable[bytes]) -> None:
+        """Drop all that these nodes have said: they are revoked."""
+        gone = set(nodes)
+        self.statuses = {key: signed for key, signed in self.statuses.items() if key[0] not in gone}
+        self.votes = {key: signed for key, signed in self.votes.items() if key[1] not in gone}
+
     def forget_votes(self, keep: Iterable[bytes]) -> None:
         """Drop verdicts on releases that are gone."""
         wanted = set(keep)

@@ -180,6 +180,8 @@ class View:
     models: dict[str, ModelView] = field(default_factory=dict)
     heartbeat: tuple[int, int] = (0, 0)
     """(epoch, sequence)."""
+    heartbeat_at_s: int = 0
+    """The time that it names."""
     digests: list[bytes] = field(default_factory=list)
     """Of the statements that count, sorted."""
     issued_at_s: int = 0
@@ -197,7 +199,8 @@ def view_of(state: State, chain: RootChain) -> View:
         if not isinstance(statement, DeltaOffer):
             view.issued_at_s = max(view.issued_at_s, statement.issued_at_s)
         if isinstance(statement, Heartbeat):
-            view.heartbeat = max(view.heartbeat, (statement.epoch, statement.sequence))
+            if (statement.epoch, statement.sequence) > view.heartbeat:
+                view.heartbeat, view.heartbeat_at_s = (statement.epoch, statement.sequence), statement.issued_at_s
         else:
             _place(view.models.setdefault(statement.model, ModelView()), digest, statement)
     return view
