@@ -66,9 +66,11 @@ class Injector:
         self._touched_until_ns = [0] * len(hosts)
         self._hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases)
         self.last_end_ns = 0
+        self.script: list[Fault] = []
 
     def schedule(self, script: list[Fault]) -> None:
         """Put the whole script on the heap."""
+        self.script = script
         if any(fault.kind in HOSTILE_KINDS for fault in script):
             self._hostile.listen()
         for fault in script:

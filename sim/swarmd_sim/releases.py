@@ -37,6 +37,13 @@ _EYE_START_NS = 1_000_000_000
 _FRAMES_S = 10
 _AGAIN_NS = 10 * NS_PER_S
 _RECORDS = (b"slots/0", b"slots/1")
+_CHARACTER = {
+    Flaw.NONE: "good",
+    Flaw.GOLDEN: "bad: its golden vectors differ",
+    Flaw.NAN: "bad: gives no numbers",
+    Flaw.SLOW: "bad: too slow",
+    Flaw.CRASHES: "bad: crashes",
+}
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -156,7 +163,7 @@ class ReleaseWorld:
         for at_s, call in (
             (config.publish_at_s, self._publish_good),
             (config.bad_at_s, self._publish_bad),
-            (config.revoke_at_s, self._revoke_bad),
+            (config.revoke_at_s, self._revoke),
             (config.next_at_s, self._publish_next),
         ):
             if at_s > 0:
@@ -243,18 +250,20 @@ class ReleaseWorld:
         floor = self.publisher.raise_floor(4, engine.now_ns).encode()
         self._publish(engine, following, (floor,))
 
-    def _revoke_bad(self, engine: Engine) -> None:
-        bad = self._version(3)
-        assert bad is not None  # The scenario was checked: published before.
-        statement = self.publisher.revoke(bad, engine.now_ns).encode()
-        self._at_two_nodes(engine, (statement,), None, f"v{bad.version} is revoked")
+    def _revoke(self, engine: Engine) -> None:
+        which = self.scenario.release.revoke
+        is_running = which == "running" or (which == "either" and self.choices.choose("release.revoke", 2) == 1)
+        taken_back = self._version(2 if is_running else 3)
+        assert taken_back is not None  # The scenario was checked: published before.
+        statement = self.publisher.revoke(taken_back, engine.now_ns).encode()
+        self._at_two_nodes(engine, (statement,), None, f"v{taken_back.version} is revoked")
 
     def _version(self, version: int) -> Published | None:
         return next((one for one in self.publisher.signed.values() if one.version == version), None)
 
     def _publish(self, engine: Engine, published: Published, more: tuple[bytes, ...]) -> None:
         statements = (published.envelope.encode(), *more)
-        self._at_two_nodes(engine, statements, published, f"v{published.version} ({published.flaw.name.lower()})")
+        self._at_two_nodes(engine, statements, published, f"v{published.version} ({_CHARACTER[published.flaw]})")
 
     def _at_two_nodes(
         self, engine: Engine, statements: tuple[bytes, ...], published: Published | None, text: str

@@ -9,10 +9,13 @@ from swarmd_sim.faults import FAULTS
 from swarmd_sim.replay import code_mark
 from swarmd_sim.result import Result
 from swarmd_sim.simulation import Simulation
-from swarmd_sim.svg import COLOURS, WIDTH, line_chart, site_map
+from swarmd_sim.svg import COLOURS, Bar, lanes, line_chart, site_map
 
 _TIMELINE_LINES = 2_000
 _MODULES_DRAWN = 4_000
+_FAULTS_DRAWN = 200
+_NODES_DRAWN = 60
+_UP, _DOWN = "#8fc79a", "#d9534f"
 _FAMILIES = ("link", "process", "cpu", "disk", "clock", "people", "hostile")
 _STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem;color:#222}
@@ -54,9 +57,10 @@ def render(simulation: Simulation, result: Result) -> str:
         f"<p>swarmd sim run {escape(scenario.name)} --seed {simulation.seed}; code {code_mark()}</p>",
         _violations(result),
         "<h2>Map</h2>" + _map(simulation) if simulation.site.modules else "",
-        "<h2>Timeline of faults</h2>" + _fault_chart(simulation, result),
+        "<h2>Timeline</h2>" + _fault_chart(simulation, result) + _node_chart(simulation, result),
         "<h2>Convergence</h2>" + _convergence(result),
         "<h2>Traffic</h2>" + _traffic(simulation, result),
+        _models(simulation),
         "<h2>Figures</h2>" + _figures(result.figures),
         "<h2>What happened</h2>" + _lines(result),
     ]
@@ -89,25 +93,67 @@ def _map(simulation: Simulation) -> str:
 
 
 def _fault_chart(simulation: Simulation, result: Result) -> str:
-    """One bar a fault over time, coloured by family."""
-    end_ns = max(1, simulation.engine.now_ns)
-    rows = result.script[:200]
-    height = 30 + 14 * max(1, len(rows))
-    scale = (WIDTH - 240) / end_ns
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'font-family="sans-serif" font-size="10"><rect width="100%" height="100%" fill="#fff"/>'
-    ]
-    for number, fault in enumerate(rows):
-        y = 8 + 14 * number
+    """One bar a fault over time, coloured by family; broken rules and the operator's doings as marks."""
+    rows = []
+    for fault in result.script[:_FAULTS_DRAWN]:
         colour = COLOURS[_FAMILIES.index(FAULTS[fault.kind].family) % len(COLOURS)]
-        x, width = 230 + fault.at_ns * scale, max(2.0, fault.duration_ns * scale)
-        nodes = ", ".join(f"n{node}" for node in fault.nodes[:6]) + ("…" if len(fault.nodes) > 6 else "")
-        parts.append(f'<text x="4" y="{y + 9}">{escape(fault.kind)} [{nodes}]</text>')
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="10" fill="{colour}"/>')
-    parts.append(f'<text x="230" y="{height - 4}">0 s</text>')
-    parts.append(f'<text x="{WIDTH - 50}" y="{height - 4}">{end_ns / 1e9:g} s</text></svg>')
-    return "".join(parts)
+        nodes = ", ".join(f"n{node}" for node in fault.nodes[:4]) + ("…" if len(fault.nodes) > 4 else "")
+        bar = Bar(fault.at_ns / 1e9, fault.end_ns / 1e9, colour, fault.describe())
+        rows.append((f"{fault.kind} [{nodes}]", [bar]))
+    return lanes("Faults (coloured by family)", simulation.engine.now_ns / 1e9, rows, _marks(simulation, result))
+
+
+def _marks(simulation: Simulation, result: Result) -> list[tuple[float, str, str]]:
+    marks = [
+        (violation.at_ns / 1e9, "#b00020", f"{violation.rule}: {violation.text}") for violation in result.violations
+    ]
+    story = simulation.releases.story if simulation.releases is not None else []
+    marks += [(at_ns / 1e9, "#1f6fb4", text) for at_ns, text in story]
+    return [*marks, (simulation.quiet_ns / 1e9, "#888888", "quiet from here on")]
+
+
+def _node_chart(simulation: Simulation, result: Result) -> str:
+    """When each node's process ran; "" for swarms of which the lanes would fill pages."""
+    if len(simulation.hosts) > _NODES_DRAWN:
+        return ""
+    end_s = simulation.engine.now_ns / 1e9
+    since: dict[int, tuple[float, str]] = {}
+    bars: dict[int, list[Bar]] = {host.index: [] for host in simulation.hosts}
+    for at_ns, host, text in result.timeline:
+        is_start, is_end = text.startswith("starts (life"), text.startswith("process gone")
+        if host < 0 or not (is_start or is_end):
+            continue
+        before_s, what = since.pop(host, (-1.0, ""))
+        if before_s >= 0:
+            colour = _UP if what.startswith("starts") else _DOWN
+            bars[host].append(Bar(before_s, at_ns / 1e9, colour, f"n{host}: {what}"))
+        since[host] = (at_ns / 1e9, text)
+    for host, (before_s, what) in since.items():
+        bars[host].append(Bar(before_s, end_s, _UP if what.startswith("starts") else _DOWN, f"n{host}: {what}"))
+    rows = [(f"n{host}", found) for host, found in bars.items()]
+    return lanes("Processes (green: runs, red: gone)", end_s, rows, _marks(simulation, result))
+
+
+def _models(simulation: Simulation) -> str:
+    """How many eyes ran which model over time, and what the operator did."""
+    world = simulation.releases
+    if world is None:
+        return ""
+    counts: dict[str, int] = {}
+    runs: dict[int, str] = {}
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for run in world.runs:
+        for name, change in ((runs.get(run.host), -1), (world.version_of(run.release), 1)):
+            if name is not None:
+                line = lines.setdefault(name, [(0.0, 0.0)])
+                line.append((run.at_ns / 1e9, float(counts.get(name, 0))))
+                counts[name] = counts.get(name, 0) + change
+                line.append((run.at_ns / 1e9, float(counts[name])))
+        runs[run.host] = world.version_of(run.release)
+    for name, line in lines.items():
+        line.append((simulation.engine.now_ns / 1e9, float(counts[name])))
+    story = "".join(f"<li>{at_ns / 1e9:.1f} s: {escape(text)}</li>" for at_ns, text in world.story)
+    return f"<h2>Models</h2>{line_chart('Eyes by the model they run', 'seconds', 'eyes', lines)}<ul>{story}</ul>"
 
 
 def _convergence(result: Result) -> str:
@@ -129,11 +175,18 @@ def _traffic(simulation: Simulation, result: Result) -> str:
 
 def _figures(figures: Mapping[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(key)}</td><td>{escape(str(value))}</td></tr>"
+        f"<tr><td>{escape(key)}</td><td>{_value(value)}</td></tr>"
         for key, value in figures.items()
         if key not in ("violations", "faults")
     )
     return f"<table>{rows}</table>"
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return escape(str(value))
+    rows = "".join(f"<tr><td>{escape(str(key))}</td><td>{escape(str(one))}</td></tr>" for key, one in value.items())
+    return f"<table>{rows}</table>" if rows else "-"
 
 
 def _lines(result: Result) -> str:

@@ -186,7 +186,9 @@ class ReleaseSection:
     bad_at_s: float = 0.0
     """Version 3, which fails its gates on every device; 0: never."""
     revoke_at_s: float = 0.0
-    """Version 3 is revoked; 0: never."""
+    """A version is revoked; 0: never."""
+    revoke: str = "bad"
+    """"bad" (version 3), "running" (version 2, in which a hole was found) or "either" (drawn)."""
     next_at_s: float = 0.0
     """A good version 4, and the floor rises to it; 0: never."""
     chance: float = 1.0
@@ -253,6 +255,7 @@ _CHOICES = {
     ("site", "kind"): ("farm", "file", "none"),
     ("drones", "work"): ("claims", "lanes", "log", "none"),
     ("radio", "model"): ("disc", "pathloss"),
+    ("release", "revoke"): ("bad", "running", "either"),
 }
 _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("swarm", "nodes"): (1, NODES_MAX),

@@ -1,6 +1,7 @@
 """Small drawings as SVG text: line charts and maps, without a library and without a script."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 720, 300
@@ -60,8 +61,63 @@ def line_chart(title: str, x_label: str, y_label: str, series: Mapping[str, Sequ
         path = " ".join(f"{across:.1f},{down:.1f}" for across, down in (place(x, y) for x, y in line))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
         if len(series) > 1:
-            parts.append(_text(WIDTH - _RIGHT - 4, _TOP + 14 * number, name, "end", colour))
+            # Between title and plot, where no line can run through it.
+            parts.append(_text(_LEFT + 110 * number, _TOP - 4, name, "start", colour))
     return "".join([*parts, "</svg>"])
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of time in a lane of `lanes`."""
+
+    from_s: float
+    until_s: float
+    colour: str
+    text: str
+    """Shown when the pointer rests on it."""
+
+
+def lanes(
+    title: str,
+    end_s: float,
+    rows: Sequence[tuple[str, Sequence[Bar]]],
+    marks: Sequence[tuple[float, str, str]] = (),
+) -> str:
+    """Bars over time, one row a lane, with vertical marks through all of them.
+
+    Args:
+        title: Above the chart.
+        end_s: Where time ends.
+        rows: (label, bars) from top to bottom.
+        marks: (seconds, colour, text) of each vertical line.
+
+    Returns:
+        A whole `<svg>` element.
+    """
+    left, step = 230, 14
+    height = 60 + step * max(1, len(rows))
+    scale = (WIDTH - left - _RIGHT) / max(end_s, 1e-9)
+    parts = [_open(WIDTH, height, title), _text(WIDTH / 2, 18, title, "middle", bold=True)]
+    for tick in _nice_ticks(0.0, end_s, 8):
+        x = left + tick * scale
+        parts.append(_line(x, 26, x, height - 24, "#eeeeee"))
+        parts.append(_text(x, height - 10, f"{tick:g}", "middle"))
+    for number, (label, bars) in enumerate(rows):
+        y = 30 + step * number
+        parts.append(_text(left - 6, y + 9, label, "end"))
+        for bar in bars:
+            x, width = left + bar.from_s * scale, max(1.5, (bar.until_s - bar.from_s) * scale)
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{step - 3}" fill="{bar.colour}">'
+                f"<title>{escape(bar.text)}</title></rect>"
+            )
+    for at_s, colour, text in marks:
+        x = left + at_s * scale
+        parts.append(
+            f'<line x1="{x:.1f}" y1="26" x2="{x:.1f}" y2="{height - 24}" stroke="{colour}" stroke-width="1.5" '
+            f'stroke-dasharray="4 3"><title>{escape(text)}</title></line>'
+        )
+    return "".join([*parts, _text(WIDTH - _RIGHT, height - 10, "s", "start"), "</svg>"])
 
 
 def site_map(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -194,7 +195,7 @@ def _run_ray(plan: SweepPlan, points: _Points, jobs: int) -> Iterator[tuple[int,
 
 
 def write_tables(outcome: SweepOutcome, folder: Path) -> list[Path]:
-    """Write `results.csv`, `results.parquet` where pyarrow is installed, and one SVG a varied parameter and figure.
+    """Write `results.csv`, `results.parquet` (needs the extra parquet), and one SVG a varied parameter and figure.
 
     Args:
         outcome: The table.
@@ -228,9 +229,24 @@ def _write_parquet(outcome: SweepOutcome, columns: Sequence[str], folder: Path) 
     except ImportError:
         return []
     path = folder / "results.parquet"
-    table = pyarrow.table({column: [row[column] for row in outcome.rows] for column in columns})
+    table = pyarrow.table({column: _one_kind([row[column] for row in outcome.rows]) for column in columns})
     pyarrow.parquet.write_table(table, path)
     return [path]
+
+
+def has_parquet() -> bool:
+    """Whether the package that writes Parquet is installed."""
+    return find_spec("pyarrow") is not None
+
+
+def _one_kind(values: list[Any]) -> list[Any]:
+    """A column of one type: numbers stay numbers, anything mixed becomes text; None stays a null."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1:
+        return values
+    if kinds <= {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else str(value) for value in values]
 
 
 def _plot(outcome: SweepOutcome, key: str, figure: str) -> str:

@@ -46,6 +46,9 @@ class Checker(Protocol):
     def on_member(self, host: Host, change: MemberChanged) -> None:
         """A node's opinion of a member changed."""
 
+    def on_detail(self, host: Host, detail: object) -> None:
+        """A node's replicated state told its driver something."""
+
     def on_step(self, now_ns: int) -> None:
         """About once a virtual second: safety while faults go on."""
 
@@ -128,6 +131,8 @@ class Watch:
             self._on_member(host, effect)
         elif isinstance(effect, StateChanged):
             if self.fleet is not None and effect.subprotocol == "state":
+                for checker in self.checkers:
+                    checker.on_detail(host, effect.detail)
                 self.fleet.on_detail(host, effect.detail)
             if self.releases is not None and effect.subprotocol == "releases":
                 self.releases.on_detail(host, effect.detail)

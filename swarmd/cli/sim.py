@@ -287,7 +287,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _sweep(args: argparse.Namespace) -> int:
     from swarmd_sim.progress import Progress
-    from swarmd_sim.sweep import SweepPlan, sweep, write_tables
+    from swarmd_sim.sweep import SweepPlan, has_parquet, sweep, write_tables
 
     vary = {}
     for text in args.vary:
@@ -316,6 +316,8 @@ def _sweep(args: argparse.Namespace) -> int:
     else:
         print("\n".join(outcome.table()))
         print("\n".join(f"wrote {path}" for path in files))
+        if not has_parquet():
+            print("no results.parquet: install swarmd[parquet] for it")
     return 1 if any(row["violations"] for row in outcome.rows) else 0
 
 

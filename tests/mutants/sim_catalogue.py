@@ -22,6 +22,7 @@ class Mutant:
         broken: Makes the broken function out of the sound one.
         scenario: Where to hunt it; "" is the fuzz scenario.
         overrides: Overrides of that scenario.
+        more: Further targets that are broken with it, where one alone is made good by another.
     """
 
     text: str
@@ -29,22 +30,28 @@ class Mutant:
     broken: Callable[[Any], Any]
     scenario: str = ""
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
 
     def apply(self) -> Callable[[], None]:
         """Switch it on; returns what switches it off."""
-        module_name, _, path = self.target.partition(":")
-        owner: Any = import_module(_P + module_name)
-        *outer, name = path.split(".")
-        for part in outer:
-            owner = getattr(owner, part)
-        sound = vars(owner)[name]
-        is_property = isinstance(sound, property)
-        setattr(owner, name, property(self.broken(sound.fget)) if is_property else self.broken(sound))
+        undone = [_replace(target, broken) for target, broken in ((self.target, self.broken), *self.more)]
 
         def undo() -> None:
-            setattr(owner, name, sound)
+            for one in reversed(undone):
+                one()
 
         return undo
+
+
+def _replace(target: str, broken: Callable[[Any], Any]) -> Callable[[], None]:
+    module_name, _, path = target.partition(":")
+    owner: Any = import_module(_P + module_name)
+    *outer, name = path.split(".")
+    for part in outer:
+        owner = getattr(owner, part)
+    sound = vars(owner)[name]
+    setattr(owner, name, property(broken(sound.fget)) if isinstance(sound, property) else broken(sound))
+    return lambda: setattr(owner, name, sound)
 
 
 def gives(value: Any) -> Callable[[Any], Any]:
@@ -86,13 +93,15 @@ def _last_dropped(sound: Any) -> Any:
     return broken
 
 
-def _half(sound: Any) -> Any:
-    """Only every second call does its work."""
-    count = [0]
+def _started_unwritten(sound: Any) -> Any:
+    """The number of the life is not written down."""
 
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        count[0] += 1
-        return sound(*args, **kwargs) if count[0] % 2 else None
+    def broken(self: Any, event: Any) -> None:
+        from swarmd_protocols.effects import Persist
+
+        sound(self, event)
+        wire = self._wire
+        wire.effects = [e for e in wire.effects if not (isinstance(e, Persist) and e.key == b"node/boot")]
 
     return broken
 
@@ -160,31 +169,122 @@ def _dones_lost(sound: Any) -> Any:
     def broken(self: Any, origin: Any, dot: Any, facts: Any) -> Any:
         from dataclasses import fields, is_dataclass, replace
 
-        if is_dataclass(facts) and "dones" in {item.name for item in fields(facts)}:
+        if is_dataclass(facts) and not isinstance(facts, type) and "dones" in {item.name for item in fields(facts)}:
             facts = replace(facts, dones=())
         return sound(self, origin, dot, facts)
 
     return broken
 
 
+def _counters_lost(sound: Any) -> Any:
+    """The record is found and superseded, but what it counted is not taken over."""
+
+    def broken(self: Any) -> None:
+        sound(self)
+        self._counters.clear()
+
+    return broken
+
+
+def _gaps_skipped(_sound: Any) -> Any:
+    def broken(self: Any, incarnation: int) -> None:
+        held = [dot[1] for dot in self.facts if dot[0] == incarnation]
+        self.frontier[incarnation] = max([self.frontier.get(incarnation, 0), *held])
+
+    return broken
+
+
+def _not_journalled(sound: Any) -> Any:
+    def broken(self: Any, batch: Any) -> None:
+        before = dict(self._unjournalled)
+        sound(self, batch)
+        self._unjournalled = before
+
+    return broken
+
+
+def _unhalted(sound: Any) -> Any:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        from dataclasses import replace
+
+        return replace(sound(*args, **kwargs), halted=False)
+
+    return broken
+
+
+def _without_check(name: str) -> Callable[[Any], Any]:
+    return lambda checks: tuple(check for check in checks if check.__name__ != name)
+
+
+def _unsigned_report(_sound: Any) -> Any:
+    def broken(envelope: Any, _verify: Any) -> Any:
+        from swarmd_protocols.releases.rollout import parse_report
+
+        return parse_report(envelope.payload)
+
+    return broken
+
+
+def _any_signature(_sound: Any) -> Any:
+    return lambda envelope, keys, _verify: frozenset(key for key, _ in envelope.signatures if key in keys)
+
+
+def _any_role(sound: Any) -> Any:
+    return lambda envelope, root, _role, verify: any(sound(envelope, root, one, verify) for one in root.roles)
+
+
+QUIET: Mapping[str, Any] = {"faults.kinds": [], "release.chance": 0.0}
+LONELY: Mapping[str, Any] = {
+    "faults.kinds": ["partition", "mute", "send_error", "kill", "power_loss", "clock_step"],
+    "faults.per_minute": 24,
+    "release.chance": 0.0,
+}
+"""Nodes that are cut off and die alone: what only they know must be on their disks."""
+DEATHS: Mapping[str, Any] = {"faults.kinds": ["power_loss", "kill", "loss"], "release.chance": 0.0}
+RELEASES: Mapping[str, Any] = {"release.chance": 1.0}
+THIEVES: Mapping[str, Any] = {
+    "release.chance": 1.0,
+    "faults.kinds": ["forge_release", "poison_delta", "accuse", "partition", "kill", "loss"],
+}
+
 SWIM: dict[str, Mutant] = {
     "swim-no-refute": Mutant("a suspect never answers", "swim.membership:Membership.refute", gives(None)),
-    "swim-no-suspicion": Mutant("nobody is ever suspected", "swim.prober:Prober._suspect", gives(None)),
-    "swim-no-fail": Mutant("suspects are never failed", "swim.membership:Membership.fail", gives(None)),
-    "swim-no-rejoin": Mutant("lost members are never tried again", "swim.swim:Swim._rejoin", gives(None)),
-    "swim-no-knock": Mutant("seeds are never asked", "swim.swim:Swim._knock", gives(None)),
+    "swim-no-suspicion": Mutant(
+        "nobody is ever suspected", "swim.prober:Prober._suspect", gives(None), overrides=DEATHS
+    ),
+    "swim-no-fail": Mutant(
+        "suspects are never failed", "swim.membership:Membership.fail", gives(None), overrides=DEATHS
+    ),
+    "swim-no-rejoin": Mutant(
+        "neither seeds nor lost members are ever called",
+        "swim.swim:Swim._rejoin",
+        gives(None),
+        more=(("swim.swim:Swim._knock", gives(None)), ("swim.prober:Prober.knock", gives(None))),
+    ),
+    "swim-same-boot": Mutant("every life has the same number", "node:Node._on_started", _started_unwritten),
+    "swim-one-accuser": Mutant(
+        "one member's word is enough to fail another",
+        "swim.membership:accusers_wanted",
+        gives(1),
+        overrides={"faults.kinds": ["accuse", "loss", "kill", "delay"], "release.chance": 0.0},
+    ),
     "swim-no-hello": Mutant("first contact is never answered", "swim.swim:Swim.on_hello", gives(None)),
     "swim-no-records": Mutant(
         "records of third members are dropped", "swim.membership:Membership.on_record", gives(None)
     ),
-    "swim-no-alive": Mutant("newer records are dropped", "swim.membership:Membership.on_alive", gives(None)),
+    "swim-no-alive": Mutant("newer records are dropped", "swim.membership:Membership._merge", gives(None)),
     "swim-no-later-life": Mutant(
         "a later life is not told that it was known", "swim.membership:Membership._on_own_record", gives(None)
     ),
     "swim-no-repair": Mutant("differing digests start no repair", "swim.repair:Repair.sections_due", gives(False)),
     "swim-no-fingerprints": Mutant("repair stops halfway", "swim.repair:Repair.on_fingerprints", gives(None)),
     "swim-no-want": Mutant("wanted items are not sent", "swim.repair:Repair.on_want", gives(None)),
-    "swim-no-acks": Mutant("acks are not taken", "swim.prober:Prober.on_ack", gives(None)),
+    "swim-no-acks": Mutant(
+        "acks and other signs of life are not taken",
+        "swim.prober:Prober.on_ack",
+        gives(None),
+        more=(("swim.swim:Swim.on_frame", gives(None)),),
+    ),
     "swim-fast-suspicion": Mutant(
         "no time to refute", "swim.prober:Prober._timeout_ns", gives(1), overrides={"radio.loss": 0.2}
     ),
@@ -197,7 +297,6 @@ SWIM: dict[str, Mutant] = {
     "swim-one-attempt": Mutant(
         "one lost ping is enough", "swim.rules:attempts_needed", gives(1), overrides={"radio.loss": 0.25}
     ),
-    "swim-refused-is-nothing": Mutant("a dead process is no evidence", "swim.swim:Swim.on_refused", gives(None)),
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
     "swim-events-twice": Mutant("events are delivered twice", "dissemination:EventLog.due", _twice),
@@ -214,22 +313,36 @@ STATE: dict[str, Mutant] = {
     ),
     "state-no-summary": Mutant("summaries start no repair", "replica:Replica.on_summary", gives([])),
     "state-no-answer": Mutant("questions are not answered", "spread:Spread.answer_have", gives([])),
-    "state-no-buckets": Mutant("buckets are not compared", "spread:Spread.answer_buckets", gives([])),
+    "state-compare-blind": Mutant("nobody ever lacks anything", "crdt.store:Store.compare", gives(([], [], []))),
     "state-no-batches": Mutant("batches are not taken", "replica:Replica._on_batches", gives(None)),
-    "state-half-batches": Mutant(
-        "every second message of batches is dropped unseen", "replica:Replica._on_batches", _half
+    "state-gaps-skipped": Mutant(
+        "what lies before the newest batch is taken for held",
+        "crdt.log:OriginLog._advance",
+        _gaps_skipped,
+        overrides={"radio.loss": 0.25},
     ),
-    "state-facts-not-persisted": Mutant("own facts are not written", "replica:Replica._flush", _without_persist),
+    "state-facts-not-persisted": Mutant(
+        "own facts are not written", "replica:Replica._flush", _without_persist, overrides=LONELY
+    ),
+    "state-journal-leaks": Mutant("what is replaced stays on disk", "replica:Replica._drop", _not_journalled),
+    "state-keys-not-learnt": Mutant(
+        "batches that came before their author's key wait for ever", "replica:Replica._retry_waiting", gives(None)
+    ),
     "state-records-not-persisted": Mutant("counters are not written", "replica:Replica._say_record", _without_persist),
-    "state-no-restore": Mutant("the journal is not read", "replica:Replica._restore", gives(None)),
-    "state-counters-restart": Mutant("counters start at nought", "replica:Replica._restore_counters", gives(None)),
+    "state-no-restore": Mutant("the journal is not read", "replica:Replica._restore", gives(None), overrides=LONELY),
+    "state-counters-restart": Mutant("counters start at nought", "replica:Replica._restore_counters", _counters_lost),
     "state-same-incarnation": Mutant("every life uses the same dots", "replica:Replica._first_incarnation", gives(1)),
     "state-digest-blind": Mutant("the digest never changes", "crdt.store:Store.lasting_digest", gives(bytes(16))),
     "state-after-skips": Mutant("repairs leave out the last batch", "crdt.log:OriginLog.after", _last_dropped),
     "state-facts-cut": Mutant("the last fact of a batch is not folded", "crdt.ownlog:facts_of", _last_dropped),
     "state-dones-lost": Mutant("done cells are not folded", "fold:Fold._take_facts", _dones_lost),
     "state-no-facts": Mutant("others' facts are not folded", "fold:Fold._take_facts", gives(None)),
-    "notes-remove-wins": Mutant("a removal removes unseen puts too", "crdt.notes:NoteMap.remove", _remove_whole_key),
+    "notes-remove-wins": Mutant(
+        "a removal removes unseen puts too",
+        "crdt.notes:NoteMap.remove",
+        _remove_whole_key,
+        overrides={"workload.notes_per_min": 120, "release.chance": 0.0},
+    ),
     "dedup-latest-arrival": Mutant(
         "the row that arrives last wins",
         "dedup.view:DedupView.put",
@@ -252,30 +365,89 @@ STATE: dict[str, Mutant] = {
         "a dead holder keeps its cell",
         "claims.config:ClaimConfig.observer_ns",
         gives(10**18),
-        "solar-farm-20",
-        {"checks.recall": 0.0},
+        overrides={
+            **QUIET,
+            "swarm.seconds": 120,
+            "checks.cells_done": True,
+            "fault": [{"kind": "kill", "at_s": 5.0, "duration_s": 74.0, "nodes": [1, 2, 3, 4]}],
+        },
     ),
-    "claims-never-heard": Mutant(
-        "others' claims are not heard", "claims.claims:Claims.hear", gives([]), "solar-farm-20", {"checks.recall": 0.0}
-    ),
+    "claims-never-heard": Mutant("others' claims are not heard", "claims.claims:Claims.hear", gives([])),
     "claims-never-yield": Mutant(
         "a loser works on",
         "claims.claims:Claims._must_yield",
         gives(False),
-        "solar-farm-20",
-        {"checks.recall": 0.0, "radio.loss": 0.3},
+        overrides={"radio.loss": 0.3},
     ),
     "claims-no-choice": Mutant(
-        "no cell is ever chosen", "claims.claims:Claims._choose", gives(None), "solar-farm-20", {"checks.recall": 0.0}
+        "no cell is ever chosen",
+        "claims.claims:Claims._choose",
+        gives(None),
+        overrides={**QUIET, "checks.cells_done": True},
     ),
     "claims-short-lease": Mutant(
         "observers free a cell at once",
         "claims.config:ClaimConfig.observer_ns",
         _scaled(10),
-        "solar-farm-20",
-        {"checks.recall": 0.0},
     ),
 }
 
-MUTANTS: dict[str, Mutant] = {**SWIM, **STATE}
+RELEASE: dict[str, Mutant] = {
+    "release-any-signature": Mutant(
+        "signatures are not verified", "releases.roots:signers", _any_signature, overrides=THIEVES
+    ),
+    "release-one-key": Mutant(
+        "one key is enough where two must sign",
+        "releases.roots:meets_threshold",
+        lambda _sound: lambda good, _keys, _threshold: bool(set(good)),
+        overrides=THIEVES,
+    ),
+    "release-any-role": Mutant(
+        "any role of the fleet may sign anything", "releases.versions:is_signed_by", _any_role, overrides=THIEVES
+    ),
+    "release-reports-unsigned": Mutant(
+        "anybody speaks for anybody", "releases.releases:admit_report", _unsigned_report, overrides=THIEVES
+    ),
+    "release-chunks-unchecked": Mutant(
+        "chunks are not hashed", "releases.swarming:BlobSwarm._is_chunk", gives(True), overrides=THIEVES
+    ),
+    "release-no-floor": Mutant(
+        "what is below the floor may run", "releases.versions:CHECKS", _without_check("below_floor"), overrides=RELEASES
+    ),
+    "release-no-revocation": Mutant(
+        "what is revoked may run", "releases.versions:CHECKS", _without_check("is_revoked"), overrides=RELEASES
+    ),
+    "release-halt-ignored": Mutant(
+        "failed canaries stop nothing", "releases.rollout:standing", _unhalted, overrides=RELEASES
+    ),
+    "release-silence-promotes": Mutant(
+        "a stage opens without a verdict", "releases.rollout:passes_needed", gives(0), overrides=RELEASES
+    ),
+    "release-all-canaries": Mutant(
+        "everybody tries at once", "releases.rollout:may_try", gives(True), overrides=RELEASES
+    ),
+    "release-no-way-back": Mutant(
+        "nobody leaves a bad release", "releases.releases:Releases._go_back", gives([]), overrides=RELEASES
+    ),
+    "release-no-repair": Mutant(
+        "differing summaries start no repair", "releases.exchange:Exchange.repair", gives([]), overrides=RELEASES
+    ),
+    "release-no-answer": Mutant(
+        "questions about statements are not answered",
+        "releases.exchange:Exchange.answer_have",
+        gives([]),
+        overrides=RELEASES,
+    ),
+    "release-no-lists": Mutant(
+        "nobody asks for the list of chunks", "releases.fetching:Fetcher._ask_list", gives([]), overrides=RELEASES
+    ),
+    "release-refused-for-ever": Mutant(
+        "a peer that was busy once is never asked again",
+        "releases.swarming:BlobSwarm.next_due_ns",
+        gives(None),
+        overrides=RELEASES,
+    ),
+}
+
+MUTANTS: dict[str, Mutant] = {**SWIM, **STATE, **RELEASE}
 """All mutants by name."""

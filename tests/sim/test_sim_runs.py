@@ -7,22 +7,22 @@ import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swarmd.cli.main import main
-from swarmd_sim.errors import ExecutorError, ReplayError
+from swarmd_sim.errors import ReplayError
 from swarmd_sim.faults import Fault
-from swarmd_sim.fuzz import FuzzPlan, failing_replay, fuzz, run_seed
-from swarmd_sim.replay import Replay, load_replay, readable_timeline
+from swarmd_sim.fuzz import FuzzPlan, fuzz
+from swarmd_sim.replay import Replay, load_replay
 from swarmd_sim.report import render
 from swarmd_sim.scenario import load_scenario
-from swarmd_sim.shrink import Shrinker
 from swarmd_sim.simulation import Options, Simulation
-from swarmd_sim.sweep import SweepPlan, sweep, write_tables
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT = {"swarm.seconds": 50, "checks.settle_s": 25.0, "faults.until_s": 20.0, "workload.until_s": 20.0}
+SHORT: dict[str, Any] = {"swarm.seconds": 50, "checks.settle_s": 25.0, "release": {}}
+SHORT |= {"faults.until_s": 20.0, "workload.until_s": 20.0}
 
 
 def test_the_same_seed_has_the_same_digest_under_any_hash_seed() -> None:
@@ -52,17 +52,28 @@ def test_a_handful_of_seeds_breaks_no_rule() -> None:
     assert report.coverage.hits
 
 
-def test_a_mutant_is_found_shrunk_and_replayed(tmp_path: Path) -> None:
-    plan = FuzzPlan("fuzz", SHORT, "swim-events-twice")
-    broken = next(o for o in (run_seed(plan, seed) for seed in range(1, 9)) if o.rules)
-    failing = failing_replay(plan, broken.seed)
-    shrunk = Shrinker(failing, broken.rules[0], budget=6).shrink()
-    assert len(shrunk.replay.script or ()) <= len(failing.script or ())
-    path = tmp_path / "shrunk.json"
-    path.write_text(shrunk.replay.to_json())
-    again = load_replay(path).replay.run(Options(timeline=True))
-    assert shrunk.rule in {violation.rule for violation in again.violations}
-    assert any("VIOLATION" in line for line in readable_timeline(again))
+def test_a_mutant_is_found_shrunk_and_replayed_by_the_printed_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = [f"--set={key}={value}" for key, value in SHORT.items() if key != "release"] + ["--set=release={}"]
+    command = ["sim", "fuzz", "--mutant", "swim-events-twice", "--seeds", "8", "--stop-after", "1", "--shrink", "6"]
+    assert main([*command, "--json", *short]) == 1
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (failing,) = summary["failing"]
+    assert "state.event_doubled" in failing["rules"]
+    assert summary["shrunk"]["faults"] <= 6
+    for line in (failing["replay"], summary["shrunk"]["replay"]):
+        program, *arguments = line.split()
+        assert program == "swarmd"
+        assert main(arguments) == 1
+        printed = capsys.readouterr().out
+        assert "VIOLATION state.event_doubled" in printed
+    # The same file without the mutant: what fails is the bug, not the run.
+    path = tmp_path / summary["shrunk"]["replay"].split()[-1]
+    table = json.loads(path.read_text())
+    path.write_text(json.dumps({**table, "mutant": ""}))
+    assert main(["sim", "replay", str(path)]) == 0
 
 
 def test_replays_are_exact_to_any_event(tmp_path: Path) -> None:
@@ -110,30 +121,10 @@ def test_a_fault_script_can_be_given_and_silenced() -> None:
     result = Replay(scenario, 5, (kill,), zeroed=("radio.loss", "radio.jitter")).run()
     assert result.figures["lost"] == 0
     assert result.figures["restarts"] == 1
-    assert result.figures["detection_s"]["p50"] < 2.0
+    detection = result.figures["detection_s"]
+    assert isinstance(detection, dict)
+    assert detection["p50"] < 2.0
     assert result.violations == []
-
-
-def test_sweeps_give_a_table_and_plots(tmp_path: Path) -> None:
-    plan = SweepPlan("partition-heal", {"swarm.seconds": 60, "fault": []}, {"radio.loss": (0.0, 0.2)}, (1, 2))
-    outcome = sweep(plan, "local", jobs=1)
-    assert [(row["radio.loss"], row["seed"]) for row in outcome.rows] == [(0.0, 1), (0.0, 2), (0.2, 1), (0.2, 2)]
-    files = write_tables(outcome, tmp_path)
-    assert (tmp_path / "results.csv").read_text().count("\n") == 5
-    assert any(path.suffix == ".svg" for path in files)
-    assert "radio.loss" in outcome.table()[0]
-
-
-def test_a_sweep_on_ray_gives_the_same_table() -> None:
-    plan = SweepPlan("partition-heal", {"swarm.seconds": 60, "fault": []}, {"radio.loss": (0.0,)}, (1,))
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        with pytest.raises(ExecutorError, match=r"install swarmd\[ray\]"):
-            sweep(plan, "ray")
-        pytest.skip("Ray is not installed (extra ray): only its absence was tested")
-    ours, theirs = sweep(plan, "local", 1).rows, sweep(plan, "ray", 2).rows
-    assert [row["trace_digest"] for row in ours] == [row["trace_digest"] for row in theirs]
 
 
 class _Outside(HTMLParser):

@@ -104,6 +104,9 @@ class CheckerBase:
     def on_member(self, host: Host, change: MemberChanged) -> None:
         """A node's opinion of a member changed."""
 
+    def on_detail(self, host: Host, detail: object) -> None:
+        """A node's replicated state told its driver something."""
+
     def on_step(self, now_ns: int) -> None:
         """About once a virtual second."""
 

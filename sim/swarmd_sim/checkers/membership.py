@@ -10,10 +10,13 @@ RESURRECT_NS = 30_000_000_000
 """News about a dead member that is older than this must not revive it."""
 MARGIN_NS = 15_000_000_000
 """A fault excuses a host for this long after it is over."""
+CALM_NS = 5_000_000_000
+"""Who is to notice a death was left alone from so long before it; it is asked only of nodes that knew the dead one."""
 FREEZE_NS = 10_000_000_000
 """A process frozen for less than this is degraded, never failed."""
 _GONE = (MemberState.FAILED, MemberState.LEFT)
 _HERE = (MemberState.ALIVE, MemberState.DEGRADED)
+_UNDECIDED = (*_HERE, MemberState.SUSPECT)
 
 
 class MembershipChecker(CheckerBase):
@@ -38,6 +41,11 @@ class MembershipChecker(CheckerBase):
         run = self.run
         if change.old is MemberState.LEFT and subject.left:
             run.watch.violate("membership.left_failed", f"{host.name} calls {subject.name} failed; it said good-bye")
+        if self._has_announced(host, subject):
+            run.watch.violate(
+                "membership.announced_failed",
+                f"{host.name} calls {subject.name} failed ({change.reason}); it has said that it goes",
+            )
         if self._is_only_frozen(subject) and run.injector.healthy(host.index, MARGIN_NS):
             run.watch.violate(
                 "membership.frozen_failed",
@@ -65,6 +73,20 @@ class MembershipChecker(CheckerBase):
             and now_ns - faults[0].at_ns < FREEZE_NS
             and now_ns - subject.started_ns > MARGIN_NS
             and self._well_connected(subject.index)
+        )
+
+    def _has_announced(self, host: Host, subject: Host) -> bool:
+        """Whether a good-bye or an announced absence is all that ails a host, and it could be heard."""
+        run = self.run
+        now_ns = run.engine.now_ns
+        faults = [fault for fault in run.injector.recent if subject.index in fault.nodes or _is_global(fault)]
+        return (
+            [fault.kind for fault in faults] in (["leave"], ["away"])
+            and now_ns < faults[0].end_ns
+            and faults[0].at_ns - subject.started_ns > MARGIN_NS
+            and (subject.left or faults[0].kind == "away")
+            and run.injector.healthy(host.index, MARGIN_NS)
+            and self._well_connected(host.index)
         )
 
     def _well_connected(self, index: int) -> bool:
@@ -101,11 +123,12 @@ class MembershipChecker(CheckerBase):
 
     def _expected_to_know(self, subject: Host, late_ns: int) -> list[Host]:
         run = self.run
-        known_margin_ns = late_ns + MARGIN_NS
+        known_margin_ns = late_ns + CALM_NS
         return [host for host in run.component() if run.injector.healthy(host.index, known_margin_ns)]
 
     def _still_believes(self, host: Host, subject: Host) -> bool:
-        return any(view.node == subject.node_id and view.state in _HERE for view in host.node.members())
+        """Whether a host has not come to a verdict; a suspicion is none."""
+        return any(view.node == subject.node_id and view.state in _UNDECIDED for view in host.node.members())
 
     def on_end(self, now_ns: int) -> None:
         """Liveness: every live host of the component sees exactly the live hosts as here."""

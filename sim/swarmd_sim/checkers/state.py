@@ -10,6 +10,11 @@ from swarmd_sim.ledger import DetectionFact
 COVER_CM = 1_250
 """An object stands for a detection within this: the outer gate, twice, and the estimate's own movement."""
 DETECTION_TTL_NS = 3_600_000_000_000
+BYTES_A_NODE = 4_096
+BYTES_A_FACT = 1_024
+JOURNAL_BESIDE = 40
+"""Journal records that are no batches: keys, members, trust, statements about models."""
+TIMERS_MAX = 64
 VITALS_PEERS = 8
 """Records are told and compared this many times less often in a swarm of this many times eight peers."""
 
@@ -28,6 +33,7 @@ class StateChecker(CheckerBase):
         self._cells(hosts)
         self._detections(reference)
         self._events(hosts, now_ns)
+        self._sizes(hosts)
 
     def _digests(self, hosts: Sequence[Host]) -> None:
         groups: dict[bytes, list[Host]] = {}
@@ -45,6 +51,30 @@ class StateChecker(CheckerBase):
     def _fingerprint(self, host: Host) -> bytes:
         replica = self.run.replica(host)
         return repr((replica.objects(), sorted(replica.notes().items()))).encode()
+
+    def _sizes(self, hosts: Sequence[Host]) -> None:
+        """Nothing has grown beyond what there is to know: no leaks in memory, journal, timers or the member table."""
+        run = self.run
+        lies = sum(fault.duration_ns // 400_000_000 for fault in run.injector.script if fault.kind.startswith("lie_"))
+        known = len(run.ledger.detections) + len(run.ledger.cells_flown) + len(run.site.cells) + lies
+        known += sum(len(notes) for notes in run.ledger.notes.values())
+        for host in hosts:
+            health = run.replica(host).health()
+            journal = len(host.disk.records())
+            bounds = {
+                "bytes of state": (health["bytes_held"], BYTES_A_NODE * len(run.hosts) + BYTES_A_FACT * known),
+                "members": (len(host.node.members()), len(run.hosts)),
+                "timers": (len(host._timers), TIMERS_MAX),
+            }
+            if host.index not in run.ledger.disk_lost_ns:
+                # A full disk keeps what should have gone; then the journal says nothing about the node.
+                beside = JOURNAL_BESIDE + 3 * len(run.hosts)
+                bounds["journal records"] = (journal, health["batches_held"] + beside)
+            if not any(other.hostile for other in run.hosts):
+                bounds["batches without a key"] = (health["waiting_for_keys"], 0)
+            for what, (size, bound) in bounds.items():
+                if size > bound:
+                    run.watch.violate("state.size", f"{host.name} holds {size:,} {what}; at most {bound:,} make sense")
 
     def _counters(self, hosts: Sequence[Host]) -> None:
         known_ns = self.run.engine.now_ns - self._vitals_ns()
