@@ -59,7 +59,12 @@ class DdsConfig:
         "", "ROS 2 topic of the CameraInfo that places 2D detections; empty: /{node}/camera_info."
     )
     box_ground: str = option("center", "Which point of a 2D box stands on the ground.", choices=("center", "bottom"))
-    batch_ms: int = option(5, "Detections within this time go out as one array, milliseconds.", low=0, high=1000)
+    batch_ms: int = option(
+        20,
+        "Arrays of detections are at least so far apart, milliseconds; the first after a pause goes at once.",
+        low=0,
+        high=1000,
+    )
     peers: bool = option(True, "Publish peers' positions again as /{peer}/fix, /{peer}/pose and /{peer}/battery.")
     peers_max_hz: float = option(10.0, "Rate of each re-published topic, messages a second.", low=0.1, high=1000)
     topic_max_hz: tuple[str, ...] = option(

@@ -295,7 +295,8 @@ async def test_a_peers_position_is_published_again_and_its_lost_fix_too() -> Non
     world, types = World("drone-7"), ros2_store.store()
     where = NodePosition(BOB, -18.8799, -70.1099, 25.0, 0.0, 0.5, 800, time.monotonic_ns() - 2 * 10**9)
     async with running(world, peers_max_hz=1000, topic_max_hz=("/*/pose=0.01",)) as bridge:
-        world.say(PositionSeen(BOB, "bob-1", where))
+        for _ in range(3):  # One topic is made with each word.
+            world.say(PositionSeen(BOB, "bob-1", where))
         participant = DomainParticipant(DOMAIN)
         fixes, poses = (
             RawReader(participant, f"rt/bob_1/{key}", message, latched=False, reliable=False)

@@ -170,12 +170,14 @@ class Ros2Bridge:
     # --- out --------------------------------------------------------------------------------------------------------
 
     async def _send_detections(self) -> None:
-        """Detections within a few milliseconds go out as one array: one serialisation for all of them."""
+        """The first after a pause at once, with all that its frame brought; then one array in `batch_ms`, of all."""
+        # A slower rate gathers more into one array; nothing is left out.
+        gap_s = 1 / self._limits.hz(self._names["detections"], 1000 / max(1, self._config.batch_ms))
+        sent_s = -gap_s
         while True:
             await self._pending_due.wait()
-            # A slower rate gathers more into one array; nothing is left out.
-            usual_hz = 1000 / max(1, self._config.batch_ms)
-            await asyncio.sleep(1 / self._limits.hz(self._names["detections"], usual_hz))
+            await asyncio.sleep(max(0.0, sent_s + gap_s - time.monotonic()))
+            sent_s = time.monotonic()
             self._pending_due.clear()
             batch, self._pending = self._pending, []
             header = m.Header(stamp(time.time_ns()), FRAME)
@@ -298,9 +300,13 @@ class Ros2Bridge:
         for key, sample in samples.items():
             # That a fix is lost is always said.
             if self._limits.is_due(f"/{peer}/{key}", self._config.peers_max_hz) or position is None:
-                self._write_peer(node, peer, key, sample)
+                is_new = self._write_peer(node, peer, key, sample)
+                if is_new:
+                    # Making a writer takes milliseconds: the peer's other topics come with its next words.
+                    return
 
-    def _write_peer(self, node: NodeId, peer: str, key: str, sample: Any) -> None:
+    def _write_peer(self, node: NodeId, peer: str, key: str, sample: Any) -> bool:
+        """Write one sample; whether a writer had to be made for it."""
         writers = self._peers.pop(node, None)
         if writers is None:
             writers = {}
@@ -308,7 +314,8 @@ class Ros2Bridge:
                 self._forget_peer(next(iter(self._peers)))
         self._peers[node] = writers
         writer = writers.get(key)
-        if writer is None:
+        is_new = writer is None
+        if is_new:
             assert self._participant is not None
             reliable, latched, depth = _SENSOR
             try:
@@ -317,10 +324,11 @@ class Ros2Bridge:
                 )
             except TransportError:
                 self._counts["dropped_peer_topic"] += 1
-                return
+                return True
             writers[key] = writer
             self._participant.announce()
         self._write_to(writer, f"peer_{key}", sample)
+        return is_new
 
     def _forget_peer(self, node: NodeId) -> None:
         assert self._participant is not None
