@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
 
 from swarmd_models.errors import ArtefactError  # noqa: E402
-from swarmd_models.recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, train_judge  # noqa: E402
+from swarmd_models.recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, stray_boxes, train_judge  # noqa: E402
 from swarmd_models.recipes.net import Detector, NetOptions, fold, million_macs  # noqa: E402
 from swarmd_models.recipes.prune import pruned  # noqa: E402
 from swarmd_models.recipes.rounding import round_weights  # noqa: E402
@@ -52,6 +52,16 @@ def test_jitter_is_a_share_of_the_box() -> None:
     boxes = np.tile(np.array([[100.0, 50.0, 149.0, 72.0]], np.float32), (4_000, 1))
     off = jittered(boxes, 0.05, np.random.default_rng(1)) - boxes
     assert off.std(axis=0).tolist() == pytest.approx([2.45, 1.1, 2.45, 1.1], rel=0.1)
+
+
+def test_stray_boxes_are_off_every_module() -> None:
+    boxes = np.array([[100, 50, 149, 72], [100, 72, 149, 94]], np.float32)
+    rng = np.random.default_rng(2)
+    stray = np.concatenate([stray_boxes(boxes, 6, (128, 160), rng) for _ in range(200)])
+    assert len(stray) > 600
+    assert np.allclose(stray[:, 2:] - stray[:, :2], [49, 22], atol=1e-3)
+    centre = (stray[:, None, :2] + stray[:, None, 2:]) / 2 - (boxes[None, :, :2] + boxes[None, :, 2:]) / 2
+    assert (np.abs(centre / [49, 22]).max(axis=2) > 0.4).all()
 
 
 def test_an_interrupted_second_stage_ends_like_an_uninterrupted_one(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from swarmd_models.recipes.metrics import auroc
-from swarmd_models.recipes.settings import FALSE_PER_1000, Opinions, Said, choose, fit_weights
+from swarmd_models.recipes.settings import Opinions, Said, choose, fit_weights
 from swarmd_models.recipes.thermal import FAULT_LABELS, HELD_BACK, Crops
 
 KINDS = len(FAULT_LABELS)
@@ -54,15 +54,27 @@ def test_thresholds_keep_the_limit_on_every_set_of_healthy_modules_and_are_low_w
     loud = said(rng.uniform(0.5, 0.93, 4_000), np.zeros(4_000), 20_000)  # Healthy ones are taken for the first class.
     quiet = said(rng.uniform(0.3, 0.6, 50), np.full(50, 1), 5_000)
     faulty = said(rng.uniform(0.4, 1.0, 3_000), rng.integers(0, KINDS, 3_000), 4_000)
-    chosen = choose(FAULT_LABELS, [loud, quiet], [faulty])["class_thresholds"]
+    chosen = choose(FAULT_LABELS, [(loud, 0.5), (quiet, 0.5)], [faulty])["class_thresholds"]
     for one in (loud, quiet):
         limit = np.array([chosen[FAULT_LABELS[k]] for k in one.kind])
-        assert 1000.0 * float((one.score >= limit).sum()) / one.modules <= FALSE_PER_1000
+        assert 1000.0 * float((one.score >= limit).sum()) / one.modules <= 0.5
     assert chosen[FAULT_LABELS[0]] > 0.9
-    assert chosen[FAULT_LABELS[5]] < 0.5
+    assert chosen[FAULT_LABELS[5]] < chosen[FAULT_LABELS[0]]
+
+
+def test_a_threshold_from_a_few_hundred_healthy_modules_holds_on_the_others() -> None:
+    rng = np.random.default_rng(8)
+    over = []
+    for _ in range(40):
+        few, many = (1.0 / (1.0 + np.exp(4.0 - rng.exponential(1.3, count))) for count in (665, 100_000))
+        faulty = said(rng.uniform(0.5, 1.0, 2_000), np.zeros(2_000), 2_000)
+        chosen = choose(FAULT_LABELS, [(said(few, np.zeros(665), 665), 0.5)], [faulty])["class_thresholds"]
+        over.append(1000.0 * float((many >= chosen[FAULT_LABELS[0]]).mean()))
+    assert np.median(over) <= 0.6
+    assert np.quantile(over, 0.9) <= 1.0
 
 
 def test_where_even_the_highest_score_is_mistaken_the_threshold_is_as_high_as_it_goes() -> None:
-    hopeless = said(np.full(100, 0.999), np.zeros(100), 1_000)
+    hopeless = said(np.full(100, 0.99999), np.zeros(100), 1_000)
     faulty = said(np.full(10, 0.999), np.zeros(10), 10)
-    assert choose(FAULT_LABELS, [hopeless], [faulty])["class_thresholds"]["cell"] >= 0.99
+    assert choose(FAULT_LABELS, [(hopeless, 0.5)], [faulty])["class_thresholds"]["cell"] >= 0.99

@@ -24,6 +24,8 @@ _CALIBRATION_FRAMES = 48
 _ROUNDING_FRAMES = 1024
 _RANGE_FRAMES = 512
 _OUTLIERS = 1e-5
+_SAME_DB = 60.0
+"""A float file that agrees less with its net was converted wrongly."""
 Pixels = npt.NDArray[np.uint8]
 
 
@@ -111,6 +113,7 @@ def convert(
 
     work.mkdir(parents=True, exist_ok=True)
     fold(net)
+    net.to(memory_format=torch.contiguous_format)  # The converter takes some channels-last weights for one another.
     rounded = round_weights(net, torch.from_numpy(_real(frames[:_ROUNDING_FRAMES])))
     float_path, int8_path = work / f"{name}.float.tflite", work / f"{name}.tflite"
     with warnings.catch_warnings():
@@ -123,14 +126,26 @@ def convert(
     with torch.no_grad():
         said = [net(torch.from_numpy(_real(f[None]))) for f in held_out]
     wanted = [[y[0].numpy() for y in (s if isinstance(s, tuple) else (s,))] for s in said]
-    given = [run_tflite(int8_path, f, names=outputs) for f in held_out]
-    sqnr, correlation = {}, {}
+    same = _agreement(wanted, float_path, held_out, outputs)
+    if min(decibel for decibel, _ in same.values()) < _SAME_DB:
+        raise ArtefactError(f"{float_path} does not compute what the net does: {same}")
+    found = _agreement(wanted, int8_path, held_out, outputs)
+    sqnr, correlation = {name: pair[0] for name, pair in found.items()}, {name: pair[1] for name, pair in found.items()}
+    return Exported(float_path, int8_path, onnx_path, sqnr, correlation)
+
+
+def _agreement(
+    wanted: list[Any], path: Path, frames: Pixels, outputs: tuple[str, ...]
+) -> dict[str, tuple[float, float]]:
+    """Signal to noise in decibel, and correlation, of a file's outputs against the net's, by name."""
+    given = [run_tflite(path, f, names=outputs) for f in frames]
+    result = {}
     for which, output in enumerate(outputs):
         a = np.stack([w[which] for w in wanted]).ravel().astype(np.float64)
         b = np.stack([g[output] for g in given]).ravel().astype(np.float64)
-        sqnr[output] = float(10 * np.log10((a**2).mean() / max(((a - b) ** 2).mean(), 1e-12)))
-        correlation[output] = float(np.corrcoef(a, b)[0, 1])
-    return Exported(float_path, int8_path, onnx_path, sqnr, correlation)
+        ratio = float(10 * np.log10((a**2).mean() / max(((a - b) ** 2).mean(), 1e-12)))
+        result[output] = (ratio, float(np.corrcoef(a, b)[0, 1]))
+    return result
 
 
 def _real(frames: Pixels) -> npt.NDArray[np.float32]:

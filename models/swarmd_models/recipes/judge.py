@@ -49,7 +49,7 @@ class JudgeOptions:
     blocks: tuple[int, ...] = (1, 2, 2)
     """Residual blocks at strides 2, 4, 8."""
     chunks: int = 24
-    chunk_frames: int = 460
+    chunk_frames: int = 430
     """Frames a chunk of examples is cut from; about 40 modules each."""
     batch: int = 128
     learning_rate: float = 3e-3
@@ -61,9 +61,12 @@ class JudgeOptions:
     real_share: float = 0.85
     coarse_share: float = 0.2
     """Of the frames that are as coarse as tiny-224's."""
+    dense_share: float = 0.8
     box_jitter: float = 0.04
     """How far a box misses, standard deviation, as a share of its sides."""
-    flips: int = 2
+    stray_boxes: int = 6
+    """A frame, beside the modules': on soil, between modules, over the end of a table; all of them are no fault."""
+    flips: int = 1
     """Views of a cut that are averaged in flight."""
 
 
@@ -127,7 +130,11 @@ class ExampleMaker:
         """
         self._options, self._seed, self._soft = options, seed, soft
         fine = dataclasses.replace(
-            scene, fault_share=options.fault_share, plain_share=0.0, real_share=options.real_share, dense_share=1.0
+            scene,
+            fault_share=options.fault_share,
+            plain_share=0.0,
+            real_share=options.real_share,
+            dense_share=options.dense_share,
         )
         coarse = dataclasses.replace(fine, width=224, height=192, pixel_m=scene.pixel_m / 0.7)
         self._makers = [SceneMaker(fine, seed + 3000, crops), SceneMaker(coarse, seed + 4000, crops)]
@@ -141,13 +148,17 @@ class ExampleMaker:
             scene = self._makers[int(rng.random() < options.coarse_share)].scene(index)
             if not len(scene.boxes):
                 continue
-            boxes = jittered(scene.boxes, options.box_jitter, rng)
+            stray = stray_boxes(scene.boxes, options.stray_boxes, scene.image.shape, rng)
+            boxes = np.concatenate([jittered(scene.boxes, options.box_jitter, rng), stray])
             cuts = cut_out(scene.image, boxes, options.margin, "none", options.width, options.height)
             mirror = rng.integers(0, 2, (len(cuts), 2))
             cuts[mirror[:, 0] == 1] = cuts[mirror[:, 0] == 1][:, ::-1]
             cuts[mirror[:, 1] == 1] = cuts[mirror[:, 1] == 1][:, :, ::-1]
             pixels.append(cuts)
-            wanted.append(self._wanted(scene.label_index, scene.crop_index))
+            nothing = np.full(len(stray), -1)
+            wanted.append(
+                self._wanted(np.concatenate([scene.label_index, nothing]), np.concatenate([scene.crop_index, nothing]))
+            )
         order = rng.permutation(sum(len(p) for p in pixels))
         return Examples(np.concatenate(pixels)[order], np.concatenate(wanted)[order])
 
@@ -166,6 +177,26 @@ def jittered(boxes: npt.NDArray[np.float32], jitter: float, rng: np.random.Gener
     """Boxes (n, 4) that miss: moved, and larger or smaller, by a share `jitter` of their sides."""
     size = np.tile(boxes[:, 2:] - boxes[:, :2], 2)
     return np.asarray(boxes + rng.normal(0.0, jitter, boxes.shape) * size, dtype=np.float32)
+
+
+def stray_boxes(
+    boxes: npt.NDArray[np.float32], count: int, size: tuple[int, ...], rng: np.random.Generator
+) -> npt.NDArray[np.float32]:
+    """At most `count` boxes (n, 4) of a module's size around which no module is: each centre is off every module's.
+
+    Half of them lie anywhere in a frame of `size` (rows, columns), half beside a module. What a box off its module
+    shows of a fault belongs to the box that is on it.
+    """
+    sides = boxes[:, 2:] - boxes[:, :2]
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+    like = rng.integers(0, len(boxes), count)
+    at = rng.uniform(0.0, 1.0, (count, 2)) * np.array([size[1], size[0]])
+    beside = centres[like] + rng.uniform(-1.1, 1.1, (count, 2)) * sides[like]
+    at[::2] = beside[::2]
+    off = np.abs(at[:, None] - centres[None]) / sides[None]
+    free = (off.max(axis=2) > 0.42).all(axis=1)
+    half = sides[like] / 2
+    return np.asarray(np.concatenate([at - half, at + half], axis=1)[free], dtype=np.float32)
 
 
 def train_judge(
