@@ -1,34 +1,36 @@
-"""Bridge mode: the same story told by real daemons on loopback, and how far the simulator's medians are from theirs.
+"""Bridge mode: the same story told by real daemons in network namespaces, and how far the simulator's medians are off.
 
-The story: N nodes start together and form one swarm, user events are broadcast one by one, and nodes are killed one by
-one. Each number is a median over all (node, happening) pairs. Loopback stands in for the radio, so the predicted side
-runs with a loopback's delay and no loss.
+The story: N daemons are started one after the other and form one swarm, several times; user events are broadcast one by
+one; nodes are killed one by one, each at a random phase of everybody's period, and started again. Each number is a
+median over all (node, happening) pairs.
+
+The predicted side is told the same: the same protocol configuration, the moments at which the real daemons were up, as
+many happenings (times some, since virtual ones cost little), and a host model of figures that two daemons on the same
+machine gave just before (`realswarm.figures_of`): one hop, CPU time an event, how long a killed process keeps its
+ports, the cores that all daemons share.
 """
 
-import json
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from swarmd_sim.choices import Choices
 from swarmd_sim.errors import SimError
 from swarmd_sim.faults import Fault
+from swarmd_sim.netns import Loopback, Namespaces, unavailable
+from swarmd_sim.realswarm import HostFigures, figures_of, measure, median_s
 from swarmd_sim.scenario import NS_PER_S, Scenario, scenario_from_table
 from swarmd_sim.simulation import Options, Simulation
 
-LOOPBACK_MS = 0.8
-"""From one node's decision to the event at its peer: two event loops and the kernel, on an idle machine."""
-_START_TIMEOUT_S = 60.0
 _EVENT_GAP_S = 0.5
-_KILL_GAP_S = 4.0
-_WAIT_S = 12.0
+_KILL_GAP_S = 6.0
+_DOWN_S = 2.5
+_END_S = 6
+_VIRTUAL_TIMES = 4
+"""So many times the happenings of the real side are simulated, for a steadier median."""
+_NODES_MAX = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class BridgeTable:
     nodes: int
     predicted: Medians
     real: Medians
+    place: str
+    host: HostFigures
+    samples: tuple[int, int, int]
+    """How many formations, event deliveries and detections the real medians are of."""
 
     def rows(self) -> list[tuple[str, float | None, float | None, float | None]]:
         """(what, predicted, real, relative error)."""
@@ -58,28 +64,36 @@ class BridgeTable:
         return found
 
     def lines(self) -> list[str]:
-        """The table as Markdown."""
-        head = [f"{self.nodes} nodes", "| median | predicted s | real s | error |", "|---|---:|---:|---:|"]
+        """The table as Markdown, and what it was predicted from."""
+        head = [f"{self.nodes} nodes, {self.place}", "| median | predicted s | real s | error | of |"]
+        head += ["|---|---:|---:|---:|---:|"]
         rows = []
-        for name, ours, theirs, error in self.rows():
+        for (name, ours, theirs, error), count in zip(self.rows(), self.samples, strict=True):
             off = "-" if error is None else f"{error:.0%}"
-            rows.append(f"| {name.removesuffix('_s')} | {_text(ours)} | {_text(theirs)} | {off} |")
-        return head + rows
+            rows.append(f"| {name.removesuffix('_s')} | {_text(ours)} | {_text(theirs)} | {off} | {count} |")
+        host = self.host
+        measured = (
+            f"measured of this machine: one hop {host.hop_ns / 1e6:.2f} ms (quartiles {host.hop_spread_ns / 1e6:.2f} "
+            f"ms apart), {host.cpu_ns / 1e3:.0f} us CPU an event, teardown {host.teardown_ns / 1e6:.0f} ms, "
+            f"{host.cores} cores, {host.contention:.2f} s for a CPU second"
+        )
+        return head + rows + [measured]
 
     def to_json(self) -> dict[str, Any]:
         """The form in JSON."""
         rows = {name: {"predicted": ours, "real": theirs, "error": error} for name, ours, theirs, error in self.rows()}
-        return {"nodes": self.nodes, **rows}
+        return {"nodes": self.nodes, "place": self.place, "host": asdict(self.host), "of": list(self.samples), **rows}
 
 
-def compare(nodes: int, seconds: int, seed: int, rounds: int) -> BridgeTable:
-    """Run the story on both sides.
+def compare(nodes: int, seconds: int, seed: int, rounds: int, formations: int = 3) -> BridgeTable:
+    """Run both sides.
 
     Args:
         nodes: How many daemons.
         seconds: Quiet running time before the first event.
         seed: Of the predicted side.
         rounds: Events, and kills.
+        formations: How often the swarm is started from nothing.
 
     Returns:
         The table.
@@ -87,33 +101,52 @@ def compare(nodes: int, seconds: int, seed: int, rounds: int) -> BridgeTable:
     Raises:
         SimError: A daemon does not start.
     """
-    if rounds >= nodes:
-        raise SimError(f"{rounds} kills need more than {nodes} nodes; lower --rounds or raise --nodes")
-    return BridgeTable(nodes, predict(nodes, seconds, seed, rounds), measure(nodes, seconds, rounds))
+    if not 2 < nodes <= _NODES_MAX:
+        raise SimError(f"--nodes is {nodes}; a story needs 3 to {_NODES_MAX} daemons")
+    missing = unavailable()
+    place: Namespaces | Loopback = Loopback() if missing else Namespaces(nodes)
+    where = f"on loopback ({missing})" if missing else "in network namespaces"
+    with tempfile.TemporaryDirectory(prefix="swarmd-bridge-") as name, place:
+        folder = Path(name)
+        host = figures_of(place, folder)
+        real = measure(place, nodes, folder, seconds, rounds, formations)
+    predicted = predict(real.starts_ns, host, seed, seconds, rounds)
+    samples = (len(real.formation_ns), len(real.event_ns), len(real.detection_ns))
+    medians = Medians(median_s(real.formation_ns), median_s(real.event_ns), median_s(real.detection_ns))
+    return BridgeTable(nodes, predicted, medians, where, host, samples)
 
 
-# --- Predicted --------------------------------------------------------------------------------------------------------
-
-
-def bridge_scenario(nodes: int, seconds: int, rounds: int) -> Scenario:
-    """The story as a scenario: loopback delay, no drones, no chatter.
+def bridge_scenario(nodes: int, seconds: int, host: HostFigures) -> Scenario:
+    """The story as a scenario: this machine's figures, no drones, no chatter.
 
     Args:
         nodes: How many daemons.
-        seconds: Quiet running time before the first event.
-        rounds: Events, and kills.
+        seconds: How long it runs, virtual.
+        host: What was measured of the machine.
 
     Returns:
         The scenario.
     """
-    total = int(seconds + rounds * (_EVENT_GAP_S + _KILL_GAP_S) + _WAIT_S) + 2
+    spread_ms = host.hop_spread_ns / 1e6
     return scenario_from_table(
         {
-            "swarm": {"nodes": nodes, "seconds": total, "start_within_s": 0.05, "seeds": 1},
+            "swarm": {"nodes": nodes, "seconds": seconds, "seeds": 1},
             "site": {"kind": "none"},
             "drones": {"work": "none"},
-            "radio": {"latency_ms": LOOPBACK_MS, "jitter_ms": LOOPBACK_MS, "rate_mbit_s": 1000.0, "loss": 0.0},
-            "device": {"cpu_us_per_event": 150, "drift_ppm": 0, "wall_offset_s": 0.0},
+            "radio": {
+                # Half of the measured hops are within the quartiles: a uniform spread of twice their distance.
+                "latency_ms": max(0.02, host.hop_ns / 1e6 - spread_ms),
+                "jitter_ms": 2 * spread_ms,
+                "rate_mbit_s": 10_000.0,
+                "loss": 0.0,
+            },
+            "device": {
+                "cpu_us_per_event": host.cpu_ns * host.contention / 1e3,
+                "shared_cores": host.cores,
+                "teardown_ms": host.teardown_ns / 1e6,
+                "drift_ppm": 0,
+                "wall_offset_s": 0.0,
+            },
             "workload": {
                 "user_events_per_min": 0,
                 "notes_per_min": 0,
@@ -127,162 +160,60 @@ def bridge_scenario(nodes: int, seconds: int, rounds: int) -> Scenario:
     )
 
 
-def predict(nodes: int, seconds: int, seed: int, rounds: int) -> Medians:
-    """The simulator's side; arguments as in `compare`."""
+def predict(starts_ns: Sequence[Sequence[int]], host: HostFigures, seed: int, seconds: int, rounds: int) -> Medians:
+    """The simulator's side.
+
+    Args:
+        starts_ns: For each formation, when each node was up.
+        host: What was measured of the machine.
+        seed: Of the first run.
+        seconds: Quiet running time before the first event.
+        rounds: Events, and kills, of the real side.
+
+    Returns:
+        The medians.
+    """
+    formation_ns: list[int] = []
+    event_ns: list[int] = []
+    detection_ns: list[int] = []
+    for turn in range(_VIRTUAL_TIMES * len(starts_ns)):
+        starts = starts_ns[turn % len(starts_ns)]
+        last = turn + 1 > (_VIRTUAL_TIMES - 1) * len(starts_ns)
+        run = _tell(starts, host, seed + turn, seconds, -(-_VIRTUAL_TIMES * rounds // len(starts_ns)) if last else 0)
+        if run.formed_ns >= 0:
+            formation_ns.append(max(0, run.formed_ns - max(starts)))
+        event_ns += run.event_delays_ns()
+        detection_ns += run.watch.detection_ns
+    return Medians(median_s(formation_ns), median_s(event_ns), median_s(detection_ns))
+
+
+def _tell(starts_ns: Sequence[int], host: HostFigures, seed: int, seconds: int, rounds: int) -> Simulation:
+    """One virtual swarm; with rounds it goes on to events and kills."""
     from swarmd_protocols.effects import UserEvent
 
-    scenario = bridge_scenario(nodes, seconds, rounds)
-    first_kill_ns = int((seconds + rounds * _EVENT_GAP_S + 1) * NS_PER_S)
-    kills = [
-        Fault(first_kill_ns + turn * int(_KILL_GAP_S * NS_PER_S), "kill", (nodes - 1 - turn,), 10**12, 0)
-        for turn in range(rounds)
-    ]
-    run = Simulation(scenario, seed, Options(script=kills))
+    nodes = len(starts_ns)
+    begin_s = max(starts_ns) / NS_PER_S + seconds
+    kills_s = begin_s + rounds * _EVENT_GAP_S + 1
+    end_s = kills_s + rounds * (_KILL_GAP_S + 1) + _END_S
+    phase = Choices(seed).stream("bridge.phase")
+    at_ns = int(kills_s * NS_PER_S)
+    kills = []
     for turn in range(rounds):
-        host = run.hosts[turn % nodes]
-        at_ns = int((seconds + turn * _EVENT_GAP_S) * NS_PER_S)
+        kills.append(Fault(at_ns, "kill", (nodes - 1 - turn % (nodes - 1),), int(_DOWN_S * NS_PER_S), 0))
+        at_ns += int(_KILL_GAP_S * NS_PER_S) + phase(NS_PER_S)
+    scenario = bridge_scenario(nodes, int(end_s) + 1, host)
+    run = Simulation(scenario, seed, Options(script=kills, starts_ns=starts_ns))
+    for turn in range(rounds):
+        source = run.hosts[turn % nodes]
 
-        def say(number: int, host: Any = host) -> None:
-            host.handle(UserEvent(f"bridge{number}", b"x"))
-            run.ledger.user_event(host, f"bridge{number}", "")
+        def say(number: int, source: Any = source) -> None:
+            source.handle(UserEvent(f"bridge{number}", b""))
+            run.ledger.user_event(source, f"bridge{number}", "")
 
-        run.engine.at(at_ns, say, turn)
+        run.engine.at(int((begin_s + turn * _EVENT_GAP_S) * NS_PER_S) + phase(NS_PER_S // 4), say, turn)
     run.run()
-    last_up_ns = max(run.first_boots_ns)
-    return Medians(
-        max(0, run.formed_ns - last_up_ns) / NS_PER_S if run.formed_ns >= 0 else None,
-        _median(run.event_delays_ns()),
-        _median(run.watch.detection_ns),
-    )
-
-
-# --- Real -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Daemon:
-    name: str
-    process: "subprocess.Popen[str]"
-    events: list[tuple[int, str, str]] = field(default_factory=list)
-    """(monotonic ns, event, subject)."""
-
-    def read(self) -> None:
-        """Collect its event lines until it ends."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                row = json.loads(line)
-                self.events.append((int(row["t_ns"]), str(row["event"]), str(row["subject"])))
-            except (ValueError, KeyError, TypeError):
-                continue
-
-    def first(self, event: str, subject: str, after_ns: int = 0) -> int | None:
-        """When it first said so."""
-        said = list(self.events)
-        return next((at for at, kind, who in said if (kind, who) == (event, subject) and at > after_ns), None)
-
-
-def measure(nodes: int, seconds: int, rounds: int) -> Medians:
-    """The real side; arguments as in `compare`."""
-    with tempfile.TemporaryDirectory(prefix="swarmd-bridge-") as folder:
-        daemons = _start(nodes, Path(folder))
-        try:
-            return _story(daemons, seconds, rounds)
-        finally:
-            for daemon in daemons:
-                daemon.process.kill()
-            for daemon in daemons:
-                daemon.process.wait()
-
-
-def _start(nodes: int, folder: Path) -> list[_Daemon]:
-    ports = _free_ports(nodes)
-    daemons = []
-    for index, port in enumerate(ports):
-        name = f"n{index}"
-        command = [sys.executable, "-m", "swarmd", "run", "--no-eye", "--name", name, "--events", "json"]
-        command += ["--listen", f"127.0.0.1:{port}", "--dev-fleet", str(folder / "fleet"), "--http", "off"]
-        command += ["--state", str(folder / name), "--control", str(folder / f"{name}.sock")]
-        command += ["--join", f"127.0.0.1:{ports[0]}"] if index else []
-        log = (folder / f"{name}.log").open("w", encoding="utf-8")
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
-        )
-        log.close()
-        daemon = _Daemon(name, process)
-        threading.Thread(target=daemon.read, daemon=True).start()
-        daemons.append(daemon)
-    return daemons
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for sock in sockets:
-        sock.bind(("127.0.0.1", 0))
-    ports = [int(sock.getsockname()[1]) for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
-
-
-def _until(done: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _story(daemons: Sequence[_Daemon], seconds: int, rounds: int) -> Medians:
-    def formed() -> bool:
-        return all(a.first("join", b.name) is not None for a in daemons for b in daemons if a is not b)
-
-    if not _until(formed, _START_TIMEOUT_S):
-        raise SimError(f"{len(daemons)} daemons did not form one swarm within {_START_TIMEOUT_S:g} s; run one by hand")
-    joins = [at for a in daemons for b in daemons if a is not b and (at := a.first("join", b.name)) is not None]
-    # Processes take long to start on a busy machine; formation counts from the moment the last one is up.
-    last_up = max(at for daemon in daemons for at, kind, _who in daemon.events if kind == "up")
-    formation_s = max(0.0, (max(joins) - last_up) / NS_PER_S)
-    time.sleep(seconds)
-    delays = [delay for turn in range(rounds) for delay in _one_event(daemons, turn)]
-    time.sleep(1.0)
-    detections: list[int] = []
-    alive = list(daemons)
-    for _turn in range(rounds):
-        detections += _one_kill(alive)
-    return Medians(formation_s, _median(delays), _median(detections))
-
-
-def _one_event(daemons: Sequence[_Daemon], turn: int) -> list[int]:
-    source = daemons[turn % len(daemons)]
-    name = f"bridge{turn}"
-    assert source.process.stdin is not None
-    sent_ns = time.monotonic_ns()
-    source.process.stdin.write(json.dumps({"cmd": "event", "name": name}) + "\n")
-    source.process.stdin.flush()
-    others = [daemon for daemon in daemons if daemon is not source]
-    _until(lambda: all(_heard(daemon, sent_ns) for daemon in others), _WAIT_S)
-    time.sleep(_EVENT_GAP_S)
-    return [at - sent_ns for daemon in others if (at := _heard(daemon, sent_ns)) is not None]
-
-
-def _heard(daemon: _Daemon, after_ns: int) -> int | None:
-    return next((at for at, kind, _who in list(daemon.events) if kind == "user" and at > after_ns), None)
-
-
-def _one_kill(alive: list[_Daemon]) -> list[int]:
-    victim = alive.pop()
-    killed_ns = time.monotonic_ns()
-    victim.process.kill()
-    _until(lambda: all(daemon.first("failed", victim.name, killed_ns) for daemon in alive), _WAIT_S)
-    time.sleep(1.0)
-    return [at - killed_ns for daemon in alive if (at := daemon.first("failed", victim.name, killed_ns)) is not None]
-
-
-def _median(values: Sequence[int]) -> float | None:
-    return round(median(values) / NS_PER_S, 4) if values else None
+    return run
 
 
 def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:.4f}"

@@ -66,6 +66,28 @@ class Observer(Protocol):
         """A host's process begins a life."""
 
 
+class Cores:
+    """Processor cores that several hosts share, as the daemons of one machine do; first come, first served.
+
+    Args:
+        count: How many.
+    """
+
+    __slots__ = ("_free_ns",)
+
+    def __init__(self, count: int) -> None:
+        self._free_ns = [0] * count
+
+    def free_ns(self) -> int:
+        """When the first of them is free."""
+        return min(self._free_ns)
+
+    def take(self, now_ns: int, cost_ns: int) -> None:
+        """Keep the core that has been free for longest busy."""
+        free_ns = self._free_ns
+        free_ns[free_ns.index(min(free_ns))] = now_ns + cost_ns
+
+
 class Host:
     """One device.
 
@@ -78,16 +100,20 @@ class Host:
         observer: Who is told.
         fsync_ns: How long a durable write takes.
         cpu_ns: What handling one event costs at full speed.
+        teardown_ns: How long a killed process keeps its ports before the kernel refuses for it.
+        cores: Shared with other hosts; None where each has its own.
     """
 
     __slots__ = (
         "_backlog",
         "_busy_until_ns",
+        "_cores",
         "_crash_in_effects",
         "_crash_reason",
         "_network",
         "_observer",
         "_resuming",
+        "_teardown_ns",
         "_timers",
         "_token",
         "_wake_set",
@@ -133,6 +159,8 @@ class Host:
         observer: Observer,
         fsync_ns: int,
         cpu_ns: int,
+        teardown_ns: int = 0,
+        cores: Cores | None = None,
     ) -> None:
         self.index = index
         self.name = name
@@ -166,6 +194,8 @@ class Host:
         self._timers: dict[TimerKey, int] = {}
         self._token = 0
         self._busy_until_ns = 0
+        self._teardown_ns = teardown_ns
+        self._cores = cores
         self._backlog: deque[Event | tuple[Event, Then | None]] = deque()
         self._wake_set = False
         self._resuming: tuple[list[Effect], int, Then | None] | None = None
@@ -209,7 +239,9 @@ class Host:
         if not self.process_up:
             return
         self.process_up = False
-        self.machine_up = not power
+        self.machine_up = not power and not self._teardown_ns
+        if not power and self._teardown_ns:
+            self.engine.at(self.engine.now_ns + self._teardown_ns, self._torn_down, self.boots)
         self.crashed_ns = self.engine.now_ns
         self.disk.crash()
         self._timers.clear()
@@ -217,6 +249,10 @@ class Host:
         self._resuming = None
         self._trace(b"X", reason.encode())
         self._observer.on_crash(self, reason)
+
+    def _torn_down(self, boot: int) -> None:
+        if boot == self.boots:
+            self.machine_up = True
 
     def crash_within(self, effects: int, reason: str) -> None:
         """Crash at an effect boundary.
@@ -291,7 +327,7 @@ class Host:
         """Hand over a local event that may be refused; see `command`."""
         if not self.process_up:
             return
-        if self._busy_until_ns > self.engine.now_ns:
+        if self._busy_until_ns > self.engine.now_ns or self._waits_for_core():
             self._backlog.append((event, then))
             self._arm_wake()
             return
@@ -308,7 +344,7 @@ class Host:
         """Hand one event to the node, now or as soon as the process runs again."""
         if not self.process_up:
             return
-        if self._busy_until_ns > self.engine.now_ns:
+        if self._busy_until_ns > self.engine.now_ns or (self._cores is not None and self._waits_for_core()):
             if len(self._backlog) < BACKLOG_MAX or not isinstance(event, DatagramReceived):
                 self._backlog.append(event)
             self._arm_wake()
@@ -336,11 +372,23 @@ class Host:
             cost_ns = self.cpu_ns * self.slowdown_milli // 1_000
             self.cpu_used_ns += cost_ns
             self._busy_until_ns = now_ns + cost_ns
+            if self._cores is not None:
+                self._cores.take(now_ns, cost_ns)
         if effects or then is not None:
             self._perform(effects, 0, then)
 
     def _trace(self, code: bytes, data: bytes) -> None:
         self.engine.trace(b"%b%x,%x,%x;" % (code, self.engine.now_ns, self.index, crc32(data)))
+
+    def _waits_for_core(self) -> bool:
+        """Whether others use all cores now; then this process runs when one is free."""
+        if self._cores is None:
+            return False
+        free_ns = self._cores.free_ns()
+        if free_ns <= self.engine.now_ns:
+            return False
+        self._busy_until_ns = free_ns
+        return True
 
     def _arm_wake(self) -> None:
         if not self._wake_set:
@@ -353,13 +401,18 @@ class Host:
         self._wake_set = False
         if not self.process_up:
             return
-        if self._busy_until_ns > self.engine.now_ns:
+        if self._busy_until_ns > self.engine.now_ns or self._waits_for_core():
             self._arm_wake()
             return
         if self._resuming is not None:
             (effects, start, then), self._resuming = self._resuming, None
             self._perform(effects, start, then)
-        while self._backlog and self.process_up and self._busy_until_ns <= self.engine.now_ns:
+        while (
+            self._backlog
+            and self.process_up
+            and self._busy_until_ns <= self.engine.now_ns
+            and not self._waits_for_core()
+        ):
             waiting = self._backlog.popleft()
             if isinstance(waiting, tuple):
                 self._ask_now(*waiting)

@@ -130,6 +130,10 @@ class DeviceSection:
 
     fsync_ms: float = 0.0
     cpu_us_per_event: float = 0.0
+    shared_cores: int = 0
+    """All nodes run on one machine with so many processor cores; 0: each has its own."""
+    teardown_ms: float = 0.0
+    """How long a killed process keeps its ports before the kernel refuses for it."""
     drift_ppm: int = 50
     """Each clock's rate error is drawn up to this."""
     wall_offset_s: float = 2.0

@@ -24,7 +24,7 @@ from swarmd_sim.engine import Engine, StopRun, Storm
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.faults import FAULT_KINDS, RELEASE_KINDS, Fault, draw_script
 from swarmd_sim.fleet import Eye, Fleet
-from swarmd_sim.host import Host, NodeLike
+from swarmd_sim.host import Cores, Host, NodeLike
 from swarmd_sim.injector import Injector
 from swarmd_sim.ledger import Ledger
 from swarmd_sim.linkfaults import LinkFaults
@@ -77,6 +77,7 @@ class Options:
         maker: Builds the nodes; the daemon's own by default.
         progress: Told the virtual seconds done.
         stop_on_violation: End the run at the first broken rule.
+        starts_ns: When each host boots, instead of what the scenario says.
     """
 
     script: Sequence[Fault] | None = None
@@ -89,6 +90,7 @@ class Options:
     maker: Callable[[Scenario, Choices, list[str]], Maker] | None = None
     progress: Callable[[int], None] | None = None
     stop_on_violation: bool = False
+    starts_ns: Sequence[int] = ()
 
 
 class Simulation:
@@ -141,6 +143,7 @@ class Simulation:
         self.releases: ReleaseWorld | None = getattr(self.maker, "releases", None)
         self.watch.releases = self.releases
         self.hosts: list[Host] = []
+        cores = Cores(device.shared_cores) if device.shared_cores else None
         for index, address in enumerate(addresses):
             host = Host(
                 index,
@@ -151,6 +154,8 @@ class Simulation:
                 self.watch,
                 int(device.fsync_ms * 1e6),
                 int(device.cpu_us_per_event * 1e3),
+                int(device.teardown_ms * 1e6),
+                cores,
             )
             host.watched = index in self.options.watch_events
             host.base_drift_ppb = self._spread("clock.drift", device.drift_ppm * 1_000)
@@ -289,7 +294,9 @@ class Simulation:
         swarm = self.scenario.swarm
         within_ns = int(swarm.start_within_s * NS_PER_S)
         for host in self.hosts:
-            if swarm.formation == "staggered":
+            if self.options.starts_ns:
+                at_ns = self.options.starts_ns[host.index]
+            elif swarm.formation == "staggered":
                 at_ns = within_ns * host.index // len(self.hosts)
             else:
                 at_ns = self.choices.choose("start.at", within_ns + 1)

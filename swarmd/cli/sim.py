@@ -89,11 +89,16 @@ def _add_report(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _add_bridge(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    bridge_parser = verbs.add_parser("bridge", help="predicted medians beside those of real daemons on loopback")
+    bridge_parser = verbs.add_parser(
+        "bridge", help="predicted medians beside those of real daemons in network namespaces"
+    )
     bridge_parser.add_argument("--nodes", type=_count, default=8)
-    bridge_parser.add_argument("--seconds", type=_count, default=20)
+    bridge_parser.add_argument(
+        "--seconds", type=_count, default=5, help="quiet time before the first event (%(default)s)"
+    )
     bridge_parser.add_argument("--seed", type=int, default=7)
-    bridge_parser.add_argument("--rounds", type=_count, default=3, help="crashes and events of each kind (%(default)s)")
+    bridge_parser.add_argument("--rounds", type=_count, default=12, help="events, and crashes (%(default)s)")
+    bridge_parser.add_argument("--formations", type=_count, default=3, help="starts from nothing (%(default)s)")
     add_json(bridge_parser)
 
 
@@ -343,7 +348,7 @@ def _report(args: argparse.Namespace) -> int:
 def _bridge(args: argparse.Namespace) -> int:
     from swarmd_sim.bridge import compare
 
-    table = compare(args.nodes, args.seconds, args.seed, args.rounds)
+    table = compare(args.nodes, args.seconds, args.seed, args.rounds, args.formations)
     if args.json:
         print_json(table.to_json())
     else:

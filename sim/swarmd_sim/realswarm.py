@@ -1,0 +1,304 @@
+"""Real daemons, told the story of the bridge: started, asked for events, killed, started again; everything is timed.
+
+All times come from the daemons' own event lines (`run --events json`), whose clock is the machine's monotonic one.
+"""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from swarmd_sim.errors import SimError
+from swarmd_sim.netns import Loopback, Namespaces
+from swarmd_sim.scenario import NS_PER_S
+
+Place = Namespaces | Loopback
+_START_TIMEOUT_S = 240.0
+_WAIT_S = 20.0
+_EVENT_GAP_S = 0.4
+_SETTLE_S = 1.0
+_FLOOD = 200
+_CONTENTION_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class HostFigures:
+    """What this machine was measured to need; the predicted side's model of it.
+
+    Attributes:
+        hop_ns: From "say it" at one daemon to the event at the only other one, median.
+        hop_spread_ns: Between the quartiles of that.
+        cpu_ns: CPU time of a daemon for one event that it hears and passes on.
+        teardown_ns: From SIGKILL until the process is gone and its ports refuse, median.
+        cores: Processor cores of the machine that this program may use.
+        contention: Wall-clock time a busy program needs for a second of CPU time.
+    """
+
+    hop_ns: int
+    hop_spread_ns: int
+    cpu_ns: int
+    teardown_ns: int
+    cores: int
+    contention: float
+
+
+@dataclass(slots=True)
+class Timings:
+    """What the real swarm did, nanoseconds; one entry for each (node, happening) pair or formation."""
+
+    formation_ns: list[int] = field(default_factory=list)
+    event_ns: list[int] = field(default_factory=list)
+    detection_ns: list[int] = field(default_factory=list)
+    teardown_ns: list[int] = field(default_factory=list)
+    starts_ns: list[tuple[int, ...]] = field(default_factory=list)
+    """For each formation: when each node was up, from the first one on."""
+
+
+@dataclass(slots=True)
+class Daemon:
+    """One process and what it said."""
+
+    index: int
+    name: str
+    process: "subprocess.Popen[str]"
+    events: list[tuple[int, str, str]] = field(default_factory=list)
+    """(monotonic ns, event, subject)."""
+
+    def read(self) -> None:
+        """Collect its event lines until it ends."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                row = json.loads(line)
+                self.events.append((int(row["t_ns"]), str(row["event"]), str(row["subject"])))
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def first(self, event: str, subject: str | None, after_ns: int = 0) -> int | None:
+        """When it first said so after a time."""
+        for at_ns, kind, who in list(self.events):
+            if at_ns > after_ns and kind == event and (subject is None or who == subject):
+                return at_ns
+        return None
+
+    def say(self, name: str) -> int:
+        """Let it broadcast a user event; returns when it was asked."""
+        assert self.process.stdin is not None
+        asked_ns = time.monotonic_ns()
+        self.process.stdin.write(json.dumps({"cmd": "event", "name": name}) + "\n")
+        self.process.stdin.flush()
+        return asked_ns
+
+    def cpu_ns(self) -> int:
+        """CPU time of the process so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * NS_PER_S // os.sysconf("SC_CLK_TCK")
+
+
+class RealSwarm:
+    """N daemons at one place.
+
+    Args:
+        place: Namespaces, or loopback.
+        nodes: How many.
+        folder: Where fleet, states and logs go.
+        label: A part of the folder's name for this swarm.
+    """
+
+    def __init__(self, place: Place, nodes: int, folder: Path, label: str) -> None:
+        self._place = place
+        self._folder = folder / label
+        self._folder.mkdir()
+        self._fleet = folder / "fleet"
+        ports = [7946] * nodes if isinstance(place, Namespaces) else _free_ports(nodes)
+        self._addresses = [f"{place.address(index)}:{port}" for index, port in enumerate(ports)]
+        self.daemons = [self._start(index) for index in range(nodes)]
+
+    def _start(self, index: int) -> Daemon:
+        name = f"n{index}"
+        command = [sys.executable, "-m", "swarmd", "run", "--no-eye", "--name", name, "--events", "json"]
+        command += ["--listen", self._addresses[index], "--dev-fleet", str(self._fleet), "--http", "off"]
+        command += ["--state", str(self._folder / name), "--control", str(self._folder / f"{name}.sock")]
+        command += ["--join", self._addresses[0 if index else 1]]
+        with (self._folder / f"{name}.log").open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                self._place.command(index, command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
+            )
+        daemon = Daemon(index, name, process)
+        threading.Thread(target=daemon.read, daemon=True).start()
+        return daemon
+
+    def stop(self) -> None:
+        """End every process."""
+        for daemon in self.daemons:
+            daemon.process.kill()
+        for daemon in self.daemons:
+            daemon.process.wait()
+
+    def await_formed(self) -> tuple[int, tuple[int, ...]]:
+        """Wait until every node has told of every other one.
+
+        Returns:
+            Nanoseconds from the moment the last one was up, and when each was up from the first one on.
+
+        Raises:
+            SimError: It does not happen.
+        """
+        pairs = [(a, b.name) for a in self.daemons for b in self.daemons if a is not b]
+        if not _until(lambda: all(a.first("join", name) is not None for a, name in pairs), _START_TIMEOUT_S):
+            raise SimError(
+                f"{len(self.daemons)} daemons did not form one swarm within {_START_TIMEOUT_S:g} s; run one by hand"
+            )
+        ups = [daemon.first("up", None) or 0 for daemon in self.daemons]
+        joins = [daemon.first("join", name) or 0 for daemon, name in pairs]
+        return max(0, max(joins) - max(ups)), tuple(at_ns - min(ups) for at_ns in ups)
+
+    def tell(self, turn: int) -> list[int]:
+        """One user event: nanoseconds until each other node delivered it."""
+        source = self.daemons[turn % len(self.daemons)]
+        others = [daemon for daemon in self.daemons if daemon is not source]
+        name = f"bridge{turn}"
+        asked_ns = source.say(name)
+        _until(lambda: all(daemon.first("user", name, asked_ns) for daemon in others), _WAIT_S)
+        time.sleep(_EVENT_GAP_S)
+        return [at - asked_ns for daemon in others if (at := daemon.first("user", name, asked_ns)) is not None]
+
+    def kill(self, index: int) -> tuple[list[int], int]:
+        """Kill a node, and start it again once all know.
+
+        Returns:
+            Nanoseconds until each other node called it failed, and until the process was gone.
+        """
+        victim = self.daemons[index]
+        others = [daemon for daemon in self.daemons if daemon is not victim]
+        killed_ns = time.monotonic_ns()
+        victim.process.kill()
+        victim.process.wait()
+        gone_ns = time.monotonic_ns()
+        _until(lambda: all(daemon.first("failed", victim.name, killed_ns) for daemon in others), _WAIT_S)
+        took = [at - killed_ns for daemon in others if (at := daemon.first("failed", victim.name, killed_ns))]
+        again_ns = time.monotonic_ns()
+        self.daemons[index] = again = self._start(index)
+        _until(
+            lambda: all(
+                daemon.first("join", victim.name, again_ns) and again.first("join", daemon.name) for daemon in others
+            ),
+            _START_TIMEOUT_S,
+        )
+        return took, gone_ns - killed_ns
+
+
+def figures_of(place: Place, folder: Path, rounds: int = 12) -> HostFigures:
+    """Measure this machine with two daemons: what the story of N is then predicted from.
+
+    Args:
+        place: Room for at least two daemons.
+        folder: Where their files go.
+        rounds: Events that are timed, and kills (a third as many).
+    """
+    swarm = RealSwarm(place, 2, folder, "calibration")
+    try:
+        swarm.await_formed()
+        time.sleep(_SETTLE_S)
+        hops = sorted(delay for turn in range(3 * rounds) for delay in swarm.tell(2 * turn))
+        cpu_ns = _cpu_of_an_event(swarm)
+        gone = [swarm.kill(1)[1] for _ in range(max(3, rounds // 3))]
+    finally:
+        swarm.stop()
+    cores = len(os.sched_getaffinity(0))
+    quarter = len(hops) // 4
+    spread_ns = hops[-1 - quarter] - hops[quarter]
+    return HostFigures(int(median(hops)), spread_ns, cpu_ns, int(median(gone)), cores, _contention())
+
+
+def _cpu_of_an_event(swarm: RealSwarm) -> int:
+    """CPU time that the hearer of many events needs for each."""
+    speaker, hearer = swarm.daemons
+    before_ns = hearer.cpu_ns()
+    since_ns = time.monotonic_ns()
+    for number in range(_FLOOD):
+        speaker.say(f"flood{number}")
+        time.sleep(0.003)
+    _until(lambda: sum(at > since_ns and kind == "user" for at, kind, _ in list(hearer.events)) >= _FLOOD, _WAIT_S)
+    return (hearer.cpu_ns() - before_ns) // _FLOOD
+
+
+def _contention() -> float:
+    """How much longer than its CPU time a busy loop takes now, because others want the cores too."""
+    wall_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+    while time.thread_time_ns() - cpu_ns < _CONTENTION_S * NS_PER_S:
+        sum(range(1_000))
+    return max(1.0, (time.monotonic_ns() - wall_ns) / (time.thread_time_ns() - cpu_ns))
+
+
+def measure(place: Place, nodes: int, folder: Path, seconds: int, rounds: int, formations: int) -> Timings:
+    """The real side of the story.
+
+    Args:
+        place: Room for all daemons.
+        nodes: How many.
+        folder: Where their files go.
+        seconds: Quiet running time before the first event.
+        rounds: Events, and kills.
+        formations: How often the swarm is started from nothing.
+    """
+    found = Timings()
+    pause = random.Random(nodes)
+    for turn in range(formations):
+        swarm = RealSwarm(place, nodes, folder, f"swarm{turn}")
+        try:
+            formation_ns, starts_ns = swarm.await_formed()
+            found.formation_ns.append(formation_ns)
+            found.starts_ns.append(starts_ns)
+            if turn + 1 < formations:
+                time.sleep(_SETTLE_S)
+                continue
+            time.sleep(seconds)
+            for number in range(rounds):
+                found.event_ns += swarm.tell(number)
+            for number in range(rounds):
+                # A random phase of everybody's period, since one kill's detection hangs on who asks first.
+                time.sleep(_SETTLE_S + pause.random())
+                took, gone_ns = swarm.kill(nodes - 1 - number % (nodes - 1))
+                found.detection_ns += took
+                found.teardown_ns.append(gone_ns)
+        finally:
+            swarm.stop()
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+    ports = [int(sock.getsockname()[1]) for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def _until(done: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def median_s(values: Sequence[int]) -> float | None:
+    """The median of nanoseconds, in seconds; None of nothing."""
+    return round(median(values) / NS_PER_S, 4) if values else None
