@@ -534,6 +534,8 @@ class Membership:
     def evaluate(self, member: Member, reason: str, *, joined: bool = False, fresh: bool = False) -> None:
         """Bring table, digest and notifications in line with the facts."""
         core = self.core
+        if core.table.by_node.get(member.node) is not member:
+            return  # Forgotten in the meantime; a timer still knew it.
         old, new = member.state, self.verdict(member)
         if not member.active:
             member.state = new  # A visitor: nobody is told of it.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from swarmd_protocols.codec import encode
+from swarmd_protocols.effects import Persist
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import LINKS, MEMBERS, META, Member
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from swarmd_protocols.swim.membership import Membership
 
 _S = 1_000_000_000
+_JOURNAL = b"swim/partial"
+"""Size of the swarm; there while the view is partial."""
 _TICK_NS = 500_000_000
 _ROOM = 2
 """Neighbours held beyond those sought, so that somebody who asks is seldom refused."""
@@ -141,7 +144,7 @@ class Overlay:
         known = len(self.core.table.reachable) + 1
         if not self.core.table.partial:
             return known
-        return max(known, self.sketch.estimate() or self._told)
+        return max(known, self.sketch.estimate() or max(self._told, self.sketch.running()))
 
     def grown(self) -> None:
         """One more member is reachable: are they too many for a full view?"""
@@ -163,6 +166,7 @@ class Overlay:
             return
         table.partial = True
         core.counters["views_narrowed"] += 1
+        core.port.emit(Persist(_JOURNAL, min(size, 2**32).to_bytes(5, "big")))
         self._told = size
         self._tellers.clear()
         self.sketch.clear()
@@ -187,11 +191,19 @@ class Overlay:
             self._ticking = True
             core.scheduler.at(core.now_ns + _TICK_NS, self._tick)
 
+    def begin_partial(self, size: int, records: list[Record]) -> None:
+        """The node's earlier life ended with a partial view: go on from its records."""
+        self._narrow(max(size, self.core.config.full_view_max + 1))
+        for record in records[-self.core.config.passive_view :]:
+            self._learn(record, self.core.own.node)
+        self._fill()
+
     def _widen(self) -> None:
         """The swarm has become small: know everybody again."""
         core, table = self.core, self.core.table
         table.partial = False
         core.counters["views_widened"] += 1
+        core.port.emit(Persist(_JOURNAL, None))
         records = [known.record for known in self.passive.values()]
         records += [Record(member.certificate, *member.record) for member in table.visitors.values()]
         for member in list(table.visitors.values()):
@@ -270,11 +282,12 @@ class Overlay:
         core = self.core
         if member.status != STATUS_ALIVE:
             return False
-        if len(core.table.reachable) >= self.neighbours_max:
-            if not urgent or not self._may_evict():
-                return False
-            self._part_with_one()
+        full = len(core.table.reachable) >= self.neighbours_max
+        if full and not (urgent and self._may_evict()):
+            return False
         self._promote(member)
+        if full:
+            self._part_with_one(member)
         return True
 
     def _may_evict(self) -> bool:
@@ -309,6 +322,7 @@ class Overlay:
     def _promote(self, member: Member) -> None:
         """Somebody who answered in a sealed frame becomes a neighbour."""
         core = self.core
+        assert core.table.by_node[member.node] is member
         self.passive.pop(member.node, None)
         self._asks.pop(member.node, None)
         core.table.set_active(member, True)

@@ -105,6 +105,10 @@ class SizeSketch:
         """Whether enough epochs are over for the estimate to be worth a decision."""
         return len(self._past) == _KEPT
 
+    def running(self) -> int:
+        """What the present epoch says so far: too little rather than too much, since minima still arrive."""
+        return estimated_size([self.minima]) if any(self.minima) else 1
+
     def estimate(self) -> int | None:
         """Members of the swarm, this node included; None before the first epoch is over."""
         return estimated_size(list(self._past)) if self._past else None

@@ -104,20 +104,22 @@ class Swim:
         core.heard_ns = core.now_ns
         core.announce(spread=False)
         self.shared.restore_meta(dict(restored))
-        self._restore_members(restored.get(b"swim/members", b""))
+        self._restore_members(restored.get(b"swim/members", b""), restored.get(b"swim/partial"))
         self.membership.prober.start()
         if not core.table.lost and not any(address != core.own.address for address in self.seeds):
             self.shared.begin()
         self._knock(None)
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
 
-    def _restore_members(self, journal: bytes) -> None:
-        if not journal:
-            return
+    def _restore_members(self, journal: bytes, partial: bytes | None) -> None:
+        records: list[Record] = []
         try:
-            records = msgspec.msgpack.decode(journal, type=list[Record])
+            if journal:
+                records = msgspec.msgpack.decode(journal, type=list[Record])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.core.counters["journal_damaged"] += 1
+        if partial is not None:
+            self.membership.overlay.begin_partial(int.from_bytes(partial[:5], "big"), records)
             return
         for record in records:
             self.membership.restore(record)
