@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 
 from swarmd_models.backends import BACKENDS, backend_class
+from swarmd_models.backends.layers import layers_of
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ModelError
@@ -27,7 +28,6 @@ from swarmd_models.types import Image
 
 WARM_UP = 10
 MAX_FRAMES = 2000
-MAX_LAYERS = 400
 FRAME_WIDTH, FRAME_HEIGHT = 1920, 1080
 CHILD_LIMIT_S = 2400
 
@@ -59,8 +59,16 @@ def measure(model: str, labels: str, kind: str, threads: int, seconds: float) ->
         **figures,
         "from_1080p": _run(detector, _enlarged(frame), seconds),
         "rss_mb": round(_rss_mb(), 1),
-        "layers": _layers(bundle, kind, detector),
+        "layers": layers_of(bundle.artefact(), detector.backend, threads),
+        **_second_layers(bundle, detector, threads),
     }
+
+
+def _second_layers(bundle: Bundle, detector: Detector, threads: int) -> dict[str, Any]:
+    artefact = bundle.second_artefact()
+    if artefact is None or detector.second is None:
+        return {}
+    return {"second_layers": layers_of(artefact, detector.second.backend, threads)}
 
 
 def _run(detector: Detector, frame: Image, seconds: float) -> dict[str, Any]:
@@ -121,59 +129,6 @@ def _enlarged(frame: Image) -> Image:
 
 def _resized(image: Image, width: int, height: int) -> Image:
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR).astype(np.uint8, copy=False)
-
-
-def _layers(bundle: Bundle, kind: str, detector: Detector) -> list[dict[str, Any]] | str:
-    """Time by layer, where the runtime tells it; else the sentence that says why not."""
-    try:
-        if kind == "onnx" and bundle.onnx_path is not None:
-            return _onnx_layers(bundle)
-        if kind == "openvino" and bundle.onnx_path is not None:
-            return _openvino_layers(bundle)
-    except (RuntimeError, OSError, ValueError, KeyError, ImportError) as error:
-        return f"the runtime's profile could not be read: {error}"
-    return f"{detector.backend.runtime.split(',')[0]} tells no layer times through Python"
-
-
-def _onnx_layers(bundle: Bundle) -> list[dict[str, Any]]:
-    import tempfile
-    from importlib import import_module
-    from pathlib import Path
-
-    ort = import_module("onnxruntime")
-    with tempfile.TemporaryDirectory() as folder:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "p")
-        session = ort.InferenceSession(str(bundle.onnx_path), options, providers=["CPUExecutionProvider"])
-        node = session.get_inputs()[0]
-        feed = {node.name: np.zeros(node.shape, np.float32)}
-        runs = 20
-        for _ in range(runs):
-            session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text())
-    sums: dict[tuple[str, str], float] = defaultdict(float)
-    for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            sums[event["name"].removesuffix("_kernel_time"), event["args"]["op_name"]] += event["dur"] / 1e3 / runs
-    return _by_time((name, op, ms) for (name, op), ms in sums.items())
-
-
-def _openvino_layers(bundle: Bundle) -> list[dict[str, Any]]:
-    from importlib import import_module
-
-    module = import_module("openvino")
-    settings = {"INFERENCE_NUM_THREADS": 1, "PERF_COUNT": "YES"}
-    request = module.Core().compile_model(str(bundle.onnx_path), "CPU", settings).create_infer_request()
-    for _ in range(WARM_UP):
-        request.infer()
-    return _by_time((i.node_name, i.node_type, i.real_time.total_seconds() * 1e3) for i in request.profiling_info)
-
-
-def _by_time(layers: Any) -> list[dict[str, Any]]:
-    ordered = sorted(layers, key=lambda layer: -layer[2])[:MAX_LAYERS]
-    return [{"layer": name, "type": op, "ms": round(ms, 4)} for name, op, ms in ordered if ms > 0]
 
 
 def _rss_mb() -> float:

@@ -10,10 +10,14 @@ import gc
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +25,10 @@ from eye_helpers import ZOO_MODEL
 
 import swarmd_models.backends.tensorrt as trt_backend
 import swarmd_models.backends.tensorrt_build as trt_build
-from swarmd_models.backends import BACKENDS, Artefact, Backend, backend_class, open_backend, probe_all
+from swarmd_models.backends import BACKENDS, Artefact, Backend, backend_class, cuda_memory, open_backend, probe_all
 from swarmd_models.backends.base import Array
+from swarmd_models.backends.cuda_memory import BindingsMemory, PyCudaMemory
+from swarmd_models.backends.layers import layers_of
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import BackendError
@@ -36,7 +42,11 @@ def _quiet(text: str) -> None:
     pass
 
 
-@pytest.fixture(params=list(BACKENDS))
+OWN = [name for name in os.environ.get("SWARMD_TEST_BACKENDS", "").split(",") if name]
+"""Runtimes of one's own, "package.module:Class", that the suite is to run on as well."""
+
+
+@pytest.fixture(params=[*BACKENDS, *OWN])
 def kind(request: pytest.FixtureRequest) -> str:
     capability = backend_class(request.param).probe()
     if not capability.available:
@@ -215,6 +225,21 @@ def _used() -> set[tuple[str, str]]:
     return {(c, a) for c, a in used if a not in ("__version__",)}
 
 
+def _called() -> set[tuple[str, str, int]]:
+    """(class, method, number of arguments) for every call of a method that our code makes."""
+    called = set()
+    for module in (trt_backend, trt_build):
+        assert module.__file__ is not None
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            base = node.func.value
+            name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+            if OBJECTS.get(name):
+                called.add((OBJECTS[name], node.func.attr, len(node.args) + len(node.keywords)))
+    return called
+
+
 def test_our_code_asks_for_nothing_that_tensorrt_10_dropped() -> None:
     used = _used()
     assert {"execute_async_v3", "set_tensor_address"} <= {attribute for _, attribute in used}
@@ -222,15 +247,31 @@ def test_our_code_asks_for_nothing_that_tensorrt_10_dropped() -> None:
 
 
 LOOK = """
-import importlib, json, sys
+import importlib, json, re, sys
 module = importlib.import_module(sys.argv[1])
+checked = []
+def takes(owner, name, count):
+    # Signatures stand in pybind's docstrings; a name without one is checked for being there only.
+    text = getattr(getattr(module, owner), name).__doc__ or ""
+    found = re.findall(rf"{name}\\(([^)]*)\\)", text)
+    checked.extend([name] * bool(found))
+    for parameters in found:
+        parts = [p for p in re.sub(r"\\[[^\\]]*\\]", "", parameters).split(",") if p.strip() and "self" not in p]
+        if sum("=" not in p for p in parts) <= count <= len(parts):
+            return True
+    return not found
 is_full = hasattr(module, "Builder")
 only_full = {"Builder", "IBuilderConfig", "OnnxParser", "IProgressMonitor", "MemoryPoolType"}
 missing = [
     f"{owner or 'module'}.{name}" for owner, name in json.loads(sys.argv[2])
     if (is_full or not {owner, name} & only_full) and not hasattr(getattr(module, owner) if owner else module, name)
 ]
-print(json.dumps({"version": module.__version__, "is_full": is_full, "missing": missing}))
+wrong = [
+    f"{owner}.{name} with {count} arguments" for owner, name, count in json.loads(sys.argv[3])
+    if (is_full or not {owner, name} & only_full) and not takes(owner, name, count)
+]
+answer = {"version": module.__version__, "is_full": is_full, "missing": missing}
+print(json.dumps({**answer, "checked": checked, "wrong": wrong}))
 """
 STUBS = {
     "nvinfer": ["createInferBuilder_INTERNAL", "createInferRefitter_INTERNAL", "createInferRuntime_INTERNAL",
@@ -260,13 +301,27 @@ def test_every_attribute_that_we_use_exists_in_the_real_bindings(name: str, tmp_
             pytest.skip("no C compiler for the stubs of the device's libraries")
         _stub_libraries(tmp_path)
         environment["LD_LIBRARY_PATH"] = str(tmp_path)
-    command = [sys.executable, "-c", LOOK, name, json.dumps(sorted(_used()))]
+    command = [sys.executable, "-c", LOOK, name, json.dumps(sorted(_used())), json.dumps(sorted(_called()))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["missing"] == []
+    assert answer["wrong"] == []
+    assert {"execute_async_v3", "set_tensor_address", "deserialize_cuda_engine"} <= set(answer["checked"])
     assert answer["is_full"] == (name == "tensorrt_bindings")
     assert answer["version"].startswith("10.")
+
+
+def test_every_call_that_we_make_exists_in_the_real_cuda_bindings() -> None:
+    cuda = pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
+    source = Path(cuda_memory.__file__).read_text(encoding="utf-8")
+    names = {
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"cuda[A-Z]\w+", node.value)
+    }
+    assert {"cudaMalloc", "cudaFreeHost", "cudaGraphLaunch", "cudaStreamDestroy"} <= names
+    assert [name for name in sorted(names) if not hasattr(cuda, name)] == []
 
 
 class _FakeCuda:
@@ -320,10 +375,14 @@ class _FakeCuda:
     def launch(self, graph: int, stream: int) -> None:
         self.calls.append("launch")
 
+    def close(self) -> None:
+        self.calls.append("close")
+
 
 class _FakeContext:
     def __init__(self, cuda: _FakeCuda) -> None:
         self.cuda, self.addresses, self.fails = cuda, {}, False
+        self.profiler: Any = None
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         self.addresses[name] = address
@@ -333,10 +392,16 @@ class _FakeContext:
         if self.fails:
             return False
         self.cuda.blocks[self.addresses["y"]][:] = self.cuda.blocks[self.addresses["x"]]
+        if self.profiler is not None:
+            self.profiler.report_layer_time("conv", 2.0)
+            self.profiler.report_layer_time("relu", 0.5)
         return True
 
 
 class _FakeTrt:
+    class IProfiler:
+        pass
+
     class TensorIOMode:
         INPUT, OUTPUT = "in", "out"
 
@@ -366,6 +431,92 @@ class _FakeEngine:
         return (1, 3, 2, 2)
 
 
+class _FakeCudart:
+    """`cuda.bindings.runtime` as it answers: (error, values…). Counts what is made and given back."""
+
+    cudaHostAllocDefault = 0
+    cudaStreamNonBlocking = 1
+    cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self._host: list[Any] = []
+
+    def cudaHostAlloc(self, size: int, flags: int) -> tuple[int, int]:
+        import ctypes
+
+        self._host.append(ctypes.create_string_buffer(size))
+        self.open.append("host")
+        return 0, ctypes.addressof(self._host[-1])
+
+    def __getattr__(self, name: str) -> Any:
+        made = {"StreamCreateWithFlags": "stream", "StreamEndCapture": "graph", "GraphInstantiate": "executable"}
+        gone = {
+            "FreeHost": "host",
+            "StreamDestroy": "stream",
+            "GraphDestroy": "graph",
+            "GraphExecDestroy": "executable",
+        }
+
+        def call(*args: object) -> tuple[int, ...]:
+            what = name.removeprefix("cuda")
+            if what in gone:
+                self.open.remove(gone[what])
+                return (0,)
+            if what in made:
+                self.open.append(made[what])
+                return 0, 7
+            return (0,)
+
+        return call
+
+
+def test_cuda_memory_streams_and_graphs_are_given_back() -> None:
+    memory = BindingsMemory.__new__(BindingsMemory)
+    cuda = _FakeCudart()
+    memory._cuda, memory._host, memory._streams, memory._graphs = cuda, [], [], []
+    array = memory.pinned((4, 4), np.dtype(np.float32))
+    array[...] = 3.0
+    stream = memory.stream()
+    memory.begin_capture(stream)
+    assert memory.end_capture(stream) == 7
+    assert sorted(cuda.open) == ["executable", "graph", "host", "stream"]
+    del array
+    memory.close()
+    memory.close()
+    assert cuda.open == []
+
+
+def test_pycuda_has_its_context_in_every_thread_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A swap loads the model in one thread, and another one runs it."""
+    pushed: list[int] = []
+    context = SimpleNamespace(push=lambda: pushed.append(threading.get_ident()))
+    device = SimpleNamespace(retain_primary_context=lambda: context, compute_capability=lambda: (8, 7))
+
+    class Device:
+        count = staticmethod(lambda: 1)
+
+        def __new__(cls, index: int) -> Any:
+            return device
+
+    stream = SimpleNamespace(handle=5, synchronize=lambda: None)
+    driver = SimpleNamespace(
+        init=lambda: None, Device=Device, Stream=lambda: stream, get_driver_version=lambda: 12060,
+        mem_alloc=lambda size: 99, pagelocked_empty=lambda shape, dtype: np.zeros(shape, dtype),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pycuda", SimpleNamespace(driver=driver))
+    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
+    memory = PyCudaMemory()
+    assert memory.device_key() == "12060-sm87"
+    handle = memory.stream()
+    worker = threading.Thread(target=memory.wait, args=(handle,))
+    worker.start()
+    worker.join()
+    memory.wait(handle)
+    assert len(pushed) == len(set(pushed)) == 2
+    memory.close()
+
+
 @pytest.mark.parametrize("records", [True, False])
 def test_tensorrt_runs_call_by_call_then_as_a_graph_when_it_can(records: bool) -> None:
     cuda = _FakeCuda(records)
@@ -381,6 +532,24 @@ def test_tensorrt_runs_call_by_call_then_as_a_graph_when_it_can(records: bool) -
     assert cuda.blocks == {}
     with pytest.raises(BackendError, match="closed"):
         backend.infer()
+    backend.close()
+    assert cuda.calls.count("close") == 1, "a thousand swaps must not leave a thousand streams behind"
+
+
+def test_tensorrt_tells_the_time_of_every_layer() -> None:
+    cuda = _FakeCuda(records=True)
+    engine = _FakeEngine(cuda)
+    backend = trt_backend.TensorRtBackend(engine, _FakeTrt, cuda, "fake")  # type: ignore[arg-type]
+    assert backend.layer_times(4) == {"conv": 2.0, "relu": 0.5}
+    assert engine.context.profiler is None, "the model at work is not slowed down"
+    assert layers_of(Artefact("m", "00", None, None), backend, 1) == [
+        {"layer": "conv", "type": "", "ms": 2.0},
+        {"layer": "relu", "type": "", "ms": 0.5},
+    ]
+    backend.close()
+    assert layers_of(Artefact("m", "00", None, None), backend, 1) == (
+        "the runtime's profile could not be read: the model has been closed"
+    )
 
 
 def test_tensorrt_that_fails_to_run_says_so() -> None:
@@ -396,32 +565,51 @@ def test_the_engine_cache_is_keyed_by_all_that_an_engine_depends_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
-    one = Artefact("m", "ab" * 32, None, None)
+    one, same, other = (tmp_path / name for name in ("one.onnx", "same.onnx", "other.onnx"))
+    one.write_bytes(b"weights")
+    same.write_bytes(b"weights")
+    other.write_bytes(b"other weights")
+    of = trt_backend.engine_path
     paths = {
-        trt_backend.engine_path(one, "10.16.1", "13000-sm90"),
-        trt_backend.engine_path(one, "10.17.0", "13000-sm90"),
-        trt_backend.engine_path(one, "10.16.1", "12900-sm90"),
-        trt_backend.engine_path(one, "10.16.1", "13000-sm87"),
-        trt_backend.engine_path(Artefact("m", "cd" * 32, None, None), "10.16.1", "13000-sm90"),
+        of("m", one, "10.16.1", "13000-sm90"),
+        of("m", one, "10.17.0", "13000-sm90"),
+        of("m", one, "10.16.1", "12900-sm90"),
+        of("m", one, "10.16.1", "13000-sm87"),
+        of("m", other, "10.16.1", "13000-sm90"),
     }
     assert len(paths) == 5
+    assert of("m", same, "10.16.1", "13000-sm90") in paths, "what is in the file counts, not where it lies"
+    assert of("m (second)", one, "10", "x").name.startswith("m__second_-trt10-x-")
+    with pytest.raises(BackendError, match="cannot read"):
+        of("m", tmp_path / "gone.onnx", "10", "x")
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("CACHE_DIRECTORY", str(blocked))
     with pytest.raises(BackendError, match=r"engine cache .* cannot be written .*; set CACHE_DIRECTORY"):
-        trt_backend.engine_path(one, "10", "x")
+        of("m", one, "10", "x")
+
+
+def _child_that(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Stand in for the child process that builds engines."""
+    package = folder / "swarmd_models" / "backends"
+    package.mkdir(parents=True)
+    (folder / "swarmd_models/__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "tensorrt_build.py").write_text(f"print('building_engine: 40 %', flush=True)\n{code}\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_a_child_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its output stays open and says nothing: only the clock helps."""
+    _child_that(tmp_path, monkeypatch, "import time\ntime.sleep(3600)")
+    monkeypatch.setattr(trt_backend, "BUILD_LIMIT_S", 1.0)
+    with pytest.raises(BackendError, match=r"did not end within 1 s in its child process: building_engine: 40 %"):
+        trt_backend.build_engine(tmp_path / "m.onnx", tmp_path / "m.engine", _quiet)
 
 
 def test_a_crash_in_the_child_process_is_an_error_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorRT without a device ends its process with SIGSEGV; here a child stands in for it that does the same."""
-    package = tmp_path / "swarmd_models" / "backends"
-    package.mkdir(parents=True)
-    (tmp_path / "swarmd_models/__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "tensorrt_build.py").write_text(
-        "import os, signal, sys\nprint('building_engine: 40 %', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    _child_that(tmp_path, monkeypatch, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     said: list[str] = []
     with pytest.raises(BackendError, match=r"TensorRT crashed with signal 11 in its child process"):
         trt_backend.build_engine(tmp_path / "m.onnx", tmp_path / "m.engine", said.append)
@@ -442,3 +630,15 @@ def test_without_a_device_nothing_of_tensorrt_is_called(tmp_path: Path) -> None:
     status = trt_build.main(["check", str(tmp_path / "gone.engine")])
     assert status == 1
     assert trt_build.main([]) == 2
+
+
+# --- Profiles --------------------------------------------------------------------------------------------------------
+
+
+def test_every_runtime_tells_the_time_of_its_layers(kind: str) -> None:
+    backend = backend_class(kind).load(BUNDLE.artefact(), 1, _quiet)
+    layers = layers_of(BUNDLE.artefact(), backend, 1)
+    backend.close()
+    assert isinstance(layers, list), layers
+    assert sum("CONV" in str(layer["type"]).upper() for layer in layers) > 5
+    assert [layer["ms"] for layer in layers] == sorted((layer["ms"] for layer in layers), reverse=True)

@@ -5,6 +5,7 @@ Every pointer and handle is a plain integer here, which is what TensorRT's Pytho
 """
 
 import importlib
+import threading
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,6 +67,10 @@ class CudaMemory(Protocol):
         """Run a recorded graph."""
         ...
 
+    def close(self) -> None:
+        """Give back host memory, streams and graphs; arrays of `pinned` are gone then. May be called twice."""
+        ...
+
 
 class BindingsMemory:
     """CUDA through NVIDIA's `cuda-bindings`; every call there answers (error, values…)."""
@@ -79,6 +84,8 @@ class BindingsMemory:
         except ImportError as error:
             raise BackendError("no cuda-bindings here: install the extra, `pip install swarmd[tensorrt]`") from error
         self._host: list[Any] = []
+        self._streams: list[int] = []
+        self._graphs: list[tuple[Any, Any]] = []
 
     def device_count(self) -> int:
         """CUDA devices that can be used."""
@@ -112,7 +119,9 @@ class BindingsMemory:
 
     def stream(self) -> int:
         """A new stream."""
-        return int(self._call("cudaStreamCreateWithFlags", self._cuda.cudaStreamNonBlocking))
+        made = int(self._call("cudaStreamCreateWithFlags", self._cuda.cudaStreamNonBlocking))
+        self._streams.append(made)
+        return made
 
     def to_device(self, address: int, source: Array, stream: int) -> None:
         """Copy on the stream."""
@@ -135,11 +144,26 @@ class BindingsMemory:
     def end_capture(self, stream: int) -> int:
         """An executable graph."""
         graph = self._call("cudaStreamEndCapture", stream)
-        return int(self._call("cudaGraphInstantiate", graph, 0))
+        executable = self._call("cudaGraphInstantiate", graph, 0)
+        self._graphs.append((graph, executable))
+        return int(executable)
 
     def launch(self, graph: int, stream: int) -> None:
         """Run a recorded graph."""
         self._call("cudaGraphLaunch", graph, stream)
+
+    def close(self) -> None:
+        """Give back host memory, streams and graphs."""
+        import ctypes
+
+        for graph, executable in self._graphs:
+            self._call("cudaGraphExecDestroy", executable)
+            self._call("cudaGraphDestroy", graph)
+        for stream in self._streams:
+            self._call("cudaStreamDestroy", stream)
+        for block in self._host:
+            self._call("cudaFreeHost", ctypes.addressof(block))
+        self._graphs, self._streams, self._host = [], [], []
 
     def _call(self, name: str, *args: Any) -> Any:
         error, *values = getattr(self._cuda, name)(*args)
@@ -149,62 +173,70 @@ class BindingsMemory:
 
 
 class PyCudaMemory:
-    """CUDA through `pycuda`, which knows no runtime graphs: the backend then launches call by call."""
+    """CUDA through `pycuda`, which knows no runtime graphs: the backend then launches call by call.
+
+    A context of the driver belongs to the thread that pushed it; a model is loaded by one thread and run by another, so
+    every call makes sure of it.
+    """
 
     name = "pycuda"
 
     def __init__(self) -> None:
         """Import the library and make a context; raises `BackendError` when either fails."""
         try:
-            self._driver = importlib.import_module("pycuda.driver")
-            self._driver.init()
+            self._api = importlib.import_module("pycuda.driver")
+            self._api.init()
+            self._context = self._api.Device(0).retain_primary_context()
         except Exception as error:
             # pycuda's own errors exist only once it could be imported.
             raise BackendError(f"pycuda cannot be used: {error}") from error
-        self._context = self._driver.Device(0).retain_primary_context()
-        self._context.push()
+        self._threads = threading.local()
         self._kept: dict[int, Any] = {}
+        self._pinned: list[Any] = []
 
     def device_count(self) -> int:
         """CUDA devices that can be used."""
-        return int(self._driver.Device.count())
+        return int(self._driver().Device.count())
 
     def device_key(self) -> str:
         """Driver and compute capability."""
-        major, minor = self._driver.Device(0).compute_capability()
-        return f"{self._driver.get_driver_version()}-sm{major}{minor}"
+        major, minor = self._driver().Device(0).compute_capability()
+        return f"{self._api.get_driver_version()}-sm{major}{minor}"
 
     def allocate(self, size: int) -> int:
         """Device memory."""
-        block = self._driver.mem_alloc(size)
+        block = self._driver().mem_alloc(size)
         self._kept[int(block)] = block
         return int(block)
 
     def release(self, address: int) -> None:
         """Free device memory."""
+        self._driver()
         self._kept.pop(address).free()
 
     def pinned(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
         """A host array in page-locked memory."""
-        array: Array = self._driver.pagelocked_empty(shape, dtype)
+        array: Array = self._driver().pagelocked_empty(shape, dtype)
+        self._pinned.append(array)
         return array
 
     def stream(self) -> int:
         """A new stream."""
-        made = self._driver.Stream()
+        made = self._driver().Stream()
         self._kept[made.handle] = made
         return int(made.handle)
 
     def to_device(self, address: int, source: Array, stream: int) -> None:
         """Copy on the stream."""
-        self._driver.memcpy_htod_async(address, source, self._kept[stream])
+        self._driver().memcpy_htod_async(address, source, self._kept[stream])
 
     def to_host(self, target: Array, address: int, stream: int) -> None:
         """Copy on the stream."""
-        self._driver.memcpy_dtoh_async(target, address, self._kept[stream])
+        self._driver().memcpy_dtoh_async(target, address, self._kept[stream])
 
     def wait(self, stream: int) -> None:
         """Until everything on the stream is done."""
+        self._driver()
         self._kept[stream].synchronize()
 
     def begin_capture(self, stream: int) -> None:
@@ -218,6 +250,18 @@ class PyCudaMemory:
     def launch(self, graph: int, stream: int) -> None:
         """Not offered."""
         raise BackendError("pycuda records no graphs")
+
+    def close(self) -> None:
+        """Let go of host memory and streams, which free themselves."""
+        self._driver()
+        self._kept.clear()
+        self._pinned.clear()
+
+    def _driver(self) -> Any:
+        if not getattr(self._threads, "has_context", False):
+            self._context.push()
+            self._threads.has_context = True
+        return self._api
 
 
 def open_cuda() -> CudaMemory:

@@ -39,7 +39,7 @@ class LiteRtBackend:
     def probe(cls) -> Capability:
         """Look for one of the two libraries."""
         try:
-            module = _runtime_module()
+            module = runtime_module()
         except BackendError as error:
             return Capability(False, str(error))
         return Capability(True, _describe(module))
@@ -49,10 +49,10 @@ class LiteRtBackend:
         """Load the `.tflite` form of the model."""
         if artefact.tflite is None:
             raise BackendError(f"model {artefact.name} has no .tflite file, which LiteRT needs")
-        module = _runtime_module()
+        module = runtime_module()
         hide_foreign_processor()
         try:
-            with _quiet_stderr():
+            with quiet_stderr():
                 interpreter = module.Interpreter(model_path=str(artefact.tflite), num_threads=threads)
                 interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
@@ -84,7 +84,8 @@ class LiteRtBackend:
         self._outputs = []
 
 
-def _runtime_module() -> ModuleType:
+def runtime_module() -> ModuleType:
+    """The library that is installed; raises `BackendError` when none is."""
     for name in _MODULES:
         try:
             return importlib.import_module(name)
@@ -111,7 +112,7 @@ def _first_sentence(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
+def quiet_stderr() -> Iterator[None]:
     """LiteRT writes INFO lines to file descriptor 2 from C++; they would stand between our JSON logs."""
     saved = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)

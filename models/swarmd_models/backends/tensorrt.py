@@ -13,9 +13,13 @@ Rules:
 import hashlib
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +30,8 @@ from swarmd_models.backends.cuda_memory import CudaMemory, open_cuda
 from swarmd_models.errors import BackendError
 
 MIN_MAJOR = 10
-BUILD_LIMIT_S = 1800
+BUILD_LIMIT_S = 1800.0
+CHECK_LIMIT_S = 120.0
 _MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_lean", "tensorrt_lean_bindings")
 """The full library first: only it can build engines. Names in _bindings are the wheels without their meta package."""
 _DTYPES = {"FLOAT": np.float32, "HALF": np.float16, "INT8": np.int8, "UINT8": np.uint8, "INT32": np.int32}
@@ -41,6 +46,7 @@ class TensorRtBackend:
         """Wrap an engine; use `load`."""
         self.runtime = runtime
         self._memory = memory
+        self._trt = trt
         self._engine = engine
         self._context = engine.create_execution_context()
         if self._context is None:
@@ -76,7 +82,7 @@ class TensorRtBackend:
         if artefact.onnx is None:
             raise BackendError(f"model {artefact.name} has no .onnx file, which TensorRT needs")
         trt, memory = _module(), open_cuda()
-        path = engine_path(artefact, trt.__version__, memory.device_key())
+        path = engine_path(artefact.name, artefact.onnx, trt.__version__, memory.device_key())
         if not path.exists():
             build_engine(artefact.onnx, path, announce)
         else:
@@ -111,11 +117,29 @@ class TensorRtBackend:
         """The outputs in pinned memory."""
         return [self._host[spec.name][0] if len(spec.shape) > 1 else self._host[spec.name] for spec in self.outputs]
 
+    def layer_times(self, runs: int) -> dict[str, float]:
+        """Milliseconds of every layer of the engine, the mean of `runs`; raises `BackendError`.
+
+        A recorded graph tells no layers, so these runs are call by call.
+        """
+        if self._context is None:
+            raise BackendError("the model has been closed")
+        sums: dict[str, float] = defaultdict(float)
+        self._context.profiler = _profiler(self._trt, sums)
+        for _ in range(runs):
+            self._enqueue()
+            self._memory.wait(self._stream)
+        self._context.profiler = None
+        return {name: ms / runs for name, ms in sums.items()}
+
     def close(self) -> None:
         """Free device memory."""
         for address in self._device.values():
             self._memory.release(address)
         self._device.clear()
+        self._host.clear()
+        if self._context is not None:
+            self._memory.close()
         self._context = self._engine = None
         self._graph = None
 
@@ -139,12 +163,22 @@ class TensorRtBackend:
             self._enqueue()
 
 
-def engine_path(artefact: Artefact, version: str, device_key: str) -> Path:
+def engine_path(name: str, onnx: Path, version: str, device_key: str) -> Path:
     """Where the engine of this model for this device lies.
 
+    Args:
+        name: Of the model, for people who look into the folder.
+        onnx: What the engine is built from: its bytes, not its name, are in the key.
+        version: Of TensorRT.
+        device_key: Driver and compute capability.
+
     Raises:
-        BackendError: The cache folder cannot be written: every start would build for minutes.
+        BackendError: The cache folder cannot be written: every start would build for minutes. Or there is no model.
     """
+    try:
+        digest = hashlib.sha256(onnx.read_bytes()).hexdigest()
+    except OSError as error:
+        raise BackendError(f"cannot read {onnx}: {error.strerror}") from error
     base = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(base.split(":")[0]) / "swarmd" / "engines"
     try:
@@ -155,26 +189,27 @@ def engine_path(artefact: Artefact, version: str, device_key: str) -> Path:
         raise BackendError(
             f"engine cache {folder} cannot be written ({error.strerror}); set CACHE_DIRECTORY to a folder that can"
         ) from error
-    key = hashlib.sha256(f"{artefact.digest}\n{version}\n{device_key}".encode()).hexdigest()[:32]
-    return folder / f"{artefact.digest[:12]}-trt{version}-{device_key}-{key}.engine"
+    key = hashlib.sha256(f"{digest}\n{version}\n{device_key}".encode()).hexdigest()[:32]
+    plain = "".join(c if c.isalnum() or c in "-." else "_" for c in name)[:40]
+    return folder / f"{plain}-trt{version}-{device_key}-{key}.engine"
 
 
 def build_engine(onnx: Path, path: Path, announce: Announce) -> None:
     """Build an engine in a child process; raises `BackendError` when it fails or crashes."""
     announce(f"building_engine: 0 % ({onnx.name}; this takes minutes, once)")
-    _in_child(["build", str(onnx), str(path)], announce)
+    _in_child(["build", str(onnx), str(path)], announce, BUILD_LIMIT_S)
 
 
 def check_engine(path: Path, announce: Announce) -> None:
     """Load an engine in a child process first: a crash there costs nothing here."""
     try:
-        _in_child(["check", str(path)], announce)
+        _in_child(["check", str(path)], announce, CHECK_LIMIT_S)
     except BackendError:
         path.unlink(missing_ok=True)
         raise
 
 
-def _in_child(arguments: list[str], announce: Announce) -> None:
+def _in_child(arguments: list[str], announce: Announce, limit_s: float) -> None:
     command = [sys.executable, "-m", "swarmd_models.backends.tensorrt_build", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with subprocess.Popen(
@@ -182,11 +217,19 @@ def _in_child(arguments: list[str], announce: Announce) -> None:
     ) as child:
         assert child.stdout is not None
         last = ""
+        # A child that hangs says nothing more: only a clock beside the reading ends it.
+        clock = threading.Timer(limit_s, child.kill)
+        clock.daemon = True
+        clock.start()
+        started = time.monotonic()
         for line in child.stdout:
             last = line.strip()[:300] or last
             if last.startswith("building_engine"):
                 announce(last)
-        status = child.wait(BUILD_LIMIT_S)
+        status = child.wait()
+        clock.cancel()
+    if status == -signal.SIGKILL and time.monotonic() - started >= limit_s:
+        raise BackendError(f"TensorRT did not end within {limit_s:g} s in its child process: {last}")
     if status < 0:
         raise BackendError(f"TensorRT crashed with signal {-status} in its child process: {last}")
     if status:
@@ -205,6 +248,21 @@ def _module() -> Any:
             raise BackendError(f"TensorRT {trt.__version__} is too old; {MIN_MAJOR} or later is needed")
         return trt
     raise BackendError(f"no TensorRT here: install the extra, `pip install swarmd[tensorrt]` ({'; '.join(reasons)})")
+
+
+def _profiler(trt: Any, sums: dict[str, float]) -> Any:
+    class Profiler(trt.IProfiler):  # type: ignore[misc]
+        """Adds up what TensorRT reports."""
+
+        def __init__(self) -> None:
+            """Nothing yet."""
+            trt.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            """One layer of one run."""
+            sums[layer_name] += ms
+
+    return Profiler()
 
 
 def _specs(engine: Any, trt: Any, mode: str) -> tuple[TensorSpec, ...]:
