@@ -313,7 +313,7 @@ async def test_a_peers_position_is_published_again_and_its_lost_fix_too() -> Non
         lost = types.deserialize_cdr(await fixes.take(), fixes.name)
         assert lost.status.status == -1
         assert lost.latitude != lost.latitude
-        # One pose in a hundred seconds is the limit that was set for it, and the first went before anybody read.
+        # One pose in a hundred seconds is the limit that was set for it; before anybody read none was made.
         assert bridge.counters()["published_peer_pose"] == 1
         assert ("/bob_1/fix", "sensor_msgs/msg/NavSatFix: position of a peer") in bridge.topics()
         # Another node whose name ROS 2 writes the same way, and this node's own name, are kept out.

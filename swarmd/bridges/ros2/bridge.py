@@ -27,7 +27,7 @@ from swarmd.bridges.ros2.intake import Intake, Row
 from swarmd.bridges.ros2.limits import TopicLimits
 from swarmd.bridges.ros2.mapping import DIAGNOSTIC_LEVELS, FRAME
 from swarmd.bridges.ros2.names import dds_topic, ros_type, token
-from swarmd.bridges.ros2.participant import Ros2Participant, write
+from swarmd.bridges.ros2.participant import Ros2Participant, is_read, write
 from swarmd.errors import DaemonError, TransportError
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
@@ -88,6 +88,8 @@ class Ros2Bridge:
         self._peers: dict[NodeId, dict[str, Any]] = {}
         """Peer to its writers by the last part of the topic; who spoke last is last."""
         self._tokens: dict[str, NodeId] = {}
+        self._has_made = False
+        """Whether this word of a peer has cost a writer already."""
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: published samples by topic, received, placed, dropped by reason."""
@@ -165,6 +167,9 @@ class Ros2Bridge:
             self._counts[f"dropped_{key}"] += 1
 
     def _is_due(self, key: str) -> bool:
+        if not is_read(self._writers[key]):
+            self._counts[f"unread_{key}"] += 1
+            return False
         return self._limits.is_due(self._names[key], self._config.peers_max_hz)
 
     # --- out --------------------------------------------------------------------------------------------------------
@@ -180,6 +185,9 @@ class Ros2Bridge:
             sent_s = time.monotonic()
             self._pending_due.clear()
             batch, self._pending = self._pending, []
+            if not is_read(self._writers["detections"]):
+                self._counts["unread_detections"] += len(batch)
+                continue
             header = m.Header(stamp(time.time_ns()), FRAME)
             found = [one for seen in batch if (one := detection_of(seen, header)) is not None]
             self._counts["dropped_no_position"] += len(batch) - len(found)
@@ -290,45 +298,50 @@ class Ros2Bridge:
             # Two names that differ only in what ROS 2 cannot write would share a topic.
             self._counts["dropped_peer_name"] += 1
             return
-        captured_ns = time.monotonic_ns() if position is None else position.captured_ns
-        header = m.Header(stamp(unix_ns(captured_ns)), FRAME)
-        samples: dict[str, Any] = {"fix": fix_of(position, header)}
-        if position is not None and info.has_origin:
-            samples["pose"] = m.PoseStamped(header, pose_of(position, info))
-        if position is not None and position.battery_milli is not None:
-            samples["battery"] = m.BatteryState(header=header, percentage=position.battery_milli / 1000)
-        for key, sample in samples.items():
-            # That a fix is lost is always said.
-            if self._limits.is_due(f"/{peer}/{key}", self._config.peers_max_hz) or position is None:
-                is_new = self._write_peer(node, peer, key, sample)
-                if is_new:
-                    # Making a writer takes milliseconds: the peer's other topics come with its next words.
-                    return
+        self._has_made = False
+        header = m.Header(stamp(unix_ns(time.monotonic_ns() if position is None else position.captured_ns)), FRAME)
+        if self._peer_speaks(node, peer, "fix", is_urgent=position is None):
+            self._write_peer(node, "fix", fix_of(position, header))
+        if position is None:
+            return
+        if info.has_origin and self._peer_speaks(node, peer, "pose"):
+            self._write_peer(node, "pose", m.PoseStamped(header, pose_of(position, info)))
+        if position.battery_milli is not None and self._peer_speaks(node, peer, "battery"):
+            self._write_peer(node, "battery", m.BatteryState(header=header, percentage=position.battery_milli / 1000))
 
-    def _write_peer(self, node: NodeId, peer: str, key: str, sample: Any) -> bool:
-        """Write one sample; whether a writer had to be made for it."""
+    def _peer_speaks(self, node: NodeId, peer: str, key: str, *, is_urgent: bool = False) -> bool:
+        """Whether a peer's topic has a reader and its turn (an urgent word always has); makes its writer at first.
+
+        Making one takes milliseconds: a peer gets one topic with each word that is heard of it.
+        """
+        assert self._participant is not None
         writers = self._peers.pop(node, None)
         if writers is None:
             writers = {}
             if len(self._peers) >= PEERS_MAX:
                 self._forget_peer(next(iter(self._peers)))
         self._peers[node] = writers
-        writer = writers.get(key)
-        is_new = writer is None
-        if is_new:
-            assert self._participant is not None
+        if key not in writers:
+            if self._has_made:
+                return False
+            self._has_made = True
             reliable, latched, depth = _SENSOR
+            message, _ = _PEER_OUTLETS[key]
             try:
-                writer = self._participant.writer(
-                    dds_topic(f"/{peer}/{key}"), type(sample), reliable=reliable, transient_local=latched, depth=depth
+                writers[key] = self._participant.writer(
+                    dds_topic(f"/{peer}/{key}"), message, reliable=reliable, transient_local=latched, depth=depth
                 )
             except TransportError:
                 self._counts["dropped_peer_topic"] += 1
-                return True
-            writers[key] = writer
+                return False
             self._participant.announce()
-        self._write_to(writer, f"peer_{key}", sample)
-        return is_new
+        if not is_read(writers[key]):
+            self._counts[f"unread_peer_{key}"] += 1
+            return False
+        return is_urgent or self._limits.is_due(f"/{peer}/{key}", self._config.peers_max_hz)
+
+    def _write_peer(self, node: NodeId, key: str, sample: Any) -> None:
+        self._write_to(self._peers[node][key], f"peer_{key}", sample)
 
     def _forget_peer(self, node: NodeId) -> None:
         assert self._participant is not None
