@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from swarmd_protocols.replica import ReplicaConfig
+from swarmd_protocols.swim.config import SwimConfig
 from swarmd_sim.checkers.base import Bystander
 from swarmd_sim.checkers.claims import ClaimsChecker
 from swarmd_sim.checkers.membership import MembershipChecker
@@ -41,9 +42,13 @@ from swarmd_sim.watch import Watch
 from swarmd_sim.workload import Workload
 from swarmd_sim.world.farm import Farm
 
-VIEW_RECORDS_MAX = 4_000_000
-"""Member records of all nodes together: 2,000 nodes with full views, about 12 GB."""
+MEMORY_MAX = 13_000_000_000
+"""Bytes of all nodes together above which a run is refused: 2,000 nodes with full views, many more with partial."""
 _RECORD_BYTES = 3_200
+"""A member of a full view, its session included."""
+_PARTIAL_NODE_BYTES = 60_000
+"""A node beside the members that it held before its view became partial, of `_FORMER_RECORD_BYTES` each."""
+_FORMER_RECORD_BYTES = 1_600
 _STEP_NS = NS_PER_S
 _STORM_CALLS = 1_500
 """Calls a node-second, on average over the run, that only a livelock makes."""
@@ -126,6 +131,8 @@ class Simulation:
         self.quiet_ns = self._end_ns - int(scenario.checks.settle_s * NS_PER_S)
         self.converged_ns = -1
         self.formed_ns = -1
+        """With partial views: the second from which everybody is known to somebody and has heard somebody."""
+        self._partial = scenario.swarm.nodes > full_view_max(scenario)
         self.first_boots_ns: list[int] = []
         self._build_hosts()
         self._build_rest()
@@ -320,8 +327,11 @@ class Simulation:
             self.options.progress(now_ns // NS_PER_S)
         if self.options.stop_on_violation and self.watch.violations:
             raise StopRun
-        if self.formed_ns < 0 and self._all_see_all():
-            self.formed_ns = self.watch.last_join_ns
+        if self.formed_ns < 0 and len(self.first_boots_ns) == len(self.hosts):
+            if self._partial:
+                self.formed_ns = now_ns if all(h.known_ns >= 0 and h.first_heard_ns >= 0 for h in self.hosts) else -1
+            elif self._all_see_all():
+                self.formed_ns = self.watch.last_join_ns
         self.engine.at(now_ns + _STEP_NS, self._step)
 
     def _all_see_all(self) -> bool:
@@ -385,15 +395,33 @@ class Simulation:
         return Result.of(self, wall_s + self.setup_s, cpu_s)
 
 
+def full_view_max(scenario: Scenario) -> int:
+    """Above how many members a node of this scenario keeps a partial view.
+
+    Args:
+        scenario: Its `[gossip]` may set it.
+
+    Returns:
+        `SwimConfig.full_view_max` as the scenario has it.
+    """
+    return int(scenario.gossip.get("full_view_max", SwimConfig().full_view_max))
+
+
 def _refuse_too_large(scenario: Scenario) -> None:
-    """Every node holds a full view: refuse at once what would run for hours and then out of memory."""
-    nodes = scenario.swarm.nodes
-    if nodes * nodes > VIEW_RECORDS_MAX:
-        gib = nodes * nodes * _RECORD_BYTES >> 30
+    """Refuse at once what would run for hours and then out of memory."""
+    nodes, whole = scenario.swarm.nodes, full_view_max(scenario)
+    if nodes <= whole:
+        each, most = nodes * _RECORD_BYTES, isqrt(MEMORY_MAX // _RECORD_BYTES)
+        what = f"every node holds a record of every other, {nodes * nodes:,} in all"
+        way_out = f"; lower gossip.full_view_max ({whole}) below the number of nodes, so that views are partial, or run"
+    else:
+        each = _PARTIAL_NODE_BYTES + whole * _FORMER_RECORD_BYTES
+        most = MEMORY_MAX // each
+        what = f"every node holds up to gossip.full_view_max ({whole}) members until its view becomes partial"
+        way_out = "; lower it, or run"
+    if nodes * each > MEMORY_MAX:
         raise ScenarioError(
-            f"swarm.nodes is {nodes}: every node holds a record of every other, {nodes * nodes:,} in all, some {gib} "
-            "GiB; views of a part of the swarm are not available in this version; "
-            f"at most {isqrt(VIEW_RECORDS_MAX)} nodes (--nodes) are simulated"
+            f"swarm.nodes is {nodes}: {what}, some {nodes * each >> 30} GiB{way_out} at most {most} nodes (--nodes)"
         )
 
 

@@ -3,10 +3,11 @@
     python tests/bench/bench_sim.py [--only NAME …] [--json]
 
 Each bar runs in a process of its own with one thread, so that memory is its own. Bars whose nodes are idle but for
-membership, replicated state and the codec are those of the issue; `busy` adds detections, status and counters.
+membership, replicated state and the codec show the engine's speed; `busy` adds detections, status and counters.
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -26,15 +27,19 @@ IDLE = {
     "fault": [],
 }
 BUSY = {**IDLE, "workload.status_s": 10.0, "workload.counters_s": 10.0, "workload.detections_per_min": 60}
-LEAN = {**IDLE, "gossip.profile": "lean"}
-BARS: dict[str, tuple[int, int, dict[str, Any], str]] = {
-    "idle-500": (500, 30, IDLE, ">= 10 x real time after formation"),
-    "busy-100": (100, 30, BUSY, "no bar; the cost of replicated state at work"),
-    "idle-2000": (2_000, 15, IDLE, ">= 1 x real time after formation"),
-    "lean-10000": (10_000, 60, LEAN, "within 600 s and 8 GB"),
-    "start-1000": (1_000, 0, {**IDLE, "swarm.start_within_s": 0.0}, "set-up and all boots <= 2 s"),
+FULL = {**IDLE, "gossip.full_view_max": 10_000}
+LEAN = {**IDLE, "gossip.profile": "lean", "gossip.full_view_max": 64, "swarm.start_within_s": 15.0, "swarm.seeds": 8}
+SPREAD = {**IDLE, "swarm.start_within_s": 10.0, "swarm.seeds": 8}
+BARS: dict[str, tuple[int, int, int, dict[str, Any], str]] = {
+    # Name: nodes, virtual seconds, of these not counted as steady, overrides, the bar.
+    "idle-500": (500, 50, 30, {**SPREAD, "swarm.start_within_s": 5.0}, ">= 10 x real time after formation"),
+    "full-500": (500, 30, 10, FULL, "the same with full views: no bar of its own"),
+    "busy-100": (100, 30, 5, BUSY, "no bar; the cost of replicated state at work"),
+    "idle-2000": (2_000, 45, 35, SPREAD, ">= 1 x real time after formation"),
+    "lean-10000": (10_000, 60, 40, LEAN, "within 600 s and 8 GB"),
+    "start-1000": (1_000, 0, 0, {**IDLE, "swarm.start_within_s": 0.0}, "set-up and all boots <= 2 s"),
+    "form-1000": (1_000, 30, 20, LEAN, "no bar; a thousand nodes, lean, from nothing"),
 }
-FORMATION_S = 5
 
 
 def run_bar(name: str) -> dict[str, Any]:
@@ -43,18 +48,22 @@ def run_bar(name: str) -> dict[str, Any]:
     from swarmd_sim.scenario import NS_PER_S, load_scenario
     from swarmd_sim.simulation import Simulation
 
-    nodes, seconds, overrides, bar = BARS[name]
-    chosen = {**overrides, "swarm.nodes": nodes, "swarm.seconds": max(2, seconds), "swarm.seeds": 3}
+    nodes, seconds, forming_s, overrides, bar = BARS[name]
+    chosen = {"swarm.seeds": 3, **overrides, "swarm.nodes": nodes, "swarm.seconds": max(2, seconds)}
     started = time.perf_counter()
     simulation = Simulation(load_scenario("partition-heal", chosen), 3)
     simulation._schedule()
     half = time.process_time()
-    simulation.engine.run_until(min(seconds, FORMATION_S) * NS_PER_S)
+    # As in a run: the collector would walk millions of small objects that are no garbage.
+    gc.disable()
+    simulation.engine.run_until(forming_s * NS_PER_S)
     formed, events = time.process_time(), simulation.engine.events
     simulation.engine.run_until(seconds * NS_PER_S)
     steady_s = time.process_time() - formed
     figures = Result.of(simulation, time.perf_counter() - started, time.process_time() - half).figures
     steady_events = simulation.engine.events - events
+    rss_mb = figures["rss_mb"]
+    assert isinstance(rss_mb, int)
     return {
         "bar": name,
         "wanted": bar,
@@ -62,13 +71,18 @@ def run_bar(name: str) -> dict[str, Any]:
         "virtual_s": seconds,
         "setup_s": round(simulation.setup_s, 2),
         "formation_cpu_s": round(formed - half, 2),
-        "steady_speed": round((seconds - FORMATION_S) / steady_s, 2) if seconds > FORMATION_S else None,
+        "steady_speed": round((seconds - forming_s) / steady_s, 2) if seconds > forming_s else None,
         "us_per_event": round(steady_s / steady_events * 1e6, 1) if steady_events else None,
+        "events_per_node_s": round(steady_events / nodes / max(1, seconds - forming_s), 1),
         "formed_at_s": figures["formation_s"],
         "bytes_per_node_s": figures["bytes_per_node_s"] if seconds else None,
         "wall_s": figures["wall_s"],
         "cpu_s": figures["cpu_s"],
-        "rss_mb": figures["rss_mb"],
+        "rss_mb": rss_mb,
+        "kb_per_node": round(rss_mb * 1_024 / nodes, 1),
+        "bytes_per_member_record": round(rss_mb * 1_048_576 / nodes / nodes) if name == "full-500" else None,
+        "trace_digest": figures["trace_digest"],
+        "load": round(os.getloadavg()[0], 1),
     }
 
 

@@ -119,6 +119,8 @@ def test_every_mutant_still_has_its_target_and_is_put_back() -> None:
 
 
 def test_a_swarm_whose_views_fit_nowhere_is_refused_at_once() -> None:
-    scenario = load_scenario("city-5000")
-    with pytest.raises(ScenarioError, match=r"25,000,000 in all.*at most 2000 nodes"):
+    scenario = load_scenario("city-5000", {"gossip.full_view_max": 5_000})
+    with pytest.raises(ScenarioError, match=r"25,000,000 in all.*full_view_max.*at most 2015 nodes"):
         Simulation(scenario, 1)
+    with pytest.raises(ScenarioError, match=r"full_view_max \(4000\) members until.*at most \d+ nodes"):
+        Simulation(load_scenario("city-5000", {"gossip.full_view_max": 4_000}), 1)
