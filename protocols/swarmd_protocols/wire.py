@@ -222,13 +222,15 @@ class Wire:
 
     def digest(self) -> bytes:
         """See `Port.digest`."""
-        sections, summaries = self.core.table.sections, [sub.summary() for sub in self.subprotocols]
+        # In a partial view the digest is over fewer of the sections.
+        sections = [*self.core.table.sections, self.core.table.partial]
+        summaries = [sub.summary() for sub in self.subprotocols]
         if sections != self._digest_sections or summaries != self._digest_summaries:
             crc = 0
             for summary in summaries:
                 crc = crc32(summary, crc)
             self._digest = self.core.table.digest().to_bytes(4, "big") + crc.to_bytes(4, "big")
-            self._digest_sections, self._digest_summaries = list(sections), summaries
+            self._digest_sections, self._digest_summaries = sections, summaries
         return self._digest
 
     def sections(self, view: bool, summaries: bool, member: Member) -> Sections | None:
