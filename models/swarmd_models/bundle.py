@@ -5,6 +5,8 @@ checked on load. What only the runtime knows (tensor shapes) is checked in `reco
 bare model is to be decoded.
 """
 
+import os
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -299,11 +301,22 @@ def _labels_path(top: TomlReader, path: Path) -> Path | None:
 def _inside(top: TomlReader, path: Path, name: str) -> Path | None:
     """The file that a bundle names, kept within the bundle's folder."""
     folder = path.parent.resolve()
+    if _is_in_memory(folder / name):
+        return folder / name
     found = (folder / name).resolve()
     if not found.is_relative_to(folder):
         top.problem(f"{name} leads out of the bundle's folder")
         return None
     return found
+
+
+def _is_in_memory(path: Path) -> bool:
+    """Whether it is a link to an anonymous file in memory, which is where the daemon keeps what is sealed on disk."""
+    try:
+        target = os.readlink(path) if path.is_symlink() else ""
+    except OSError:
+        return False
+    return re.fullmatch(r"/proc/\d+/fd/\d+", target) is not None
 
 
 def _checked(top: TomlReader, path: Path, name: str, sha256: str, what: str) -> tuple[Path, str] | None:

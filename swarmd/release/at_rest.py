@@ -2,14 +2,18 @@
 
 The content address stays the SHA-256 of the plaintext (delta base, re-verification); the file's name is a keyed hash of
 it, so a disk does not tell which model it holds. Frame n of a blob is bound to (digest, n, last?) and cannot be moved
-or cut. The runtime reads plaintext from a memory file system (`/dev/shm`), never from the disk.
+or cut. The runtime reads plaintext from anonymous, sealed memory (`memfd`), which goes with the daemon whatever ends
+it; where the system has none, from files in `/dev/shm`, and status says so. Never from the disk.
 
 What this protects: a disk that was taken out, when the node's key lies elsewhere (a systemd credential, which may be
 sealed to the TPM). With the key in a 0600 file beside the data it protects nothing but a careless copy; status says so.
 """
 
+import contextlib
+import fcntl
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from pathlib import Path
 
@@ -21,6 +25,7 @@ from swarmd.release.fsx import FileSystem
 
 FRAME_BYTES = 65_536
 _TAG, _NONCE, _KEY = 16, 24, 32
+CHUNK_OVERHEAD = _NONCE + _TAG
 _MAGIC = b"SWE1"
 _HEAD = len(_MAGIC) + _NONCE + _KEY + _TAG + 8
 KEY_FILE = "node.key"
@@ -117,6 +122,22 @@ def unseal(sealed: bytes, digest: bytes, node_key: bytes) -> bytes | None:
     return data if sha256(data).digest() == digest else None
 
 
+def seal_chunk(data: bytes, digest: bytes, index: int, node_key: bytes) -> bytes:
+    """One chunk of a blob that is still being fetched: nonce, ciphertext, tag; bound to the blob and its place."""
+    nonce = os.urandom(_NONCE)
+    aad = b"chunk" + _aad(digest, index, False)
+    return nonce + bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(data, aad, nonce, node_key)
+
+
+def unseal_chunk(sealed: bytes, digest: bytes, index: int, node_key: bytes) -> bytes | None:
+    """The chunk, or None when it is not that one, or was changed."""
+    aad = b"chunk" + _aad(digest, index, False)
+    try:
+        return bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(sealed[_NONCE:], aad, sealed[:_NONCE], node_key)
+    except (CryptoError, ValueError, TypeError):
+        return None
+
+
 def rewrap(sealed: bytes, digest: bytes, old_key: bytes, new_key: bytes) -> bytes | None:
     """The same blob under another node key, without touching its frames; None when the old key does not open it."""
     nonce, wrapped = sealed[4 : 4 + _NONCE], sealed[4 + _NONCE : _HEAD - 8]
@@ -165,6 +186,13 @@ class SealedBlobs:
             raise SlotError(f"blob {digest.hex()[:8]} cannot be written: {error.strerror or error}") from error
         return digest
 
+    def hide(self, digest: bytes) -> None:
+        """Seal a blob that lies here in the open; what the disk itself keeps of the old file is beyond us."""
+        data = self._read(digest, False)
+        if data is not None:
+            self.put(data, True)
+            self._drop(self.path(digest, False))
+
     def _drop(self, path: str) -> None:
         try:
             self.files.unlink(path)
@@ -201,3 +229,72 @@ class SealedBlobs:
         if removed:
             self.files.fsync_folder(self.folder)
         return removed
+
+
+_KEPT_FOLDERS = 3
+"""The model that runs, the one before it, and one on trial."""
+
+
+@dataclass(slots=True)
+class MemoryFolders:
+    """Folders of links to anonymous files in memory: what is sealed on disk, for the runtime to open by name.
+
+    Nothing but links lies in any file system. The eye opens them through this process, `/proc/PID/fd/N`.
+    """
+
+    kind: str = "memfd"
+    """"memfd", or "tmpfs" once the system has refused it."""
+    _open: dict[Path, list[int]] = field(default_factory=dict)
+
+    def fill(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        """Make a folder that holds these files; one that was filled before stays: its content cannot have changed."""
+        if self._open.get(folder):
+            self._open[folder] = self._open.pop(folder)
+            return
+        self.drop(folder)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._open[folder] = []
+        for name, data in files.items():
+            path = folder / name
+            path.unlink(missing_ok=True)
+            descriptor = self._memory(data)
+            if descriptor is None:
+                path.touch(0o600)
+                path.write_bytes(data)
+            else:
+                self._open[folder].append(descriptor)
+                path.symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+        while len(self._open) > _KEPT_FOLDERS:
+            self.drop(next(iter(self._open)))
+
+    def _memory(self, data: bytes) -> int | None:
+        if self.kind != "memfd":
+            return None
+        try:
+            descriptor = os.memfd_create("swarmd-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except (OSError, AttributeError):
+            self.kind = "tmpfs"
+            return None
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        except OSError as error:
+            os.close(descriptor)
+            raise SlotError(f"there is no memory for a model of {len(data)} bytes: {error.strerror}") from error
+        return descriptor
+
+    def drop(self, folder: Path) -> None:
+        """Give the memory of a folder back; what a runtime has mapped stays until it lets go."""
+        for descriptor in self._open.pop(folder, ()):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        for path in folder.glob("*"):
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give everything back."""
+        for folder in list(self._open):
+            self.drop(folder)

@@ -8,10 +8,10 @@ The quota covers both; a fetch that would exceed it is refused, and what no slot
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
-from swarmd.release.at_rest import SealedBlobs
+from swarmd.release.at_rest import CHUNK_OVERHEAD, SealedBlobs, seal_chunk, unseal_chunk
 from swarmd.release.errors import SlotError
 from swarmd.release.fsx import FileSystem
 from swarmd_protocols.releases.statements import Blob
@@ -37,6 +37,8 @@ class FileChunks:
         self._blobs = blobs
         self._quota_bytes = quota_bytes
         self.encrypt = encrypt
+        self.must_seal: Callable[[bytes], bool] = lambda digest: False
+        """Whether a blob is to be sealed although this node does not seal everything: its release says so."""
         self._masks: dict[bytes, int] = {}
         self._whole: dict[bytes, bool] = {}
         self._open: OrderedDict[bytes, bytes] = OrderedDict()
@@ -93,7 +95,7 @@ class FileChunks:
             return 0
         mask = 0
         for index in range(blob.chunk_count):
-            piece = self._files.read_at(path, index * blob.chunk_bytes, blob.chunk_size(index))
+            piece = self._read_part(blob, index)
             if piece is not None and sha256(piece).digest() == hashes[32 * index : 32 * index + 32]:
                 mask |= 1 << index
         return mask
@@ -104,7 +106,26 @@ class FileChunks:
         if self.has_blob(blob.sha256):
             whole = self._get(blob.sha256)
             return whole[start : start + size] if whole is not None else None
-        return self._files.read_at(self._part(blob.sha256), start, size)
+        return self._read_part(blob, index)
+
+    def _sealed(self, digest: bytes) -> bool:
+        return self.encrypt or self.must_seal(digest)
+
+    def _read_part(self, blob: Blob, index: int) -> bytes | None:
+        path, size = self._part(blob.sha256), blob.chunk_size(index)
+        if not self._sealed(blob.sha256):
+            return self._files.read_at(path, index * blob.chunk_bytes, size)
+        start = index * (blob.chunk_bytes + CHUNK_OVERHEAD)
+        sealed = self._files.read_at(path, start, size + CHUNK_OVERHEAD)
+        return unseal_chunk(sealed, blob.sha256, index, self._blobs.node_key) if sealed else None
+
+    def _write_part(self, blob: Blob, index: int, data: bytes) -> None:
+        if not self._sealed(blob.sha256):
+            self._files.write_at(self._part(blob.sha256), index * blob.chunk_bytes, data)
+            return
+        start = index * (blob.chunk_bytes + CHUNK_OVERHEAD)
+        sealed = seal_chunk(data, blob.sha256, index, self._blobs.node_key)
+        self._files.write_at(self._part(blob.sha256), start, sealed)
 
     def write(self, blob: Blob, index: int, data: bytes) -> bool:
         """See `ChunkStore.write`; the last chunk turns the cache into a blob."""
@@ -112,7 +133,7 @@ class FileChunks:
             self.full = True
             return False
         try:
-            self._files.write_at(self._part(blob.sha256), index * blob.chunk_bytes, data)
+            self._write_part(blob, index, data)
         except OSError:
             self.full = True
             return False
@@ -122,7 +143,7 @@ class FileChunks:
 
     def _finish(self, blob: Blob) -> bool:
         path = self._part(blob.sha256)
-        data = self._files.read(path) or b""
+        data = b"".join(self._read_part(blob, index) or b"" for index in range(blob.chunk_count))
         if sha256(data).digest() != blob.sha256:
             self._masks.pop(blob.sha256)  # The disk gave other bytes back: start over.
             self._files.unlink(path)
@@ -156,10 +177,16 @@ class FileChunks:
             if self._used + len(data) > self._quota_bytes:
                 self.full = True
                 raise SlotError(f"no room for {len(data)} bytes: models.quota_mib is used up")
-            self._blobs.put(data, self.encrypt)
+            self._blobs.put(data, self._sealed(digest))
             self._whole[digest] = True
             self._used = self._count()
         return digest
+
+    def hide(self, digests: Iterable[bytes]) -> None:
+        """Seal what lies here in the open; raises `SlotError` when it cannot be written."""
+        for digest in digests:
+            self._blobs.hide(digest)
+        self._used = self._count()
 
     def get(self, digest: bytes) -> bytes | None:
         """A whole blob, hashed now."""

@@ -26,7 +26,7 @@ from typing import Protocol, TypeVar
 
 from swarmd.bus import Bus, Notice
 from swarmd.logs import Logger
-from swarmd.release.at_rest import NodeKey, SealedBlobs, open_node_key
+from swarmd.release.at_rest import MemoryFolders, NodeKey, SealedBlobs, open_node_key
 from swarmd.release.audit import AuditLog
 from swarmd.release.chunks import FileChunks
 from swarmd.release.delta.child import Limits, apply_in_child
@@ -115,6 +115,7 @@ class ReleaseService:
         self.slots = Slots(files, self._blobs, f"slots/{config.model or 'none'}")
         self.audit = AuditLog(folder)
         self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
+        self.memory = MemoryFolders()
         self._worker = ThreadPoolExecutor(1, "releases")
         self._work: asyncio.Queue[object] = asyncio.Queue()
         self._runner: ModelRunner | None = None
@@ -144,6 +145,7 @@ class ReleaseService:
             log: Where the daemon speaks.
         """
         service = cls(folder / "releases", config, open_node_key(folder / "releases"), log)
+        service.store.must_seal = service._must_seal
         service.protocol = Releases(
             crypto.public_key(identity.seed),
             lambda message: crypto.sign(identity.seed, message),
@@ -204,6 +206,7 @@ class ReleaseService:
         if self._trial is not None:
             self._trial.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
+        self.memory.close()
         shutil.rmtree(self._runtime, ignore_errors=True)
 
     # --- The loop ---------------------------------------------------------------------------------------------------
@@ -392,14 +395,15 @@ class ReleaseService:
     # --- Small parts ------------------------------------------------------------------------------------------------
 
     def _materialise(self, slot: Slot) -> str:
-        """The bundle's files, re-hashed, in a memory file system under their own names; the path of its description."""
+        """The bundle's files, re-hashed, in memory under their own names; the path of its description."""
         folder = self._runtime / slot.release.hex()[:16]
-        folder.mkdir(mode=0o700, exist_ok=True)
+        files: dict[str, bytes] = {}
         for name, digest in slot.files:
             data = self._blobs.get(digest)
             if data is None:
                 raise SlotError(f"{name} of release {slot.release.hex()[:8]} is missing or damaged")
-            (folder / name).write_bytes(data)
+            files[name] = data
+        self.memory.fill(folder, files)
         return str(folder / slot.model_path)
 
     def _collect(self) -> None:
@@ -433,6 +437,18 @@ class ReleaseService:
             StateError: One of them does not hold.
         """
         self._command(NAME, requests.Publish(envelopes, roots))
+        self.store.hide(self._secrets())
+
+    def _secrets(self) -> set[bytes]:
+        """Blobs of releases that are to be sealed wherever they lie."""
+        models = self.protocol.view.models.values()
+        releases = [release for model in models for release in model.releases.values() if release.encrypt]
+        files = {one.blob.sha256 for release in releases for one in release.bundle}
+        return files | {one.blob.sha256 for release in releases for one in release.deltas}
+
+    def _must_seal(self, digest: bytes) -> bool:
+        # The store is asked before the protocol is there: for its own start it needs no answer.
+        return hasattr(self, "protocol") and digest in self._secrets()
 
     def _tell(self, request: object) -> None:
         try:

@@ -60,6 +60,7 @@ class ModelVerbs:
             "traffic": self._traffic(),
             "store_bytes": self._service.store.used_bytes,
             "store_full": self._service.store.full,
+            "plaintext_in": self._service.memory.kind,
             "key_at_rest": self._service.key.source if self._service.config.encrypt else "none",
             "audit_anchor": self._service.audit.last,
         }

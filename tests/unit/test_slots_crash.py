@@ -10,10 +10,26 @@ import msgspec
 import pytest
 from slots_model_files import Crash, ModelFiles
 
-from swarmd.release import fsx, slots
+from swarmd.release import at_rest, fsx, slots
+from swarmd.release.at_rest import SealedBlobs
 from swarmd.release.slots import TRIES, PlainBlobs, Slot, Slots, fresh_slot
 
+NODE_KEY = b"k" * 32
+
+
+class Sealed(SealedBlobs):
+    """Every blob sealed, behind the face of `PlainBlobs`."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files, NODE_KEY)
+
+    def put(self, data: bytes, encrypted: bool = True) -> bytes:
+        return super().put(data, True)
+
+
 OLD, NEW = b"old-model-bytes-0123456789", b"new-model-bytes-abcdefghij"
+KIND: type[PlainBlobs] | type[Sealed] = PlainBlobs
+"""How blobs lie on the disk; the tests with encryption put `Sealed` in its place."""
 OLD_RELEASE, NEW_RELEASE = b"o" * 32, b"n" * 32
 
 
@@ -23,7 +39,7 @@ def slot_of(release: bytes, data: bytes) -> Slot:
 
 def first_disk() -> dict[str, bytes]:
     files = ModelFiles({})
-    blobs = PlainBlobs(files)
+    blobs = KIND(files)
     blobs.put(OLD)
     mine = Slots(files, blobs, "slots/m")
     mine.install(slot_of(OLD_RELEASE, OLD))
@@ -43,7 +59,7 @@ class World:
 
 
 def install(files: ModelFiles, world: World) -> None:
-    blobs = PlainBlobs(files)
+    blobs = KIND(files)
     mine = Slots(files, blobs, "slots/m")
     mine.load()
     blobs.put(NEW)
@@ -59,7 +75,7 @@ def end_trial(mine: Slots, world: World) -> None:
 
 def recover(files: ModelFiles, world: World) -> Slots:
     """What the daemon does at its start: run the active one, then go on with the trial."""
-    blobs = PlainBlobs(files)
+    blobs = KIND(files)
     mine = Slots(files, blobs, "slots/m")
     mine.start()
     trial = mine.begin_trial()
@@ -74,7 +90,7 @@ def recover(files: ModelFiles, world: World) -> Slots:
 
 def violation(disk: dict[str, bytes], world: World, final: bool) -> str | None:
     files = ModelFiles(disk)
-    blobs = PlainBlobs(files)
+    blobs = KIND(files)
     mine = Slots(files, blobs, "slots/m")
     record = mine.load()
     if mine.damaged or record.active is None:
@@ -144,6 +160,50 @@ def explore_recovery(disk: dict[str, bytes], world: World, drop: frozenset[str])
     return states, found
 
 
+@pytest.fixture
+def _sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "KIND", Sealed)
+    # Frames of a byte's length cost nothing here, and a random nonce would make every disk a new one.
+    monkeypatch.setattr(at_rest.os, "urandom", lambda count: b"r" * count)
+
+
+@pytest.mark.usefixtures("_sealed")
+@pytest.mark.parametrize("healthy", [True, False])
+def test_no_crash_breaks_the_slots_with_encryption(healthy: bool) -> None:
+    states, found = explore(healthy)
+    assert not found
+    assert states > 300, f"only {states} states"
+
+
+@pytest.mark.usefixtures("_sealed")
+@pytest.mark.parametrize("drop", ["fsync blobs", "fsync_folder blobs"])
+def test_with_encryption_too_a_missing_sync_is_noticed(drop: str) -> None:
+    assert explore(True, frozenset({drop}))[1]
+
+
+@pytest.mark.usefixtures("_sealed")
+def test_with_encryption_no_disk_that_a_crash_leaves_holds_plaintext_and_bit_flips_are_noticed() -> None:
+    start = first_disk()
+
+    def script(files: ModelFiles, world: World) -> None:
+        install(files, world)
+        recover(files, world)
+
+    whole = ModelFiles(start)
+    script(whole, World(True))
+    for point in range(whole.count + 1):
+        files = ModelFiles(start, point)
+        with contextlib.suppress(Crash):
+            script(files, World(True))
+        for disk in files.crash_states(64):
+            assert not any(part in data for data in disk.values() for part in (OLD[:8], NEW[:8]))
+    for path, data in start.items():
+        for at in range(len(data)):
+            flipped = data[:at] + bytes([data[at] ^ 1 << (at % 8)]) + data[at + 1 :]
+            slot = Slots(files := ModelFiles({**start, path: flipped}), Sealed(files), "slots/m").start()
+            assert slot is None if path.startswith("blobs/") else slot in (None, slot_of(OLD_RELEASE, OLD))
+
+
 @pytest.mark.parametrize("healthy", [True, False])
 def test_no_crash_breaks_the_slots(healthy: bool) -> None:
     states, found = explore(healthy)
@@ -155,7 +215,7 @@ def _record_first(patch: pytest.MonkeyPatch) -> None:
     """The record names the trial before its blob is durable."""
 
     def hasty(files: ModelFiles, world: World) -> None:
-        blobs = PlainBlobs(files)
+        blobs = KIND(files)
         mine = Slots(files, blobs, "slots/m")
         mine.load()
         mine._save(msgspec.structs.replace(mine.record, trial=slot_of(NEW_RELEASE, NEW), tries=TRIES))
@@ -169,7 +229,7 @@ def _collect_early(patch: pytest.MonkeyPatch) -> None:
 
     def eager(files: ModelFiles, world: World) -> None:
         whole(files, world)
-        PlainBlobs(files).keep_only(frozenset({sha256(NEW).digest()}))
+        KIND(files).keep_only(frozenset({sha256(NEW).digest()}))
 
     patch.setitem(globals(), "install", eager)
 
@@ -219,7 +279,7 @@ def test_two_power_cuts_leave_a_good_release_its_third_try() -> None:
     files = ModelFiles(first_disk())
     install(files, World(True))
     for _ in range(TRIES - 1):
-        mine = Slots(files, PlainBlobs(files), "slots/m")
+        mine = Slots(files, KIND(files), "slots/m")
         mine.load()
         assert mine.begin_trial() is not None
     recovered = recover(files, World(True))
@@ -236,13 +296,13 @@ def test_a_failed_gate_rejects_for_good_and_used_up_tries_only_back_off() -> Non
         mine.install(slot_of(NEW_RELEASE, NEW))
     files = ModelFiles(first_disk())
     install(files, World(True))
-    mine = Slots(files, PlainBlobs(files), "slots/m")
+    mine = Slots(files, KIND(files), "slots/m")
     mine.load()
     for _ in range(TRIES):
         mine.begin_trial()
     assert mine.begin_trial() is None
     assert mine.record.backed_off == (NEW_RELEASE,)
-    PlainBlobs(files).put(NEW)
+    KIND(files).put(NEW)
     mine.install(slot_of(NEW_RELEASE, NEW))
 
 
@@ -252,7 +312,7 @@ def test_every_bit_flip_of_the_record_and_of_the_blob_is_noticed() -> None:
         for at in range(len(data)):
             flipped = data[:at] + bytes([data[at] ^ 1 << (at % 8)]) + data[at + 1 :]
             files = ModelFiles({**disk, path: flipped})
-            mine = Slots(files, PlainBlobs(files), "slots/m")
+            mine = Slots(files, KIND(files), "slots/m")
             slot = mine.start()
             assert slot is None or slot == slot_of(OLD_RELEASE, OLD)
             if path.startswith("blobs/"):
@@ -266,10 +326,10 @@ def test_a_failing_disk_changes_nothing() -> None:
 
     disk = first_disk()
     files = Full(disk)
-    mine = Slots(files, PlainBlobs(files), "slots/m")
+    mine = Slots(files, KIND(files), "slots/m")
     before = mine.load()
     with pytest.raises(slots.SlotError, match="No space left"):
-        PlainBlobs(files).put(NEW)
+        KIND(files).put(NEW)
     with pytest.raises(slots.SlotError, match="No space left"):
         mine.raise_floor((2, 2))
     assert mine.load() == before

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from swarmd.release.errors import DeltaError
 
+_MEMORY = Path("/dev/shm")
 _OWN_BYTES = 24 << 20
 """What Python itself may still take after the imports; the delta's own memory comes on top."""
 
@@ -46,7 +47,8 @@ def apply_in_child(old: bytes, delta: bytes, out_bytes: int, out_sha256: bytes, 
         DeltaError: It could not be made, or it is not what was signed.
     """
     bounds = limits or Limits()
-    with tempfile.TemporaryDirectory(prefix="swarmd-delta-") as folder:
+    # In memory where the system has such a place: a model that is sealed on disk must not lie there in the open.
+    with tempfile.TemporaryDirectory(prefix="swarmd-delta-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         base, patch, out = Path(folder, "base"), Path(folder, "delta"), Path(folder, "out")
         base.write_bytes(old)
         patch.write_bytes(delta)
