@@ -28,6 +28,26 @@ class ProtocolState(StrEnum):
     """Fetches or tries a release."""
 
 
+def _nothing_runs() -> dict[tuple[str, str], str]:
+    reasons = {
+        "kill": "there is no process to kill",
+        "torn_disk": "nobody writes, so no write is torn",
+        "crash_at_effect": "nobody performs effects",
+        "oom_kill": "there is no process to kill",
+        "freeze": "there is no process to stop",
+        "gc_pause": "there is no process to stop",
+        "leave": "nobody is there to say good-bye",
+        "away": "nobody is there to announce an absence",
+    }
+    hostile = {kind: "nobody misbehaves where nothing runs" for kind in FAULT_KINDS if FAULTS[kind].family == "hostile"}
+    return {(kind, ProtocolState.DOWN.value): reason for kind, reason in {**reasons, **hostile}.items()}
+
+
+UNREACHABLE: dict[tuple[str, str], str] = _nothing_runs()
+"""(fault kind, protocol state) pairs that cannot be, and why. A disk can be lost, a clock be set and an address change
+while nothing runs, so those pairs stay."""
+
+
 def states_of(host: Host, watch: Watch, partitioned: bool) -> list[ProtocolState]:
     """What a host is busy with now.
 
@@ -65,10 +85,7 @@ def states_of(host: Host, watch: Watch, partitioned: bool) -> list[ProtocolState
 
 
 def reachable_pairs(kinds: Iterable[str] = FAULT_KINDS) -> list[tuple[str, str]]:
-    """The (fault kind, protocol state) pairs that a run can hit.
-
-    A fault of a process, CPU, disk, clock or person does nothing to a process that is down, so those pairs are left
-    out; everything else is reachable.
+    """The (fault kind, protocol state) pairs that a run can hit; `UNREACHABLE` says why the others cannot be.
 
     Args:
         kinds: Fault kinds.
@@ -77,10 +94,7 @@ def reachable_pairs(kinds: Iterable[str] = FAULT_KINDS) -> list[tuple[str, str]]
         The pairs, sorted.
     """
     return sorted(
-        (kind, state.value)
-        for kind in kinds
-        for state in ProtocolState
-        if state is not ProtocolState.DOWN or FAULTS[kind].family == "link"
+        (kind, state.value) for kind in kinds for state in ProtocolState if (kind, state.value) not in UNREACHABLE
     )
 
 

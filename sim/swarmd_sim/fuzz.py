@@ -8,6 +8,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from swarmd_sim.coverage import Coverage
+from swarmd_sim.errors import SimError
 from swarmd_sim.replay import Replay
 from swarmd_sim.scenario import Scenario, load_scenario
 from swarmd_sim.simulation import Options
@@ -69,6 +70,8 @@ def run_seed(plan: FuzzPlan, seed: int) -> SeedOutcome:
     started = time.process_time()
     try:
         result = replayed.run(Options())
+    except SimError:  # Bad input, such as a damaged trace, is no finding.
+        raise
     except Exception as error:  # The protocols must never raise; whatever they raise is the finding.
         text = f"{type(error).__name__}: {error}"
         return SeedOutcome(seed, ("protocol.raised",), text, "", 0, time.process_time() - started)

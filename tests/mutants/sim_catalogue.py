@@ -78,8 +78,9 @@ def _first_time_only(sound: Any) -> Any:
 def _without_persist(sound: Any) -> Any:
     from swarmd_protocols.effects import Persist
 
-    def broken(self: Any, effects: list[Any], *args: Any, **kwargs: Any) -> Any:
-        result = sound(self, effects, *args, **kwargs)
+    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = sound(self, *args, **kwargs)
+        effects = next(argument for argument in args if isinstance(argument, list))
         effects[:] = [effect for effect in effects if not isinstance(effect, Persist)]
         return result
 
@@ -266,7 +267,7 @@ SWIM: dict[str, Mutant] = {
         "one member's word is enough to fail another",
         "swim.membership:accusers_wanted",
         gives(1),
-        overrides={"faults.kinds": ["accuse", "loss", "kill", "delay"], "release.chance": 0.0},
+        overrides={"faults.kinds": ["accuse"], "release.chance": 0.0},
     ),
     "swim-no-hello": Mutant("first contact is never answered", "swim.swim:Swim.on_hello", gives(None)),
     "swim-no-records": Mutant(
@@ -300,7 +301,12 @@ SWIM: dict[str, Mutant] = {
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
     "swim-events-twice": Mutant("events are delivered twice", "dissemination:EventLog.due", _twice),
-    "swim-leave-is-alive": Mutant("a good-bye is sent as alive", "swim.membership:Membership.set_status", _no_removals),
+    "swim-leave-is-alive": Mutant(
+        "a good-bye is sent as alive",
+        "swim.membership:Membership.set_status",
+        _no_removals,
+        overrides={"faults.kinds": ["leave", "away", "loss"], "release.chance": 0.0},
+    ),
     "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", _first_time_only),
     "wire-overfull": Mutant("datagrams are packed too full", "wire:batched", _raised_room),
     "wire-no-summaries": Mutant("digests of sub-protocols are left out", "wire:Wire.sections", gives(None)),
@@ -324,7 +330,12 @@ STATE: dict[str, Mutant] = {
     "state-facts-not-persisted": Mutant(
         "own facts are not written", "replica:Replica._flush", _without_persist, overrides=LONELY
     ),
-    "state-journal-leaks": Mutant("what is replaced stays on disk", "replica:Replica._drop", _not_journalled),
+    "state-journal-leaks": Mutant(
+        "what is replaced stays on disk",
+        "replica:Replica._drop",
+        _not_journalled,
+        overrides={"state.slack_rows": 2, "workload.notes_per_min": 120},
+    ),
     "state-keys-not-learnt": Mutant(
         "batches that came before their author's key wait for ever", "replica:Replica._retry_waiting", gives(None)
     ),
@@ -412,7 +423,10 @@ RELEASE: dict[str, Mutant] = {
         "chunks are not hashed", "releases.swarming:BlobSwarm._is_chunk", gives(True), overrides=THIEVES
     ),
     "release-no-floor": Mutant(
-        "what is below the floor may run", "releases.versions:CHECKS", _without_check("below_floor"), overrides=RELEASES
+        "what is below the floor may run",
+        "releases.versions:CHECKS",
+        _without_check("below_floor"),
+        overrides={**RELEASES, "release.soak_s": 4},
     ),
     "release-no-revocation": Mutant(
         "what is revoked may run", "releases.versions:CHECKS", _without_check("is_revoked"), overrides=RELEASES

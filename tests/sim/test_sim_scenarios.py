@@ -13,6 +13,7 @@ from swarmd_sim.traces import read_flight_log, read_link_trace
 def test_every_shipped_scenario_holds() -> None:
     names = scenario_names()
     assert {"solar-farm-20", "warehouse-robots-50", "partition-heal", "jammer", "stolen-key", "city-5000"} <= set(names)
+    assert "bad-release" in names
     for name in names:
         assert load_scenario(name).title
 
@@ -34,6 +35,12 @@ def test_every_shipped_scenario_holds() -> None:
         ({"site.kind": "none"}, "there are no cells to fly"),
         ({"site.kind": "file"}, "site.file must name a CSV"),
         ({"detector.pixels": True}, "a frame every 200 ms"),
+        ({"release.bad_at_s": 5.0}, "release.publish_at_s must come before it"),
+        ({"release.publish_at_s": 9.0, "release.next_at_s": 5.0}, "it must come after the other versions"),
+        ({"release.publish_at_s": 900.0}, "the quiet time at the end begins at"),
+        ({"release.publish_at_s": 9.0, "release.rollout": [5, 50]}, "rising percentages that end with 100"),
+        ({"release.publish_at_s": 9.0, "release.revoke": "al"}, "it is one of bad, running, either"),
+        ({"faults.kinds": ["poison_delta"]}, "the fault poison_delta needs releases"),
     ],
 )
 def test_what_is_wrong_is_named(overrides: dict[str, object], words: str) -> None:

@@ -2,7 +2,7 @@
 
 The checker knows from the publisher's desk what was signed, what is bad, what was revoked, and from the devices what
 every eye really runs. What a node has been told it asks of nobody: a node that no fault excuses must know within
-`KNOWN_NS`.
+`KNOWN_NS` and `STATEMENT_NS`.
 """
 
 from swarmd_protocols.ids import NodeId
@@ -15,7 +15,9 @@ from swarmd_sim.releases import Run
 MARGIN_NS = 15_000_000_000
 """A host counts when no fault has touched it for so long."""
 KNOWN_NS = 20_000_000_000
-"""Within this a statement or a verdict has reached every healthy host that is linked with the others."""
+"""Within this a verdict has reached every healthy host that is linked with the others."""
+STATEMENT_NS = 5_000_000_000
+"""The same for a revocation or a floor, which are pushed."""
 _HOUSEKEEPING = "its tries are used up"
 """Three crashes during a trial fail it, whoever was to blame."""
 
@@ -29,6 +31,7 @@ class ReleasesChecker(CheckerBase):
         self._told: set[tuple[str, int, bytes]] = set()
         self._verdicts_seen = 0
         self._halted_ns: dict[bytes, int] = {}
+        self._known_ns: dict[tuple[str, bytes], int] = {}
         if run.releases is not None:
             run.releases.listeners.append(self._on_run)
 
@@ -103,8 +106,15 @@ class ReleasesChecker(CheckerBase):
             return
         self._take_verdicts()
         desk = world.publisher
-        late_revoked = {digest for digest, at_ns in desk.revoked_ns.items() if now_ns - at_ns > KNOWN_NS}
-        late_floor = desk.floor if 0 <= desk.floor_ns < now_ns - KNOWN_NS else 0
+        views = {host.index: world.devices[host.index].protocol.view.models.get(MODEL) for host in run.live()}
+        told = [view for index, view in views.items() if view is not None and run.injector.healthy(index, MARGIN_NS)]
+        late_revoked = {
+            digest
+            for digest in desk.revoked_ns
+            if self._is_late(("revoked", digest), any(digest in view.revoked for view in told))
+        }
+        has_floor = any(view.floor is not None and view.floor.version >= desk.floor for view in told)
+        late_floor = desk.floor if desk.floor and self._is_late(("floor", b""), has_floor) else 0
         if not late_revoked and not late_floor:
             return
         for host in run.live():
@@ -113,12 +123,19 @@ class ReleasesChecker(CheckerBase):
                 continue
             if published.digest in late_revoked and self._first("revoked", host, published) and self._settled(host):
                 run.watch.violate(
-                    "releases.revoked", f"{host.name} runs v{published.version}, revoked for more than 20 s"
+                    "releases.revoked", f"{host.name} runs v{published.version}; others know for 5 s that it is revoked"
                 )
             if published.version < late_floor and self._first("floor", host, published) and self._settled(host):
                 run.watch.violate(
-                    "releases.below_floor", f"{host.name} runs v{published.version}; the floor is {late_floor}"
+                    "releases.below_floor",
+                    f"{host.name} runs v{published.version}; others know for 5 s that the floor is {late_floor}",
                 )
+
+    def _is_late(self, statement: tuple[str, bytes], is_known: bool) -> bool:
+        """Whether a healthy node has known a statement for long enough that all others must know it too."""
+        if is_known:
+            self._known_ns.setdefault(statement, self.run.engine.now_ns)
+        return self.run.engine.now_ns - self._known_ns.get(statement, self.run.engine.now_ns) > STATEMENT_NS
 
     def _first(self, rule: str, host: Host, published: Published) -> bool:
         key = (rule, host.index, published.digest)

@@ -12,7 +12,7 @@ COVER_CM = 1_250
 DETECTION_TTL_NS = 3_600_000_000_000
 BYTES_A_NODE = 4_096
 BYTES_A_FACT = 1_024
-JOURNAL_BESIDE = 40
+JOURNAL_BESIDE = 24
 """Journal records that are no batches: keys, members, trust, statements about models."""
 TIMERS_MAX = 64
 VITALS_PEERS = 8
@@ -68,7 +68,7 @@ class StateChecker(CheckerBase):
             }
             if host.index not in run.ledger.disk_lost_ns:
                 # A full disk keeps what should have gone; then the journal says nothing about the node.
-                beside = JOURNAL_BESIDE + 3 * len(run.hosts)
+                beside = JOURNAL_BESIDE + 2 * len(run.hosts)
                 bounds["journal records"] = (journal, health["batches_held"] + beside)
             if not any(other.hostile for other in run.hosts):
                 bounds["batches without a key"] = (health["waiting_for_keys"], 0)
