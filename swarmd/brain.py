@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -254,7 +255,10 @@ class Brain:
                 seeds=tuple(await self._seeds()),
                 version=__version__,
                 capability="eye" if self._wants_eye() else "observer",
-                swim=SwimConfig.lean() if self.config.gossip.profile == "lean" else SwimConfig(),
+                swim=replace(
+                    SwimConfig.lean() if self.config.gossip.profile == "lean" else SwimConfig(),
+                    full_view_max=self.config.gossip.full_view_max,
+                ),
             ),
             self._crypto,
             random.Random(random.SystemRandom().getrandbits(64)),

@@ -77,6 +77,8 @@ class _Answers:
             "members": {name: state.value for name, state in node.members.items()},
             "digest": brain.replica.digest().hex(),
             "members_digest": node.digest.hex(),
+            "partial": node.partial,
+            "estimated_members": node.estimated,
             "objects": len(brain.replica.objects()),
             "detections": len(brain.replica.detections()),
             "fps": eye.fps if eye is not None else 0.0,
@@ -104,7 +106,8 @@ class _Answers:
         for member in self._brain.members():
             position = positions.get(member.node)
             rows.append({**views.member_row(member), "position": position_row(position, now_ns)})
-        return {"members": rows}
+        summary = self._brain.node.summary()
+        return {"members": rows, "partial": summary.partial, "estimated": summary.estimated}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
         names, found = self._names(), self._brain.replica.detections()

@@ -66,6 +66,10 @@ class GossipSection:
         "lan", "Timing and byte budget: `lan` finds a dead node in under a second, `lean` sends a third of it.",
         choices=("lan", "lean"),
     )  # fmt: skip
+    full_view_max: int = option(
+        256, "Up to so many members everybody knows everybody; in a larger swarm each keeps a few neighbours.",
+        low=2, high=4096,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

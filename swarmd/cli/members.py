@@ -23,6 +23,8 @@ def run(args: argparse.Namespace) -> int:
         columns = ("name", "state", "address", "rtt ms", "loss", "quality", "inc", "version", "can")
         keys = ("name", "state", "address", "rtt_ms", "loss", "quality", "incarnation", "version", "capability")
         print_table(columns, ([member[key] for key in keys] for member in answer["members"]))
+        if answer["partial"]:
+            print(f"partial view: these are this node's neighbours; about {answer['estimated']} members in all")
         for link in sorted({link for member in answer["members"] for link in member["links"]}):
             print(f"broken: {link}")
     if args.watch:

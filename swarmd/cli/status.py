@@ -19,6 +19,8 @@ def run(args: argparse.Namespace) -> int:
     states = ", ".join(f"{name} {state}" for name, state in status["members"].items())
     print(f"{status['node']} of swarm {status['swarm']}, up {status['uptime_s']:.0f} s, swarmd {status['version']}")
     print(f"  members     {states}")
+    if status["partial"]:
+        print(f"              neighbours only (partial view); about {status['estimated_members']} members in all")
     print(f"  knows       {status['objects']} objects, {status['detections']} detections, digest {status['digest']}")
     eye = status["eye"]
     if eye is not None:

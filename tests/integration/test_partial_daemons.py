@@ -1,0 +1,36 @@
+"""Real daemons whose full views end at two members: they hold partial views, say so, and news still reaches all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemon_processes import Daemon, digests, wait_for
+
+
+def test_daemons_with_partial_views_say_so_and_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWARMD_GOSSIP__FULL_VIEW_MAX", "2")
+    first = Daemon(tmp_path, "a", "--no-eye").up()
+    daemons = [first]
+    try:
+        for name in ("b", "c", "d"):
+            daemons.append(Daemon(tmp_path, name, "--no-eye", join=first.status()["address"]).up())
+        wait_for(lambda: all(daemon.status().get("partial") for daemon in daemons), "partial views", 60)
+        wait_for(lambda: all(len(daemon.ask("members")["members"]) > 1 for daemon in daemons), "neighbours", 60)
+        daemons[3].ask("event", name="hello", payload="")
+        for daemon in daemons:
+            wait_for(
+                lambda daemon=daemon: any(e["event"] == "user" for e in daemon.events()),
+                f"the event at {daemon.name}",
+                60,
+            )
+        wait_for(lambda: len(digests(*daemons)) == 1, "one state", 60)
+        said = subprocess.run(
+            [sys.executable, "-m", "swarmd", "members", "--control", str(first.control)],
+            capture_output=True, text=True, timeout=60, check=True,
+        ).stdout  # fmt: skip
+        assert "partial view" in said
+        assert first.ask("members")["estimated"] >= 3
+    finally:
+        for daemon in daemons:
+            daemon.close()
