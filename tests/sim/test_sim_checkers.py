@@ -1,0 +1,37 @@
+"""Each checker sees the bug it is there for, and sees nothing in the same run without it."""
+
+from typing import Any
+
+import pytest
+
+from swarmd_sim.faults import Fault
+from swarmd_sim.mutants import mutated
+from swarmd_sim.scenario import load_scenario
+from swarmd_sim.simulation import Options, Simulation
+
+S = 1_000_000_000
+BARE: dict[str, Any] = {"release": {}, "faults.kinds": []}
+
+
+def broken_rules(mutant: str, seed: int, script: list[Fault], overrides: dict[str, Any]) -> set[str]:
+    scenario = load_scenario("fuzz", {**BARE, **overrides})
+    with mutated(mutant):
+        result = Simulation(scenario, seed, Options(script=script)).run()
+    return {violation.rule for violation in result.violations}
+
+
+CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
+    ("swim-one-accuser", "membership.false_failed", [Fault(20 * S, "accuse", (3,), 15 * S, 10)], {}),
+    ("swim-no-suspicion", "membership.undetected", [Fault(20 * S, "power_loss", (2,), 20 * S, 0)], {}),
+    ("swim-leave-is-alive", "membership.announced_failed", [Fault(25 * S, "leave", (2,), 15 * S, 0)], {}),
+    ("claims-never-heard", "claims.overlap", [], {"drones.speed_m_s": 0.5}),
+    ("state-keys-not-learnt", "state.size", [], {}),
+]
+
+
+@pytest.mark.parametrize(("mutant", "rule", "script", "overrides"), CASES, ids=[case[0] for case in CASES])
+def test_a_checker_sees_its_bug_and_nothing_without_it(
+    mutant: str, rule: str, script: list[Fault], overrides: dict[str, Any]
+) -> None:
+    assert broken_rules("", 1, script, overrides) == set()
+    assert rule in broken_rules(mutant, 1, script, overrides)
