@@ -63,6 +63,7 @@ def diagnose(config: Config) -> Iterator[Finding]:
         _dds,
         _identity,
         _state_folder,
+        _models_key,
     ]
     for check in checks:
         try:
@@ -263,6 +264,21 @@ def _state_folder(config: Config) -> Iterator[Finding]:
         f"{folder}: {free_mb:.0f} MB free",
         "" if enough else "free some space: with a full disk the daemon keeps its facts in memory alone",
     )
+
+
+def _models_key(config: Config) -> Iterator[Finding]:
+    from swarmd.release.sealing import protection
+
+    if not config.models.encrypt:
+        return
+    folder = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    is_apart, how = protection(folder / "releases")
+    remedy = (
+        ""
+        if is_apart
+        else "`swarmd model key --from` that file, as root: it seals the key to the TPM where there is one"
+    )
+    yield Finding("models' key", "ok" if is_apart else "warn", how, remedy)
 
 
 # --- how it is looked at ---------------------------------------------------------------------------------------------

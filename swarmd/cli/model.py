@@ -40,6 +40,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_control(publish)
     status = verbs.add_parser("status", help="who runs which version, how far releases have come, drift")
     add_read_flags(status)
+    key = verbs.add_parser(
+        "key", help="seal the key for encrypted models as a systemd credential (TPM where there is one)"
+    )
+    key.add_argument("--with", dest="with_key", choices=("auto", "host", "tpm2", "host+tpm2"), default="auto")
+    key.add_argument("--from", dest="source", type=Path, metavar="FILE", help="seal this key (STATE/releases/node.key)")
+    key.add_argument("--tpm2-device", default="", metavar="PATH", help="the TPM (default: the system's)")
+    key.add_argument("-o", "--out", type=Path, help="the credential (default: where systemd looks for it)")
     _add_statements(verbs)
 
 
@@ -111,8 +118,28 @@ def run(args: argparse.Namespace) -> int:
         "verify": _verify,
         "publish": _publish,
         "status": _status,
+        "key": _key,
     }
     return handlers.get(args.model_verb, _statement)(args)
+
+
+def _key(args: argparse.Namespace) -> int:
+    from swarmd.release.at_rest import CREDENTIAL
+    from swarmd.release.errors import ReleaseError
+    from swarmd.release.sealing import STORE, seal_key
+
+    out = args.out or STORE / CREDENTIAL
+    try:
+        key = args.source.read_bytes() if args.source else None
+        kind = seal_key(out, key, args.with_key, args.tpm2_device)
+    except OSError as error:
+        raise DaemonError(f"{args.source}: {error.strerror}") from error
+    except ReleaseError as error:
+        raise DaemonError(str(error)) from error
+    print(f"{out}: sealed with {kind}; the daemon takes it at its next start (LoadCredentialEncrypted={CREDENTIAL})")
+    if args.source:
+        print(f"once it runs with it, shred {args.source}: whoever holds that file opens the models")
+    return 0
 
 
 def _build(args: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from swarmd.release.fsx import FileSystem
 
 FRAME_BYTES = 65_536
 _TAG, _NONCE, _KEY = 16, 24, 32
+KEY_BYTES = _KEY
 CHUNK_OVERHEAD = _NONCE + _TAG
 _MAGIC = b"SWE1"
 _HEAD = len(_MAGIC) + _NONCE + _KEY + _TAG + 8
