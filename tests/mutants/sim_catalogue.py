@@ -94,19 +94,6 @@ def _last_dropped(sound: Any) -> Any:
     return broken
 
 
-def _started_unwritten(sound: Any) -> Any:
-    """The number of the life is not written down."""
-
-    def broken(self: Any, event: Any) -> None:
-        from swarmd_protocols.effects import Persist
-
-        sound(self, event)
-        wire = self._wire
-        wire.effects = [e for e in wire.effects if not (isinstance(e, Persist) and e.key == b"node/boot")]
-
-    return broken
-
-
 def _remove_whole_key(sound: Any) -> Any:
     def broken(self: Any, dot: Any) -> None:
         put = self._puts.get(dot)
@@ -139,13 +126,6 @@ def _scaled(factor_milli: int) -> Callable[[Any], Any]:
         return broken
 
     return make
-
-
-def _raised_room(sound: Any) -> Any:
-    def broken(parts: Any, room_bytes: int) -> Any:
-        return sound(parts, room_bytes + 300)
-
-    return broken
 
 
 def _twice(sound: Any) -> Any:
@@ -238,6 +218,7 @@ QUIET: Mapping[str, Any] = {"faults.kinds": [], "release.chance": 0.0}
 LONELY: Mapping[str, Any] = {
     "faults.kinds": ["partition", "mute", "send_error", "kill", "power_loss", "clock_step"],
     "faults.per_minute": 24,
+    "workload.detections_per_min": 120,
     "release.chance": 0.0,
 }
 """Nodes that are cut off and die alone: what only they know must be on their disks."""
@@ -262,7 +243,6 @@ SWIM: dict[str, Mutant] = {
         gives(None),
         more=(("swim.swim:Swim._knock", gives(None)), ("swim.prober:Prober.knock", gives(None))),
     ),
-    "swim-same-boot": Mutant("every life has the same number", "node:Node._on_started", _started_unwritten),
     "swim-one-accuser": Mutant(
         "one member's word is enough to fail another",
         "swim.membership:accusers_wanted",
@@ -296,7 +276,7 @@ SWIM: dict[str, Mutant] = {
         overrides={"radio.loss": 0.25},
     ),
     "swim-one-attempt": Mutant(
-        "one lost ping is enough", "swim.rules:attempts_needed", gives(1), overrides={"radio.loss": 0.25}
+        "one lost ping is enough", "swim.prober:attempts_needed", gives(1), overrides={"radio.loss": 0.25}
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
@@ -308,7 +288,7 @@ SWIM: dict[str, Mutant] = {
         overrides={"faults.kinds": ["leave", "away", "loss"], "release.chance": 0.0},
     ),
     "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", _first_time_only),
-    "wire-overfull": Mutant("datagrams are packed too full", "wire:batched", _raised_room),
+    "wire-overfull": Mutant("datagrams are packed too full", "wire:_FRAME_ROOM", lambda room: room + 300),
     "wire-no-summaries": Mutant("digests of sub-protocols are left out", "wire:Wire.sections", gives(None)),
     "node-no-peers": Mutant("sub-protocols learn of no peer", "node:Node._tell_peers", gives(None)),
 }
@@ -352,7 +332,12 @@ STATE: dict[str, Mutant] = {
         "a removal removes unseen puts too",
         "crdt.notes:NoteMap.remove",
         _remove_whole_key,
-        overrides={"workload.notes_per_min": 120, "release.chance": 0.0},
+        overrides={
+            "workload.notes_per_min": 240,
+            "faults.kinds": ["partition", "clog", "delay", "freeze", "reorder"],
+            "faults.per_minute": 24,
+            "release.chance": 0.0,
+        },
     ),
     "dedup-latest-arrival": Mutant(
         "the row that arrives last wins",
