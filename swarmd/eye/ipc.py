@@ -182,6 +182,8 @@ class Problem(_Message, frozen=True):
 
     text: str
     fatal: bool
+    of_model: bool = False
+    """Whether another model might work where this one cannot."""
 
 
 class CellReached(_Message, frozen=True):

@@ -53,7 +53,7 @@ from swarmd_models.bundle import Reference, load_bundle
 from swarmd_models.choose import Conditions
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.device import battery_milli, describe, temperature_c
-from swarmd_models.errors import BackendError, FrameError, ModelError, OutputError, SourceError
+from swarmd_models.errors import ArtefactError, BackendError, FrameError, ModelError, OutputError, SourceError
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.frame_ring import FrameRing
 from swarmd_models.geolocate import Intrinsics
@@ -111,8 +111,8 @@ class EyeProcess:
         self._start(every, PULSE_S, self._pulse, self._stop)
         try:
             self._open()
-        except (ModelError, SourceError) as error:
-            return self._give_up(str(error))
+        except ModelError as error:
+            return self._give_up(str(error), isinstance(error, ArtefactError | BackendError))
         self._start(self._capture)
         frames = self._infer_all()
         return self._end(frames)
@@ -181,8 +181,8 @@ class EyeProcess:
     def _announce(self, text: str) -> None:
         self._link.send(Problem(text, fatal=False))
 
-    def _give_up(self, text: str) -> int:
-        self._link.send(Problem(text, fatal=True))
+    def _give_up(self, text: str, of_model: bool = False) -> int:
+        self._link.send(Problem(text, fatal=True, of_model=of_model))
         return CANNOT_WORK_STATUS
 
     # --- Capturing ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
     ▲                  │ exit, crash, silence, stall
     │    back-off      ▼
     └───────────── restarting ──(fatal Problem)──▶ failed
-                       │ 4 deaths in 60 s: next backend, then next model
+                       │ 4 deaths in 60 s: next backend, then next model; a model that cannot be used: next model
                        ▼
                    degraded (runs, on less)
 ```
@@ -68,6 +68,8 @@ _MIN_SAMPLES = 20
 _MAX_OUTBOX_BYTES = 1 << 20
 _CHUNK_BYTES = 65_536
 _STDERR_LINES = 20
+BUILDING = "building_engine"
+"""How the eye's words about a runtime's preparation begin."""
 _BACKEND_FAILED = "exit: status 4"
 """How an eye ends whose runtime failed several frames in a row (`process.BACKEND_FAILED_STATUS`)."""
 _ID_GAP = 1000
@@ -107,12 +109,13 @@ class EyeSupervisor:
         self._is_ready = False
         self._is_finished = False
         self._fatal = ""
+        self._is_models_fault = False
         self._live: dict[int, TrackEvent] = {}
         self._highest_id = config.first_track_id - 1
         self._deaths: deque[float] = deque(maxlen=DEGRADE_DEATHS)
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.state = "starting"
-        """starting, running, restarting, degraded, finished or failed."""
+        """starting, building_engine, running, restarting, degraded, finished or failed."""
         self.restarts = 0
         self.counters: Counter[str] = Counter()
         """eye_deaths by reason, commands_dropped, degradations."""
@@ -142,6 +145,9 @@ class EyeSupervisor:
         while not self._stopping.is_set():
             reason = await self._one_life()
             self._end_live_tracks()
+            if self._fatal and self._is_models_fault and self._fallbacks and not self._stopping.is_set():
+                self._step_down_from(self._fatal)
+                continue
             if self._fatal:
                 self.state = "failed"
                 raise EyeError(self._fatal)
@@ -299,9 +305,11 @@ class EyeSupervisor:
                 self._is_ready = True
                 self.state = "degraded" if self.counters["degradations"] else "running"
                 self._log("eye_ready", f"{message.model} on {message.runtime}")
-            case Problem(text, fatal):
+            case Problem(text, fatal, of_model):
                 if fatal:
-                    self._fatal = text
+                    self._fatal, self._is_models_fault = text, of_model
+                elif text.startswith(BUILDING) and not self._is_ready:
+                    self.state = "building_engine"
             case Finished():
                 self._is_finished = True
             case SwapDone(ok=True):
@@ -374,14 +382,26 @@ class EyeSupervisor:
             self._config = msgspec.structs.replace(config, backends=config.backends[1:])
             step = f"backend {config.backends[1]} instead of {config.backends[0]}"
         elif self._fallbacks:
-            model = self._fallbacks.pop(0)
-            self._config = msgspec.structs.replace(config, model=model)
-            step = f"model {model} instead of {config.model}"
+            step = self._next_model()
         else:
             return
         self._deaths.clear()
+        self._tell_step(
+            step, "its runtime failed" if at_once else f"it died {DEGRADE_DEATHS} times within {DEGRADE_WINDOW_S:g} s"
+        )
+
+    def _step_down_from(self, reason: str) -> None:
+        """The model cannot be used at all, and there is another one."""
+        self._fatal, self._is_models_fault = "", False
+        self._tell_step(self._next_model(), reason)
+
+    def _next_model(self) -> str:
+        old, model = self._config.model, self._fallbacks.pop(0)
+        self._config = msgspec.structs.replace(self._config, model=model)
+        return f"model {model} instead of {old}"
+
+    def _tell_step(self, step: str, why: str) -> None:
         self.counters["degradations"] += 1
-        why = "its runtime failed" if at_once else f"it died {DEGRADE_DEATHS} times within {DEGRADE_WINDOW_S:g} s"
         text = f"the eye steps down to {step}: {why}"
         self._log("eye_degraded", text)
         self._on_message(Problem(text, fatal=False))

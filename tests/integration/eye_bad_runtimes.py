@@ -76,6 +76,45 @@ class AnswersNan(_Bad):
         return [np.full(view.shape, np.nan, np.float32) for view in super().output_views()]
 
 
+class BuildsFirst(_Bad):
+    """Takes a while to prepare, and says how far it is."""
+
+    @classmethod
+    def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "LiteRtBackend":
+        for percent in range(0, 101, 20):
+            announce(f"building_engine: {percent} %")
+            time.sleep(0.3)
+        return super().load(artefact, threads, announce)
+
+    def infer(self) -> None:
+        LiteRtBackend.infer(self)
+
+
+class OneAfterTheOther(_Bad):
+    """Every life of the eye ends by the next fault that the file SWARMD_TEST_ONCE names, one a line."""
+
+    nan = False
+
+    def infer(self) -> None:
+        self.frames += 1
+        if self.frames > GOOD_FRAMES and not self.nan:
+            path = Path(os.environ["SWARMD_TEST_ONCE"])
+            fault, _, rest = path.read_text().partition("\n")
+            path.write_text(rest)
+            if fault == "AnswersNan":
+                self.nan = True
+            elif fault:
+                FAULTS[fault].fail(self)  # type: ignore[arg-type]
+        LiteRtBackend.infer(self)
+
+    def output_views(self) -> list[Array]:
+        views = super().output_views()
+        return [np.full(view.shape, np.nan, np.float32) for view in views] if self.nan else views
+
+
+FAULTS = {found.__name__: found for found in (Hangs, HangsWithTheLock, Crashes, RunsOutOfMemory)}
+
+
 class Slow(_Bad):
     """Takes as many seconds more as the file SWARMD_TEST_ONCE says, while there is one."""
 

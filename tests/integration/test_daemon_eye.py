@@ -48,6 +48,35 @@ def test_a_dead_or_frozen_eye_is_replaced_and_the_brain_goes_on(start: Start, nu
     assert a.kill(signal.SIGTERM) == 0
 
 
+def test_whatever_befalls_the_runtime_membership_is_untouched(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash, a hang that keeps the interpreter's lock, no memory, NaN: the eye comes back or steps down, aloud."""
+    faults = tmp_path / "faults"
+    faults.write_text("Crashes\nHangsWithTheLock\nRunsOutOfMemory\nAnswersNan\n")
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")])))
+    monkeypatch.setenv("SWARMD_TEST_ONCE", str(faults))
+    a = start("a", "--no-eye").up()
+    b = start(
+        "b", "--source", FARM + "&pace=max", "--model", "zoo:small-320", "--set",
+        "eye.backends=eye_bad_runtimes:OneAfterTheOther,litert", join=a.status()["address"],
+    ).up()  # fmt: skip
+    wait_for(lambda: alive_members(a) == alive_members(b) == 2, "two members")
+    wait_for(
+        lambda: eye(b).get("state") == "degraded" and eye(b)["frames"] > 4 * 25, "the eye on its second runtime", 90
+    )
+    said = b.log()
+    for words in ("signal: SIGSEGV", "silence: no word for", "exit: status 1", "exit: status 4"):
+        assert words in said, words
+    assert "steps down to backend litert instead of eye_bad_runtimes:OneAfterTheOther" in said
+    assert eye(b)["counters"]["restarts"] == 4
+    assert alive_members(a) == alive_members(b) == 2
+    assert not [event for event in a.events() if event["event"] == "failed"], "nobody was given up"
+    assert a.alive
+    assert b.alive
+
+
 def test_the_eye_does_not_outlive_its_brain(start: Start) -> None:
     a = start("a", "--source", FARM, "--model", "zoo:small-320").up()
     wait_for(lambda: eye(a)["frames"] > 2, "frames")

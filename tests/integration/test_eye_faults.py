@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from eye_process_helpers import FARM, Watched
 
-from swarmd.eye.ipc import Problem, Ready, Stats
+from swarmd.eye.ipc import Configure, Problem, Ready, Stats, SwapDone, SwapModel
+from swarmd.eye.supervisor import EyeSupervisor
 
 HERE = Path(__file__).parent
 
@@ -58,9 +61,6 @@ def test_a_runtime_that_answers_nan_is_stepped_over_at_once() -> None:
 
 def test_a_model_fails_and_the_next_one_is_taken() -> None:
     async def scenario() -> None:
-        from swarmd.eye.ipc import Configure
-        from swarmd.eye.supervisor import EyeSupervisor
-
         eye = Watched(backends=("eye_bad_runtimes:AnswersNan",))
         config = Configure(FARM, "zoo:small-320", backends=("eye_bad_runtimes:AnswersNan",))
         eye.supervisor = EyeSupervisor(config, eye.said.append, ("zoo:small-320",), lambda e, t: eye.log.append((e, t)))
@@ -70,11 +70,89 @@ def test_a_model_fails_and_the_next_one_is_taken() -> None:
     asyncio.run(scenario())
 
 
-def test_a_runtime_of_ones_own_that_is_not_there() -> None:
+def test_runtimes_that_are_not_there_are_stepped_over_aloud() -> None:
     async def scenario() -> None:
-        async with Watched(backends=("no.such:Runtime", "litert")) as eye:
+        async with Watched(backends=("no.such:Runtime", "tensorrt", "litert")) as eye:
             await eye.until(lambda: eye.of(Ready), "ready")
-            assert any("no.such:Runtime cannot be imported" in p.text for p in eye.of(Problem))
+            said = [problem.text for problem in eye.of(Problem)]
+            assert any("no.such:Runtime cannot be imported" in text and "trying the next" in text for text in said)
+            if eye.of(Ready)[0].backend != "tensorrt":
+                assert any(text.startswith("backend tensorrt cannot be used (") for text in said)
+            assert eye.supervisor.restarts == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_runtime_that_prepares_itself_is_seen_to() -> None:
+    async def scenario() -> None:
+        async with Watched(backends=("eye_bad_runtimes:BuildsFirst",)) as eye:
+            await eye.until(lambda: eye.supervisor.state == "building_engine", "the state")
+            await eye.until(lambda: eye.frames() > 2, "frames")
+            assert eye.supervisor.state == "running"
+            told = [p.text for p in eye.of(Problem) if p.text.startswith("building_engine")]
+            assert told == [f"building_engine: {percent} %" for percent in range(0, 101, 20)]
+
+    asyncio.run(scenario())
+
+
+def _bad_bundles(folder: Path) -> dict[str, Path]:
+    """Models that nothing can be done with, each with a digest that is right, and the words that say so."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+    from eye_helpers import ZOO_MODEL, write_bundle
+
+    data = ZOO_MODEL.read_bytes()
+    cases: dict[str, tuple[bytes, dict[str, str]]] = {
+        "LiteRT refuses|truncated|out of range": (data[: len(data) // 3], {}),
+        "is no LiteRT model": (b"\0" * 5000, {}),
+        r"bundle says 224x224; the model's input is 320x256": (
+            data, {"input": '[input]\nwidth = 224\nheight = 224\nchannels = "gray"'}
+        ),
+        r"the head is .* need": (data, {"labels": 'labels = ["one", "two"]'}),
+    }  # fmt: skip
+    found = {}
+    for number, (words, (content, changes)) in enumerate(cases.items()):
+        (folder / str(number)).mkdir()
+        found[words] = write_bundle(folder / str(number), content, **changes)
+    return found
+
+
+def test_models_that_cannot_be_used_never_stop_the_one_that_runs(tmp_path: Path) -> None:
+    bad = _bad_bundles(tmp_path)
+
+    async def scenario() -> None:
+        async with Watched() as eye:
+            await eye.until(lambda: eye.frames() > 3, "frames")
+            for number, (words, path) in enumerate(bad.items(), 1):
+                eye.supervisor.send(SwapModel(str(path)))
+                await eye.until(lambda number=number: len(eye.of(SwapDone)) == number, f"an answer to {words}")  # type: ignore[misc]
+                done = eye.of(SwapDone)[-1]
+                assert not done.ok
+                assert re.search(words, done.text), done.text
+            seen = eye.frames()
+            await eye.until(lambda: eye.frames() > seen + 3, "frames of the old model")
+            assert eye.supervisor.restarts == 0
+            assert eye.supervisor.state == "running"
+
+    asyncio.run(scenario())
+
+
+def test_an_eye_that_cannot_use_its_model_takes_the_next_one_aloud(tmp_path: Path) -> None:
+    bad = list(_bad_bundles(tmp_path).values())
+
+    async def scenario() -> None:
+        eye = Watched(model=str(bad[0]))
+        eye.supervisor = EyeSupervisor(
+            eye.supervisor.config, eye.said.append, (str(bad[2]), "zoo:small-320"), lambda e, t: eye.log.append((e, t))
+        )
+        async with eye:
+            await eye.until(lambda: eye.frames() > 3, "frames", 60)
+            steps = [text for event, text in eye.log if event == "eye_degraded"]
+            assert len(steps) == 2
+            assert "zoo:small-320 instead of" in steps[1]
+            assert "the model's input is 320x256" in steps[1], "the reason is told"
+            assert [p.text for p in eye.of(Problem) if p.text.startswith("the eye steps down")] == steps
+            assert eye.supervisor.state == "degraded"
+            assert eye.supervisor.counters["degradations"] == 2
 
     asyncio.run(scenario())
 
@@ -84,7 +162,7 @@ def test_the_zoo_is_measured_and_the_choice_is_told() -> None:
         async with Watched(model="zoo:auto") as eye:
             await eye.until(lambda: eye.frames() > 2, "frames")
             assert any(
-                p.text.startswith("model ") and " chosen for 100 ms a frame (" in p.text for p in eye.of(Problem)
+                p.text.startswith("model ") and " chosen for 100 ms a frame on " in p.text for p in eye.of(Problem)
             )
 
     asyncio.run(scenario())
