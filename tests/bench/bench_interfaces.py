@@ -53,7 +53,7 @@ class Daemon:
         config.write_text(
             "[node]\norigin = [-18.88, -70.11]\n"
             + (f"[mqtt]\nenabled = true\nport = {mqtt}\n" if mqtt else "")
-            + (f"[dds]\nenabled = true\ndomain = {DOMAIN}\nbatch_ms = 2\n" if dds else "")
+            + (f"[dds]\nenabled = true\ndomain = {DOMAIN}\n" if dds else "")
         )
         command = [sys.executable, "-m", "swarmd", "run", "-c", str(config), "--no-eye", "--name", name]
         command += ["--listen", f"127.0.0.1:{port}", "--dev-fleet", str(folder / "fleet"), "--http", "off"]
