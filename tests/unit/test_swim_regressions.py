@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarmd_protocols.effects import MemberState, SetMeta
+from swarmd_protocols.effects import HostAnswer, HostProbed, MemberState, SetMeta
 from tests.unit.swim_net import Net
 
 
@@ -75,3 +75,26 @@ def test_records_that_are_known_cost_neither_an_answer_nor_a_ride():
     assert net.agreed()
     assert all(len(host.node._core.queue) == 0 for host in net.hosts)
     assert sum(host.packets_out for host in net.hosts) < 24 * 60
+
+
+def test_one_lost_answer_of_a_host_is_no_proof_of_its_death():
+    """Fuzz seed 403: the first answer of a frozen node's host was lost while hardly any pings were."""
+    net = Net(7)
+    assert net.run_until(net.formed, 10) is not None
+    net.run(3)
+    begin, asked = net.now, set()
+    answer = net.probe_host
+
+    def first_is_lost(host, effect):
+        if host.index in asked:
+            answer(host, effect)
+        else:
+            asked.add(host.index)
+            silent = HostProbed(effect.destination, HostAnswer.SILENT)
+            net.at(net.now + effect.timeout_ns, lambda: net.feed(host.index, silent))
+
+    net.probe_host = first_is_lost
+    net.freeze(5)
+    net.run(9)
+    assert asked
+    assert net.changes(MemberState.FAILED, begin) == []

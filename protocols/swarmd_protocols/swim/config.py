@@ -33,7 +33,7 @@ class SwimConfig:
     suspicion_unasked_ns: int = 6 * _S
     """Time a suspect gets where the transport cannot ask the host (dds): longer than a process usually hangs."""
     host_timeout_ns: int = 500 * _MS
-    """How long the host of a silent member has to answer."""
+    """How long the host of a silent member has to answer at most; half of it where its pings are answered quickly."""
     stuck_failed_ns: int = 12 * _S
     """A process whose host answers but which itself does not is DEGRADED until then, FAILED after."""
     accusers_needed: int = 3

@@ -181,6 +181,8 @@ class Core:
         """Lifeguard's local health score: 0 is healthy."""
         self.round_trip_loss = 0.03
         """Smoothed share of own pings to answering members that stay unanswered."""
+        self.rtt_ns = 0
+        """Smoothed round trip of own pings to anybody; 0 before the first."""
         self.heard_ns = 0
         """When a fresh sealed frame last came from anybody."""
         self.changed_ns = 0

@@ -49,8 +49,8 @@ _RING_STEPS = 8
 _WITNESSES, _WITNESSES_WANTED = 4, 2
 _SILENCES_AFTER_OPEN = 3
 """A host that answered before is dark when it is silent so many times in a row; one silence may be a lost packet."""
-_LOSS_VISIBLE = 0.03
-"""From this share of unanswered pings on, a host's silence may be a lost packet: it takes two."""
+_SILENCES_WANTED = 2
+"""A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
 _RELAYS_KEPT = 256
 _ONE_WAY_PATIENCE_NS = 5 * _S
 """A member known to be deaf is pinging few others: so long may pass between two frames from it."""
@@ -257,6 +257,7 @@ class Prober:
             # One answer that is very late weighs no more than a late one: lateness takes several.
             window_ns = core.config.probe_window_ns
             sample_ns = min(round_trip, 2 * window_ns)
+            core.rtt_ns = (core.rtt_ns * 7 + sample_ns) // 8 if core.rtt_ns else sample_ns
             member.rtt_ns = (member.rtt_ns * 7 + sample_ns) // 8 if member.rtt_ns else min(round_trip, window_ns // 2)
         member.replied_ns = core.now_ns
         if isinstance(purpose, _Relay):
@@ -371,7 +372,10 @@ class Prober:
     def _ask_host(self, probe: Probe) -> None:
         core = self.core
         probe.host_asked_ns = core.now_ns
-        core.port.emit(ProbeHost(probe.member.address, core.config.host_timeout_ns))
+        # Two short questions say more than a long one: a lost packet silences one of them.
+        longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.rtt_ns or core.rtt_ns
+        timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
+        core.port.emit(ProbeHost(probe.member.address, timeout_ns))
 
     # --- weighing silence --------------------------------------------------------------------------------------------
 
@@ -481,15 +485,12 @@ class Prober:
     def _timeout_ns(self, probe: Probe) -> int:
         core = self.core
         config = core.config
-        dark = probe.silences >= self._silences_wanted()
+        dark = probe.silences >= _SILENCES_WANTED
         longest_ns = config.suspicion_max_ns if dark else config.suspicion_unasked_ns
         shortest_ns = config.suspicion_min_ns if dark else config.suspicion_unasked_ns
         wanted = accusers_wanted(len(core.table), config.accusers_needed)
         confirmed = self.membership.confirmations(probe.member)
         return suspicion_timeout_ns(min(confirmed, wanted), wanted, shortest_ns, longest_ns)
-
-    def _silences_wanted(self) -> int:
-        return 2 if self.core.round_trip_loss > _LOSS_VISIBLE else 1
 
     # --- what the transport tells ------------------------------------------------------------------------------------
 
@@ -534,7 +535,7 @@ class Prober:
             if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:
                 self._ask_host(probe)
                 return
-            if probe.silences < self._silences_wanted():
+            if probe.silences < _SILENCES_WANTED:
                 self._ask_host(probe)
         else:
             probe.silences = 0
