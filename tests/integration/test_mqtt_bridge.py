@@ -82,7 +82,11 @@ async def test_picture_is_published_and_retained(tmp_path: Path) -> None:
             assert {name: one["state"] for name, one in json.loads(text).items()} == {"alice": "alive", "bob": "failed"}
             _, _, text = await heard(server.port, "homeassistant/device/+/config", lambda *_: True)
             found = json.loads(text)
-            assert {one["platform"] for one in found["components"].values()} == {"sensor", "binary_sensor"}
+            assert {one["platform"] for one in found["components"].values()} == {
+                "sensor",
+                "binary_sensor",
+                "device_tracker",
+            }
             assert all("unique_id" in one for one in found["components"].values())
             _, _, text = await heard(server.port, "homie/5/alice/$state", lambda *_: True)
             assert text == "ready"

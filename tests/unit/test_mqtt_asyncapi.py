@@ -111,7 +111,9 @@ def test_home_assistant_components_have_what_discovery_needs() -> None:
     components = made["components"]
     assert isinstance(components, dict)
     assert len({one["unique_id"] for one in components.values()}) == len(components)
-    assert all({"platform", "unique_id", "state_topic", "name"} <= set(one) for one in components.values())
+    for one in components.values():
+        assert {"platform", "unique_id", "name"} <= set(one)
+        assert {"state_topic", "json_attributes_topic"} & set(one)
 
 
 @pytest.mark.skipif(

@@ -53,7 +53,7 @@ class MqttBridge:
         self._config = config
         self._link: MqttLink | None = None
         self._daemon: DaemonView | None = None
-        self._base = ""
+        self._base = self._discovery_topic = ""
         self._node = ""
         self._members_due = asyncio.Event()
         self._homie_link: MqttLink | None = None
@@ -81,8 +81,7 @@ class MqttBridge:
             values = dict.fromkeys(entry.parameters, "+") | {"node": self._node}
             rows.append((f"{self._base}/{entry.path.format(**values)}", entry.summary))
         if self._config.homeassistant:
-            discovery = f"{self._config.homeassistant_prefix}/device/swarmd_{self._node}/config"
-            rows.append((discovery, "Home Assistant discovery"))
+            rows.append((self._discovery_topic, "Home Assistant discovery"))
         if self._config.homie:
             rows.append((f"{self._homie_device()}/$state", "Homie 5 state"))
         return rows
@@ -93,6 +92,7 @@ class MqttBridge:
         self._daemon = daemon
         self._node = topic_token(info.name)
         self._base = f"{self._config.base}/{topic_token(info.swarm)}"
+        self._discovery_topic = homeassistant_topic(self._config.homeassistant_prefix, info)
         link = MqttLink(
             self._config,
             client_id=f"swarmd-{info.node.hex()[:16]}",
@@ -180,7 +180,7 @@ class MqttBridge:
         )
         if self._config.homeassistant:
             link.publish(
-                f"{self._config.homeassistant_prefix}/device/swarmd_{self._node}/config",
+                self._discovery_topic,
                 msgspec.json.encode(homeassistant_device(info, self._base, self._node)),
                 retain=True,
             )
@@ -410,8 +410,13 @@ class MqttBridge:
         return self._daemon.command(verb, arguments)
 
 
+def homeassistant_topic(prefix: str, info: NodeInfo) -> str:
+    """Where this device is announced; by its id, since Home Assistant hears only letters, digits, `_` and `-` there."""
+    return f"{prefix}/device/swarmd_{info.node.hex()[:16]}/config"
+
+
 def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, object]:
-    """Home Assistant's device discovery message: one device, its counts and its connectivity.
+    """Home Assistant's device discovery message: one device with its counts, battery, place and connectivity.
 
     Args:
         info: This daemon.
@@ -419,21 +424,25 @@ def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, obje
         node: The device's name as a topic level.
 
     Returns:
-        A JSON-ready mapping for `<prefix>/device/<id>/config`.
+        A JSON-ready mapping for `homeassistant_topic`.
 
     Source:
         Home Assistant documentation, MQTT, "Discovery messages": device discovery payload.
     """
-    summary = f"{base}/node/{node}/summary"
+    here = f"{base}/node/{node}"
     unique = f"swarmd_{info.node.hex()[:16]}"
-    components: dict[str, object] = {
-        f"{unique}_{key}": {
+    # Not of the whole device: what says that it is offline must stay available then.
+    availability = [
+        {"topic": f"{here}/state", "payload_available": "online", "payload_not_available": "offline"},
+    ]
+    components: dict[str, dict[str, object]] = {
+        key: {
             "platform": "sensor",
             "name": name,
-            "unique_id": f"{unique}_{key}",
-            "state_topic": summary,
+            "state_topic": f"{here}/summary",
             "value_template": f"{{{{ value_json.{key} }}}}",
             "state_class": "measurement",
+            "availability": availability,
         }
         for key, name in (
             ("objects", "Objects"),
@@ -442,12 +451,30 @@ def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, obje
             ("detections", "Detections"),
         )
     }
-    components[f"{unique}_online"] = {
+    components["battery"] = {
+        "platform": "sensor",
+        "name": "Battery",
+        "device_class": "battery",
+        "unit_of_measurement": "%",
+        "state_topic": f"{here}/telemetry",
+        "value_template": "{{ None if value_json.battery is none else (value_json.battery * 100) | round }}",
+        "state_class": "measurement",
+        "availability": availability,
+    }
+    components["place"] = {
+        "platform": "device_tracker",
+        "name": "Place",
+        "source_type": "gps",
+        "json_attributes_topic": f"{here}/telemetry",
+        "json_attributes_template": "{{ {'latitude': value_json.lat, 'longitude': value_json.lon, "
+        "'gps_accuracy': value_json.sigma_m} | tojson }}",
+        "availability": availability,
+    }
+    components["online"] = {
         "platform": "binary_sensor",
         "name": "Online",
-        "unique_id": f"{unique}_online",
         "device_class": "connectivity",
-        "state_topic": f"{base}/node/{node}/state",
+        "state_topic": f"{here}/state",
         "payload_on": "online",
         "payload_off": "offline",
     }
@@ -460,13 +487,8 @@ def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, obje
             "sw_version": info.version,
         },
         "origin": {"name": "swarmd", "sw_version": __version__},
-        "availability": [
-            {
-                "topic": f"{base}/node/{node}/state",
-                "payload_available": "online",
-                "payload_not_available": "offline",
-            }
-        ],
-        "components": components,
+        "components": {
+            f"{unique}_{key}": {**config, "unique_id": f"{unique}_{key}"} for key, config in components.items()
+        },
         "qos": 1,
     }
