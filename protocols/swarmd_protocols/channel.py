@@ -77,45 +77,67 @@ class ReplayWindow:
 
 
 class Session:
-    """Keys and counters between this boot of this node and one boot of a peer."""
+    """Keys and counters between this boot of this node and one boot of a peer; small, since there may be thousands."""
 
-    __slots__ = ("_counters", "_windows", "node", "receive_key", "send_key", "tag")
+    __slots__ = ("_datagrams", "_others", "_window", "_windows", "node", "receive_key", "send_key", "tag")
 
     def __init__(self, node: NodeId, tag: bytes, send_key: bytes, receive_key: bytes) -> None:
         self.node = node
         self.tag = tag
         self.send_key = send_key
         self.receive_key = receive_key
-        self._counters = [0, 0, 0, 0]
-        self._windows: list[ReplayWindow | None] = [None, None, None, None]
+        self._datagrams = 0
+        self._window: ReplayWindow | None = None
+        # Most pairs only ever exchange datagrams: the other paths cost nothing before they are used.
+        self._others: dict[int, int] | None = None
+        self._windows: dict[int, ReplayWindow] | None = None
 
     def past(self) -> Past:
         """What must outlive the session: counters that were used, and counters that were seen."""
-        tops = [0 if window is None else window.top for window in self._windows]
-        return (*self._counters, *tops)
+        used, windows = self._others or {}, self._windows or {}
+        tops = (windows[kind].top if kind in windows else 0 for kind in (STREAM, BULK))
+        top = 0 if self._window is None else self._window.top
+        return (0, self._datagrams, used.get(STREAM, 0), used.get(BULK, 0), 0, top, *tops)
 
     def resume(self, past: Past) -> None:
         """Go on where an earlier session of the same two boots ended; all that may have been seen counts as seen."""
-        self._counters = list(past[:4])
+        self._datagrams = past[DATAGRAM]
+        self._others = {kind: past[kind] for kind in (STREAM, BULK) if past[kind]} or None
         for kind in (DATAGRAM, STREAM, BULK):
             if past[4 + kind]:
                 self.window(kind).resume(past[4 + kind])
 
     def next_counter(self, kind: int) -> int:
         """The counter of the next frame on a path; raises `WireError` when this boot's counters are used up."""
-        counter = self._counters[kind] + 1
-        if counter > _COUNTER_MAX:
-            raise WireError("this boot has sent 2**32 frames to one peer: restart the node")
-        self._counters[kind] = counter
-        return counter
+        if kind == DATAGRAM:
+            counter = self._datagrams + 1
+            if counter <= _COUNTER_MAX:
+                self._datagrams = counter
+                return counter
+        else:
+            others = self._others
+            if others is None:
+                others = self._others = {}
+            counter = others.get(kind, 0) + 1
+            if counter <= _COUNTER_MAX:
+                others[kind] = counter
+                return counter
+        raise WireError("this boot has sent 2**32 frames to one peer: restart the node")
 
     def window(self, kind: int) -> ReplayWindow:
         """The replay window of a path."""
-        window = self._windows[kind]
-        if window is None:
-            width = REPLAY_WINDOW if kind == DATAGRAM else STREAM_REPLAY_WINDOW
-            window = self._windows[kind] = ReplayWindow(width)
-        return window
+        if kind == DATAGRAM:
+            window = self._window
+            if window is None:
+                window = self._window = ReplayWindow()
+            return window
+        windows = self._windows
+        if windows is None:
+            windows = self._windows = {}
+        other = windows.get(kind)
+        if other is None:
+            other = windows[kind] = ReplayWindow(STREAM_REPLAY_WINDOW)
+        return other
 
 
 class Channel:

@@ -5,8 +5,9 @@ nodes, without the arithmetic: a wrong key, a changed byte or a made-up signatur
 Both are deterministic: nonces and seeds come from the caller.
 """
 
+from collections.abc import Hashable
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 from zlib import crc32
 
 from nacl import bindings
@@ -22,6 +23,7 @@ SEAL_BYTES = 16
 """What a seal adds to the plaintext."""
 
 _VERDICTS_KEPT = 8_192
+_T = TypeVar("_T", bound=Hashable)
 
 
 class Crypto(Protocol):
@@ -61,6 +63,10 @@ class Crypto(Protocol):
 
     def open(self, key: bytes, nonce: bytes, sealed: bytes) -> bytes | None:
         """The plaintext, or None where key, nonce or bytes are not those that were sealed."""
+        ...
+
+    def share(self, item: _T) -> _T:
+        """An equal immutable item to keep instead of this one: where many nodes live in one process, one for all."""
         ...
 
 
@@ -143,11 +149,18 @@ class NaClCrypto:
         except (CryptoError, ValueError):
             return None
 
+    def share(self, item: _T) -> _T:
+        """See `Crypto.share`: a daemon holds each record once anyway."""
+        return item
+
 
 class ModelCrypto:
     """Same sizes, same verdicts, no secrecy: for simulations only; the daemon cannot select it."""
 
-    __slots__ = ()
+    __slots__ = ("_shared",)
+
+    def __init__(self) -> None:
+        self._shared: dict[object, object] = {}
 
     def public_key(self, seed: bytes) -> bytes:
         """See `Crypto.public_key`."""
@@ -192,3 +205,7 @@ class ModelCrypto:
         """See `Crypto.open`."""
         plaintext = sealed[:-SEAL_BYTES]
         return plaintext if sealed[-SEAL_BYTES:] == b"%016x" % crc32(plaintext, crc32(key + nonce)) else None
+
+    def share(self, item: _T) -> _T:
+        """See `Crypto.share`: all nodes of a simulation keep the first of equal ones."""
+        return cast(_T, self._shared.setdefault(item, item))

@@ -73,7 +73,8 @@ class Wire:
         self._hello_tokens = float(_HELLOS_PER_S)
         self._hello_ns = 0
         self._summarised: dict[bytes, int] = {}
-        self._by_tag: dict[bytes, list[Member]] = {}
+        self._by_tag: dict[bytes, Member | list[Member]] = {}
+        """Nearly every tag is one member's own; a list only where four bytes happen to be equal."""
         self._digest = b""
         self._digest_sections: list[int] = []
         self._digest_summaries: list[bytes] = []
@@ -205,15 +206,21 @@ class Wire:
             self.channel.retire(member.session, member.session_public)
             member.session = None
         tag = member.session_public[:TAG_BYTES]
-        rest = [other for other in self._by_tag.get(tag, ()) if other is not member]
-        if rest:
-            self._by_tag[tag] = rest
-        else:
-            self._by_tag.pop(tag, None)
+        found = self._by_tag.get(tag)
+        if isinstance(found, list):
+            rest = [other for other in found if other is not member]
+            self._by_tag[tag] = rest if len(rest) > 1 else rest[0]
+        elif found is member:
+            del self._by_tag[tag]
 
     def session_begins(self, member: Member) -> None:
         """See `Port.session_begins`."""
-        self._by_tag.setdefault(member.session_public[:TAG_BYTES], []).append(member)
+        tag = self.core.crypto.share(member.session_public[:TAG_BYTES])
+        found = self._by_tag.get(tag)
+        if found is None:
+            self._by_tag[tag] = member
+        else:
+            self._by_tag[tag] = [*(found if isinstance(found, list) else [found]), member]
 
     def pressure(self) -> float:
         """See `Port.pressure`."""
@@ -310,7 +317,10 @@ class Wire:
 
     def open(self, frame: bytes) -> tuple[Member, bytes] | None:
         """Sender and body of a pair frame; None where no known session sealed it, or it was seen before."""
-        for member in self._by_tag.get(frame[1:5], ()):
+        found = self._by_tag.get(frame[1:5])
+        if found is None:
+            return None
+        for member in found if isinstance(found, list) else (found,):
             session = member.session or self._session(member)
             if session is not None:
                 body = self.channel.open(session, frame)

@@ -13,11 +13,12 @@ from swarmd_protocols.channel import (
     STREAM,
     Channel,
     ReplayWindow,
+    Session,
     frame_kind,
 )
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.ids import NodeId, node_id_of
 
 CRYPTOS = [NaClCrypto(), ModelCrypto()]
 SEED_A, SEED_B, SEED_C = (bytes((index,)) * 32 for index in (1, 2, 3))
@@ -116,7 +117,7 @@ def test_group_frames_open_under_every_known_key_and_seal_under_the_newest(crypt
 
 def test_counters_that_are_used_up_end_the_boot_and_never_wrap():
     a, _, to_b, _ = pair(ModelCrypto())
-    to_b._counters[DATAGRAM] = 2**32 - 1
+    to_b._datagrams = 2**32 - 1
     with pytest.raises(WireError, match="restart the node"):
         a.seal(to_b, DATAGRAM, b"")
 
@@ -156,3 +157,26 @@ def test_a_cast_opens_at_every_holder_of_the_group_key_and_is_no_first_contact(c
             b.open_cast(frame[:at] + bytes((frame[at] ^ 1,)) + frame[at + 1 :])
     with pytest.raises(WireError):
         frame_kind(frame[: GROUP_OVERHEAD_BYTES - 1])
+
+
+def test_what_outlives_a_session_is_all_paths_counters() -> None:
+    session = Session(NodeId(bytes(16)), b"tagg", bytes(32), bytes(32))
+    for kind, count in ((DATAGRAM, 3), (STREAM, 2), (BULK, 1)):
+        for counter in range(1, count + 1):
+            assert session.next_counter(kind) == counter
+            session.window(kind).accept(counter)
+    again = Session(NodeId(bytes(16)), b"tagg", bytes(32), bytes(32))
+    again.resume(session.past())
+    assert again.past() == session.past()
+    assert [again.next_counter(kind) for kind in (DATAGRAM, STREAM, BULK)] == [4, 3, 2]
+    assert not any(again.window(kind).fresh(1) for kind in (DATAGRAM, STREAM, BULK))
+    assert all(again.window(kind).fresh(4) for kind in (DATAGRAM, STREAM, BULK))
+
+
+def test_simulated_nodes_keep_one_copy_of_equal_records() -> None:
+    first, second = bytes([1, 2, 3]) * 20, bytes([1, 2, 3]) * 20
+    assert first is not second
+    model = ModelCrypto()
+    assert model.share(first) is first
+    assert model.share(second) is first
+    assert NaClCrypto().share(second) is second

@@ -158,12 +158,13 @@ class Membership:
         """A new entry of the table for a record whose certificate and signature hold."""
         core = self.core
         try:
-            certificate = core.trust.certificate(message.certificate)
+            certificate = core.crypto.share(core.trust.certificate(message.certificate))
             if certificate.node != body.node:
                 raise IdentityError("a record's certificate is another node's")
             if not core.signed_by(certificate.public_key, "alive", message.body, message.signature):
                 raise IdentityError(f"the record of {certificate.name!r} is not signed by it")
-            member = Member(NodeId(body.node), certificate.name, certificate.public_key, message.certificate)
+            shown = core.crypto.share(message.certificate)
+            member = Member(NodeId(certificate.node), certificate.name, certificate.public_key, shown)
             if len(core.table) >= core.config.members_max:
                 self._make_room()
             core.table.add(member)
@@ -188,7 +189,7 @@ class Membership:
             self.overlay.visit(member)
             return member
         self.prober.welcome(member)
-        core.spread(("alive", member.node), encode(message), RECORD)
+        core.spread(("alive", member.node), core.crypto.share(encode(message)), RECORD)
         self.evaluate(member, "joined", joined=True, fresh=True)
         self._snapshot_soon()
         return member
@@ -231,7 +232,9 @@ class Membership:
             begins = True
         counted = member.counted
         core.table.count(member, False)
-        member.take(body, raw, signature)
+        share = core.crypto.share
+        body = share(body)
+        member.take(body, share(raw), share(signature))
         if begins:
             core.port.session_begins(member)
         member.fp_record = fingerprint(raw)

@@ -526,7 +526,7 @@ class Overlay:
         if body.status != STATUS_ALIVE:
             self.passive.pop(body.node, None)
             return None
-        self._keep(body.node, _Known(record, body.incarnation, via))
+        self._keep(body.node, _Known(self.core.crypto.share(record), body.incarnation, via))
         return body.node
 
     def _holds(self, record: Record, body: AliveBody) -> bool:
