@@ -364,7 +364,8 @@ class Overlay:
         if not table.partial or core.own.left:
             self._ticking = False
             return
-        core.scheduler.at(core.now_ns + _TICK_NS, self._tick)
+        quiet = not self._asks and self._healthy() >= core.config.active_view
+        core.scheduler.at(core.now_ns + (2 * _TICK_NS if quiet else _TICK_NS), self._tick)
         self.sketch.tick(core.now_ns)
         size = self.sketch.estimate()
         if self.sketch.settled and size is not None and size < core.config.full_view_max * _WIDEN_BELOW:

@@ -49,7 +49,7 @@ def estimated_size(minima: list[bytes]) -> int:
 class SizeSketch:
     """The minima of the present epoch and of the last few."""
 
-    __slots__ = ("_begun_ns", "_length_ns", "_past", "_rng", "changed_ns", "epoch", "minima")
+    __slots__ = ("_begun_ns", "_estimate", "_length_ns", "_past", "_rng", "changed_ns", "epoch", "minima")
 
     def __init__(self, rng: Random, length_ns: int) -> None:
         """Nothing is known before `begin`.
@@ -61,6 +61,7 @@ class SizeSketch:
         self._rng = rng
         self._length_ns = length_ns
         self._past: deque[bytes] = deque(maxlen=_KEPT)
+        self._estimate: int | None = None
         self._begun_ns = 0
         self.epoch = 0
         self.minima = bytes(SLOTS)
@@ -71,6 +72,7 @@ class SizeSketch:
         """Draw for an epoch; the one before counts if it lasted long enough for its minima to get around."""
         if any(self.minima) and now_ns - self._begun_ns >= self._length_ns // 2:
             self._past.append(self.minima)
+            self._estimate = estimated_size(list(self._past))
         self.epoch = epoch
         self._begun_ns = self.changed_ns = now_ns
         self.minima = bytes(quantize(self._rng.expovariate(1.0)) for _ in range(SLOTS))
@@ -78,6 +80,7 @@ class SizeSketch:
     def clear(self) -> None:
         """Forget everything."""
         self._past.clear()
+        self._estimate = None
         self.minima = bytes(SLOTS)
 
     def tick(self, now_ns: int) -> None:
@@ -111,4 +114,4 @@ class SizeSketch:
 
     def estimate(self) -> int | None:
         """Members of the swarm, this node included; None before the first epoch is over."""
-        return estimated_size(list(self._past)) if self._past else None
+        return self._estimate
