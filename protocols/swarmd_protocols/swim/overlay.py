@@ -81,8 +81,8 @@ _SHUFFLE_SOON_NS = 2 * _S
 _PULSE_PERIODS, _PULSE_ANYWAY, _EPOCH_PERIODS = 4, 20, 120
 _CIRCLE_MAX = 12
 _SETTLE_NS = _S
-_TOLD_NS = 10 * _S
-_TELLERS_WANTED, _TELLERS_MAX = 4, 32
+_TOLD_NS = 60 * _S
+_TELLERS_WANTED, _TELLERS_MAX = 16, 64
 _TELL_GAP_NS = _S
 _REPAIR_GAP_NS = 2 * _S
 _WIDEN_BELOW = 0.75
@@ -193,7 +193,7 @@ class Overlay:
 
     def begin_partial(self, size: int, records: list[Record]) -> None:
         """The node's earlier life ended with a partial view: go on from its records."""
-        self._narrow(max(size, self.core.config.full_view_max + 1))
+        self._narrow(min(2**32, max(size, self.core.config.full_view_max + 1)))
         for record in records[-self.core.config.passive_view :]:
             self._learn(record, self.core.own.node)
         self._fill()
@@ -222,7 +222,7 @@ class Overlay:
         core.port.peers_changed()
 
     def _be_told(self, member: Member, size: int) -> None:
-        """A member says that its view is partial: believed by a newcomer, by others when many say so."""
+        """A member says that its view is partial: believed when most members that this node knows say so."""
         core = self.core
         if size <= core.config.full_view_max:
             return
@@ -230,7 +230,7 @@ class Overlay:
         if len(self._tellers) > _TELLERS_MAX:
             del self._tellers[next(iter(self._tellers))]
         recent = sum(1 for told_ns in self._tellers.values() if core.now_ns - told_ns < _TOLD_NS)
-        if recent >= max(1, min(_TELLERS_WANTED, len(core.table.reachable) // 4)):
+        if recent >= min(_TELLERS_WANTED, len(core.table.reachable) // 2 + 1):
             self._narrow(size)
 
     # --- neighbours --------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ _DIGEST_NS = 60_000_000_000
 """In a partial view, an origin counts towards the digest for so long after its last event."""
 _KEPT_NS = 2 * _DIGEST_NS
 """Its events are kept for repair for so long: longer, since not everybody heard it at the same time."""
+_LOGS_MAX = 1_024
+"""Origins whose events a partial view keeps."""
 _ORIGINS_MAX = 4_096
 """Origins that a partial view remembers; the one that has been silent for longest goes first."""
 _META_JOURNAL = b"swim/meta/"
@@ -316,12 +318,13 @@ class Shared:
     def _forget_silent(self) -> None:
         """Once a second: what was said long ago neither counts in the digest nor is kept, only how far it was heard."""
         core = self.core
-        for node, log in list(self.logs.items()):
+        for node, log in sorted(self.logs.items(), key=lambda entry: entry[1].marked_ns):
             age_ns = core.now_ns - log.marked_ns
             if log.fp and age_ns > _DIGEST_NS:
                 core.table.adjust(EVENTS, log.fp, 0)
                 log.fp = 0
-            if not log.pending and age_ns > _KEPT_NS:
+            if (not log.pending and age_ns > _KEPT_NS) or len(self.logs) > _LOGS_MAX:
+                core.table.adjust(EVENTS, log.fp, 0)
                 del self.logs[node]
                 self._claims.pop(node, None)
                 self._silent[node] = log.delivered
