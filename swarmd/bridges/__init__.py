@@ -24,19 +24,20 @@ def make_bridges(
         TransportError: An extra that a bridge needs is not installed; says how to get it.
     """
     bridges: list[Bridge] = []
+    traced_ratio = otel.sample_ratio if otel.enabled else 0.0
     if mqtt.enabled:
         from swarmd.bridges.mqtt.bridge import MqttBridge
 
-        bridges.append(MqttBridge(mqtt, otel.sample_ratio if otel.enabled else 0.0))
+        bridges.append(MqttBridge(mqtt, traced_ratio))
     if dds.enabled:
         try:
             from swarmd.bridges.ros2.bridge import Ros2Bridge
-        except ImportError as error:
+        except Exception as error:  # without its C library cyclonedds raises an exception of its own
             raise TransportError(
                 f"dds.enabled is true, but cyclonedds cannot be imported ({error}); on x86-64: "
                 "pip install 'swarmd[dds]'; on Arm build it against Debian's cyclonedds-dev (docs/operations.md)"
             ) from error
-        bridges.append(Ros2Bridge(dds))
+        bridges.append(Ros2Bridge(dds, traced_ratio))
     if mavlink.enabled:
         from swarmd.bridges.mavlink.bridge import MavlinkBridge
 

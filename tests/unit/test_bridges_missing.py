@@ -30,6 +30,18 @@ def test_missing_cyclonedds_is_said_with_the_way_to_get_it(monkeypatch: pytest.M
         make_bridges(OFF[0], DdsConfig(enabled=True), *OFF[2:])
 
 
+def test_a_cyclonedds_without_its_c_library_is_said_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises no ImportError then, but an exception of its own."""
+    without("cyclonedds", "swarmd.bridges.ros2", monkeypatch)
+    monkeypatch.delitem(sys.modules, "cyclonedds")
+    package = tmp_path / "cyclonedds"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('The CycloneDDS library could not be located.')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DaemonError, match=r"could not be located.*cyclonedds-dev"):
+        make_bridges(OFF[0], DdsConfig(enabled=True), *OFF[2:])
+
+
 def test_missing_pymavlink_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     without("pymavlink", "swarmd.bridges.mavlink", monkeypatch)
     with pytest.raises(DaemonError, match=r"pip install 'swarmd\[mavlink\]'"):
