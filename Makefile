@@ -64,7 +64,7 @@ bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) tests/bench/bench_interfaces.py $(ARGS)
 
 package: setup  ## build the wheel and test it beside a hostile models/
-	$(PY) -m pytest tests/packaging
+	$(PY) -m pytest tests/packaging && $(PY) -m swarmd.release.sbom requirements/all.lock out/swarmd.cdx.json
 
 deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the other)
 	systemd/deb/build $(ARGS)

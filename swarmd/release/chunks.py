@@ -182,6 +182,14 @@ class FileChunks:
             self._used = self._count()
         return digest
 
+    def recheck(self, digests: Iterable[bytes]) -> list[bytes]:
+        """Hash these blobs again; those that do not hold are forgotten, so that they are fetched anew, and returned."""
+        lost = [digest for digest in digests if self._blobs.get(digest) is None]
+        for digest in lost:
+            self._whole[digest] = False
+            self._open.pop(digest, None)
+        return lost
+
     def hide(self, digests: Iterable[bytes]) -> None:
         """Seal what lies here in the open; raises `SlotError` when it cannot be written."""
         for digest in digests:

@@ -268,10 +268,19 @@ class ReleaseService:
         self.store.put(apply_in_child(base, patch, delta.out_bytes, delta.target_sha256, limits))
 
     async def _prepare(self, digest: bytes, release: Release) -> None:
+        lost = await self._in_worker(lambda: self.store.recheck(one.blob.sha256 for one in release.bundle))
+        if lost:
+            await self._lost(digest, release)
+            return
         reason = await self._in_worker(lambda: self._unfit(release))
         if reason:
             await self._audit("unfit", digest=digest.hex(), reason=reason)
             self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, reason))
+
+    async def _lost(self, digest: bytes, release: Release) -> None:
+        """Files have gone or do not hash: this disk's fault, not the release's. No verdict; they are fetched again."""
+        await self._audit("damaged", digest=digest.hex())
+        self._tell(requests.TrialEnded(release.model, digest, Verdict.NONE, 0, 0, "files are damaged here"))
 
     def _unfit(self, release: Release) -> str | None:
         """What speaks against a bundle before it is even tried."""
@@ -309,7 +318,11 @@ class ReleaseService:
         try:
             await self._in_worker(lambda: self.slots.install(slot))
         except SlotError as error:
-            self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, str(error)))
+            if digest in self.slots.record.rejected:
+                self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, str(error)))
+                return
+            await self._in_worker(lambda: self.store.recheck(one for _, one in slot.files))
+            await self._lost(digest, release)
             return
         assert self._runner is not None
         while not self._runner.is_safe(release.swap_when):

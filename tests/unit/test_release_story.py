@@ -229,3 +229,60 @@ def test_when_everybody_has_everything_they_fall_silent() -> None:
     )[1]
     world.run(120)
     assert len(told) <= 6 * 5 * 3, "a word a minute for each pair and file at most"
+
+
+def restart(world: World, at: int, running: bytes) -> None:
+    world.nodes[at] = world.build(at)
+    world.due[at].clear()
+    world.perform(at, world.nodes[at].start(world.now))
+    world.meet()
+    world.command(at, requests.Running(MODEL, running))
+
+
+def test_a_restarted_node_takes_back_what_it_said_before_and_all_agree_again() -> None:
+    world = World(4)
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 4)
+    second = release_in(world, 1, V2, 2, first)
+    world.run(60, lambda: world.versions() == [2] * 4)
+    restart(world, 2, second)
+    world.run(10)
+    assert len({node.summary() for node in world.nodes}) == 1
+    assert world.nodes[2].book.verdicts(first)[world.ids[2]] is Verdict.PASS
+
+
+def test_a_node_that_lost_its_journal_does_not_use_its_numbers_again() -> None:
+    world = World(3)
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 3)
+    before = world.nodes[1].local[MODEL].sequence
+    world.journals[1].clear()
+    restart(world, 1, first)
+    world.run(10)
+    assert world.nodes[1].local[MODEL].sequence >= before
+    last = {node.book.statuses[world.ids[1], MODEL].envelope.digest for node in world.nodes}
+    assert last == {world.nodes[1].local[MODEL].said}, "what it says now is what all take for its word"
+    assert len({node.summary() for node in world.nodes}) == 1
+
+
+def test_files_that_a_disk_has_lost_are_no_verdict_on_the_release() -> None:
+    world = World(4)
+    lost: list[int] = []
+    react = world.react
+
+    def forgetful(at: int, detail: object) -> None:
+        if isinstance(detail, requests.StartTrial) and not lost and at:  # Not at the only source of the file.
+            lost.append(at)
+            digest = detail.release.bundle[0].blob.sha256
+            world.stores[at].chunks[digest].pop(0)
+            world.push(world.now, at, requests.TrialEnded(MODEL, detail.digest, Verdict.NONE, 0, 0, "damaged"))
+            world.nodes[at].local[MODEL].trial = detail.digest
+            return
+        react(at, detail)
+
+    world.react = forgetful  # type: ignore[method-assign]
+    release_in(world, 0, V1, 1)
+    world.run(120, lambda: world.versions() == [1] * 4)
+    assert lost
+    assert world.versions() == [1] * 4
+    assert not any(node.halted(MODEL) for node in world.nodes)

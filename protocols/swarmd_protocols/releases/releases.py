@@ -75,6 +75,8 @@ class LocalModel:
     samples: int = 0
     reason: str = ""
     sequence: int = 0
+    said: bytes = b""
+    """Digest of the own last report."""
     prepared: set[bytes] = field(default_factory=set)
     started: set[bytes] = field(default_factory=set)
     failed: set[bytes] = field(default_factory=set)
@@ -135,6 +137,8 @@ class Releases:
         self._restore(roots[1:], restored)
         self.view = versions.view_of(self._state, self.chain)
         self._summary: bytes | None = None
+        self._known: tuple[bytes, Catalogue] | None = None
+        """The catalogue, and the summary of what it was made from."""
 
     def _restore(self, roots: Sequence[bytes], restored: Mapping[bytes, bytes]) -> None:
         """Take the journal in; a record that does not hold any longer is left aside, never trusted."""
@@ -159,6 +163,7 @@ class Releases:
         if report.node != self.node or local is None:
             return
         self.book.add(SignedReport(envelope, report))
+        local.said = envelope.digest
         local.sequence, local.verdict, local.about = report.sequence, report.verdict, report.release
         local.soak_s, local.samples, local.reason = report.soak_s, report.samples, report.reason
         if report.verdict is Verdict.FAIL:
@@ -416,12 +421,22 @@ class Releases:
             report = admit_report(envelope, self.chain.verify)
         except (IdentityError, WireError) as error:
             return [Rejected(source, str(error))]
-        if report.node not in self._enrolled or report.node == self.node:
+        if report.node not in self._enrolled:
             return []
         if self.book.add(SignedReport(envelope, report)):
             self._offer(data)
             self._summary = None
+        if report.node == self.node:
+            return self._hear_myself(envelope, report)
         return []
+
+    def _hear_myself(self, envelope: Envelope, report: Report) -> list[SubEffect]:
+        """What this node said in an earlier life: it still counts, and its number must not be used again."""
+        local = self.local.get(report.model)
+        if local is None or not local.runs or report.sequence < local.sequence or envelope.digest == local.said:
+            return []
+        local.sequence = report.sequence
+        return self._say(report.model)
 
     def _offer(self, report: bytes) -> None:
         if len(self._offers) >= 256:
@@ -448,9 +463,12 @@ class Releases:
         return [*effects, *self._after(now_ns)]
 
     def _catalogue(self) -> Catalogue:
-        statements = {digest: self._state[digest].envelope.encode() for digest in self.view.digests}
-        reports = {digest: envelope.encode() for digest, envelope in self.book.envelopes().items()}
-        return Catalogue(self.chain.statements, statements, reports)
+        summary = self.summary()
+        if self._known is None or self._known[0] != summary:
+            statements = {digest: self._state[digest].envelope.encode() for digest in self.view.digests}
+            reports = {digest: envelope.encode() for digest, envelope in self.book.envelopes().items()}
+            self._known = summary, Catalogue(self.chain.statements, statements, reports)
+        return self._known[1]
 
     # --- After any change -------------------------------------------------------------------------------------------
 
@@ -530,6 +548,8 @@ class Releases:
         if local.trial or digest == local.active or not self._is_newer(mine, release, local.active):
             return effects
         if digest not in local.prepared:
+            if now_ns < local.retry_ns:
+                return [*effects, *self._arm((NAME, "turn"), local.retry_ns)]
             return [*effects, *self._gather(model, digest, release, now_ns)]
         return [*effects, *self._try_turn(model, digest, release, now_ns)]
 
@@ -676,11 +696,20 @@ class Releases:
             local.failed.add(ended.release)
             local.phase = "failed"
         else:
-            # No verdict: the trial could not be made (no eye yet). Later again, not at once.
+            # No verdict: the trial could not be made (no eye yet, a file that has gone). Later again, not at once.
             local.started.discard(ended.release)
+            local.prepared.discard(ended.release)
+            self._forget_lost(ended.model, ended.release)
             local.retry_ns = now_ns + self._config.turn_ns
             local.phase = "ready"
         return [*self._say(ended.model), *self._after(now_ns)]
+
+    def _forget_lost(self, model: str, digest: bytes) -> None:
+        """Files of a release that do not lie here any longer are not given to others, and are fetched again."""
+        release = self.release(model, digest)
+        for one in release.bundle if release else ():
+            if not self._store.has_blob(one.blob.sha256):
+                self.fetcher.drop(one.blob.sha256)
 
     def _phase(self, model: str, phase: str, about: bytes) -> list[SubEffect]:
         local = self.local[model]
@@ -715,6 +744,7 @@ class Releases:
         signature = self._sign(signed_bytes("health", payload))
         envelope = Envelope("health", payload, ((key_id(self._public_key), signature),))
         self.book.add(SignedReport(envelope, report))
+        local.said = envelope.digest
         data = envelope.encode()
         self._offer(data)
         self._summary = None

@@ -203,8 +203,11 @@ class BlobSwarm:
         return [*self._want(now_ns), *self._pump(now_ns)]
 
     def on_tell(self, node: NodeId, mask: int, now_ns: int) -> list[SwarmAction]:
-        """A peer says what it shows us; it never shows less than before."""
+        """A peer says what it shows us; less than before only when it has lost some, and then it is a new peer."""
         actions: list[SwarmAction] = []
+        known = self._near.get(node)
+        if known is not None and known.has & ~mask:
+            actions += self.on_lost(node, now_ns)
         if node not in self._near:
             actions += self.on_neighbour(node, now_ns)
         neighbour = self._near.get(node)
