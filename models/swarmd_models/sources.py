@@ -55,8 +55,7 @@ def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
         SourceError: It does not exist, or is of no kind that can be read.
     """
     options = options or SourceOptions()
-    # The decoder's own messages would stand between our JSON lines; what matters is in our errors.
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    quieten_opencv()
     if spec.startswith("gst:"):
         return _open_gstreamer(spec[4:])
     if re.match(r"^(rtsps?|https?|udp|tcp)://", spec):
@@ -72,6 +71,16 @@ def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return PictureSource([path], options.loop)
     return VideoSource(path, options)
+
+
+def quieten_opencv() -> None:
+    """Keep OpenCV's and its decoders' own messages from standing between our lines; what matters is in our errors.
+
+    Who has set OPENCV_LOG_LEVEL wants to see them.
+    """
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    if "OPENCV_LOG_LEVEL" not in os.environ:
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 def is_live(spec: str) -> bool:

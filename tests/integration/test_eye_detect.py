@@ -92,6 +92,17 @@ def test_bad_input_has_a_sentence_and_an_exit_status(arguments: list[str], statu
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["text.mp4", "text.avi", "empty.mkv"])
+def test_what_is_no_video_costs_one_sentence(tmp_path: Path, name: str) -> None:
+    """OpenCV has a warning of its own for it, which would stand before ours."""
+    path = tmp_path / name
+    path.write_text("" if name.startswith("empty") else "no video\n" * 100)
+    done = _detect("--source", path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"swarmd detect: video {path} cannot be opened: ")
+
+
 def test_a_corrupt_picture(tmp_path: Path) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(b"\xff\xd8 no picture")
