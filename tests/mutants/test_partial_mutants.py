@@ -1,0 +1,238 @@
+"""Mutants of partial views: each breaks one rule of the overlay, and a checker that stands apart catches it."""
+
+from dataclasses import replace
+
+import pytest
+
+from swarmd_protocols.channel import Channel
+from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.effects import Leave, MemberState, UserEvent
+from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.swim import overlay as overlay_module
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.repair import Repair
+from swarmd_protocols.swim.shared import Shared
+from swarmd_protocols.swim.sizing import SizeSketch
+from tests.unit.partial_net import (
+    SMALL,
+    bounded,
+    components,
+    failed_at,
+    neighbours,
+    one_sided,
+    overlay,
+    partial_net,
+    settled,
+)
+from tests.unit.swim_net import SECRET, S
+from tests.unit.swim_thief import Thief
+
+LEAN = replace(SwimConfig.lean(), full_view_max=12, active_view=5, passive_view=12)
+
+# --- checkers ------------------------------------------------------------------------------------------------
+
+
+def the_overlay_becomes_mutual():
+    net = partial_net(count=24, seconds=10.0)
+    net.run(30)
+    assert one_sided(net) == []
+
+
+def lost_neighbours_are_replaced():
+    net = partial_net(count=24, seconds=25.0)
+    for index in range(8, 24):
+        net.kill(index)
+    net.run(30)
+    assert components(net) == [8]
+    assert min(map(len, neighbours(net).values())) >= SMALL.active_view - 1
+
+
+def passive_views_fill_and_stay_bounded():
+    net = partial_net(count=24, seconds=60.0)
+    bounded(net)
+    sizes = [len(overlay(net, index).passive) for index in range(24)]
+    assert sum(size >= SMALL.passive_view // 2 for size in sizes) >= 20
+
+
+def neighbours_stay_few():
+    net = partial_net(count=24, seconds=40.0)
+    assert max(map(len, neighbours(net).values())) <= SMALL.active_view + 2
+
+
+def liars_fill_no_view():
+    net = partial_net(count=16, seconds=15.0)
+    thief = Thief(SECRET, net.crypto)
+    host = net.hosts[3]
+    net.perform(host, thief.meet(host.node, net.now))
+    for at in range(0, 40, 2):
+        records = tuple(Thief(SECRET, net.crypto, name=f"a{at + more}").record() for more in range(2))
+        net.perform(host, thief.say(host.node, [overlay_module.Shuffle(False, records)], net.now))
+        net.run(3)
+    held = overlay(net, 3).passive.values()
+    assert sum(entry.via == thief.node for entry in held) <= SMALL.passive_view // 3
+
+
+def forged_records_are_not_kept():
+    net = partial_net(count=16, seconds=15.0)
+    thief = Thief(SECRET, net.crypto)
+    host = net.hosts[3]
+    net.perform(host, thief.meet(host.node, net.now))
+    stranger = Thief(b"another fleet's secret", net.crypto, name="x")
+    net.perform(host, thief.say(host.node, [overlay_module.Shuffle(False, (stranger.record(),))], net.now))
+    assert stranger.node not in overlay(net, 3).passive
+
+
+def an_event_reaches_everybody():
+    net = partial_net(count=24, seconds=25.0)
+    for index in range(6):
+        net.feed(index, UserEvent(f"e{index}", b""))
+        net.run(0.4)
+    net.run(3)
+    for index in range(6):
+        assert sorted(who for _, who, e in net.delivered() if e.name == f"e{index}") == list(range(24))
+
+
+def an_event_goes_at_once():
+    net = partial_net(count=24, seconds=25.0)
+    net.feed(2, UserEvent("now", b""))
+    net.run(0.2)
+    assert sum(e.name == "now" for _, _, e in net.delivered()) == 24
+
+
+def a_missed_event_is_repaired():
+    net = partial_net(count=24, seconds=25.0)
+    net.loss = 1.0
+    net.feed(1, UserEvent("unheard", b""))
+    net.run(1.2)
+    net.loss = 0.0
+    net.run(12)
+    assert sum(e.name == "unheard" for _, _, e in net.delivered()) == 24
+
+
+def a_death_is_known_to_all_neighbours_soon():
+    """In the lean profile each neighbour asks once in six seconds; the first to miss somebody warns the others."""
+    net = partial_net(count=24, seconds=60.0, swim=LEAN)
+    latest = []
+    for victim in (5, 9, 13, 17):
+        begin, watchers = net.now, neighbours(net)[victim]
+        net.kill(victim)
+        net.run(12)
+        known = failed_at(net, victim, begin)
+        latest.append(max((known.get(who, net.now) for who in watchers), default=begin) - begin)
+    assert sorted(latest)[1] < 3 * S
+
+
+def the_size_is_estimated():
+    net = partial_net(count=24, seconds=100.0)
+    assert all(12 <= host.node.summary().estimated <= 48 for host in net.hosts)
+    assert not any(host.node.summary().counters.get("views_widened") for host in net.hosts)
+
+
+def a_shrunken_swarm_knows_itself():
+    net = partial_net(count=16, seconds=15.0)
+    for index in range(5, 16):
+        net.feed(index, Leave())
+        net.run(0.05)
+        net.kill(index)
+    assert net.run_until(lambda: not any(h.node.summary().partial for h in net.hosts if h.up), 200, 1.0) is not None
+
+
+def halves_grow_together():
+    net = partial_net(count=24, seconds=40.0)
+    assert net.run_until(lambda: settled(net), 60, 1.0) is not None
+    net.cut(list(range(12)), list(range(12, 24)))
+    net.run(25)
+    net.blocked.clear()
+    assert net.run_until(lambda: components(net) == [24], 15, 0.5) is not None
+
+
+def the_forgotten_are_met_again_safely():
+    crypto = ModelCrypto()
+    a, b = (Channel(bytes([at]) * 32, b"boot 1 of the mutants", crypto) for at in (1, 2))
+    key = crypto.public_key(bytes([2]) * 32)
+    first = a.session(node_id_of(key), key, b.public)
+    used = a.seal(first, 1, b"x")[5:9]
+    a.retire(first, b.public)
+    assert a.seal(a.session(node_id_of(key), key, b.public), 1, b"x")[5:9] != used
+
+
+def who_pushes_in_is_slowed_down():
+    net = partial_net(count=16, seconds=15.0)
+    host = net.hosts[3]
+    for index in range(10):
+        thief = Thief(SECRET, net.crypto, name=f"t{index}")
+        net.perform(host, thief.meet(host.node, net.now))
+        net.perform(host, thief.say(host.node, [overlay_module.Tie(overlay_module.TIE_PLEASE, 40)], net.now))
+    shown = [row.name for row in host.node.members() if row.state is MemberState.ALIVE]
+    assert sum(name.startswith("n") for name in shown if name != "n003") >= 1
+
+
+# --- mutants -------------------------------------------------------------------------------------------------
+
+
+def _nothing(*_args, **_options):
+    return None
+
+
+def _false(*_args, **_options):
+    return False
+
+
+def _true(*_args, **_options):
+    return True
+
+
+def _silent_parting(patch):
+    """Neighbours are dropped without a word, and nobody is told that it is none."""
+    original = Overlay._say
+
+    def say(self, member, kind):
+        if kind != overlay_module.TIE_BYE:
+            original(self, member, kind)
+
+    patch.setattr(Overlay, "_say", say)
+
+
+def _no_share(patch):
+    """Whoever hands out records may fill the passive view: its own limit is that of the whole view."""
+    original = Overlay._keep
+
+    def keep(self, node, known):
+        via, known.via = known.via, self.core.own.node
+        original(self, node, known)
+        known.via = via
+
+    patch.setattr(Overlay, "_keep", keep)
+
+
+MUTANTS = [
+    ("symmetric disconnect", the_overlay_becomes_mutual, _silent_parting),
+    ("passive repair", lost_neighbours_are_replaced, lambda patch: patch.setattr(Overlay, "_fill", _nothing)),
+    ("shuffle", passive_views_fill_and_stay_bounded, lambda patch: patch.setattr(Overlay, "_shuffle", _nothing)),
+    ("bound of neighbours", neighbours_stay_few, lambda patch: patch.setattr(Overlay, "neighbours_max", 10**6)),
+    ("share of one source", liars_fill_no_view, _no_share),
+    ("signatures of records", forged_records_are_not_kept, lambda patch: patch.setattr(Overlay, "_holds", _true)),
+    ("events of strangers", an_event_reaches_everybody, lambda patch: patch.setattr(Shared, "on_vouched", _nothing)),
+    ("digest of events", a_missed_event_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", _false)),
+    ("travelling news", an_event_goes_at_once, lambda patch: patch.setattr(Core, "travels", _false)),
+    ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(Overlay, "warn", _nothing)),
+    ("minima", the_size_is_estimated, lambda patch: patch.setattr(Overlay, "on_pulse", _nothing)),
+    ("epochs", a_shrunken_swarm_knows_itself, lambda patch: patch.setattr(SizeSketch, "tick", _nothing)),
+    ("lost neighbours", halves_grow_together, lambda patch: patch.setattr(overlay_module, "_LOST_MAX", 0)),
+    ("counters", the_forgotten_are_met_again_safely, lambda patch: patch.setattr(Channel, "retire", _nothing)),
+    ("rate of evictions", who_pushes_in_is_slowed_down, lambda patch: patch.setattr(Overlay, "_may_evict", _true)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("checker", sorted({checker for _, checker, _ in MUTANTS}, key=lambda item: item.__name__))
+def test_the_unbroken_code_passes(checker):
+    checker()
+
+
+@pytest.mark.parametrize(("name", "checker", "mutate"), MUTANTS, ids=[name for name, _, _ in MUTANTS])
+def test_the_mutant_is_caught(name, checker, mutate, monkeypatch):
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        checker()
