@@ -150,6 +150,8 @@ class WorkloadSection:
     """Each node reports its status this often; 0 is never."""
     counters_s: float = 5.0
     notes_per_min: float = 1.0
+    meta_per_min: float = 0.0
+    """Metadata of nodes, set by their programs, in the whole swarm."""
     detections_per_min: float = 0.0
     """Synthetic ones for sites without modules, in the whole swarm."""
     until_s: float = 0.0
@@ -217,6 +219,8 @@ class ChecksSection:
     bytes_per_node_s: int = 0
     """Mean over the run; 0 is no bound."""
     recall: float = 0.0
+    distinct_lost: int = -1
+    """Faults that an eye reported but that no object stands for, at most; -1 is no bound."""
     cells_done: bool = False
     """All cells must be done at the end."""
     duplicate_work: float = 1.0

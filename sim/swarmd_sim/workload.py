@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from swarmd_protocols.effects import UserEvent
+from swarmd_protocols.effects import SetMeta, UserEvent
 from swarmd_protocols.observations import Count, LocalDetection, Observed, SetNote, StatusReport
 from swarmd_sim.choices import Choices
 from swarmd_sim.engine import Engine
@@ -57,6 +57,7 @@ class Workload:
         for rate, call in (
             (config.user_events_per_min, self._user_event),
             (config.notes_per_min, self._note),
+            (config.meta_per_min, self._meta),
             (config.detections_per_min, self._detection),
         ):
             if rate > 0:
@@ -97,6 +98,11 @@ class Workload:
             self._number += 1
             value = b"" if self._choices.choose("work.remove", 8) == 7 else b"v%d" % self._number
             host.command("state", SetNote(key, value), partial(self._ledger.note, host, key, value))
+
+    def _meta(self, host: Host) -> None:
+        if host.process_up and not host.left and not host.stalled:
+            self._number += 1
+            host.ask(SetMeta(f"meta-{self._choices.choose('work.meta', 3)}", b"m%d" % self._number))
 
     def _status(self, host: Host) -> None:
         if host.process_up and not host.stalled:

@@ -219,15 +219,14 @@ LONELY: Mapping[str, Any] = {
     "faults.kinds": ["partition", "mute", "send_error", "kill", "power_loss", "clock_step"],
     "faults.per_minute": 24,
     "workload.detections_per_min": 120,
+    "workload.meta_per_min": 30,
     "release.chance": 0.0,
 }
 """Nodes that are cut off and die alone: what only they know must be on their disks."""
 DEATHS: Mapping[str, Any] = {"faults.kinds": ["power_loss", "kill", "loss"], "release.chance": 0.0}
-RELEASES: Mapping[str, Any] = {"release.chance": 1.0}
-THIEVES: Mapping[str, Any] = {
-    "release.chance": 1.0,
-    "faults.kinds": ["forge_release", "poison_delta", "accuse", "partition", "kill", "loss"],
-}
+RELEASES: Mapping[str, Any] = {"release.chance": 1.0, "faults.per_minute": 4}
+"""Rules about the whole fleet need a fleet that is left alone for a while."""
+THIEVES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": ["forge_release", "poison_delta"]}
 
 SWIM: dict[str, Mutant] = {
     "swim-no-refute": Mutant("a suspect never answers", "swim.membership:Membership.refute", gives(None)),
@@ -258,8 +257,10 @@ SWIM: dict[str, Mutant] = {
         "a later life is not told that it was known", "swim.membership:Membership._on_own_record", gives(None)
     ),
     "swim-no-repair": Mutant("differing digests start no repair", "swim.repair:Repair.sections_due", gives(False)),
-    "swim-no-fingerprints": Mutant("repair stops halfway", "swim.repair:Repair.on_fingerprints", gives(None)),
-    "swim-no-want": Mutant("wanted items are not sent", "swim.repair:Repair.on_want", gives(None)),
+    "swim-no-fingerprints": Mutant(
+        "repair stops halfway", "swim.repair:Repair.on_fingerprints", gives(None), overrides=LONELY
+    ),
+    "swim-no-want": Mutant("wanted items are not sent", "swim.repair:Repair.on_want", gives(None), overrides=LONELY),
     "swim-no-acks": Mutant(
         "acks and other signs of life are not taken",
         "swim.prober:Prober.on_ack",
@@ -267,16 +268,17 @@ SWIM: dict[str, Mutant] = {
         more=(("swim.swim:Swim.on_frame", gives(None)),),
     ),
     "swim-fast-suspicion": Mutant(
-        "no time to refute", "swim.prober:Prober._timeout_ns", gives(1), overrides={"radio.loss": 0.2}
+        "one lost ping is enough, and there is no time to refute",
+        "swim.prober:Prober._timeout_ns",
+        gives(1),
+        overrides={"radio.loss": 0.25},
+        more=(("swim.prober:attempts_needed", gives(1)),),
     ),
     "swim-believes-silence": Mutant(
         "two lost pings are believed",
         "swim.prober:Prober._silence_is_believable",
         gives(True),
         overrides={"radio.loss": 0.25},
-    ),
-    "swim-one-attempt": Mutant(
-        "one lost ping is enough", "swim.prober:attempts_needed", gives(1), overrides={"radio.loss": 0.25}
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
@@ -285,7 +287,7 @@ SWIM: dict[str, Mutant] = {
         "a good-bye is sent as alive",
         "swim.membership:Membership.set_status",
         _no_removals,
-        overrides={"faults.kinds": ["leave", "away", "loss"], "release.chance": 0.0},
+        overrides={"faults.kinds": ["leave", "away"], "faults.per_minute": 6, "release.chance": 0.0},
     ),
     "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", _first_time_only),
     "wire-overfull": Mutant("datagrams are packed too full", "wire:_FRAME_ROOM", lambda room: room + 300),
@@ -323,9 +325,17 @@ STATE: dict[str, Mutant] = {
     "state-no-restore": Mutant("the journal is not read", "replica:Replica._restore", gives(None), overrides=LONELY),
     "state-counters-restart": Mutant("counters start at nought", "replica:Replica._restore_counters", _counters_lost),
     "state-same-incarnation": Mutant("every life uses the same dots", "replica:Replica._first_incarnation", gives(1)),
-    "state-digest-blind": Mutant("the digest never changes", "crdt.store:Store.lasting_digest", gives(bytes(16))),
+    "state-digest-blind": Mutant(
+        "the digest never changes", "crdt.store:Store.lasting_digest", gives(bytes(16)), overrides={"radio.loss": 0.3}
+    ),
     "state-after-skips": Mutant("repairs leave out the last batch", "crdt.log:OriginLog.after", _last_dropped),
-    "state-facts-cut": Mutant("the last fact of a batch is not folded", "crdt.ownlog:facts_of", _last_dropped),
+    "state-facts-cut": Mutant(
+        "the last fact of a batch is lost when the log is cleaned or read back",
+        "crdt.ownlog:facts_of",
+        _last_dropped,
+        overrides={"state.slack_rows": 2, "workload.notes_per_min": 120},
+        more=(("replica:facts_of", _last_dropped),),
+    ),
     "state-dones-lost": Mutant("done cells are not folded", "fold:Fold._take_facts", _dones_lost),
     "state-no-facts": Mutant("others' facts are not folded", "fold:Fold._take_facts", gives(None)),
     "notes-remove-wins": Mutant(
@@ -355,7 +365,13 @@ STATE: dict[str, Mutant] = {
         "any two things are one",
         "dedup.view:DedupView._distance",
         gives(0),
-        overrides={"site.site_map": False, "site.faults": 0.2},
+        overrides={
+            **QUIET,
+            "site.site_map": False,
+            "site.faults": 0.2,
+            "drones.speed_m_s": 3.0,
+            "checks.distinct_lost": 0,
+        },
     ),
     "claims-never-expire": Mutant(
         "a dead holder keeps its cell",
@@ -368,7 +384,12 @@ STATE: dict[str, Mutant] = {
             "fault": [{"kind": "kill", "at_s": 5.0, "duration_s": 74.0, "nodes": [1, 2, 3, 4]}],
         },
     ),
-    "claims-never-heard": Mutant("others' claims are not heard", "claims.claims:Claims.hear", gives([])),
+    "claims-never-heard": Mutant(
+        "others' claims are not heard",
+        "claims.claims:Claims.hear",
+        gives([]),
+        overrides={**QUIET, "drones.speed_m_s": 0.5},
+    ),
     "claims-never-yield": Mutant(
         "a loser works on",
         "claims.claims:Claims._must_yield",
@@ -385,6 +406,7 @@ STATE: dict[str, Mutant] = {
         "observers free a cell at once",
         "claims.config:ClaimConfig.observer_ns",
         _scaled(10),
+        overrides={**QUIET, "drones.speed_m_s": 0.5},
     ),
 }
 
@@ -411,13 +433,19 @@ RELEASE: dict[str, Mutant] = {
         "what is below the floor may run",
         "releases.versions:CHECKS",
         _without_check("below_floor"),
-        overrides={**RELEASES, "release.soak_s": 4},
+        overrides={**RELEASES, "release.soak_s": 8},
     ),
     "release-no-revocation": Mutant(
-        "what is revoked may run", "releases.versions:CHECKS", _without_check("is_revoked"), overrides=RELEASES
+        "what is revoked may run",
+        "releases.versions:CHECKS",
+        _without_check("is_revoked"),
+        overrides={**RELEASES, "release.revoke": "running", "release.next_at_s": 0.0},
     ),
     "release-halt-ignored": Mutant(
-        "failed canaries stop nothing", "releases.rollout:standing", _unhalted, overrides=RELEASES
+        "failed canaries stop nothing",
+        "releases.rollout:standing",
+        _unhalted,
+        overrides={**RELEASES, "release.turn_s": 8.0, "release.revoke_at_s": 0.0, "release.next_at_s": 0.0},
     ),
     "release-silence-promotes": Mutant(
         "a stage opens without a verdict", "releases.rollout:passes_needed", gives(0), overrides=RELEASES
@@ -439,12 +467,6 @@ RELEASE: dict[str, Mutant] = {
     ),
     "release-no-lists": Mutant(
         "nobody asks for the list of chunks", "releases.fetching:Fetcher._ask_list", gives([]), overrides=RELEASES
-    ),
-    "release-refused-for-ever": Mutant(
-        "a peer that was busy once is never asked again",
-        "releases.swarming:BlobSwarm.next_due_ns",
-        gives(None),
-        overrides=RELEASES,
     ),
 }
 

@@ -76,7 +76,7 @@ def test_thieves_forge_and_poison_in_vain() -> None:
     [
         ("release-silence-promotes", "releases.canary", {}),
         ("release-no-way-back", "releases.revoked", {"release__revoke": "running", "release__next_at_s": 0.0}),
-        ("release-no-floor", "releases.below_floor", {**NO_BAD_ONE, "release__soak_s": 4}),
+        ("release-no-floor", "releases.below_floor", {**NO_BAD_ONE, "release__soak_s": 8}),
     ],
 )
 def test_the_checker_sees_a_broken_protocol(mutant: str, rule: str, overrides: dict[str, Any]) -> None:

@@ -136,6 +136,8 @@ class MembershipChecker(CheckerBase):
         component = run.component()
         truth = {host.node_id for host in component}
         wrong = 0
+        if run.scenario.workload.meta_per_min:
+            self._check_meta(component)
         for host in component:
             views = {view.node: view for view in host.node.members()}
             partial = len(views) < len(truth) and run.scenario.swarm.nodes > PARTIAL_ABOVE
@@ -150,6 +152,18 @@ class MembershipChecker(CheckerBase):
                         f"{host.name} misses {len(missing)} of {len(truth)} {names} "
                         f"and believes in {len(ghosts)} dead {ghosts[:4]}",
                     )
+
+    def _check_meta(self, component: list[Host]) -> None:
+        """What a node says of itself arrives everywhere: metadata is equal in every view that holds the node."""
+        own = {host.node_id: next(v.meta for v in host.node.members() if v.quality == "self") for host in component}
+        for host in component:
+            for view in host.node.members():
+                if view.node in own and view.state in _HERE and dict(view.meta) != dict(own[view.node]):
+                    self.run.watch.violate(
+                        "membership.meta_differs",
+                        f"{host.name} holds {dict(view.meta)} of {view.name}, which says {dict(own[view.node])}",
+                    )
+                    return
 
     def _describe(self, view: object, node: bytes) -> str:
         name = self.run.watch.by_id[node].name

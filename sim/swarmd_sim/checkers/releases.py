@@ -2,7 +2,7 @@
 
 The checker knows from the publisher's desk what was signed, what is bad, what was revoked, and from the devices what
 every eye really runs. What a node has been told it asks of nobody: a node that no fault excuses must know within
-`KNOWN_NS` and `STATEMENT_NS`.
+`KNOWN_NS`.
 """
 
 from swarmd_protocols.ids import NodeId
@@ -14,10 +14,10 @@ from swarmd_sim.releases import Run
 
 MARGIN_NS = 15_000_000_000
 """A host counts when no fault has touched it for so long."""
-KNOWN_NS = 20_000_000_000
-"""Within this a verdict has reached every healthy host that is linked with the others."""
-STATEMENT_NS = 5_000_000_000
-"""The same for a revocation or a floor, which are pushed."""
+CALM_NS = 20_000_000_000
+"""For rules about the whole swarm: none of its hosts was touched for so long."""
+KNOWN_NS = 5_000_000_000
+"""Within this a verdict, a revocation or a floor has reached every healthy host that is linked with the others."""
 _HOUSEKEEPING = "its tries are used up"
 """Three crashes during a trial fail it, whoever was to blame."""
 
@@ -94,7 +94,7 @@ class ReleasesChecker(CheckerBase):
             host in component
             and len(component) * 2 > len(self.run.hosts)
             and not any(fault.kind in ("partition", "clog", "jam") for fault in self.run.injector.recent)
-            and all(self.run.injector.healthy(other.index, KNOWN_NS) for other in component)
+            and all(self.run.injector.healthy(other.index, CALM_NS) for other in component)
         )
 
     # --- Once a second ----------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class ReleasesChecker(CheckerBase):
             return
         for host in run.live():
             published = desk.signed.get(world.running(host))
-            if published is None or not run.injector.healthy(host.index, KNOWN_NS):
+            if published is None or not run.injector.healthy(host.index, CALM_NS):
                 continue
             if published.digest in late_revoked and self._first("revoked", host, published) and self._settled(host):
                 run.watch.violate(
@@ -135,7 +135,7 @@ class ReleasesChecker(CheckerBase):
         """Whether a healthy node has known a statement for long enough that all others must know it too."""
         if is_known:
             self._known_ns.setdefault(statement, self.run.engine.now_ns)
-        return self.run.engine.now_ns - self._known_ns.get(statement, self.run.engine.now_ns) > STATEMENT_NS
+        return self.run.engine.now_ns - self._known_ns.get(statement, self.run.engine.now_ns) > KNOWN_NS
 
     def _first(self, rule: str, host: Host, published: Published) -> bool:
         key = (rule, host.index, published.digest)

@@ -85,7 +85,14 @@ class TruthChecker(CheckerBase):
     def on_end(self, now_ns: int) -> None:
         """Compare with the scenario's bound."""
         truth = self.measure()
-        least = self.run.scenario.checks.recall
+        checks = self.run.scenario.checks
+        if 0 <= checks.distinct_lost < truth.distinct_lost:
+            self.run.watch.violate(
+                "truth.merged",
+                f"{truth.distinct_lost} of {truth.seen} reported faults have no object of their own; at most "
+                f"{checks.distinct_lost}",
+            )
+        least = checks.recall
         if truth.faults and truth.recall < least:
             self.run.watch.violate(
                 "truth.recall", f"{truth.found} of {truth.faults} faults found; at least {least:.0%} are wanted"
