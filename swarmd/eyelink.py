@@ -337,13 +337,12 @@ class EyeLink:
         for stage, duration_ns in frame.stage_ns.items():
             self._stages.stage(stage).add(duration_ns)
         boxes = {event.track_id: shares_of(event.box, frame.width, frame.height) for event in frame.events}
-        self._share([self._local(event) for event in frame.events], frame.captured_ns, frame.stage_ns, boxes)
+        self._share([self._local(event) for event in frame.events], frame, boxes)
 
     def _share(
         self,
         found: list[LocalDetection],
-        captured_ns: int,
-        stage_ns: Mapping[str, int],
+        frame: ipc.FrameDone,
         boxes: Mapping[int, Box | None],
     ) -> None:
         passed = self._observing.take(found)
@@ -354,9 +353,18 @@ class EyeLink:
         for detection in passed:
             if detection.kind == "new":
                 # From the frame that settled it: a track may be held back until its asset is sure.
-                self._to_local.add(now - captured_ns)
-            box = boxes.get(detection.track_id)
-            self._bus.publish(DetectionSeen(self._node, self._name, detection, 0, stage_ns=stage_ns, box=box))
+                self._to_local.add(now - frame.captured_ns)
+            self._bus.publish(
+                DetectionSeen(
+                    self._node,
+                    self._name,
+                    detection,
+                    0,
+                    stage_ns=frame.stage_ns,
+                    started_ns=frame.started_ns,
+                    box=boxes.get(detection.track_id),
+                )
+            )
 
     def _local(self, event: TrackEvent) -> LocalDetection:
         self._highest_track = max(self._highest_track, event.track_id)

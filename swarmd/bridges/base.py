@@ -26,6 +26,8 @@ class DetectionSeen:
     """A peer's register in the shared state (`DetectionView.sighting`); own ones: `DaemonView.own_sighting`."""
     stage_ns: Mapping[str, int] = field(default_factory=dict)
     """How long the eye worked on the frame, by stage; empty for peers and outside detectors."""
+    started_ns: int = 0
+    """When the eye began with the frame, monotonic; 0 where `stage_ns` is empty."""
     box: tuple[float, float, float, float] | None = None
     """(left, top, right, bottom) as shares of the own frame, 0 to 1; None for peers and outside detectors."""
 

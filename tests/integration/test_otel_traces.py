@@ -14,16 +14,18 @@ from swarmd.bridges.config import OtelConfig
 from swarmd.bridges.trace import trace_of, trace_of_view
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.observations import DetectionLearned, DetectionView, ObjectChanged
-from tests.bridge_world import ALICE, BOB, World, detection, free_port, object_view
+from tests.bridge_world import ALICE, BOB, World, broker, detection, free_port, mosquitto_binary, object_view
 from tests.integration.daemon_processes import Daemon, alive_members, wait_for
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
 
 from swarmd.bridges.otel.bridge import OtelBridge
+
+DOMAIN = 93
 
 
 class Span:
@@ -180,3 +182,75 @@ def test_one_trace_spans_two_daemons(tmp_path: Path) -> None:
         finally:
             a.close()
             b.close()
+
+
+@pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
+async def test_a_trace_begins_in_a_real_eye_and_goes_on_over_mqtt_and_dds(tmp_path: Path) -> None:
+    """The eye of one daemon, and at its neighbour: spans, the MQTT property and the DDS topic all name one trace."""
+    pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
+    from swarmd.bridges.ros2 import messages as m
+    from swarmd.bridges.ros2.participant import Ros2Participant
+
+    told: dict[str, str] = {}
+
+    def take(sample: m.DiagnosticArray) -> None:
+        told.update({one.values[0].value: one.name for one in sample.status})
+
+    reader = Ros2Participant(DOMAIN, "traces_reader", "lo")
+    reader.reader("rt/swarm/detections/traces", m.DiagnosticArray, take, depth=100)
+    reader.start(asyncio.get_running_loop(), lambda text: None)
+    running: list[Daemon] = []
+    with collector() as server, broker(tmp_path) as mqtt:
+        origin = "[node]\norigin = [-18.8856864, -70.1124341]\n"
+        common = f'{origin}[otel]\nenabled = true\nendpoint = "{server.endpoint}"\n'
+        (tmp_path / "a.toml").write_text(common)
+        (tmp_path / "b.toml").write_text(
+            f"{common}[mqtt]\nenabled = true\nport = {mqtt.port}\n[dds]\nenabled = true\ndomain = {DOMAIN}\n"
+        )
+        command = ["mosquitto_sub", "-V", "5", "-p", str(mqtt.port), "-F", "%P %p", "-t", "swarm/v1/dev/detections"]
+        heard = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert heard.stdout is not None
+        try:
+            b = await asyncio.to_thread(Daemon(tmp_path, "b", "--config", str(tmp_path / "b.toml")).up)
+            running.append(b)
+            eye = ["--source", "sim://farm?seed=7&tables=4&fly=lanes&laps=0", "--model", "zoo:small-320"]
+            join = b.status()["address"]
+            a = Daemon(tmp_path, "a", "--config", str(tmp_path / "a.toml"), *eye, join=join)
+            running.append(a)
+
+            def whole() -> list[bytes]:
+                """Traces that all five spans are in."""
+                names: dict[bytes, set[tuple[str, str]]] = {}
+                for span in server.spans:
+                    names.setdefault(span.trace, set()).add((span.node, span.name))
+                wanted = {("a", "capture"), ("a", "infer"), ("a", "share"), ("b", "learn"), ("b", "object")}
+                return [trace for trace, found in names.items() if found >= wanted]
+
+            await asyncio.to_thread(wait_for, whole, "a whole trace", 120)
+            over_mqtt: set[str] = set()
+            while not any(trace.hex() in text for text in over_mqtt for trace in whole()):
+                line = await asyncio.wait_for(heard.stdout.readline(), 60)
+                over_mqtt.add(line.decode().split()[0].removeprefix("traceparent:"))
+            deadline = asyncio.get_running_loop().time() + 60
+            while not any(trace.hex() in text for text in told for trace in whole()):
+                assert asyncio.get_running_loop().time() < deadline, (told, over_mqtt, line, b.ask("counters")["own"])
+                await asyncio.sleep(0.05)
+        finally:
+            heard.kill()
+            await heard.wait()
+            for daemon in running:
+                daemon.close()
+            reader.close()
+        trace = whole()[0]
+        by = {span.name: span for span in server.spans if span.trace == trace}
+        assert by["infer"].parent == by["share"].parent == by["capture"].id
+        assert by["learn"].parent == by["share"].id
+        assert by["object"].parent == by["learn"].id
+        assert 0 < by["infer"].took_ns <= by["capture"].took_ns
+        # What leaves the neighbour names the neighbour's own span.
+        learned = {span.trace: span.id for span in server.spans if span.name == "learn"}
+        for text in [*over_mqtt, *told]:
+            _, its_trace, its_span, _ = text.split("-")
+            if bytes.fromhex(its_trace) in learned:
+                assert bytes.fromhex(its_span) == learned[bytes.fromhex(its_trace)]
+        assert all(name.startswith("a/") for name in told.values())

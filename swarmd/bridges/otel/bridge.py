@@ -203,11 +203,14 @@ class OtelBridge:
             "swarmd.track": one.track_id,
             "model_digest": one.model_digest.hex(),
         }
-        inferred_ns = min(now_ns, captured_ns + worked_ns)
+        # The frame waits for the eye first: `infer` begins where the eye took it up.
+        waited_ns = max(0, seen.started_ns - one.captured_ns) if seen.started_ns else 0
+        began_ns = min(now_ns, captured_ns + waited_ns)
+        inferred_ns = min(now_ns, began_ns + worked_ns)
         self._span(trace, "capture", node, "", node, (captured_ns, now_ns), attributes)
         if seen.stage_ns:
             stages = {f"swarmd.{stage}_ms": ns / 1e6 for stage, ns in seen.stage_ns.items()}
-            self._span(trace, "infer", node, "capture", node, (captured_ns, inferred_ns), stages)
+            self._span(trace, "infer", node, "capture", node, (began_ns, inferred_ns), stages)
         self._span(trace, "share", node, "capture", node, (inferred_ns, now_ns), {})
 
     def _on_learned(self, view: DetectionView) -> None:

@@ -28,6 +28,7 @@ from swarmd.bridges.ros2.limits import TopicLimits
 from swarmd.bridges.ros2.mapping import DIAGNOSTIC_LEVELS, FRAME
 from swarmd.bridges.ros2.names import dds_topic, ros_type, token
 from swarmd.bridges.ros2.participant import Ros2Participant, is_read, write
+from swarmd.bridges.trace import trace_of_seen
 from swarmd.errors import DaemonError, TransportError
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
@@ -39,10 +40,15 @@ _STREAM, _EVENTS, _LATCHED, _SENSOR = (True, False, 100), (True, False, 10), (Tr
 """Reliable, transient local, depth."""
 
 
-def _outlets(node: str) -> list[tuple[str, str, type[Any], tuple[bool, bool, int], str]]:
+def _outlets(node: str, *, traced: bool = False) -> list[tuple[str, str, type[Any], tuple[bool, bool, int], str]]:
     """Every topic that is written: key, ROS 2 name, message, QoS, what is on it."""
     return [
         ("detections", "/swarm/detections", m.Detection3DArray, _STREAM, "own and peers' detections"),
+        *(
+            [("traces", "/swarm/detections/traces", m.DiagnosticArray, _STREAM, "their trace context")]
+            if traced
+            else []
+        ),
         ("objects", "/swarm/objects", m.Detection3DArray, _LATCHED, "the deduplicated picture"),
         ("markers", "/swarm/objects/markers", m.MarkerArray, _LATCHED, "the picture for RViz"),
         ("peers", "/swarm/peers", m.DiagnosticArray, _LATCHED, "the members"),
@@ -67,13 +73,18 @@ class Ros2Bridge:
 
     name = "dds"
 
-    def __init__(self, config: DdsConfig) -> None:
+    def __init__(self, config: DdsConfig, traced_ratio: float = 0.0) -> None:
         """Prepare; DDS is opened in `run`.
+
+        Args:
+            config: The `[dds]` section.
+            traced_ratio: Part of the sightings that `[otel]` exports; 0: none, and no topic for their context.
 
         Raises:
             TransportError: `topic_max_hz` cannot be read.
         """
         self._config = config
+        self._traced_ratio = traced_ratio
         self._limits = TopicLimits(config.topic_max_hz)
         self._intake = Intake(config.box_ground)
         self._participant: Ros2Participant | None = None
@@ -127,7 +138,10 @@ class Ros2Bridge:
         if self._daemon is None:
             return []
         node = token(self._daemon.info().name)
-        rows = [(name, f"{ros_type(message.__idl_typename__)}: {what}") for _, name, message, _, what in _outlets(node)]
+        rows = [
+            (name, f"{ros_type(message.__idl_typename__)}: {what}")
+            for _, name, message, _, what in _outlets(node, traced=self._traced_ratio > 0)
+        ]
         if self._config.detections_in:
             topic = f"/{node}/detections_in"
             rows.append((topic, "vision_msgs/msg/Detection3DArray (read): any detector feeds us here"))
@@ -143,7 +157,7 @@ class Ros2Bridge:
         return self._config.camera_info or f"/{node}/camera_info"
 
     def _open_writers(self, participant: Ros2Participant, node: str) -> None:
-        for key, topic, message, (reliable, latched, depth), _ in _outlets(node):
+        for key, topic, message, (reliable, latched, depth), _ in _outlets(node, traced=self._traced_ratio > 0):
             self._writers[key] = participant.writer(
                 dds_topic(topic), message, reliable=reliable, transient_local=latched, depth=depth
             )
@@ -185,14 +199,29 @@ class Ros2Bridge:
             sent_s = time.monotonic()
             self._pending_due.clear()
             batch, self._pending = self._pending, []
+            header = m.Header(stamp(time.time_ns()), FRAME)
+            if self._traced_ratio and is_read(self._writers["traces"]):
+                self._send_traces(header, batch)
             if not is_read(self._writers["detections"]):
                 self._counts["unread_detections"] += len(batch)
                 continue
-            header = m.Header(stamp(time.time_ns()), FRAME)
             found = [one for seen in batch if (one := detection_of(seen, header)) is not None]
             self._counts["dropped_no_position"] += len(batch) - len(found)
             if found:
                 self._write("detections", m.Detection3DArray(header, found))
+
+    def _send_traces(self, header: m.Header, batch: list[DetectionSeen]) -> None:
+        """Standard messages have no room for a context: it goes beside them, by the detection's id."""
+        assert self._daemon is not None
+        node = self._daemon.info().node
+        traces = []
+        for seen in batch:
+            trace, one = trace_of_seen(seen, self._daemon), detection_of(seen, header)
+            if trace is not None and one is not None:
+                context = m.KeyValue("traceparent", trace.traceparent(node, self._traced_ratio))
+                traces.append(m.DiagnosticStatus(0, one.id, "", seen.origin.hex()[:16], [context]))
+        if traces:
+            self._write("traces", m.DiagnosticArray(header, traces))
 
     async def _send_picture(self) -> None:
         """Objects, markers, peers and cells: on change, at most `objects_max_hz`, at least every ten seconds."""
