@@ -43,6 +43,30 @@ def test_engine_runs_in_order_of_time_then_of_scheduling() -> None:
     assert engine.now_ns == 5
 
 
+def test_engine_keeps_its_order_across_spans_and_pauses() -> None:
+    """The queue's lists and its heap together are one order: time, then scheduling."""
+    draw = Choices(11).stream("at")
+    engine, seen, wanted = Engine(), [], []
+
+    def note(entry: tuple[int, int]) -> None:
+        seen.append(entry)
+        if draw(3) == 0:
+            plan(engine.now_ns + draw(60_000_000))
+
+    def plan(due_ns: int) -> None:
+        entry = (max(due_ns, engine.now_ns), len(wanted))
+        wanted.append(entry)
+        engine.at(due_ns, note, entry)
+
+    for pause in range(40):
+        for _ in range(30):
+            plan(engine.now_ns + draw(90_000_000) - 10_000_000)
+        engine.run_until(engine.now_ns + (draw(50_000_000) if pause % 3 else 1_000))
+        assert engine.scheduled == len(wanted) - len(seen)
+    engine.run_until(engine.now_ns + 10_000_000_000)
+    assert seen == sorted(wanted)
+
+
 def test_engine_sweep_keeps_what_lives() -> None:
     engine, seen = Engine(), []
     for number in range(100):
