@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; it is an 
 
 from swarmd_models.errors import ArtefactError  # noqa: E402
 from swarmd_models.recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, stray_boxes, train_judge  # noqa: E402
-from swarmd_models.recipes.net import Detector, NetOptions, fold, million_macs  # noqa: E402
+from swarmd_models.recipes.net import Detector, NetOptions, fold, million_macs, private_channels  # noqa: E402
 from swarmd_models.recipes.prune import pruned  # noqa: E402
-from swarmd_models.recipes.rounding import round_weights  # noqa: E402
+from swarmd_models.recipes.rounding import equalised, round_weights  # noqa: E402
 from swarmd_models.recipes.scenes import SceneOptions  # noqa: E402
 from swarmd_models.recipes.thermal import FAULT_LABELS  # noqa: E402
 
@@ -147,6 +147,18 @@ def test_rounded_weights_lie_on_the_quantisers_grid_and_answer_far_nearer_than_t
     with torch.no_grad():
         wanted, ours, theirs = (n(frames[6:])[0] for n in (net, rounded, nearest))
     assert ratio_db(wanted, ours) > ratio_db(wanted, theirs) + 3.0
+
+
+def test_equalised_channels_fill_their_range_and_change_no_answer() -> None:
+    net = fold(net_of(PLAN))
+    frames = torch.rand(4, 1, 64, 96)
+    same = equalised(net, private_channels(net), frames)
+    with torch.no_grad():
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(net(frames), same(frames), strict=True))
+        used = same.stem(frames).amax((0, 2, 3))
+        before = net.stem(frames).amax((0, 2, 3))
+    assert (used >= before - 1e-5).all()
+    assert float(used[before > 0.5].min()) > 5.0
 
 
 def test_the_second_stage_answers_one_row_a_cut_whatever_the_batch() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from swarmd_models.recipes.export import best_range
 from swarmd_models.recipes.metrics import auroc
 from swarmd_models.recipes.settings import Opinions, Said, choose, fit_weights
 from swarmd_models.recipes.thermal import FAULT_LABELS, HELD_BACK, Crops
@@ -37,18 +38,6 @@ def test_weights_of_two_stages_tell_faults_apart_better_than_either_and_are_cali
     assert abs(float(sure[upper].mean()) - float(faulty[upper].mean())) < 0.04
 
 
-def test_a_first_stage_that_misleads_has_no_say() -> None:
-    rng = np.random.default_rng(6)
-    faulty = rng.random(2_000) < 0.5
-    sign = np.where(faulty, 1.0, -1.0)
-    nothing = np.zeros((2_000, KINDS))
-    weights = fit_weights(
-        Opinions(-sign + rng.normal(0, 2, 2_000), sign + rng.normal(0, 1, 2_000), nothing, nothing), faulty
-    )
-    assert weights[0] == 0.0
-    assert weights[1] > 0.0
-
-
 def test_thresholds_keep_the_limit_on_every_set_of_healthy_modules_and_are_low_where_nothing_is_mistaken() -> None:
     rng = np.random.default_rng(7)
     loud = said(rng.uniform(0.5, 0.93, 4_000), np.zeros(4_000), 20_000)  # Healthy ones are taken for the first class.
@@ -78,3 +67,14 @@ def test_where_even_the_highest_score_is_mistaken_the_threshold_is_as_high_as_it
     hopeless = said(np.full(100, 0.99999), np.zeros(100), 1_000)
     faulty = said(np.full(10, 0.999), np.zeros(10), 10)
     assert choose(FAULT_LABELS, [(hopeless, 0.5)], [faulty])["class_thresholds"]["cell"] >= 0.99
+
+
+def test_the_range_of_a_tensor_gives_up_an_outlier_where_that_serves_all_others() -> None:
+    rng = np.random.default_rng(9)
+    values = rng.uniform(0.0, 1.0, 1_000_000).astype(np.float32)
+    low, high = best_range(values)
+    assert low == 0.0
+    assert 0.99 < high <= 1.0
+    values[0] = 3.0
+    assert best_range(values)[1] < 1.1
+    assert best_range(np.array([-1.0, 3.0], np.float32)) == (-1.0, 3.0)

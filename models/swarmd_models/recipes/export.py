@@ -23,7 +23,8 @@ from swarmd_models.second import cut_out
 _CALIBRATION_FRAMES = 48
 _ROUNDING_FRAMES = 1024
 _RANGE_FRAMES = 512
-_OUTLIERS = 1e-5
+_OUTLIERS = (0.0, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+"""Shares of a tensor's values that may lie beyond its range, on either side."""
 _SAME_DB = 60.0
 """A float file that agrees less with its net was converted wrongly."""
 Pixels = npt.NDArray[np.uint8]
@@ -108,13 +109,14 @@ def convert(
     """
     import torch
 
-    from swarmd_models.recipes.net import fold
-    from swarmd_models.recipes.rounding import round_weights
+    from swarmd_models.recipes.net import fold, private_channels
+    from swarmd_models.recipes.rounding import equalised, round_weights
 
     work.mkdir(parents=True, exist_ok=True)
     fold(net)
     net.to(memory_format=torch.contiguous_format)  # The converter takes some channels-last weights for one another.
-    rounded = round_weights(net, torch.from_numpy(_real(frames[:_ROUNDING_FRAMES])))
+    seen = torch.from_numpy(_real(frames[:_ROUNDING_FRAMES]))
+    rounded = round_weights(equalised(net, private_channels(net), seen), seen)
     float_path, int8_path = work / f"{name}.float.tflite", work / f"{name}.tflite"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -181,20 +183,26 @@ def _to_int8(float_path: Path, int8_path: Path, frames: Pixels) -> None:
         )
 
 
-def _set_ranges(ranges: dict[str, Any], float_path: Path, frames: Pixels) -> None:
-    """Give every tensor the range that all but a hundred-thousandth of its values keep; the input exactly 0 to 1.
-
-    The calibrator's own ranges go to the very last outlier, and its input's range is that of the frames it was shown;
-    0 to 1 makes quantising a frame at run time the flipping of one bit.
-    """
+def _plain_interpreter(path: Path) -> Any:
+    """One that keeps every tensor."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     interpreter = Interpreter(
-        str(float_path),
+        str(path),
         experimental_preserve_all_tensors=True,
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
     )
     interpreter.allocate_tensors()
+    return interpreter
+
+
+def _set_ranges(ranges: dict[str, Any], float_path: Path, frames: Pixels) -> None:
+    """Give every tensor the range that costs it least (`best_range`); the input exactly 0 to 1.
+
+    The calibrator's own ranges go to the last outlier, and its input's range is that of the frames it was shown;
+    0 to 1 makes quantising a frame at run time the flipping of one bit.
+    """
+    interpreter = _plain_interpreter(float_path)
     given = interpreter.get_input_details()[0]
     tensors = [t for t in interpreter.get_tensor_details() if t["name"] in ranges]
     seen: dict[str, list[npt.NDArray[np.float32]]] = {t["name"]: [] for t in tensors}
@@ -206,10 +214,26 @@ def _set_ranges(ranges: dict[str, Any], float_path: Path, frames: Pixels) -> Non
             seen[tensor["name"]].append(values[:: 1 + len(values) // 40_000].copy())
     shape = (1, 1, 1, 1)
     for name, parts in seen.items():
-        low, high = np.quantile(np.concatenate(parts), (_OUTLIERS, 1.0 - _OUTLIERS))
-        ranges[name]["min"] = np.full(shape, min(0.0, float(low)), np.float32)
-        ranges[name]["max"] = np.full(shape, max(1e-3, float(high)), np.float32)
+        low, high = best_range(np.concatenate(parts))
+        ranges[name]["min"], ranges[name]["max"] = np.full(shape, low, np.float32), np.full(shape, high, np.float32)
     ranges[given["name"]] = {"min": np.zeros(shape, np.float32), "max": np.ones(shape, np.float32)}
+
+
+def best_range(values: npt.NDArray[np.float32]) -> tuple[float, float]:
+    """The range (low <= 0, high > 0) whose 256 steps give values back with the smallest mean square error.
+
+    A few outliers are cut off where that makes the steps of all others finer.
+    """
+    best, error = (0.0, 1e-3), float("inf")
+    for share in _OUTLIERS:
+        a, b = np.quantile(values, (share, 1.0 - share))
+        low, high = min(0.0, float(a)), max(1e-3, float(b))
+        step = (high - low) / 255.0
+        back = np.clip(np.round((values - low) / step), 0, 255) * step + low
+        now = float(np.square(values - back, dtype=np.float64).mean())
+        if now < error:
+            best, error = (low, high), now
+    return best
 
 
 def _to_qdq_onnx(net: Any, name: str, outputs: tuple[str, ...], frames: Pixels, work: Path) -> Path:

@@ -32,6 +32,7 @@ from swarmd_models.recipes.thermal import Crops
 from swarmd_models.second import cut_out
 
 HEALTHY = len(CLASSES) - 1
+_SETTLING_REAL_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,10 @@ class JudgeOptions:
     """How far a box misses, standard deviation, as a share of its sides."""
     stray_boxes: int = 6
     """A frame, beside the modules': on soil, between modules, over the end of a table; all of them are no fault."""
-    flips: int = 1
+    settle_chunks: int = 4
+    """More chunks after the others, at a tenth of the rate, half of their frames drawn: labels of drawn modules are
+    exact and are not softened here, so that the sure is told apart from what a softened label never lets be sure."""
+    flips: int = 2
     """Views of a cut that are averaged in flight."""
 
 
@@ -129,23 +133,30 @@ class ExampleMaker:
             soft: A teacher's probabilities per crop, or None.
         """
         self._options, self._seed, self._soft = options, seed, soft
+        self._makers = self._two(scene, options.real_share, crops)
+        self._settling = self._two(scene, _SETTLING_REAL_SHARE, crops)
+
+    def _two(self, scene: SceneOptions, real_share: float, crops: Crops | None) -> list[SceneMaker]:
+        """Of frames at the first stage's scale, and at tiny-224's."""
         fine = dataclasses.replace(
             scene,
-            fault_share=options.fault_share,
+            fault_share=self._options.fault_share,
             plain_share=0.0,
-            real_share=options.real_share,
-            dense_share=options.dense_share,
+            real_share=real_share,
+            dense_share=self._options.dense_share,
         )
         coarse = dataclasses.replace(fine, width=224, height=192, pixel_m=scene.pixel_m / 0.7)
-        self._makers = [SceneMaker(fine, seed + 3000, crops), SceneMaker(coarse, seed + 4000, crops)]
+        return [SceneMaker(fine, self._seed + 3000, crops), SceneMaker(coarse, self._seed + 4000, crops)]
 
     def chunk(self, number: int) -> Examples:
         """All examples of one chunk, shuffled."""
         options = self._options
         rng = np.random.default_rng([self._seed, 31, number])
+        settles = number >= options.chunks
+        makers = self._settling if settles else self._makers
         pixels, wanted = [], []
         for index in range(number * options.chunk_frames, (number + 1) * options.chunk_frames):
-            scene = self._makers[int(rng.random() < options.coarse_share)].scene(index)
+            scene = makers[int(rng.random() < options.coarse_share)].scene(index)
             if not len(scene.boxes):
                 continue
             stray = stray_boxes(scene.boxes, options.stray_boxes, scene.image.shape, rng)
@@ -156,16 +167,18 @@ class ExampleMaker:
             cuts[mirror[:, 1] == 1] = cuts[mirror[:, 1] == 1][:, :, ::-1]
             pixels.append(cuts)
             nothing = np.full(len(stray), -1)
-            wanted.append(
-                self._wanted(np.concatenate([scene.label_index, nothing]), np.concatenate([scene.crop_index, nothing]))
-            )
+            labels, of_crop = np.append(scene.label_index, nothing), np.append(scene.crop_index, nothing)
+            wanted.append(self._wanted(labels, of_crop, exact=settles and not scene.real))
         order = rng.permutation(sum(len(p) for p in pixels))
         return Examples(np.concatenate(pixels)[order], np.concatenate(wanted)[order])
 
-    def _wanted(self, labels: npt.NDArray[np.int64], of_crop: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def _wanted(
+        self, labels: npt.NDArray[np.int64], of_crop: npt.NDArray[np.int64], exact: bool
+    ) -> npt.NDArray[np.float32]:
         options = self._options
-        out = np.full((len(labels), len(CLASSES)), options.smoothing / len(CLASSES), np.float32)
-        out[np.arange(len(labels)), np.where(labels < 0, HEALTHY, labels)] += 1.0 - options.smoothing
+        smoothing = 0.0 if exact else options.smoothing
+        out = np.full((len(labels), len(CLASSES)), smoothing / len(CLASSES), np.float32)
+        out[np.arange(len(labels)), np.where(labels < 0, HEALTHY, labels)] += 1.0 - smoothing
         if self._soft is not None:
             said = self._soft[np.maximum(of_crop, 0)]
             told = (of_crop >= 0) & said.any(axis=1)
@@ -226,7 +239,7 @@ def train_judge(
     net = Judge(options).to(device, memory_format=torch.channels_last)
     average = copy.deepcopy(net).eval()
     optimiser = torch.optim.AdamW(net.parameters(), options.learning_rate, weight_decay=options.weight_decay)
-    trained = dataclasses.replace(options, flips=1, take_from="")
+    trained = dataclasses.replace(options, flips=1, take_from="", settle_chunks=0)
     mark = json.dumps([dataclasses.asdict(trained), dataclasses.asdict(scene), seed], sort_keys=True)
     path, done = work / "judge.pt", 0
     if path.exists():
@@ -240,11 +253,12 @@ def train_judge(
         _say(f"second stage: goes on from chunk {done}")
     maker = ExampleMaker(options, scene, seed, crops, soft)
     started, first = time.monotonic(), done
-    for number in range(done, options.chunks):
+    total = options.chunks + options.settle_chunks
+    for number in range(done, total):
         loss = _train_chunk(net, average, optimiser, maker.chunk(number), number, options, device)
         done = number + 1
-        left_s = (time.monotonic() - started) / (done - first) * (options.chunks - done)
-        _say(f"second stage: chunk {done}/{options.chunks} loss {loss:.4f}, {left_s:.0f} s left")
+        left_s = (time.monotonic() - started) / (done - first) * (total - done)
+        _say(f"second stage: chunk {done}/{total} loss {loss:.4f}, {left_s:.0f} s left")
         state = {
             "options": mark, "chunks": done, "net": net.state_dict(),
             "average": average.state_dict(), "optimiser": optimiser.state_dict(),
@@ -262,9 +276,7 @@ def _train_chunk(
     batches = len(examples.pixels) // options.batch
     net.train()
     for index in range(batches):
-        progress = (number + index / batches) / options.chunks
-        warm = min(1.0, progress / 0.08)
-        rate = options.learning_rate * warm * (0.5 + 0.5 * float(np.cos(np.pi * max(progress - 0.08, 0.0) / 0.92)))
+        rate = options.learning_rate * _share_of_rate(number + index / batches, options)
         for group in optimiser.param_groups:
             group["lr"] = max(rate, 1e-6)
         rows = slice(index * options.batch, (index + 1) * options.batch)
@@ -281,6 +293,14 @@ def _train_chunk(
         _average(average, net, min(options.ema, (1 + step) / (10 + step)))
         losses.append(float(loss.detach()))
     return float(np.mean(losses))
+
+
+def _share_of_rate(chunk: float, options: JudgeOptions) -> float:
+    """Of the learning rate, after so many chunks: up, down along a cosine; once more, ten times lower, to settle."""
+    if chunk >= options.chunks:
+        return 0.1 * (0.5 + 0.5 * float(np.cos(np.pi * (chunk - options.chunks) / options.settle_chunks)))
+    progress = chunk / options.chunks
+    return min(1.0, progress / 0.08) * (0.5 + 0.5 * float(np.cos(np.pi * max(progress - 0.08, 0.0) / 0.92)))
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

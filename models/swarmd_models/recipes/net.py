@@ -110,6 +110,16 @@ class Detector(nn.Module):  # type: ignore[misc]
         return cls, dist.permute(0, 2, 3, 1).reshape(batch, -1, 4)
 
 
+def private_channels(net: nn.Module) -> list[tuple[str, list[str]]]:
+    """Names of the (convolution, ReLU6) whose channels only the named convolutions read: what may be scaled."""
+    pairs = [
+        (f"{name}.squeeze", [f"{name}.spread.0"]) for name, part in net.named_modules() if isinstance(part, Residual)
+    ]
+    if isinstance(net, Detector):
+        pairs += [("stem", ["stage4.0.0"]), ("head", ["fault", "kind", "dist"])]
+    return pairs
+
+
 def fold(module: nn.Module) -> nn.Module:
     """Fold every batch normalisation into its convolution, in place; the net must be in eval mode."""
     for name, child in list(module.named_children()):

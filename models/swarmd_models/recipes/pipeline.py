@@ -25,6 +25,8 @@ from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 Say = Callable[[str], None]
 ABOUT = "composed from real module crops and drawn modules; never tried on real aerial footage"
 _EVALUATION_FRAMES = 200
+_NOMINAL_VIEW_M2 = 320 * 256 * 0.045**2
+"""Of ground in a frame of small-320; wider views have more modules to judge and more time for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +53,48 @@ def make_model(recipe: Any, paths: Paths, say: Say, with_onnx: bool = True, shar
     Returns:
         The figures, as they stand in the bundle's provenance.
     """
-    from swarmd_models.recipes.export import export_model
-    from swarmd_models.recipes.net import million_macs
-    from swarmd_models.recipes.train import train
-
     crops = Crops.load(paths.crops) if paths.crops else None
     students = crops.with_part_held_back() if crops is not None else None
     soft = _teacher(recipe, crops, paths, say)
     second = _second(recipe, students, soft, paths, say, with_onnx)
-    net = train(recipe, students, paths.work / recipe.name, soft)
-    size = {"first": round(million_macs(net, recipe.scene.height, recipe.scene.width), 1)}
-    say(f"{recipe.name}: exporting")
-    exported = export_model(net, recipe, students, paths.work / recipe.name, with_onnx, share)
-    return finish(recipe, exported, second, paths, say, soft, size, share)
+    exported, macs = _first(recipe, students, soft, paths, say, with_onnx, share)
+    return finish(recipe, exported, second, paths, say, soft, {"first": macs}, share)
+
+
+def _first(
+    recipe: Any,
+    crops: Crops | None,
+    soft: npt.NDArray[np.float32] | None,
+    paths: Paths,
+    say: Say,
+    with_onnx: bool,
+    share: float,
+) -> tuple[Any, float]:
+    """The detector's files and its millions of multiplications; trained and exported unless that is done."""
+    from swarmd_models.recipes.export import export_model
+    from swarmd_models.recipes.net import million_macs
+    from swarmd_models.recipes.train import fingerprint, train
+
+    work, name = paths.work / recipe.name, recipe.name
+    note = work / f"{name}.json"
+    kept = json.loads(note.read_text()) if note.exists() else {}
+    if kept.get("recipe") != fingerprint(recipe):
+        net = train(recipe, crops, work, soft)
+        macs = round(million_macs(net, recipe.scene.height, recipe.scene.width), 1)
+        say(f"{name}: exporting")
+        exported = export_model(net, recipe, crops, work, with_onnx, share)
+        kept = {"recipe": fingerprint(recipe), "macs": macs, "sqnr_db": exported.sqnr_db}
+        note.write_text(json.dumps(kept | {"correlation": exported.correlation}))
+        kept = json.loads(note.read_text())
+    return _files(work, name, kept), kept["macs"]
+
+
+def _files(work: Path, name: str, about: dict[str, Any]) -> Any:
+    from swarmd_models.recipes.export import Exported
+
+    onnx = work / f"{name}.qdq.onnx"
+    files = (work / f"{name}.float.tflite", work / f"{name}.tflite", onnx if onnx.exists() else None)
+    return Exported(*files, about["sqnr_db"], about["correlation"])
 
 
 def _teacher(recipe: Any, crops: Crops | None, paths: Paths, say: Say) -> npt.NDArray[np.float32] | None:
@@ -87,7 +118,7 @@ def _second(
     recipe: Any, crops: Crops | None, soft: npt.NDArray[np.float32] | None, paths: Paths, say: Say, with_onnx: bool
 ) -> Any:
     """The second stage's files; trained and exported here, or before by the recipe that it is taken from."""
-    from swarmd_models.recipes.export import Exported, SecondFiles, convert
+    from swarmd_models.recipes.export import SecondFiles, convert
     from swarmd_models.recipes.judge import ExampleMaker, train_judge
     from swarmd_models.recipes.net import million_macs
 
@@ -109,10 +140,7 @@ def _second(
         about = {"sqnr_db": exported.sqnr_db, "correlation": exported.correlation, "macs": macs}
         note.write_text(json.dumps(about | {"margin": options.margin, "size": [options.width, options.height]}))
     about = json.loads(note.read_text())
-    onnx = work / f"{name}.qdq.onnx"
-    files = (work / f"{name}.float.tflite", work / f"{name}.tflite", onnx if onnx.exists() else None)
-    exported = Exported(*files, about["sqnr_db"], about["correlation"])
-    return SecondFiles(name, exported, about["margin"], tuple(about["size"]), about["macs"])
+    return SecondFiles(name, _files(work, name, about), about["margin"], tuple(about["size"]), about["macs"])
 
 
 def finish(
@@ -144,7 +172,14 @@ def finish(
         provenance["second_float_file"] = second.exported.float_path.name
         provenance["sqnr_db"]["second"] = round(second.exported.sqnr_db["logits"], 2)
         million_macs = million_macs | {"second": round(second.million_macs * recipe.second.flips, 1)}
-        rule["second"] = {"flips": recipe.second.flips, "candidate_threshold": 0.005, "score_threshold": 0.5}
+        view = recipe.scene.width * recipe.scene.height * recipe.scene.pixel_m**2 / _NOMINAL_VIEW_M2
+        rule["second"] = {
+            "flips": recipe.second.flips,
+            "candidate_threshold": 0.005,
+            "max_candidates": round(24 * view),
+            "budget_ms": round(3.5 * view, 1),
+            "score_threshold": 0.5,
+        }
     provenance["million_macs"] = million_macs
 
     def write() -> Bundle:

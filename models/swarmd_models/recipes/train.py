@@ -229,14 +229,14 @@ def _average(average: Detector, net: Detector, keep: float) -> None:
             mean.copy_(now)
 
 
-def _fingerprint(recipe: Recipe) -> str:
+def fingerprint(recipe: Recipe) -> str:
     """All that decides the first stage."""
     return json.dumps(dataclasses.asdict(dataclasses.replace(recipe, second=None)), sort_keys=True)
 
 
 def _save(work: Path, recipe: Recipe, step: int, net: Any, average: Any, optimiser: Any, schedule: Any) -> None:
     state = {
-        "recipe": _fingerprint(recipe),
+        "recipe": fingerprint(recipe),
         "step": step,
         "net": net.state_dict(),
         "average": average.state_dict(),
@@ -266,7 +266,7 @@ def _resume(work: Path, recipe: Recipe, net: Any, average: Any, optimiser: Any, 
     if not path.exists():
         return 0
     state = torch.load(path, map_location="cpu", weights_only=True)
-    if state["recipe"] != _fingerprint(recipe):
+    if state["recipe"] != fingerprint(recipe):
         raise ArtefactError(f"{path} is of another recipe; name another --work directory or remove it")
     net.load_state_dict(state["net"])
     average.load_state_dict(state["average"])
