@@ -50,6 +50,7 @@ _S = 1_000_000_000
 _SEEDS_MAX = 64
 _HELLOS_AT_ONCE = 8
 _KNOCKING_NS = 300 * _MS
+_KNOCKS_WIDE, _HELLOS_LATER, _KNOCKS_OFTEN = 3, 3, 10
 _LONG_LOST_NS = 600 * _S
 _QUIET_NS = 500 * _MS
 
@@ -67,6 +68,7 @@ class Swim:
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
+        self._knocks = 0
         self._handlers: dict[type, Callable[[Member, Any, Address], None]] = {
             Ping: self._on_ping,
             Ack: self._on_ack,
@@ -135,18 +137,25 @@ class Swim:
                 core.port.hello(address, True)
 
     def _knock(self, _: object) -> None:
-        """Until a peer has answered: a few seeds and a few members of the earlier life, every 300 ms."""
+        """Until a peer has answered: a few seeds and a few members of the earlier life, every 300 ms.
+
+        After a second fewer of them, after three seconds less often: where thousands start at once, the seeds answer in
+        turn, and who waits must not keep them busy.
+        """
         core = self.core
         if core.own.left or (core.table.reachable and self.shared.has_baseline):
             return
-        core.scheduler.at(core.now_ns + _KNOCKING_NS, self._knock)
+        self._knocks += 1
+        gap_ns = _KNOCKING_NS if self._knocks <= _KNOCKS_OFTEN else 4 * _KNOCKING_NS
+        core.scheduler.at(core.now_ns + gap_ns, self._knock)
         for member in core.table.sample(core.rng, 1):
             core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
             return
         addresses = [address for address in self.seeds if address != core.own.address]
         addresses += [member.address for member in core.table.lost.values()]
-        if len(addresses) > _HELLOS_AT_ONCE:
-            addresses = core.rng.sample(addresses, _HELLOS_AT_ONCE)
+        at_once = _HELLOS_AT_ONCE if self._knocks <= _KNOCKS_WIDE else _HELLOS_LATER
+        if len(addresses) > at_once:
+            addresses = core.rng.sample(addresses, at_once)
         for address in addresses:
             core.port.hello(address, True)
 
