@@ -28,6 +28,12 @@ def register_metrics(brain: "Brain") -> None:
     metrics.counters("swarmd_eye", "Frames, drops by reason, restarts.", "what", lambda: _eye(brain))
     metrics.gauges("swarmd_members", "Members by state, this node included.", "state", lambda: _members(brain))
     metrics.gauges("swarmd_peer_rtt_seconds", "Smoothed round trip.", "peer", lambda: _rtt(brain))
+    metrics.gauges(
+        "swarmd_gossip_budget_used_ratio",
+        "Share of the byte budget that probing uses.",
+        "",
+        lambda: {"": brain.node.budget_used()},
+    )
     metrics.gauges("swarmd_objects", "Objects of the deduplicated picture.", "", lambda: {"": len(brain.objects())})
     metrics.gauges("swarmd_eye_measure", "What the eye measures of itself.", "what", lambda: _eye_gauges(brain))
     metrics.gauges("swarmd_journal_degraded", "1: facts wait in memory.", "", lambda: {"": int(brain.store.degraded)})

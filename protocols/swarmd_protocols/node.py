@@ -481,6 +481,10 @@ class Node:
             return MemberState.LEFT
         return MemberState.AWAY if own.away_until_ns else MemberState.ALIVE
 
+    def budget_used(self) -> float:
+        """What probing and its answers cost lately, as a share of the byte budget."""
+        return self._core.port.pressure()
+
     def summary(self) -> NodeSummary:
         """The node at a glance; cheap enough for once a second."""
         core = self._core
