@@ -9,6 +9,7 @@ import importlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -42,12 +43,40 @@ def measure(old: bytes, new: bytes) -> dict[str, Any]:
         "coders": rows,
         "missing": missing,
         "best_ours": best_ours,
+        "decode_memory_bytes": {
+            name: decode_memory_bytes(old, delta, new) for name, delta in sorted(codec.make_all(old, new).items())
+        },
         "best_generic": best_generic,
         "ratio": rows[best_ours]["ratio"],
         "ratio_to_generic": round(rows[best_ours]["bytes"] / rows[best_generic]["bytes"], 3) if generic else None,
         "floor_bytes": floor,
         "over_floor": round(rows[best_ours]["bytes"] / floor - 1, 4) if floor else None,
     }
+
+
+_MEMORY_SCRIPT = """
+import sys
+from pathlib import Path
+from swarmd.release.delta.codec import apply_delta
+def field(name):
+    return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if name in line)
+Path("/proc/self/clear_refs").write_text("5")
+before = field("VmRSS")
+new = apply_delta(Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]).read_bytes(), int(sys.argv[3]))
+print((field("VmHWM") - before) * 1024)
+"""
+
+
+def decode_memory_bytes(old: bytes, delta: bytes, new: bytes) -> int | None:
+    """How much more memory a fresh process takes to decode a delta, files included; None where it cannot be asked."""
+    with tempfile.TemporaryDirectory(prefix="swarmd-bench-") as folder:
+        base, patch = Path(folder, "base"), Path(folder, "delta")
+        base.write_bytes(old)
+        patch.write_bytes(delta)
+        command = [sys.executable, "-c", _MEMORY_SCRIPT, str(base), str(patch), str(len(new))]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    return int(done.stdout) if done.returncode == 0 else None
 
 
 def _row(name: str, coder: Coder, new: bytes) -> dict[str, Any]:

@@ -36,7 +36,33 @@ def delta_rows(pairs: Path | None) -> list[dict]:
             row(f"{name}: over the adaptive floor", found["over_floor"], 0.02),
             row(f"{name}: against the best generic tool", found["ratio_to_generic"], 0.4, found["best_generic"]),
             row(f"{name}: decode CPU s", best["decode_s"], 0.2),
+            row(f"{name}: decode MB", decode_mb(found), 16),
         ]
+    return rows
+
+
+def decode_mb(found: dict) -> float | None:
+    """The most that any codec takes, whichever is the smallest today."""
+    sizes = [size for size in found["decode_memory_bytes"].values() if size is not None]
+    return round(max(sizes) / 1e6, 1) if sizes else None
+
+
+def air_rows() -> list[dict]:
+    """One file to eight nodes on one simulated radio channel: bytes on the air over the file, cast and unicast."""
+    import random
+
+    from release_air_helpers import AirWorld
+
+    data, rows = random.Random(1).randbytes(1 << 20), []
+    for loss in (0, 5, 10):
+        found = {}
+        for cast in (True, False):
+            world = AirWorld(9, cast=cast, loss_ppm=loss * 10_000)
+            seconds = world.spread(data)
+            found[cast] = (world.cast_bytes + world.unicast_bytes) / len(data)
+            note = f"{seconds:.1f} s, {world.radio.airtime_ns / 1e9:.1f} s of air"
+            what = f"shared channel, 8 nodes, {loss} % loss, {'cast' if cast else 'unicast'}: bytes over the file"
+            rows.append(row(what, round(found[cast], 2), 3.0 if cast else 9.5, note))
     return rows
 
 
@@ -79,7 +105,8 @@ def main() -> int:
     parser.add_argument("--netns", action="store_true", help="real daemons in namespaces (root, a minute or two)")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = delta_rows(options.pairs) + swarm_rows(options.large) + (netns_rows() if options.netns else [])
+    rows = delta_rows(options.pairs) + swarm_rows(options.large) + air_rows()
+    rows += netns_rows() if options.netns else []
     if options.json:
         print(json.dumps(rows))
     else:

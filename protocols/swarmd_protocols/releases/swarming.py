@@ -32,12 +32,16 @@ class SwarmingConfig:
     requests: int = 6
     """In flight in all; one for each peer."""
     upload_window: int = 3
+    upload_window_max: int = 8
+    """The window grows to that while growing brings more receipts a second, as it does where packets are lost."""
     upload_queue: int = 3
     """Requests held, those on their way included; more are refused at once, so that the asker turns elsewhere."""
     backoff_ns: int = 60_000_000
     """After a refusal, before that peer is asked again."""
     offers: int = 1
     """Chunks that a super-seeder shows a neighbour beyond those it has."""
+    hedge_times: int = 6
+    """When nothing else is left to ask for, a chunk that takes so many times the usual is asked of one more peer."""
     request_timeout_ns: int = 4_000_000_000
     upload_timeout_ns: int = 1_500_000_000
     reoffer_ns: int = 500_000_000
@@ -107,6 +111,44 @@ class _Neighbour:
     repeat_at_ns: int = 0
 
 
+_JUDGED = 8
+"""Receipts over which a window's worth is judged."""
+
+
+@dataclass(slots=True)
+class _Window:
+    """How many chunks are on their way at once: enough to fill the uplink, and no more, which would only queue.
+
+    An uplink that is full gives no more receipts for a larger window; one that waits for lost packets does.
+    """
+
+    least: int
+    most: int
+    size: int
+    _rising: bool = False
+    _count: int = 0
+    _since_ns: int = 0
+    _best: float = 0.0
+    """Receipts a second with the window before."""
+
+    def on_receipt(self, now_ns: int, is_full: bool) -> None:
+        """A chunk has arrived; `is_full`: more were wanted than the window took."""
+        if not is_full or not self._since_ns:
+            self._count, self._since_ns = 0, now_ns
+            return
+        self._count += 1
+        if self._count < _JUDGED or now_ns <= self._since_ns:
+            return
+        rate = self._count * 1e9 / (now_ns - self._since_ns)
+        self._count, self._since_ns = 0, now_ns
+        if self._rising and rate < 1.1 * self._best:
+            self.size, self._rising = max(self.least, self.size - 1), False
+        else:
+            self._rising = self.size < self.most
+            self.size += self._rising
+        self._best = rate
+
+
 @dataclass(slots=True)
 class Account:
     """Bytes exchanged with one peer about one blob."""
@@ -152,10 +194,15 @@ class BlobSwarm:
     """How many neighbours show each chunk."""
     _pending: int = 0
     _sending: dict[tuple[NodeId, int], int] = field(default_factory=dict)
+    _window: _Window = field(init=False)
+    _was_full: bool = False
+    _usual_ns: int = 0
+    """How long a chunk takes from the request to its arrival, smoothed."""
     _offered: list[int] = field(default_factory=list)
     _offered_ns: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._window = _Window(self.config.upload_window, self.config.upload_window_max, self.config.upload_window)
         count = len(self.hashes)
         assert count == self.blob.chunk_count
         self._copies, self._offered, self._offered_ns = [0] * count, [0] * count, [0] * count
@@ -219,6 +266,8 @@ class BlobSwarm:
             self._copies[index] += 1
             if self._sending.pop((node, index), None) is not None:
                 self._account(node).sent += self.blob.chunk_size(index)
+                self._window.on_receipt(now_ns, self._was_full)
+                self._was_full = False
         neighbour.has |= new
         if new:
             neighbour.repeat_ns = 0
@@ -236,7 +285,8 @@ class BlobSwarm:
         if neighbour is None or not 0 <= index < len(self.hashes) or not neighbour.shown >> index & 1:
             return []
         waiting = sum(one.wants is not None for one in self._near.values())
-        if len(self._sending) + waiting >= self.config.upload_queue:
+        if len(self._sending) + waiting >= max(self.config.upload_queue, self._window.size):
+            self._was_full = True
             return [Refuse(node, index)]
         neighbour.wants = index
         return self._pump(now_ns)
@@ -274,6 +324,8 @@ class BlobSwarm:
         if neighbour is None or neighbour.asked != index:
             account.wasted += len(data)
             return False, []
+        took_ns = now_ns - neighbour.asked_ns
+        self._usual_ns = took_ns if not self._usual_ns else self._usual_ns + (took_ns - self._usual_ns) // 8
         neighbour.asked, neighbour.heard_ns = None, now_ns
         self._pending &= ~(1 << index)
         if not self._is_chunk(index, data):
@@ -359,7 +411,7 @@ class BlobSwarm:
             shown = 0
             for _, one in idle:
                 shown |= one.has
-            candidates = list(bits(shown & need))
+            candidates = list(bits(shown & need)) or self._late(shown, now_ns)
             if not candidates:
                 break
             least = min(self._copies[index] for index in candidates)
@@ -373,12 +425,30 @@ class BlobSwarm:
             actions.append(Ask(node, index))
         return actions
 
+    def _late(self, shown: int, now_ns: int) -> list[int]:
+        """Towards the end: what was asked of a single peer, takes far longer than usual, and is shown by an idle one.
+
+        A connection that loses packets backs off for seconds; the last chunk of a file is not to wait for it.
+        """
+        patience_ns = self.config.hedge_times * self._usual_ns
+        if not patience_ns:
+            return []
+        asked = [one.asked for one in self._near.values() if one.asked is not None]
+        return [
+            one.asked
+            for one in self._near.values()
+            if one.asked is not None
+            and now_ns - one.asked_ns > patience_ns
+            and asked.count(one.asked) == 1
+            and (shown & ~self.have) >> one.asked & 1
+        ]
+
     # --- Giving ---------------------------------------------------------------------------------------------------
 
     def _pump(self, now_ns: int) -> list[SwarmAction]:
         """Send what was asked for, as far as the window allows; a super-seeder sends what it has sent least first."""
         actions: list[SwarmAction] = []
-        while len(self._sending) < self.config.upload_window:
+        while len(self._sending) < self._window.size:
             waiting = [(one.wants, node) for node, one in self._near.items() if one.wants is not None]
             if not waiting:
                 break
