@@ -8,9 +8,9 @@ from typing import Any
 
 from swarmd_protocols.codec import encode
 from swarmd_protocols.effects import Effect
-from swarmd_protocols.identity import dev_role_seeds
+from swarmd_protocols.identity import DEV_ROLES, dev_role_seeds
 from swarmd_protocols.releases import requests
-from swarmd_protocols.releases.envelopes import Envelope
+from swarmd_protocols.releases.envelopes import Envelope, KeyId, key_id, signed_bytes
 from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.rollout import Report, Verdict
 from swarmd_protocols.releases.statements import DeltaOffer, DeltaRef, Floor, Revoke
@@ -84,7 +84,7 @@ class Forger:
         base, _hashes = describe(self._desk.factory)
         self._give(host, junk)
         offer = DeltaOffer(MODEL, 1, DeltaRef(base.sha256, target.sha256, "blocks", patch, target.size, 1 << 20))
-        return _push(signed_by(self._desk.crypto, "delta", offer.payload(), self._keys(host, "release")))
+        return _push(self._sign(host, "delta", offer.payload(), "release"))
 
     def anything(self, host: Host) -> bytes:
         """One of the forgeries."""
@@ -94,17 +94,25 @@ class Forger:
     def _newest(self) -> Published | None:
         return max(self._desk.signed.values(), key=lambda one: one.version, default=None)
 
-    def _keys(self, host: Host, role: str) -> list[bytes]:
-        """Keys a thief may have: the node's own, one of the role's where two are needed, all of another role."""
-        secret = self._desk.fleet_secret
+    def _sign(self, host: Host, kind: str, payload: bytes, role: str) -> Envelope:
+        """With what a thief may have: the node's own key, one of the role's where two are needed, all of another role.
+
+        Or with the own key under the names of the right ones.
+        """
+        secret, crypto = self._desk.fleet_secret, self._desk.crypto
         own: bytes = host.node._core.own.seed
-        match self._choices.choose("hostile.keys", 3):
+        match self._choices.choose("hostile.keys", 4):
             case 0:
-                return [own]
+                return signed_by(crypto, kind, payload, [own])
             case 1:
-                return [dev_role_seeds(secret, role)[0]] if role in ("release", "floor") else [own]
+                stolen = dev_role_seeds(secret, role)[0] if DEV_ROLES[role][0] > 1 else own
+                return signed_by(crypto, kind, payload, [stolen])
+            case 2:
+                return signed_by(crypto, kind, payload, list(dev_role_seeds(secret, "heartbeat")))
             case _:
-                return list(dev_role_seeds(secret, "heartbeat"))
+                names = sorted(key_id(crypto.public_key(seed)) for seed in dev_role_seeds(secret, role))
+                signature = crypto.sign(own, signed_bytes(kind, payload))
+                return Envelope(kind, payload, tuple((KeyId(name), signature) for name in names))
 
     def _give(self, host: Host, data: bytes) -> None:
         store = self._world.devices[host.index].store
@@ -119,17 +127,16 @@ class Forger:
             known = self._forged[host.index] = data, Envelope("release", release.payload())
         data, bare = known
         self._give(host, data)
-        return _push(signed_by(self._desk.crypto, "release", bare.payload, self._keys(host, "release")))
+        return _push(self._sign(host, "release", bare.payload, "release"))
 
     def _floor(self, host: Host) -> bytes:
         payload = Floor(MODEL, 1, _FORGED_VERSION, _FORGED_VERSION).payload()
-        return _push(signed_by(self._desk.crypto, "floor", payload, self._keys(host, "floor")))
+        return _push(self._sign(host, "floor", payload, "floor"))
 
     def _revocation(self, host: Host) -> bytes:
         newest = self._newest()
         payload = Revoke(MODEL, 1, newest.digest if newest is not None else bytes(32), "forged").payload()
-        keys = [host.node._core.own.seed]
-        return _push(signed_by(self._desk.crypto, "model-revoke", payload, keys))
+        return _push(self._sign(host, "model-revoke", payload, "revoke"))
 
     def _report(self, host: Host) -> bytes:
         """Another node's verdict on the newest release, signed by the thief: a pass for a bad one, else a fail."""

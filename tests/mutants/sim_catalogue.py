@@ -175,6 +175,14 @@ def _gaps_skipped(_sound: Any) -> Any:
     return broken
 
 
+def _fails_at_once(_sound: Any) -> Any:
+    def broken(self: Any, probe: Any) -> bool:
+        self.membership.fail(probe.member, "silent")
+        return True
+
+    return broken
+
+
 def _not_journalled(sound: Any) -> Any:
     def broken(self: Any, batch: Any) -> None:
         before = dict(self._unjournalled)
@@ -224,7 +232,7 @@ LONELY: Mapping[str, Any] = {
 }
 """Nodes that are cut off and die alone: what only they know must be on their disks."""
 DEATHS: Mapping[str, Any] = {"faults.kinds": ["power_loss", "kill", "loss"], "release.chance": 0.0}
-RELEASES: Mapping[str, Any] = {"release.chance": 1.0, "faults.per_minute": 4}
+RELEASES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": []}
 """Rules about the whole fleet need a fleet that is left alone for a while."""
 THIEVES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": ["forge_release", "poison_delta"]}
 
@@ -271,14 +279,14 @@ SWIM: dict[str, Mutant] = {
         "one lost ping is enough, and there is no time to refute",
         "swim.prober:Prober._timeout_ns",
         gives(1),
-        overrides={"radio.loss": 0.25},
+        overrides={**QUIET, "radio.loss": 0.4},
         more=(("swim.prober:attempts_needed", gives(1)),),
     ),
     "swim-believes-silence": Mutant(
-        "two lost pings are believed",
+        "a suspect is failed at the next look",
         "swim.prober:Prober._silence_is_believable",
-        gives(True),
-        overrides={"radio.loss": 0.25},
+        _fails_at_once,
+        overrides={**QUIET, "radio.loss": 0.4},
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
@@ -326,16 +334,9 @@ STATE: dict[str, Mutant] = {
     "state-counters-restart": Mutant("counters start at nought", "replica:Replica._restore_counters", _counters_lost),
     "state-same-incarnation": Mutant("every life uses the same dots", "replica:Replica._first_incarnation", gives(1)),
     "state-digest-blind": Mutant(
-        "the digest never changes", "crdt.store:Store.lasting_digest", gives(bytes(16)), overrides={"radio.loss": 0.3}
+        "the digest never changes", "crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
     ),
     "state-after-skips": Mutant("repairs leave out the last batch", "crdt.log:OriginLog.after", _last_dropped),
-    "state-facts-cut": Mutant(
-        "the last fact of a batch is lost when the log is cleaned or read back",
-        "crdt.ownlog:facts_of",
-        _last_dropped,
-        overrides={"state.slack_rows": 2, "workload.notes_per_min": 120},
-        more=(("replica:facts_of", _last_dropped),),
-    ),
     "state-dones-lost": Mutant("done cells are not folded", "fold:Fold._take_facts", _dones_lost),
     "state-no-facts": Mutant("others' facts are not folded", "fold:Fold._take_facts", gives(None)),
     "notes-remove-wins": Mutant(
@@ -424,10 +425,22 @@ RELEASE: dict[str, Mutant] = {
         "any role of the fleet may sign anything", "releases.versions:is_signed_by", _any_role, overrides=THIEVES
     ),
     "release-reports-unsigned": Mutant(
-        "anybody speaks for anybody", "releases.releases:admit_report", _unsigned_report, overrides=THIEVES
+        "anybody speaks for anybody",
+        "releases.releases:admit_report",
+        _unsigned_report,
+        overrides={
+            "release.chance": 1.0,
+            "release.bad_at_s": 0.0,
+            "release.revoke_at_s": 0.0,
+            "release.next_at_s": 0.0,
+            "faults.kinds": ["forge_release"],
+        },
     ),
     "release-chunks-unchecked": Mutant(
-        "chunks are not hashed", "releases.swarming:BlobSwarm._is_chunk", gives(True), overrides=THIEVES
+        "chunks are not hashed",
+        "releases.swarming:BlobSwarm._is_chunk",
+        gives(True),
+        overrides={"release.chance": 1.0, "faults.kinds": ["poison_delta"], "faults.per_minute": 24},
     ),
     "release-no-floor": Mutant(
         "what is below the floor may run",
