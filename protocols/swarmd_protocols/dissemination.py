@@ -4,6 +4,7 @@ An update is pushed at once to a few members (infection style, SWIM section 4.1)
 what both miss is found by the digest in every probe and repaired.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 
@@ -15,23 +16,46 @@ _COUNT_MASK = (1 << BOOT_SHIFT) - 1
 class Update:
     """One encoded message on its way through the swarm."""
 
-    __slots__ = ("encoded", "priority", "rides", "urgent")
+    __slots__ = ("encoded", "priority", "rides", "serial", "urgent")
 
-    def __init__(self, encoded: bytes, priority: int, rides: int, urgent: bool) -> None:
+    def __init__(self, encoded: bytes, priority: int, rides: int, serial: int, urgent: bool) -> None:
         self.encoded = encoded
         self.priority = priority
         self.rides = rides
+        self.serial = serial
         self.urgent = urgent
+
+
+class _Lane:
+    """The updates of one priority: who has most rides left goes first, then who came first."""
+
+    __slots__ = ("order", "smallest")
+
+    def __init__(self) -> None:
+        self.order: list[tuple[int, int, Hashable]] = []
+        """(-rides, serial, about), sorted."""
+        self.smallest = 0
+        """No update of the lane is smaller, bytes: where less room is left, none needs to be looked at."""
+
+    def add(self, about: Hashable, update: Update) -> None:
+        size = len(update.encoded)
+        self.smallest = min(self.smallest, size) if self.order else size
+        insort(self.order, (-update.rides, update.serial, about))
+
+    def remove(self, update: Update) -> None:
+        del self.order[bisect_left(self.order, (-update.rides, update.serial))]
 
 
 class GossipQueue:
     """Updates by what they are about: a newer one takes the older one's place. Bounded; the least urgent goes first."""
 
-    __slots__ = ("_limit", "_updates", "_urgent")
+    __slots__ = ("_lanes", "_limit", "_serial", "_updates", "_urgent")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._serial = 0
         self._updates: dict[Hashable, Update] = {}
+        self._lanes: dict[int, _Lane] = {}
         self._urgent: list[Update] = []
 
     def __len__(self) -> int:
@@ -47,18 +71,33 @@ class GossipQueue:
             rides: In how many datagrams it rides besides the push.
             urgent: Push it to several members at the next flush.
         """
-        self._updates.pop(about, None)
+        self._discard(about)
         if len(self._updates) >= self._limit:
-            worst = max(self._updates, key=lambda key: self._updates[key].priority)
-            del self._updates[worst]
-        update = Update(encoded, priority, rides, urgent)
+            worst = max(priority for priority, lane in self._lanes.items() if lane.order)
+            self._discard(min(self._lanes[worst].order, key=lambda entry: entry[1])[2])
+        self._serial += 1
+        update = Update(encoded, priority, rides, self._serial, urgent)
         self._updates[about] = update
+        self._lane(priority).add(about, update)
         if urgent:
             self._urgent.append(update)
 
+    def _lane(self, priority: int) -> _Lane:
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = _Lane()
+            self._lanes = dict(sorted(self._lanes.items()))
+        return lane
+
+    def _discard(self, about: Hashable) -> Update | None:
+        update = self._updates.pop(about, None)
+        if update is not None:
+            self._lanes[update.priority].remove(update)
+        return update
+
     def drop(self, about: Hashable) -> None:
         """Stop spreading."""
-        update = self._updates.pop(about, None)
+        update = self._discard(about)
         if update is not None:
             update.urgent = False
 
@@ -69,8 +108,10 @@ class GossipQueue:
 
     def settle(self, priority: int) -> None:
         """Stop spreading what of this priority has been pushed: whoever still lacks it is found by repair."""
-        if self._updates:
-            self._updates = {k: u for k, u in self._updates.items() if u.priority != priority or u in self._urgent}
+        lane = self._lanes.get(priority)
+        if lane is not None and lane.order:
+            for _, _, about in [entry for entry in lane.order if self._updates[entry[2]] not in self._urgent]:
+                self._discard(about)
 
     @property
     def pressing(self) -> bool:
@@ -89,23 +130,32 @@ class GossipQueue:
         if not self._updates or room_bytes < 16:
             return []
         taken: list[bytes] = []
-        done: list[Hashable] = []
-        for about, update in sorted(self._updates.items(), key=lambda item: (item[1].priority, -item[1].rides)):
-            size = len(update.encoded)
-            if update.priority > lowest:
+        for priority, lane in self._lanes.items():
+            if priority > lowest or room_bytes < 16:
                 break
-            if size > room_bytes:
+            if room_bytes < lane.smallest:
                 continue
-            room_bytes -= size
-            taken.append(update.encoded)
-            update.rides -= 1
-            if update.rides <= 0:
-                done.append(about)
-            if room_bytes < 16:
-                break
-        for about in done:
-            del self._updates[about]
+            riding = []
+            for entry in lane.order:
+                size = len(self._updates[entry[2]].encoded)
+                if size <= room_bytes:
+                    room_bytes -= size
+                    riding.append(entry[2])
+                    if room_bytes < lane.smallest or room_bytes < 16:
+                        break
+            for about in riding:
+                taken.append(self._ride(about, lane))
         return taken
+
+    def _ride(self, about: Hashable, lane: _Lane) -> bytes:
+        update = self._updates[about]
+        lane.remove(update)
+        update.rides -= 1
+        if update.rides > 0:
+            lane.add(about, update)
+        else:
+            del self._updates[about]
+        return update.encoded
 
 
 class EventLog:
