@@ -79,7 +79,7 @@ def write_second(folder: Path, content: bytes | None = None, **changes: str) -> 
     (folder / "head.tflite").write_bytes(data)
     image = np.random.default_rng(3).integers(0, 256, (HEIGHT, WIDTH), dtype=np.uint8)
     with np.load(ZOO_TOML.parent / "small-320.golden.npz") as arrays:
-        golden = {name: arrays[name] for name in arrays.files}
+        golden = {name: arrays[name] for name in arrays.files if not name.startswith("second_")}
     np.savez(folder / "golden.npz", second_image=image, second_cls=_answer(folder / "head.tflite", image), **golden)
     lines = {
         "file": 'file = "head.tflite"',
