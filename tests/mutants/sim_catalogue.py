@@ -228,6 +228,9 @@ LONELY: Mapping[str, Any] = {
     "faults.per_minute": 24,
     "workload.detections_per_min": 120,
     "workload.meta_per_min": 30,
+    "drones.work": "none",
+    "site.kind": "none",
+    "site.extent_m": [2000.0, 2000.0],
     "release.chance": 0.0,
 }
 """Nodes that are cut off and die alone: what only they know must be on their disks."""
@@ -268,7 +271,6 @@ SWIM: dict[str, Mutant] = {
     "swim-no-fingerprints": Mutant(
         "repair stops halfway", "swim.repair:Repair.on_fingerprints", gives(None), overrides=LONELY
     ),
-    "swim-no-want": Mutant("wanted items are not sent", "swim.repair:Repair.on_want", gives(None), overrides=LONELY),
     "swim-no-acks": Mutant(
         "acks and other signs of life are not taken",
         "swim.prober:Prober.on_ack",
@@ -283,10 +285,11 @@ SWIM: dict[str, Mutant] = {
         more=(("swim.prober:attempts_needed", gives(1)),),
     ),
     "swim-believes-silence": Mutant(
-        "a suspect is failed at the next look",
+        "whoever does not answer one ping is failed at the next look",
         "swim.prober:Prober._silence_is_believable",
         _fails_at_once,
         overrides={**QUIET, "radio.loss": 0.4},
+        more=(("swim.prober:attempts_needed", gives(1)),),
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
@@ -345,8 +348,8 @@ STATE: dict[str, Mutant] = {
         _remove_whole_key,
         overrides={
             "workload.notes_per_min": 240,
-            "faults.kinds": ["partition", "clog", "delay", "freeze", "reorder"],
-            "faults.per_minute": 24,
+            "faults.kinds": ["partition"],
+            "faults.per_minute": 12,
             "release.chance": 0.0,
         },
     ),
@@ -446,7 +449,7 @@ RELEASE: dict[str, Mutant] = {
         "what is below the floor may run",
         "releases.versions:CHECKS",
         _without_check("below_floor"),
-        overrides={**RELEASES, "release.soak_s": 8},
+        overrides={**RELEASES, "release.soak_s": 8, "release.revoke": "bad"},
     ),
     "release-no-revocation": Mutant(
         "what is revoked may run",
