@@ -140,7 +140,7 @@ class MembershipChecker(CheckerBase):
             self._check_meta(component)
         for host in component:
             views = {view.node: view for view in host.node.members()}
-            partial = len(views) < len(truth) and run.scenario.swarm.nodes > PARTIAL_ABOVE
+            partial = host.node.summary().partial
             missing = [] if partial else sorted(truth - {n for n, view in views.items() if view.state in _HERE})
             ghosts = [view.name for node, view in sorted(views.items()) if view.state in _HERE and self._is_ghost(node)]
             if missing or ghosts:
@@ -177,7 +177,3 @@ class MembershipChecker(CheckerBase):
 
 def _is_global(fault: Fault) -> bool:
     return fault.kind in ("partition", "clog", "jam")
-
-
-PARTIAL_ABOVE = 1_000
-"""Above this a node may hold a partial view, so that a missing member is no fault."""
