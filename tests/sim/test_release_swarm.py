@@ -4,10 +4,16 @@ The floor is (S/u)(1 + floor(log2 N)/K) for equal uplinks (Mundinger, Weber, Wei
 """
 
 import os
+import random
 import statistics
+from hashlib import sha256
 
 import pytest
 from release_swarm_helpers import SwarmWorld
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.releases.swarming import Ask, BlobSwarm, SwarmingConfig, _Window
 
 
 @pytest.mark.parametrize(("nodes", "chunks", "degree", "seeds", "bar"), [(20, 64, 8, 5, 1.15), (20, 160, 8, 3, 1.10)])
@@ -38,3 +44,42 @@ def test_a_liar_is_blamed_once_by_each_and_stops_nobody() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     assert SwarmWorld(12, 32, 6, 9).run() == SwarmWorld(12, 32, 6, 9).run()
+
+
+def window_after(receipts: int, spacing_ns: "dict[int, int]") -> list[int]:
+    """The window's sizes over time, when a receipt comes every so often at each size."""
+    window, now_ns, sizes = _Window(3, 8, 3), 1, []
+    for _ in range(receipts):
+        now_ns += spacing_ns.get(window.size, spacing_ns[3])
+        window.on_receipt(now_ns, True)
+        sizes.append(window.size)
+    return sizes
+
+
+def test_a_full_uplink_keeps_its_window_and_one_that_waits_for_lost_packets_gets_a_larger_one() -> None:
+    full = window_after(2_000, {3: 32_000_000})
+    assert sum(size > 3 for size in full) < 0.15 * len(full)
+    waiting = window_after(400, {size: 240_000_000 // size for size in range(3, 9)})
+    assert waiting[-1] >= 6
+
+
+def test_late_chunks_are_asked_once_more_at_the_end_and_never_many() -> None:
+    chunks = [bytes([index]) * 8 for index in range(100)]
+    blob = Blob(800, b"", 8, b"")
+    swarm = BlobSwarm(blob, tuple(sha256(one).digest() for one in chunks), 0, random.Random(1), SwarmingConfig())
+    peers = [NodeId(bytes([index]) * 16) for index in range(8)]
+    now_ns, asked = 1, []
+    for peer in peers:
+        asked += swarm.on_tell(peer, (1 << 100) - 1, now_ns)
+    for _ in range(3_000):
+        now_ns += 10_000_000
+        answered = [one for one in asked if isinstance(one, Ask) and one.to != peers[0]]
+        asked = []
+        for one in answered:
+            asked += swarm.on_chunk(one.to, one.index, chunks[one.index], now_ns)[1]
+        asked += swarm.on_tick(now_ns)
+        if swarm.complete:
+            break
+    assert swarm.complete
+    assert now_ns < SwarmingConfig().request_timeout_ns, "not only after the peer was given up"
+    assert swarm._hedged == 1, "the silent peer's chunk, and no flood of others"
