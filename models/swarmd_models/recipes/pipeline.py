@@ -177,7 +177,7 @@ def finish(
             "flips": recipe.second.flips,
             "candidate_threshold": 0.005,
             "max_candidates": round(24 * view),
-            "budget_ms": round(3.5 * view, 1),
+            "budget_ms": round(2.5 * view, 1),
             "score_threshold": 0.5,
         }
     provenance["million_macs"] = million_macs
