@@ -209,6 +209,7 @@ def main() -> int:
     parser.add_argument("--cast", type=int, default=700, help="KiB/s where the transport casts; 0: never")
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that the namespaces go, whoever ends us.
     for _ in range(options.runs):
         print(json.dumps(asyncio.run(measure(options))), flush=True)
     return 0
