@@ -15,9 +15,11 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.identity import make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.swim.messages import TIE_PLEASE, Forward, Shuffle, Tie
 from tests.fuzz.mutator import Fuzzer
 from tests.fuzz.targets import bodies
 from tests.unit import swim_vectors
+from tests.unit.partial_net import bounded, partial_net
 from tests.unit.swim_net import SECRET, Net
 from tests.unit.swim_thief import Thief
 
@@ -62,11 +64,33 @@ def test_sealed_bodies_of_a_member_at_a_node():
     assert all(net.states(1)[name].value == "alive" for name in ("n000", "n002"))
 
 
+def test_sealed_bodies_at_a_node_with_a_partial_view():
+    """The same where neighbours are few: ties, walks, shuffles, pulses, circles, events with certificates."""
+    net = partial_net(count=16, seconds=10.0)
+    thief = Thief(SECRET, CRYPTO)
+    node = net.hosts[3].node
+    thief.meet(node, net.now)
+    session = thief.sessions[node.node]
+
+    def target(data: bytes) -> None:
+        net.now += 1_000_000
+        sealed = thief.channel.seal(session, 1, data)
+        if len(sealed) <= 1_200:
+            node.handle(DatagramReceived(thief.address, sealed), net.now)
+        bounded(net)
+
+    record = thief.record()
+    own = [encode(Shuffle(True, (record, record))), encode(Forward(3, record)), encode(Tie(TIE_PLEASE, 40))]
+    Fuzzer(target, [*bodies(), *(join([item]) for item in own)], 5).run(RUNS)
+    assert all(member.node in node._core.table.by_node for member in node._core.table.reachable)
+
+
 def test_journals():
     net = Net(3)
     net.run(4)
     journal = dict(net.hosts[0].journal)
     journal[b"swim/meta/k"] = b"\x93\x0f\xc4\x00"
+    journal[b"swim/partial"] = b"\x00\x00\x00\x13\x88"
 
     def target(data: bytes) -> None:
         for key in journal:
