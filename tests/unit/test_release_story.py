@@ -286,3 +286,12 @@ def test_files_that_a_disk_has_lost_are_no_verdict_on_the_release() -> None:
     assert lost
     assert world.versions() == [1] * 4
     assert not any(node.halted(MODEL) for node in world.nodes)
+
+
+def test_no_chunk_comes_twice_on_a_sound_network() -> None:
+    world = World(8, seed=5)
+    release_in(world, 0, bytes(range(256)) * 4_000, 1)
+    world.run(60, lambda: world.versions() == [1] * 8)
+    accounts = [one for node in world.nodes for swarm in node.fetcher.swarms for one in swarm.accounts.values()]
+    assert sum(one.received for one in accounts) == 7 * 256 * 4_000
+    assert not sum(one.wasted for one in accounts)

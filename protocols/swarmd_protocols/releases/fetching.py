@@ -406,6 +406,8 @@ class Fetcher:
         for action in actions:
             match action:
                 case Tell(to, mask):
+                    # What was gathered for this peer is older, and would look as if chunks had been lost.
+                    self._untold.pop((tag, to), None)
                     effects.append(self._tell(to, tag, mask))
                 case Ask(to, index):
                     effects.append(self._send(to, AskChunk(tag, index), Priority.SYNC))
