@@ -13,6 +13,7 @@ from dataclasses import dataclass
 _A_M = 6_378_137.0
 _F = 1 / 298.257223563
 _E2 = _F * (2 - _F)
+_CLOSE_M = 1e-6
 
 Vector = tuple[float, float, float]
 
@@ -54,6 +55,8 @@ class Plane:
         latitude, longitude = self.latitude_deg, self.longitude_deg
         for _ in range(6):
             east, north = self.to_m(latitude, longitude)
+            if abs(east_m - east) < _CLOSE_M and abs(north_m - north) < _CLOSE_M:
+                break
             latitude += math.degrees((north_m - north) / meridian_m)
             longitude += math.degrees((east_m - east) / normal_m)
         return latitude, longitude

@@ -7,11 +7,12 @@ What was in flight when a connection broke goes out again first (QoS 1: at least
 
 import asyncio
 import contextlib
+import functools
 import random
 import socket
 import ssl
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,8 @@ class MqttLink:
         self._retained: dict[str, int] = {}
         """The waiting retained message of each topic, by its key in `_waiting`."""
         self._packet_max = 0
+        self._acknowledged: deque[tuple[int, Any]] = deque()
+        self._is_woken = False
         self._inflight: dict[int, Outgoing] = {}
         self._aliases: dict[str, int] = {}
         self._alias_max = 0
@@ -276,7 +279,11 @@ class MqttLink:
             loop.call_soon_threadsafe(self._after_loss, reason)
 
         def on_publish(_client: Any, _userdata: Any, mid: int, reason: Any, _properties: Any) -> None:
-            loop.call_soon_threadsafe(self._after_publish, mid, reason)
+            # One wake-up for all that were acknowledged until the loop gets to it.
+            self._acknowledged.append((mid, reason))
+            if not self._is_woken:
+                self._is_woken = True
+                loop.call_soon_threadsafe(self._after_publish)
 
         def on_log(_client: Any, _userdata: Any, level: int, text: str) -> None:
             # In TLS 1.3 the broker judges our certificate after the handshake; only paho's log tells the alert.
@@ -322,6 +329,8 @@ class MqttLink:
         self._connected.set()
         self._count("connects")
         client = self._client
+        if client is not None:
+            client.on_log = None  # It formats a line for each packet.
         if client is not None and self._subscriptions:
             client.subscribe([(name, SubscribeOptions(qos=1, noLocal=True)) for name in self._subscriptions])
         self._on_connected()
@@ -333,12 +342,15 @@ class MqttLink:
         self._connected.clear()
         self._lost.set()
 
-    def _after_publish(self, mid: int, reason: Any) -> None:
-        item = self._inflight.pop(mid, None)
-        if item is not None and reason.is_failure:
-            self._refuse("refused", f"it refused a message on {item.topic}: {reason}")
-        elif item is not None:
-            self._count("published")
+    def _after_publish(self) -> None:
+        self._is_woken = False
+        while self._acknowledged:
+            mid, reason = self._acknowledged.popleft()
+            item = self._inflight.pop(mid, None)
+            if item is not None and reason.is_failure:
+                self._refuse("refused", f"it refused a message on {item.topic}: {reason}")
+            elif item is not None:
+                self._count("published")
         self._drain()
 
     def _after_message(self, message: Any) -> None:
@@ -364,12 +376,7 @@ class MqttLink:
                 self._count("dropped_expired")
                 continue
             topic, properties = self._wire_topic(item), self._properties(item)
-            size = _FIXED_BYTES + len(item.topic.encode()) + len(item.payload) + len(properties.pack())
-            if self._packet_max and size > self._packet_max:
-                # Sent, it would end the connection, and again on the next one.
-                self._refuse(
-                    "dropped_too_large", f"it takes {self._packet_max} bytes; {item.topic} has a message of {size}"
-                )
+            if self._packet_max and not self._fits(item, properties):
                 continue
             info = client.publish(topic, item.payload, item.qos, item.retain, properties=properties)
             if info.rc != paho.MQTT_ERR_SUCCESS:
@@ -379,6 +386,15 @@ class MqttLink:
                 self._inflight[info.mid] = item
             else:
                 self._count("published")
+
+    def _fits(self, item: Outgoing, properties: Properties) -> bool:
+        """Whether the broker takes it; sent all the same, it would end the connection, and again on the next one."""
+        size = _FIXED_BYTES + len(item.topic.encode()) + len(item.payload) + len(properties.pack())
+        if size > self._packet_max:
+            self._refuse(
+                "dropped_too_large", f"it takes {self._packet_max} bytes; {item.topic} has a message of {size}"
+            )
+        return size <= self._packet_max
 
     def _refuse(self, count: str, why: str) -> None:
         """Count a message that the broker does not take; the first of a kind is said."""
@@ -391,11 +407,13 @@ class MqttLink:
         return "" if item.qos == 0 and item.topic in self._aliases else item.topic
 
     def _properties(self, item: Outgoing) -> Properties:
-        properties = Properties(PacketTypes.PUBLISH)
-        properties.ContentType = "application/json"
-        properties.PayloadFormatIndicator = 1
+        expiry_s = None
         if item.expiry_s is not None and item.deadline_s is not None:
-            properties.MessageExpiryInterval = max(1, round(item.deadline_s - time.monotonic()))
+            expiry_s = max(1, round(item.deadline_s - time.monotonic()))
+        if item.qos and not item.traceparent and item.response_to is None:
+            return _usual_properties(expiry_s)
+        properties = _usual_properties.__wrapped__(expiry_s)
+        properties.packed = b""
         if item.traceparent:
             properties.UserProperty = ("traceparent", item.traceparent)
         if item.response_to is not None:
@@ -444,6 +462,35 @@ class MqttLink:
 
     def _count(self, name: str) -> None:
         self._counts[name] += 1
+
+
+class _Properties(Properties):
+    """Properties that are packed once where they stay as they are."""
+
+    packed = b""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """`packed` is ours; all else is checked by paho."""
+        if name == "packed":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def pack(self) -> bytes:
+        """The bytes on the wire."""
+        return self.packed or bytes(super().pack())
+
+
+@functools.lru_cache(maxsize=256)
+def _usual_properties(expiry_s: int | None) -> _Properties:
+    """What nearly every message has; not to be changed."""
+    properties = _Properties(PacketTypes.PUBLISH)
+    properties.ContentType = "application/json"
+    properties.PayloadFormatIndicator = 1
+    if expiry_s is not None:
+        properties.MessageExpiryInterval = expiry_s
+    properties.packed = bytes(Properties.pack(properties))
+    return properties
 
 
 def _stop(client: paho.Client, with_will: bool = False) -> None:
