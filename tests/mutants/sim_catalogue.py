@@ -470,7 +470,7 @@ RELEASE: dict[str, Mutant] = {
         "everybody tries at once", "releases.rollout:may_try", gives(True), overrides=RELEASES
     ),
     "release-no-way-back": Mutant(
-        "nobody leaves a bad release", "releases.releases:Releases._go_back", gives([]), overrides=RELEASES
+        "nobody leaves a bad release", "releases.steering:Steering._go_back", gives([]), overrides=RELEASES
     ),
     "release-no-repair": Mutant(
         "differing summaries start no repair", "releases.exchange:Exchange.repair", gives([]), overrides=RELEASES
