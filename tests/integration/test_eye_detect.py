@@ -162,7 +162,7 @@ def test_bench_infer_measures_what_is_installed_and_says_what_is_not() -> None:
     assert list(found) == ["litert", "onnx", "openvino", "tensorrt"]
     litert = found["litert"]
     assert litert["golden"] == "ok"
-    assert litert["stages_ms"].keys() == {"total", "preprocess", "infer", "decode", "nms"}
+    assert litert["stages_ms"].keys() >= {"total", "preprocess", "infer", "decode", "nms"}
     assert 0 < litert["infer_share"] < 1
     for figures in found.values():
         assert "error" in figures or figures["frames"] > 0

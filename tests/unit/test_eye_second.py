@@ -14,7 +14,7 @@ from swarmd_models.detector import SECOND, STAGES, Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, BackendError
 from swarmd_models.evaluate import FrameSpec, ModuleScorer, evaluate_frames, frames_of
 from swarmd_models.golden import check_golden
-from swarmd_models.second import cut_out, fuse, sigmoid
+from swarmd_models.second import SecondStage, cut_out, fuse, sigmoid
 from swarmd_models.types import Image
 
 RULE = SecondRule(Path("x.tflite"), "00")
@@ -238,6 +238,12 @@ def test_a_net_that_is_no_second_stage_is_refused(tmp_path: Path) -> None:
     assert bundle.second is not None
     with pytest.raises(BackendError, match=r"second.*no \.onnx file"):
         _open_on(bundle, ("onnx",))
+
+
+def test_openvino_leaves_the_second_stage_to_litert(tmp_path: Path) -> None:
+    second = SecondStage.open(load_second(tmp_path), ("openvino", "litert"), 1, lambda text: None)
+    assert second.backend.kind == "litert"
+    second.close()
 
 
 def _open_on(bundle: Bundle, backends: tuple[str, ...]) -> Detector:
