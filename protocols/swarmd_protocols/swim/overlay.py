@@ -84,6 +84,7 @@ _SETTLE_NS = _S
 _TOLD_NS = 60 * _S
 _TELLERS_WANTED, _TELLERS_MAX = 16, 64
 _TELL_GAP_NS = _S
+_ASK_ROUND_NS = 2 * _S
 _REPAIR_GAP_NS = 2 * _S
 _WIDEN_BELOW = 0.75
 
@@ -127,6 +128,7 @@ class Overlay:
         self._evictions_ns = 0
         self._shuffled_ns = 0
         self._renewed_ns = 0
+        self._asked_round_ns = -(2**62)
         self._circle_ns = 0
         """When the neighbours last changed."""
         self._ticking = False
@@ -176,9 +178,11 @@ class Overlay:
         others = [member for member in table.reachable if not member.tied]
         core.rng.shuffle(others)
         ordered = [member for member in table.reachable if member.tied] + others
+        told = 0
         for member in ordered[core.config.active_view :]:
             self._shelve(member, core.own.node)
-            if member.tied:
+            if member.tied or told < _TELLERS_WANTED:
+                told += 1
                 self._say(member, TIE_BYE)
             self._membership.forget(member)
         self._forget_lost()
@@ -232,6 +236,11 @@ class Overlay:
         recent = sum(1 for told_ns in self._tellers.values() if core.now_ns - told_ns < _TOLD_NS)
         if recent >= min(_TELLERS_WANTED, len(core.table.reachable) // 2 + 1):
             self._narrow(size)
+        elif core.now_ns - self._asked_round_ns >= _ASK_ROUND_NS:
+            # What one says is no proof, but a reason to look: whose view is partial says so when it is pinged.
+            self._asked_round_ns = core.now_ns
+            for other in core.table.sample(core.rng, _TELLERS_WANTED, member):
+                self._membership.prober.knock(other)
 
     # --- neighbours --------------------------------------------------------------------------------------------------
 
@@ -240,7 +249,10 @@ class Overlay:
 
     def tell(self, member: Member) -> None:
         """Somebody greets: say that there is no full view to be had here."""
-        if self.core.table.partial and not member.active and member.node not in self._asks:
+        core = self.core
+        strange = core.table.partial and not member.active and member.node not in self._asks
+        if strange and core.now_ns - member.tied_ns >= _TELL_GAP_NS:
+            member.tied_ns = core.now_ns
             self._say(member, TIE_TELL)
 
     def on_tie(self, member: Member, message: Tie) -> None:
