@@ -46,12 +46,13 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert SwarmWorld(12, 32, 6, 9).run() == SwarmWorld(12, 32, 6, 9).run()
 
 
-def window_after(receipts: int, spacing_ns: "dict[int, int]") -> list[int]:
+def window_after(receipts: int, spacing_ns: dict[int, int], uneven: bool = True) -> list[int]:
     """The window's sizes over time, when a receipt comes every so often at each size."""
     window, now_ns, sizes = _Window(3, 8, 3), 1, []
-    for _ in range(receipts):
+    for step in range(receipts):
         now_ns += spacing_ns.get(window.size, spacing_ns[3])
-        window.on_receipt(now_ns, True)
+        took_ns = 40_000_000 if uneven and step % 3 else 240_000_000
+        window.on_receipt(now_ns, took_ns, True)
         sizes.append(window.size)
     return sizes
 
@@ -59,6 +60,7 @@ def window_after(receipts: int, spacing_ns: "dict[int, int]") -> list[int]:
 def test_a_full_uplink_keeps_its_window_and_one_that_waits_for_lost_packets_gets_a_larger_one() -> None:
     full = window_after(2_000, {3: 32_000_000})
     assert sum(size > 3 for size in full) < 0.15 * len(full)
+    assert set(window_after(400, {size: 240_000_000 // size for size in range(3, 9)}, uneven=False)) == {3}
     waiting = window_after(400, {size: 240_000_000 // size for size in range(3, 9)})
     assert waiting[-1] >= 6
 
