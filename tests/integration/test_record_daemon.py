@@ -46,10 +46,11 @@ def test_recorded_with_pictures_and_published_again(tmp_path: Path, monkeypatch:
     a = Daemon(tmp_path, "a", "--config", str(config), "--source", FARM, "--model", "zoo:small-320").up()
     try:
         wait_for(lambda: (a.status().get("eye") or {}).get("frames", 0) > 3, f"frames\n{a.log()}", 60)
-        cli("record", "-o", str(plain), "--seconds", "1", "--control", str(a.control))
+        a.ask("record_start", path=str(plain))
+        wait_for(lambda: a.ask("record_status").get("messages", 0) > 5, "messages", 60)
+        a.ask("record_stop")
         recording = [sys.executable, "-m", "swarmd", "record", "-o", str(path), "--images", "5"]
         child = subprocess.Popen([*recording, "--seconds", "60", "--control", str(a.control)])
-        wait_for(lambda: a.ask("record_status").get("messages", 0) > 20, "messages", 60)
         wait_for(lambda: path.exists() and path.stat().st_size > 30_000, "a chunk with pictures", 60)
         child.send_signal(2)
         assert child.wait(20) == 0
