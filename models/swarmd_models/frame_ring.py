@@ -6,20 +6,21 @@ picture touches the disk. The ring has a size; the oldest frames go first; a ful
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 
+from swarmd_models.decoders.base import logit
 from swarmd_models.errors import SourceError
 from swarmd_models.types import Detection, Frame, Image
 
 PRIVATE_LABELS = ("person", "face", "license plate", "licence plate", "number plate")
 INTERVAL_NS = 2_000_000_000
-UNSURE_BELOW = 0.15
-"""A detection whose score lies less than this above the threshold is a guess."""
+UNSURE_LOGITS = 1.0
+"""A detection is a guess when it is surer than its threshold by less than this: of a score of 0.5, up to 0.73."""
 MAX_FILES = 100_000
 MAX_SIDECAR_BYTES = 1 << 20
 _COARSE = 6
@@ -44,17 +45,24 @@ class FrameRing:
         self.problem = ""
         """Why the ring has stopped, or ""."""
 
-    def consider(self, frame: Frame, detections: Sequence[Detection], threshold: float, ood: float, model: str) -> bool:
+    def consider(
+        self,
+        frame: Frame,
+        detections: Sequence[Detection],
+        threshold_of: Callable[[str], float],
+        ood: float,
+        model: str,
+    ) -> bool:
         """Keep the frame if the model was unsure of it; whether it was kept.
 
         Args:
             frame: As captured.
             detections: What the model saw in it.
-            threshold: The model's own.
+            threshold_of: The model's own, by label.
             ood: How unlike the reference the frame is; over 3 is kept too.
             model: Digest of the model.
         """
-        is_unsure = any(d.score < threshold + UNSURE_BELOW for d in detections) or ood > 3.0
+        is_unsure = any(_is_guess(d.score, threshold_of(d.label)) for d in detections) or ood > 3.0
         if self.problem or not is_unsure or frame.captured_ns - self._last_ns < INTERVAL_NS:
             return False
         self._last_ns = frame.captured_ns
@@ -80,6 +88,10 @@ class FrameRing:
             oldest.unlink(missing_ok=True)
             oldest.with_suffix(".json").unlink(missing_ok=True)
             self._bytes -= size
+
+
+def _is_guess(score: float, threshold: float) -> bool:
+    return logit(score) < logit(threshold) + UNSURE_LOGITS
 
 
 def without_private_parts(image: Image, detections: Sequence[Detection]) -> Image:

@@ -262,7 +262,7 @@ class EyeProcess:
         self._watch.note(result.detections, features)
         if self._ring is not None:
             bundle = detector.bundle
-            kept = self._ring.consider(frame, result.detections, bundle.threshold, self._watch.ood, bundle.digest)
+            kept = self._ring.consider(frame, result.detections, bundle.threshold_of, self._watch.ood, bundle.digest)
             self._counters["frames_kept"] += kept
             if self._ring.problem:
                 self._announce(self._ring.problem)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -30,6 +32,8 @@ from swarmd_models.watch import (
 )
 
 RNG = np.random.default_rng(7)
+AT_04 = {f"class{number}": 0.4 for number in range(16)}.__getitem__
+"""Thresholds of a model, by label."""
 SWAPS = int(os.environ.get("SWARMD_SWAPS", "8"))
 
 
@@ -94,11 +98,11 @@ UNSURE = [seen(20, 20, score=0.45)]
 
 def test_only_unsure_frames_are_kept_and_not_too_often(tmp_path: Path) -> None:
     ring = FrameRing(tmp_path / "r", 1 << 20)
-    assert not ring.consider(_frame(1), [], 0.4, 0.0, "m")
-    assert not ring.consider(_frame(1), [seen(20, 20, score=0.9)], 0.4, 0.0, "m")
-    assert ring.consider(_frame(1), UNSURE, 0.4, 0.0, "m")
-    assert not ring.consider(replace(_frame(1), captured_ns=INTERVAL_NS + 5), UNSURE, 0.4, 0.0, "m")
-    assert ring.consider(_frame(3), [], 0.4, 5.0, "m"), "a frame out of distribution is kept too"
+    assert not ring.consider(_frame(1), [], AT_04, 0.0, "m")
+    assert not ring.consider(_frame(1), [seen(20, 20, score=0.9)], AT_04, 0.0, "m")
+    assert ring.consider(_frame(1), UNSURE, AT_04, 0.0, "m")
+    assert not ring.consider(replace(_frame(1), captured_ns=INTERVAL_NS + 5), UNSURE, AT_04, 0.0, "m")
+    assert ring.consider(_frame(3), [], AT_04, 5.0, "m"), "a frame out of distribution is kept too"
     assert ring.kept == len(list((tmp_path / "r").glob("*.png"))) == 2
 
 
@@ -106,13 +110,13 @@ def test_the_ring_never_outgrows_its_size_and_the_oldest_go_first(tmp_path: Path
     ring = FrameRing(tmp_path, 3000)
     for index in range(30):
         frame = replace(_frame(index + 1), image=RNG.integers(0, 256, (20, 40), dtype=np.uint8))
-        assert ring.consider(frame, UNSURE, 0.4, 0.0, "m")
+        assert ring.consider(frame, UNSURE, AT_04, 0.0, "m")
     kept = sorted(tmp_path.glob("*.png"))
     assert sum(path.stat().st_size for path in kept) <= 3000
     assert kept[-1].name.endswith("00000030.png")
     assert len(list(tmp_path.glob("*.json"))) == len(kept)
     again = FrameRing(tmp_path, 3000)
-    assert again.consider(_frame(99), UNSURE, 0.4, 0.0, "m")
+    assert again.consider(_frame(99), UNSURE, AT_04, 0.0, "m")
     assert sum(path.stat().st_size for path in tmp_path.glob("*.png")) <= 3000, "what an earlier life kept counts too"
 
 
@@ -131,19 +135,42 @@ def test_a_ring_that_cannot_write_stops_itself_and_nothing_else(tmp_path: Path) 
     folder = tmp_path / "r"
     ring = FrameRing(folder, 1 << 20)
     folder.rmdir()
-    assert not ring.consider(_frame(1), UNSURE, 0.4, 0.0, "m")
+    assert not ring.consider(_frame(1), UNSURE, AT_04, 0.0, "m")
     assert "frames are no longer kept" in ring.problem
-    assert not ring.consider(_frame(2), UNSURE, 0.4, 0.0, "m")
+    assert not ring.consider(_frame(2), UNSURE, AT_04, 0.0, "m")
     blocked = tmp_path / "file"
     blocked.touch()
     with pytest.raises(SourceError, match="frames cannot be kept"):
         FrameRing(blocked / "x", 1)
 
 
+def test_a_guess_is_judged_by_its_own_threshold_also_where_thresholds_are_near_one(tmp_path: Path) -> None:
+    """Joined scores crowd below 1: 0.999 may be a guess, and 0.9999 none."""
+    ring = FrameRing(tmp_path, 1 << 20)
+    near_one = {"class0": 0.9985, "class1": 0.9}.__getitem__
+    assert not ring.consider(_frame(1), [seen(20, 20, score=0.9999)], near_one, 0.0, "m")
+    assert not ring.consider(_frame(1), [seen(20, 20, score=0.99, class_index=1)], near_one, 0.0, "m")
+    assert ring.consider(_frame(1), [seen(20, 20, score=0.999)], near_one, 0.0, "m")
+
+
+def test_the_command_exports_what_was_kept(tmp_path: Path) -> None:
+    ring = FrameRing(tmp_path / "r", 1 << 20)
+    ring.consider(_frame(1), [seen(20, 20, score=0.45)], AT_04, 0.0, "abcd")
+    command = [sys.executable, "-m", "swarmd", "frames", "export", "--folder", str(tmp_path / "r"), "--out"]
+    done = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out/annotations.json").read_text())
+    assert [image["file_name"] for image in document["images"]] == [f"images/{_kept(tmp_path / 'r')}"]
+
+
+def _kept(folder: Path) -> str:
+    return next(folder.glob("*.png")).name
+
+
 def test_the_export_is_coco(tmp_path: Path) -> None:
     ring = FrameRing(tmp_path / "r", 1 << 20)
-    ring.consider(_frame(1), [seen(20, 20, score=0.45), seen(40, 20, score=0.5, class_index=2)], 0.4, 0.0, "abcd")
-    ring.consider(_frame(2), [seen(20, 20, score=0.45, class_index=2)], 0.4, 0.0, "abcd")
+    ring.consider(_frame(1), [seen(20, 20, score=0.45), seen(40, 20, score=0.5, class_index=2)], AT_04, 0.0, "abcd")
+    ring.consider(_frame(2), [seen(20, 20, score=0.45, class_index=2)], AT_04, 0.0, "abcd")
     (tmp_path / "r" / "torn.png").write_bytes(b"x")
     (tmp_path / "r" / "torn.json").write_bytes(b"{")
     assert export_coco(tmp_path / "r", tmp_path / "out") == (2, 3)
