@@ -340,14 +340,15 @@ def _all_have_bytes(status: Mapping[str, Any]) -> bool:
 
 
 def _factory_bundle(folder: Path, version: int) -> Path:
-    """The zoo's bundle without its ONNX twin, as a folder of its own."""
+    """The zoo's bundle without its ONNX twins, as a folder of its own."""
     from swarmd_models.bundle import load_bundle
 
-    model = Path(load_bundle(ZOO).model_path)
+    bundle = load_bundle(ZOO)
+    model = Path(bundle.model_path)
     folder.mkdir(parents=True, exist_ok=True)
-    golden = model.with_suffix(".golden.npz")
-    for source in (model, golden):
-        shutil.copyfile(source, folder / source.name)
+    for source in bundle.files():
+        if source.suffix != ".onnx":
+            shutil.copyfile(source, folder / source.name)
     text = "\n".join(
         line for line in model.with_suffix(".toml").read_text().splitlines() if not line.startswith("onnx")
     )

@@ -443,7 +443,7 @@ def _write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
     source = Path(bundle.model_path)
     out.mkdir(parents=True, exist_ok=True)
     for file in bundle.files():
-        if file != source and file != bundle.onnx_path:
+        if file != source and file.suffix != ".onnx":
             shutil.copyfile(file, out / file.name)
     model = out / source.name
     model.write_bytes(data)
