@@ -302,7 +302,8 @@ class Swim:
             self.membership.remind(member)
         if core.table.partial:
             self.membership.overlay.greeted(member)
-            self.membership.overlay.tell(member)
+            if hello.answer:
+                self.membership.overlay.tell(member)
         if not self.shared.has_baseline:
             core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
             if not core.table.partial:
