@@ -75,7 +75,7 @@ class BridgeTable:
         measured = (
             f"measured of this machine: one hop {host.hop_ns / 1e6:.2f} ms (quartiles {host.hop_spread_ns / 1e6:.2f} "
             f"ms apart), {host.cpu_ns / 1e3:.0f} us CPU an event, teardown {host.teardown_ns / 1e6:.0f} ms, "
-            f"{host.cores} cores, {host.contention:.2f} s for a CPU second"
+            f"{host.cores} cores, a burst of work takes {host.contention:.2f} times its CPU time"
         )
         return head + rows + [measured]
 

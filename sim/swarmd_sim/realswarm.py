@@ -26,7 +26,8 @@ _WAIT_S = 20.0
 _EVENT_GAP_S = 0.4
 _SETTLE_S = 1.0
 _FLOOD = 200
-_CONTENTION_S = 0.4
+_BURSTS = 150
+_BURST_GAP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class HostFigures:
         cpu_ns: CPU time of a daemon for one event that it hears and passes on.
         teardown_ns: From SIGKILL until the process is gone and its ports refuse, median.
         cores: Processor cores of the machine that this program may use.
-        contention: Wall-clock time a busy program needs for a second of CPU time.
+        contention: Wall-clock time for a second of CPU time, of a program that mostly sleeps and then works as long as
+            a daemon does for one event.
     """
 
     hop_ns: int
@@ -221,7 +223,7 @@ def figures_of(place: Place, folder: Path, rounds: int = 12) -> HostFigures:
     cores = len(os.sched_getaffinity(0))
     quarter = len(hops) // 4
     spread_ns = hops[-1 - quarter] - hops[quarter]
-    return HostFigures(int(median(hops)), spread_ns, cpu_ns, int(median(gone)), cores, _contention())
+    return HostFigures(int(median(hops)), spread_ns, cpu_ns, int(median(gone)), cores, _contention(cpu_ns))
 
 
 def _cpu_of_an_event(swarm: RealSwarm) -> int:
@@ -236,12 +238,20 @@ def _cpu_of_an_event(swarm: RealSwarm) -> int:
     return (hearer.cpu_ns() - before_ns) // _FLOOD
 
 
-def _contention() -> float:
-    """How much longer than its CPU time a busy loop takes now, because others want the cores too."""
-    wall_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
-    while time.thread_time_ns() - cpu_ns < _CONTENTION_S * NS_PER_S:
-        sum(range(1_000))
-    return max(1.0, (time.monotonic_ns() - wall_ns) / (time.thread_time_ns() - cpu_ns))
+def _contention(burst_ns: int) -> float:
+    """How much longer than its CPU time a short burst of work takes now, because others want the cores too.
+
+    A loop that never sleeps would say six times as much: the scheduler lets those first who have slept.
+    """
+    wall_ns = cpu_ns = 0
+    for _ in range(_BURSTS):
+        time.sleep(_BURST_GAP_S)
+        wall_start_ns, cpu_start_ns = time.monotonic_ns(), time.thread_time_ns()
+        while time.thread_time_ns() - cpu_start_ns < burst_ns:
+            pass
+        wall_ns += time.monotonic_ns() - wall_start_ns
+        cpu_ns += time.thread_time_ns() - cpu_start_ns
+    return max(1.0, wall_ns / max(1, cpu_ns))
 
 
 def measure(place: Place, nodes: int, folder: Path, seconds: int, rounds: int, formations: int) -> Timings:
