@@ -80,6 +80,15 @@ def test_metadata_reaches_the_neighbours(formed):
     assert formed.run_until(known, 30, 0.5) is not None
 
 
+def test_a_partial_view_costs_little_more_than_probing(formed):
+    """Within the budget, and no greeting goes round and round: at most as many datagrams as a full view sends."""
+    for host in formed.hosts:
+        host.bytes_out = host.packets_out = 0
+    formed.run(20)
+    assert sum(host.bytes_out for host in formed.hosts) / 40 / 20 <= 1_000
+    assert sum(host.packets_out for host in formed.hosts) / 40 / 20 <= 10
+
+
 def test_below_the_limit_nothing_is_partial():
     net = Net(12, swim=SMALL)
     assert net.run_until(net.formed, 10) is not None
