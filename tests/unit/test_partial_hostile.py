@@ -17,6 +17,7 @@ from swarmd_protocols.swim.messages import (
     Circle,
     Forward,
     HappeningBody,
+    Hello,
     Pulse,
     Record,
     Shuffle,
@@ -212,3 +213,14 @@ def test_a_liar_about_the_dead_brings_nobody_back(net):
     net.restart(11)
     assert net.run_until(lambda: settled(net), 90, 1.0) is not None
     assert net.now - begin < 200 * S
+
+
+def test_a_greeting_that_asks_for_nothing_is_not_answered(net):
+    """Two nodes that have forgotten each other greeted each other for ever once; it doubled the traffic."""
+    thief = meet(net, 3)
+    net.run(2)
+    host = net.hosts[3]
+    greeting = thief.channel.seal_group(join([encode(thief.record()), encode(Hello(False))]))
+    sent = host.packets_out
+    net.perform(host, host.node.handle(DatagramReceived(thief.address, greeting), net.now))
+    assert host.packets_out == sent
