@@ -1,6 +1,7 @@
 """A small node of our own, so that the engine can be tested apart from the daemon's protocols."""
 
 import random
+from types import SimpleNamespace
 
 from swarmd_protocols.effects import (
     Command,
@@ -36,6 +37,9 @@ class SmallNode:
 
     def members(self) -> list[object]:
         return []
+
+    def summary(self) -> SimpleNamespace:
+        return SimpleNamespace(partial=False)
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         match event:
