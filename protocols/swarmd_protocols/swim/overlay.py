@@ -77,12 +77,12 @@ _VISITORS_MAX = 16
 _LOST_MAX = 32
 _SHUFFLED = 3
 _SHUFFLE_ROOM = 1_080
-_SHUFFLE_SOON_NS = 2 * _S
+_SHUFFLE_SOON_PERIODS = 8
 _PULSE_PERIODS, _PULSE_ANYWAY, _EPOCH_PERIODS = 4, 20, 120
 _CIRCLE_MAX = 12
 _SETTLE_NS = _S
 _TOLD_NS = 60 * _S
-_TELLERS_WANTED, _TELLERS_MAX = 16, 64
+_TELLERS_WANTED, _TELLERS_MAX = 6, 64
 _TELL_GAP_NS = _S
 _ASK_ROUND_NS = 2 * _S
 _REPAIR_GAP_NS = 2 * _S
@@ -239,7 +239,7 @@ class Overlay:
         elif core.now_ns - self._asked_round_ns >= _ASK_ROUND_NS:
             # What one says is no proof, but a reason to look: whose view is partial says so when it is pinged.
             self._asked_round_ns = core.now_ns
-            for other in core.table.sample(core.rng, _TELLERS_WANTED, member):
+            for other in core.table.sample(core.rng, 2 * _TELLERS_WANTED, member):
                 self._membership.prober.knock(other)
 
     # --- neighbours --------------------------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ class Overlay:
     def _shuffle(self) -> None:
         core = self.core
         scarce = len(self.passive) < core.config.passive_view // 2
-        gap_ns = _SHUFFLE_SOON_NS if scarce else core.config.shuffle_ns
+        gap_ns = _SHUFFLE_SOON_PERIODS * core.config.protocol_period_ns if scarce else core.config.shuffle_ns
         if core.now_ns - self._shuffled_ns < gap_ns or not core.table.reachable:
             return
         self._shuffled_ns = core.now_ns
