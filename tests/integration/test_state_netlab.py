@@ -99,7 +99,7 @@ def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
         done = {str(row["id"]): row["done_by"] for row in cells_of(lab)}
         assert len(done) > len(settled)
         assert {cell: done.get(cell) for cell in settled} == settled, "what all knew as done was done again"
-        # What each side reached inside the cut nobody can prevent; on one side two drones may meet only around the death.
+        # What each side reached inside the cut nobody can prevent; on one side two may meet only around the death.
         same_side = {cell: names for cell, names in done.items() if len(set(names) - {"n3"}) > 1}
         assert len(same_side) <= 2, same_side
     finally:
