@@ -123,8 +123,8 @@ class ModelsSection:
     encrypt: bool = option(False, "Keep models encrypted on disk, under the node's key.")
     cast_kib_s: int = option(
         1000,
-        "Where the transport has a channel that all share (dds with multicast): how fast a blob is cast on it, once for "
-        "everybody; 0: never, each peer is sent its own.",
+        "Where the transport has a channel that all share (dds with multicast): how fast a blob is cast on it, once "
+        "for everybody; 0: never, each peer is sent its own.",
         low=0,
         high=1 << 20,
     )
