@@ -67,11 +67,11 @@ class StateChecker(CheckerBase):
                 "timers": (len(host._timers), TIMERS_MAX),
             }
             if host.index not in run.ledger.disk_lost_ns:
-                # A full disk keeps what should have gone; then the journal says nothing about the node.
+                # A full disk keeps what should have gone, a flipped bit makes an author that nobody knows.
                 beside = JOURNAL_BESIDE + 2 * len(run.hosts)
                 bounds["journal records"] = (journal, health["batches_held"] + beside)
-            if not any(other.hostile for other in run.hosts):
-                bounds["batches without a key"] = (health["waiting_for_keys"], 0)
+                if not any(other.hostile for other in run.hosts):
+                    bounds["batches without a key"] = (health["waiting_for_keys"], 0)
             for what, (size, bound) in bounds.items():
                 if size > bound:
                     run.watch.violate("state.size", f"{host.name} holds {size:,} {what}; at most {bound:,} make sense")
