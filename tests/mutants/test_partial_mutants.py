@@ -161,7 +161,7 @@ def the_forgotten_are_met_again_safely():
 def who_pushes_in_is_slowed_down():
     net = partial_net(count=16, seconds=15.0)
     host = net.hosts[3]
-    for index in range(10):
+    for index in range(40):
         thief = Thief(SECRET, net.crypto, name=f"t{index}")
         net.perform(host, thief.meet(host.node, net.now))
         net.perform(host, thief.say(host.node, [overlay_module.Tie(overlay_module.TIE_PLEASE, 40)], net.now))
