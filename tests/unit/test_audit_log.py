@@ -132,7 +132,7 @@ def test_chunks_become_a_blob_and_survive_a_restart(tmp_path: Path, encrypt: boo
         assert first.write(blob, index, data[index * 4_096 :][:4_096])
     part = tmp_path / "cache" / f"{blob.sha256.hex()}.part"
     raw = bytearray(part.read_bytes())
-    raw[5 * 4_096] ^= 1
+    raw[5 * (4_096 + (at_rest.CHUNK_OVERHEAD if encrypt else 0))] ^= 1
     part.write_bytes(bytes(raw))
     again = store()
     assert again.have(blob) == 0b001001, "the damaged chunk is fetched anew"
