@@ -254,7 +254,8 @@ class ControlServer:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
-                line = await asyncio.wait_for(reader.readline(), IDLE_S)
+                async with asyncio.timeout(IDLE_S):
+                    line = await reader.readline()
             except ValueError:  # asyncio: the line passed the limit.
                 writer.write(_encode({"ok": False, "error": f"a request has at most {REQUEST_MAX_BYTES} bytes"}))
                 return

@@ -114,7 +114,8 @@ class HttpServer:
                 await writer.drain()
                 return
             if event is h11.NEED_DATA:
-                wire.receive_data(await asyncio.wait_for(reader.read(1 << 14), IDLE_S))
+                async with asyncio.timeout(IDLE_S):
+                    wire.receive_data(await reader.read(1 << 14))
             elif isinstance(event, h11.Request):
                 _send(wire, writer, self._answer(event), head=event.method == b"HEAD")
                 await writer.drain()

@@ -11,6 +11,8 @@ from swarmd.errors import DaemonError
 from swarmd.logs import Logger
 
 GOOD_RUN_S = 30.0
+AGAIN_S = 5.0
+"""Until a task that did not end is told once more; longer than any good-bye takes."""
 
 
 class Supervisor:
@@ -53,8 +55,11 @@ class Supervisor:
             pause = min(pause * 2, max_pause_s)
 
     async def close(self) -> None:
-        """Cancel everything and wait."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel everything and wait; again where a task took the first word for something else.
+
+        `asyncio.wait_for` of Python 3.11 loses a cancellation that comes with what it waits for.
+        """
+        while tasks := [task for task in self._tasks if not task.done()]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=AGAIN_S)

@@ -161,8 +161,9 @@ class EyeSupervisor:
             self.state = "restarting"
             self._log("eye_died", f"{reason}; starting again in {wait_s:g} s" + self._last_stderr())
             self._maybe_degrade(now, at_once=reason == _BACKEND_FAILED)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
         self.state = "finished"
 
     def send(self, message: ToEye) -> bool:
@@ -268,8 +269,9 @@ class EyeSupervisor:
             if process.returncode is None:
                 process.kill()
         for task in (reader, errors):
-            with contextlib.suppress(asyncio.TimeoutError, EyeError):
-                await asyncio.wait_for(task, 1.0)
+            with contextlib.suppress(TimeoutError, EyeError):
+                async with asyncio.timeout(1.0):
+                    await task
         await process.wait()
         if self._socket is not None:
             self._socket.close()

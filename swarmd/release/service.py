@@ -381,7 +381,8 @@ class ReleaseService:
 
         self._runner.swap(bundle, answer)
         try:
-            return await asyncio.wait_for(answered, SWAP_TIMEOUT_S)
+            async with asyncio.timeout(SWAP_TIMEOUT_S):
+                return await answered
         except TimeoutError:
             return SwapAnswer(False, f"the eye did not swap within {SWAP_TIMEOUT_S:.0f} s")
 

@@ -1,6 +1,7 @@
 """The driver's order, the supervisor's patience, what is shared, the demo's truth, the brain's footprint."""
 
 import asyncio
+import contextlib
 import io
 import random
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from swarmd import supervise
 from swarmd.bus import Bus
 from swarmd.demo_truth import compare
 from swarmd.driver import Driver
@@ -309,3 +311,21 @@ def test_alarms_reach_the_bus(tmp_path: Path) -> None:
     driver.request(Started())
     assert heard == [Alarm("code", "text")]
     store.close()
+
+
+async def test_a_task_that_lost_its_cancellation_is_told_again(monkeypatch):
+    """`wait_for` of Python 3.11 swallows a cancellation that comes with what it waits for: a daemon hung at its end."""
+    monkeypatch.setattr(supervise, "AGAIN_S", 0.05)
+    supervisor, due = Supervisor(quiet()), asyncio.Event()
+
+    async def deaf() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await due.wait()
+                return
+            await asyncio.sleep(3_600)
+
+    supervisor.keep("deaf", deaf)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await supervisor.close()

@@ -138,7 +138,8 @@ class MavlinkBridge:
                     self._outgoing.send_due(connection, self._daemon)
                 pause_s = self._outgoing.pause_s(max(0.0, beat_s - time.monotonic()))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), timeout=pause_s)
+                    async with asyncio.timeout(pause_s):
+                        await ended.wait()
         finally:
             self._connection = None
             stop.set()

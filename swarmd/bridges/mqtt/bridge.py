@@ -274,7 +274,8 @@ class MqttBridge:
         """Members and counts: at once after a change (at most once a second), else before they expire."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._members_due.wait(), timeout=REFRESH_S)
+                async with asyncio.timeout(REFRESH_S):
+                    await self._members_due.wait()
             self._members_due.clear()
             if self._link is not None and self._link.connected:
                 self._publish_members()

@@ -227,9 +227,8 @@ class MqttLink:
         client = self._make_client(loop)
         self._client = client
         try:
-            await asyncio.wait_for(
-                loop.run_in_executor(None, self._connect_blocking, client), timeout=CONNECT_TIMEOUT_S + 1
-            )
+            async with asyncio.timeout(CONNECT_TIMEOUT_S + 1):
+                await loop.run_in_executor(None, self._connect_blocking, client)
             client.loop_start()
             waiters = [asyncio.ensure_future(self._connected.wait()), asyncio.ensure_future(self._lost.wait())]
             try:

@@ -228,7 +228,8 @@ class Ros2Bridge:
         pause_s = 1 / max(0.01, self._limits.hz(self._names["objects"], self._config.objects_max_hz))
         while True:
             try:
-                await asyncio.wait_for(self._picture_due.wait(), timeout=10)
+                async with asyncio.timeout(10):
+                    await self._picture_due.wait()
             except TimeoutError:
                 self._counts["refreshes"] += 1
             self._picture_due.clear()
