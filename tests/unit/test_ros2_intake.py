@@ -132,6 +132,7 @@ def test_without_camera_pose_or_fix_there_is_no_place(camera: m.CameraInfo | Non
 def test_the_pose_is_that_of_the_picture() -> None:
     intake = Intake("center")
     intake.on_camera(info())
+    intake.on_pose(seen(age_ms=800))  # Clocks are read one after the other: the stamp may fall a little before `old`.
     old = seen(age_ms=400)
     intake.on_pose(old)
     moved = PoseSeen(-18.87, -70.11, 32.0, 0.7, 0.5, True, None, old.captured_ns + 400_000_000, old.camera_to_ned)

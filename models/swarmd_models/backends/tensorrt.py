@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -218,17 +217,22 @@ def _in_child(arguments: list[str], announce: Announce, limit_s: float) -> None:
         assert child.stdout is not None
         last = ""
         # A child that hangs says nothing more: only a clock beside the reading ends it.
-        clock = threading.Timer(limit_s, child.kill)
+        over = threading.Event()
+
+        def end() -> None:
+            over.set()
+            child.kill()
+
+        clock = threading.Timer(limit_s, end)
         clock.daemon = True
         clock.start()
-        started = time.monotonic()
         for line in child.stdout:
             last = line.strip()[:300] or last
             if last.startswith("building_engine"):
                 announce(last)
         status = child.wait()
         clock.cancel()
-    if status == -signal.SIGKILL and time.monotonic() - started >= limit_s:
+    if status == -signal.SIGKILL and over.is_set():
         raise BackendError(f"TensorRT did not end within {limit_s:g} s in its child process: {last}")
     if status < 0:
         raise BackendError(f"TensorRT crashed with signal {-status} in its child process: {last}")
