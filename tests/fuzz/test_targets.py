@@ -14,3 +14,14 @@ def test_target(name: str) -> None:
     for data in fuzzed.corpus:
         fuzzed.target(data)
     Fuzzer(fuzzed.target, fuzzed.corpus, 1).run(max(10, RUNS // fuzzed.cost))
+
+
+def test_the_fuzzer_finds_a_planted_fault() -> None:
+    """What lets an exception through is found: without this, a mutator that changes nothing would pass every target."""
+
+    def target(data: bytes) -> None:
+        if data[:1] == b"\x11" and data[3:4] == b"\xff":
+            raise AssertionError("planted")
+
+    with pytest.raises(AssertionError, match="planted"):
+        Fuzzer(target, [bytes.fromhex("11000000")], 1).run(RUNS)
