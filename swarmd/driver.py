@@ -2,9 +2,8 @@
 
 - One event at a time: what arrives while effects are performed waits in a queue, so `Node.handle` is never re-entered.
 - The `Persist` effects of one `handle` call are committed together before its first other effect is performed.
-- One timer of the event loop stands for all of the node's timers. A timer is handed over with `max(due_ns, now)`,
-since an event
-  loop may fire a hair early.
+- One timer of the event loop stands for all of the node's timers; it is set anew when an event is done, so that a
+  cancelled one wakes nobody. A timer is handed over with `max(due_ns, now)`, since an event loop may fire a hair early.
 """
 
 import asyncio
@@ -132,6 +131,8 @@ class Driver:
                 self._step(self._events.popleft(), self._clock_ns())
         finally:
             self._busy = False
+        if self._node is not None:
+            self._arm()
 
     def _step(self, event: Event, now_ns: int) -> None:
         try:
@@ -197,18 +198,18 @@ class Driver:
             self._heap = [(due, number, key) for number, (key, due) in enumerate(self._due.items())]
             heapq.heapify(self._heap)
             self._sequence = len(self._heap)
-        self._arm()
 
     def _arm(self) -> None:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)  # Cancelled or replaced since.
-        if not self._heap:
-            return
-        at_ns = self._heap[0][0]
+        at_ns = self._heap[0][0] if self._heap else 0
         if self._wake is not None:
-            if self._wake_at_ns <= at_ns:
+            if self._wake_at_ns == at_ns:
                 return
             self._wake.cancel()
+            self._wake = None
+        if not self._heap:
+            return
         self._wake_at_ns = at_ns
         loop = asyncio.get_running_loop()
         self._wake = loop.call_later(max(0, at_ns - self._clock_ns()) / 1e9, self._on_wake)
@@ -224,7 +225,6 @@ class Driver:
             self._busy = False
         if self._node is not None:
             self._pump()
-            self._arm()
 
     def _fire_due(self) -> None:
         now_ns = self._clock_ns() + 500_000  # The loop's clock is rounded; half a millisecond early is on time.

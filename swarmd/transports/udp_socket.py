@@ -149,19 +149,20 @@ class DatagramSocket:
         return 0
 
     def _on_readable(self) -> None:
-        for _ in range(_DRAIN_MAX):
+        for number in range(_DRAIN_MAX):
             sock = self._socket
             if sock is None:  # A handler closed the transport.
                 return
             try:
                 data, source = sock.recvfrom(MAX_DATAGRAM_BYTES + 1)
             except BlockingIOError:
-                break
+                if number == 0:  # Woken for the error queue, which stays readable until it is empty.
+                    self._drain_errors()
+                return
             except OSError:
                 self._drain_errors()  # The pending error is consumed by this very call; go on reading.
                 continue
             self._deliver(data, source)
-        self._drain_errors()
 
     def _deliver(self, data: bytes, source: SocketAddress) -> None:
         if len(data) > MAX_DATAGRAM_BYTES or not data:

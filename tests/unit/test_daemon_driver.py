@@ -6,6 +6,7 @@ import io
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,6 +134,29 @@ async def test_timers_replace_cancel_and_never_fire_early(tmp_path: Path) -> Non
     assert fired[1][1] >= 20_000_000
     driver.close()
     store.close()
+
+
+async def test_a_cancelled_timer_wakes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soon, later = ("swim", "soon"), ("swim", "later")
+    answers: dict[bytes, list[Effect]] = {
+        b"ping": [SetTimer(soon, time.monotonic_ns() + 20_000_000), SetTimer(later, time.monotonic_ns() + 120_000_000)],
+        b"ack": [CancelTimer(soon)],
+    }
+    driver, node, _, _ = make(tmp_path, lambda e: answers[e.data] if isinstance(e, DatagramReceived) else [])
+    wakes: list[int] = []
+    on_wake = driver._on_wake
+
+    def counted() -> None:
+        wakes.append(time.monotonic_ns())
+        on_wake()
+
+    monkeypatch.setattr(driver, "_on_wake", counted)
+    for data in answers:
+        driver.post(DatagramReceived("a:1", data))
+    while TimerFired(later) not in [event for event, _ in node.seen]:
+        await asyncio.sleep(0.01)
+    assert len(wakes) == 1
+    driver.close()
 
 
 async def test_a_thousand_replaced_timers_leave_no_heap(tmp_path: Path) -> None:
@@ -313,7 +337,7 @@ def test_alarms_reach_the_bus(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_a_task_that_lost_its_cancellation_is_told_again(monkeypatch):
+async def test_a_task_that_lost_its_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """`wait_for` of Python 3.11 swallows a cancellation that comes with what it waits for: a daemon hung at its end."""
     monkeypatch.setattr(supervise, "AGAIN_S", 0.05)
     supervisor, due = Supervisor(quiet()), asyncio.Event()

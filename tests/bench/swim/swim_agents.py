@@ -115,7 +115,9 @@ class Swarmd:
         return command if seed is None else [*command, "--join", f"{address(seed)}:{GOSSIP_PORT}"]
 
     def environment(self) -> dict[str, str]:
-        return {"SWARMD_GOSSIP__PROFILE": self._profile, "SWARMD_TRANSPORT__GOSSIP": self._transport}
+        own = {"SWARMD_GOSSIP__PROFILE": self._profile, "SWARMD_TRANSPORT__GOSSIP": self._transport}
+        # As on a device, where byte code lies ready: an interpreter that compiles starts late and keeps 2 MB more.
+        return {**own, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self._folder / "byte-code")}
 
     def read(self, line: str) -> tuple[str, str] | None:
         try:
