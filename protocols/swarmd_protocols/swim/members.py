@@ -53,6 +53,7 @@ class Member:
         "links_encoded",
         "links_sequence",
         "loss",
+        "met_ns",
         "meta",
         "name",
         "node",
@@ -139,6 +140,8 @@ class Member:
         """Index in the list of reachable members; -1 outside."""
         self.active = True
         """False for a visitor: somebody met in a partial view who is no neighbour."""
+        self.met_ns = -(2**62)
+        """When it became a visitor."""
         self.tied = False
         """It holds this node for a neighbour in its partial view."""
         self.tied_ns = -(2**62)

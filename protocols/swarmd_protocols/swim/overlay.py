@@ -51,7 +51,7 @@ from swarmd_protocols.swim.messages import (
     Want,
 )
 from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_fingerprints
-from swarmd_protocols.swim.sizing import SizeSketch
+from swarmd_protocols.swim.sizing import SizeSketch, estimated_size
 
 if TYPE_CHECKING:
     from swarmd_protocols.swim.membership import Membership
@@ -66,14 +66,14 @@ _ASK_NS = _S
 _ASKS_TRIES = 2
 _ASKS_MAX = 8
 _ASK_AGAIN_NS = 5 * _S
-_HOPS, _HOPS_KEPT = 5, 2
+_HOPS, _HOPS_KEPT = 3, 1
 _WALKS = 2
 _RENEW_NS = 180 * _S
 """How often a neighbour is replaced although nothing is wrong: overlays that grew apart mix again."""
 _EVICTIONS_BURST = 4.0
 _CREDIT_BURST, _CREDIT_PER_S = 16.0, 1.0
 _CREDITS_MAX = 64
-_VISITORS_MAX = 16
+_VISITORS_MAX, _VISIT_NS = 64, 10 * _S
 _LOST_MAX = 32
 _SHUFFLED = 3
 _SHUFFLE_ROOM = 1_080
@@ -83,7 +83,8 @@ _CIRCLE_MAX = 12
 _SETTLE_NS = _S
 _TOLD_NS = 60 * _S
 _TELLERS_WANTED, _TELLERS_MAX = 6, 64
-_TELL_GAP_NS = _S
+_TELL_GAP_NS, _TELL_LATER_NS = 200_000_000, 20_000_000
+_BEHIND_NS = 10_000_000
 _ASK_ROUND_NS = 2 * _S
 _REPAIR_GAP_NS = 2 * _S
 _WIDEN_BELOW = 0.75
@@ -187,6 +188,11 @@ class Overlay:
             self._membership.forget(member)
         self._forget_lost()
         core.queue.keep(core.travels)
+        if len(table.reachable) <= core.config.active_view // 2 and not any(m.tied for m in table.reachable):
+            # Who has met but a few has no view to begin with: it is to be helped in.
+            for member in list(table.reachable):
+                self._demote(member)
+            self._fill()
         for member in list(table.reachable):
             self._say(member, TIE_YES if member.tied else TIE_ASK)
         core.changed()
@@ -226,15 +232,19 @@ class Overlay:
         core.port.peers_changed()
 
     def _be_told(self, member: Member, size: int) -> None:
-        """A member says that its view is partial: believed when most members that this node knows say so."""
+        """A member says that its view is partial: believed when most members that this node hears say so."""
         core = self.core
-        if size <= core.config.full_view_max:
-            return
+        if size < core.config.full_view_max * _WIDEN_BELOW:
+            return  # They will soon know everybody themselves.
         self._tellers[member.node] = core.now_ns
         if len(self._tellers) > _TELLERS_MAX:
             del self._tellers[next(iter(self._tellers))]
-        recent = sum(1 for told_ns in self._tellers.values() if core.now_ns - told_ns < _TOLD_NS)
-        if recent >= min(_TELLERS_WANTED, len(core.table.reachable) // 2 + 1):
+        since_ns = core.now_ns - _TOLD_NS
+        recent = sum(1 for told_ns in self._tellers.values() if told_ns > since_ns)
+        recent += sum(1 for m in core.table.reachable if m.tied and self._tellers.get(m.node, since_ns) <= since_ns)
+        # Whoever is known by hearsay alone says neither yes nor no.
+        heard = sum(1 for other in core.table.reachable if other.heard_ns >= 0 and other.heard_ns > since_ns)
+        if recent >= min(_TELLERS_WANTED, heard // 2 + 1):
             self._narrow(size)
         elif core.now_ns - self._asked_round_ns >= _ASK_ROUND_NS:
             # What one says is no proof, but a reason to look: whose view is partial says so when it is pinged.
@@ -244,16 +254,37 @@ class Overlay:
 
     # --- neighbours --------------------------------------------------------------------------------------------------
 
+    def _tie(self, kind: int) -> bytes:
+        return encode(Tie(kind, min(2**32, self.size())))
+
     def _say(self, member: Member, kind: int) -> None:
-        self.core.port.push(member, [encode(Tie(kind, min(2**32, self.size())))])
+        self.core.port.push(member, [self._tie(kind)])
 
     def tell(self, member: Member) -> None:
-        """Somebody greets: say that there is no full view to be had here."""
+        """Somebody greets: say that there is no full view to be had here.
+
+        A little later, since it must have this node's record to read that; or with the answer to its first question.
+        """
         core = self.core
         strange = core.table.partial and not member.active and member.node not in self._asks
         if strange and core.now_ns - member.tied_ns >= _TELL_GAP_NS:
             member.tied_ns = core.now_ns
+            core.scheduler.at(core.now_ns + _TELL_LATER_NS, self._tell_now, (member, core.now_ns))
+
+    def _tell_now(self, told: tuple[Member, int]) -> None:
+        member, since_ns = told
+        if member.tied_ns == since_ns and self._is_visitor(member) and member.node not in self._asks:
             self._say(member, TIE_TELL)
+
+    def telling(self, member: Member) -> list[bytes]:
+        """The same, riding in an answer."""
+        if not self.core.table.partial or member.active:
+            return []
+        member.tied_ns = self.core.now_ns
+        return [self._tie(TIE_TELL)]
+
+    def _is_visitor(self, member: Member) -> bool:
+        return self.core.table.partial and self.core.table.visitors.get(member.node) is member
 
     def on_tie(self, member: Member, message: Tie) -> None:
         """A question, an answer or a good-bye about being neighbours."""
@@ -270,13 +301,24 @@ class Overlay:
             self._on_ask(member, message.kind)
         elif message.kind == TIE_YES:
             self._on_yes(member)
+        elif message.kind == TIE_TELL:
+            self._on_tell(member)
         elif message.kind in (TIE_NO, TIE_BYE):
             self._asks.pop(member.node, None)
             if member.where >= 0:
                 self._demote(member)
-                self._fill()
+                if member.node in self.passive:
+                    self.passive[member.node].asked_ns = core.now_ns
+            self._fill()
+
+    def _on_tell(self, member: Member) -> None:
+        """Somebody who was greeted has a partial view too: it may be what leads out of a lonely corner."""
+        if self._is_visitor(member) and self._healthy() < self.core.config.active_view:
+            self._shelve(member, member.node)
+            self._fill()
 
     def _on_ask(self, member: Member, kind: int) -> None:
+        member.tied_ns = self.core.now_ns
         if member.where >= 0:
             self._say(member, TIE_YES)
         elif member.active:
@@ -314,7 +356,10 @@ class Overlay:
         return True
 
     def _part_with_one(self, without: Member | None = None) -> None:
-        for member in self.core.table.sample(self.core.rng, 1, without):
+        """Not with somebody in doubt, as long as there are others: that would leave its death unsaid."""
+        table = self.core.table
+        pool = [member for member in table.reachable if member is not without and member.probe is None]
+        for member in self.core.rng.sample(pool, 1) if pool else table.sample(self.core.rng, 1, without):
             self._say(member, TIE_BYE)
             self._demote(member)
 
@@ -351,6 +396,7 @@ class Overlay:
             member.probe.over = True
             member.probe = None
         self._membership.clear_doubts(member)
+        member.met_ns = core.now_ns
         core.table.set_active(member, False)
         self._circle_ns = core.now_ns
         member.circle = ()
@@ -358,13 +404,11 @@ class Overlay:
         core.port.peers_changed()
         self._trim_visitors()
 
-    def not_a_neighbour(self, member: Member) -> None:
-        """Somebody who is none pings this node: should it take itself for a neighbour, it shall know better."""
-        core = self.core
-        if not core.table.partial or member.active or core.now_ns - member.tied_ns < _TELL_GAP_NS:
-            return
-        member.tied_ns = core.now_ns
-        self._say(member, TIE_BYE)
+    def parting(self, member: Member) -> list[bytes]:
+        """What an ack says to somebody who is no neighbour: should it take itself for one, it shall know better."""
+        if not self.core.table.partial or member.active or member.node in self._asks:
+            return []
+        return [self._tie(TIE_BYE)]
 
     def _healthy(self) -> int:
         return sum(1 for member in self.core.table.reachable if not member.suspected)
@@ -397,7 +441,7 @@ class Overlay:
         healthy = self._healthy()
         cut_off = healthy == 0 or core.isolated()
         missing = (core.config.active_view if cut_off else core.config.active_view - healthy) - len(self._asks)
-        kind = TIE_JOIN if cut_off else TIE_PLEASE
+        kind = TIE_JOIN if cut_off and not self._asks else TIE_PLEASE
         if missing <= 0 and core.now_ns - self._renewed_ns >= _RENEW_NS and not self._asks:
             missing, kind = 1, TIE_ASK
         if missing <= 0:
@@ -408,6 +452,7 @@ class Overlay:
             ready = core.rng.sample(ready, missing)
         for node in ready:
             self._ask(node, kind)
+            kind = min(kind, TIE_PLEASE)  # One is enough to bring a newcomer in.
 
     def _ask(self, node: bytes, kind: int) -> None:
         core = self.core
@@ -426,12 +471,19 @@ class Overlay:
         """Show who asks, and ask; somebody heard before most likely still knows this node."""
         if member.heard_ns < 0:
             self.core.port.hello(member.address, False)
-        self._say(member, kind)
+            self.greeted(member)
+        else:
+            self._say(member, kind)
 
     def greeted(self, member: Member) -> None:
-        """Somebody who was asked greets: it could not read the question."""
+        """Somebody who is asked has been shown this node's record: the question goes right behind it."""
         ask = self._asks.get(member.node)
         if ask is not None:
+            self.core.scheduler.at(self.core.now_ns + _BEHIND_NS, self._say_again, (member, ask))
+
+    def _say_again(self, asked: tuple[Member, _Ask]) -> None:
+        member, ask = asked
+        if self._asks.get(member.node) is ask and self.core.table.by_node.get(member.node) is member:
             self._say(member, ask.kind)
 
     def _ask_again(self) -> None:
@@ -591,17 +643,22 @@ class Overlay:
             self._send_records(member, answer=False)
         for record in message.entries:
             self._learn(record, member.node)
+        self._fill()
 
     # --- bounds ------------------------------------------------------------------------------------------------------
 
     def visit(self, member: Member) -> None:
         """Somebody new is met: a visitor, until both want to be neighbours."""
+        member.met_ns = self.core.now_ns
         self.core.table.set_active(member, False)
         self._trim_visitors(member)
 
     def _trim_visitors(self, spare: Member | None = None) -> None:
-        visitors = self.core.table.visitors
-        for member in list(visitors.values())[: max(0, len(visitors) - _VISITORS_MAX)]:
+        visitors, long_ago_ns = self.core.table.visitors, self.core.now_ns - _VISIT_NS
+        too_many = len(visitors) - _VISITORS_MAX
+        for at, member in enumerate(list(visitors.values())):
+            if at >= too_many and member.met_ns > long_ago_ns:
+                break
             if member is not spare and member.node not in self._asks:
                 if member.heard_ns >= 0 and member.node not in self.passive:
                     self._shelve(member, member.node)
@@ -663,7 +720,11 @@ class Overlay:
     def on_pulse(self, member: Member, message: Pulse) -> None:
         """A neighbour's minima, and what it says of itself: what differs here is asked for."""
         core = self.core
-        if not core.table.partial or member.where < 0:
+        if not core.table.partial:
+            member.tied = True
+            self._be_told(member, estimated_size([message.minima]))
+            return
+        if member.where < 0:
             return
         if self.sketch.merge(message.epoch, message.minima, core.now_ns):
             member.pulsed_ns = min(member.pulsed_ns, core.now_ns - _S, self.sketch.changed_ns - 1)

@@ -52,6 +52,8 @@ _SILENCES_AFTER_OPEN = 3
 _SILENCES_WANTED = 2
 """A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
 _RELAYS_KEPT = 256
+_GREETED_NS, _GREETED_GAP_NS = 10 * _MS, 200 * _MS
+"""A member that greets gets this node's record, and so long after the question that it could not read, once more."""
 _ONE_WAY_PATIENCE_NS = 5 * _S
 """A member known to be deaf is pinging few others: so long may pass between two frames from it."""
 
@@ -61,6 +63,7 @@ class Probe:
 
     __slots__ = (
         "attempts",
+        "greeted_ns",
         "helpers",
         "host",
         "host_asked_ns",
@@ -82,6 +85,7 @@ class Probe:
         self.routine = routine
         self.over = False
         self.attempts = 0
+        self.greeted_ns = -(2**62)
         self.indirect_sent = False
         self.indirect_heard = False
         self.helpers: list[Member] = []
@@ -210,6 +214,21 @@ class Prober:
         if core.now_ns - member.blocked_ns > 300 * _MS:
             member.blocked_ns = core.now_ns
             self._send_ping(member, member)
+
+    def greeted(self, member: Member) -> None:
+        """Somebody who is being asked greets: it did not know this node, and so could not read the question.
+
+        Its process lives and holds this node for a stranger. The question comes again right behind the record, before
+        a busy node has forgotten it, and tells nothing about losses.
+        """
+        probe, now_ns = member.probe, self.core.now_ns
+        if probe is not None and now_ns - probe.greeted_ns >= _GREETED_GAP_NS:
+            probe.greeted_ns = now_ns
+            self.core.scheduler.at(now_ns + _GREETED_NS, self._ask_anew, probe)
+
+    def _ask_anew(self, probe: Probe) -> None:
+        if not probe.over:
+            self._send_ping(probe.member, probe)
 
     # --- pings and answers -------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class Repair:
         mine = self.core.table.sections
         partial = self.core.table.partial
         for section, theirs in enumerate(message.view[:SECTIONS]):
-            if theirs != mine[section] and (not partial or section in SHARED_SECTIONS):
+            if theirs != mine[section] and (not (partial or member.tied) or section in SHARED_SECTIONS):
                 self.core.counters["repairs"] += 1
                 self.open(member, section)
 
@@ -116,8 +116,13 @@ class Repair:
         if section >= SECTIONS or section == EVENTS:
             return
         partial = self.core.table.partial
-        # In a partial view these are a neighbour's items of this node: only own metadata is compared.
-        held = self._shared.own_meta_items() if partial and section == META else self._held(section)
+        # In a partial view these are a neighbour's items of this node, or those of a newcomer: it compares what is own.
+        if partial and section == META:
+            held: dict[int, Member | bytes] = self._shared.own_meta_items()
+        elif partial and section == MEMBERS:
+            held = {self.core.own.fp: self.core.own.encoded_record}
+        else:
+            held = self._held(section)
         if message.bucket >= 0:
             held = {item: source for item, source in held.items() if item & 255 == message.bucket}
         theirs = set(unpack_fingerprints(message.items))
@@ -140,6 +145,7 @@ class Repair:
         parts = [] if message.asks == HEARD_BASELINE else self._shared.beyond(message.vector)
         if message.asks != HEARD_ANSWER:
             parts.append(encode(Heard(self._shared.vector(), HEARD_ANSWER)))
+            parts += self._membership.overlay.telling(member)
         self._shared.adopt_baseline(message)
         self._shared.note_vector(member, message)
         self._send(member, parts)

@@ -48,7 +48,7 @@ from swarmd_protocols.swim.shared import Shared
 _MS = 1_000_000
 _S = 1_000_000_000
 _SEEDS_MAX = 64
-_HELLOS_AT_ONCE = 8
+_HELLOS_AT_ONCE, _SEEDS_AT_ONCE = 8, 2
 _KNOCKING_NS = 300 * _MS
 _KNOCKS_WIDE, _HELLOS_LATER, _KNOCKS_OFTEN = 3, 3, 10
 _LONG_LOST_NS = 600 * _S
@@ -69,6 +69,7 @@ class Swim:
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
         self._knocks = 0
+        self._seed_turn = -1
         self._handlers: dict[type, Callable[[Member, Any, Address], None]] = {
             Ping: self._on_ping,
             Ack: self._on_ack,
@@ -151,13 +152,27 @@ class Swim:
         for member in core.table.sample(core.rng, 1):
             core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
             return
-        addresses = [address for address in self.seeds if address != core.own.address]
-        addresses += [member.address for member in core.table.lost.values()]
-        at_once = _HELLOS_AT_ONCE if self._knocks <= _KNOCKS_WIDE else _HELLOS_LATER
-        if len(addresses) > at_once:
-            addresses = core.rng.sample(addresses, at_once)
-        for address in addresses:
+        wide = self._knocks <= _KNOCKS_WIDE
+        addresses = self._next_seeds(_SEEDS_AT_ONCE if wide else 1)
+        former = [member.address for member in core.table.lost.values() if member.address not in self.seeds]
+        at_once = (_HELLOS_AT_ONCE if wide else _HELLOS_LATER) - len(addresses)
+        if len(former) > at_once:
+            former = core.rng.sample(former, at_once)
+        for address in [*addresses, *former]:
             core.port.hello(address, True)
+
+    def _next_seeds(self, count: int) -> list[Address]:
+        """Some seeds, in turn from a random one on: all newcomers share them, so nobody asks all of them at once."""
+        core = self.core
+        seeds = [address for address in self.seeds if address != core.own.address]
+        if len(seeds) > count:
+            if self._seed_turn < 0:
+                self._seed_turn = int(core.rng.random() * len(seeds))
+            seeds = [seeds[(self._seed_turn + at) % len(seeds)] for at in range(count)]
+            self._seed_turn += count
+        for address in seeds:
+            self.seeds[address] = core.now_ns
+        return seeds
 
     def _rejoin(self, _: object) -> None:
         """One lost member or unanswered seed, once a second: partitions heal by themselves, however long they last."""
@@ -166,17 +181,8 @@ class Swim:
             return
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
         self.shared.forget_strangers()
-        gap_ns = self._seed_gap_ns()
-        for address in self.seeds:
-            known = core.table.by_address.get(address)
-            if (
-                address != core.own.address
-                and (known is None or not known.active)
-                and core.now_ns - self.seeds[address] >= gap_ns
-            ):
-                self.seeds[address] = core.now_ns
-                core.port.hello(address, True)
-                return
+        if self._tries_a_seed():
+            return
         lost = [
             member for member in core.table.lost.values() if member.status == STATUS_ALIVE and self._worth_a_try(member)
         ]
@@ -188,12 +194,27 @@ class Swim:
             else:
                 self.membership.prober.knock(member)
 
-    def _seed_gap_ns(self) -> int:
-        """How often one silent seed is tried; all nodes of a large swarm together about once a second."""
+    def _tries_a_seed(self) -> bool:
+        """Greet a seed that is no member here, where it is time for one."""
         core = self.core
+        strange = [
+            address
+            for address in self.seeds
+            if address != core.own.address
+            and ((known := core.table.by_address.get(address)) is None or not known.active)
+            and core.now_ns - self.seeds[address] >= core.config.rejoin_max_ns
+        ]
+        if not strange:
+            return False
+        address = strange[0]
         if core.table.partial and core.table.reachable:
-            return max(core.config.rejoin_max_ns, self.membership.overlay.size() * _S)
-        return core.config.rejoin_max_ns
+            # Each seed is tried about once a second by all nodes of the swarm together, not by each of them.
+            if core.rng.random() * self.membership.overlay.size() * _S >= len(strange) * core.config.rejoin_ns:
+                return False
+            address = strange[int(core.rng.random() * len(strange))]
+        self.seeds[address] = core.now_ns
+        core.port.hello(address, True)
+        return True
 
     def _worth_a_try(self, member: Member) -> bool:
         core = self.core
@@ -263,9 +284,8 @@ class Swim:
             core.queue.settle(RECORD)
         if member.accusations:
             parts.append(list(member.accusations.values())[-1][1])
-        parts += self.membership.overlay.riders(member)
+        parts += self.membership.overlay.riders(member) + self.membership.overlay.parting(member)
         core.port.datagram(member, parts, source)
-        self.membership.overlay.not_a_neighbour(member)
 
     def _on_ack(self, member: Member, message: Ack, source: Address) -> None:
         self.membership.prober.on_ack(member, message.sequence)
@@ -300,10 +320,10 @@ class Swim:
             self.membership.prober.knock(member)
         elif member.failed:
             self.membership.remind(member)
-        if core.table.partial:
+        if hello.answer:
+            self.membership.prober.greeted(member)
             self.membership.overlay.greeted(member)
-            if hello.answer:
-                self.membership.overlay.tell(member)
+            self.membership.overlay.tell(member)
         if not self.shared.has_baseline:
             core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
             if not core.table.partial:
