@@ -39,6 +39,8 @@ class ClockConfig:
     voters_max: int = 32
     round_trip_max_ns: int = 1_000_000_000
     """Slower answers say too little about the offset and are not counted."""
+    outvoted_ns: int = 15_000_000_000
+    """A synchronised clock that most voters contradict alike for this long is set once more."""
 
 
 def stamp_of(ms: int, logical: int = 0) -> int:
@@ -74,6 +76,8 @@ class Clock:
         self._last = 0
         self.synced = False
         self._stepped_ms = 0
+        self._outvoted_ns: int | None = None
+        """Since when most voters agree on another time."""
 
     @property
     def offset_ns(self) -> int:
@@ -140,15 +144,30 @@ class Clock:
             votes = sorted([*votes, self._wall_offset_ns])
         self._target_ns = votes[(len(votes) - 1) // 2]
         error_ns = self._target_ns - self._offset_ns
-        if not self.synced and abs(error_ns) > config.step_ms * _MS:
+        if abs(error_ns) > config.step_ms * _MS and (not self.synced or self._is_outvoted(votes, now_ns)):
             if error_ns < 0:
-                # The own clock ran ahead and nobody had confirmed it: stamps start again from swarm time.
+                # The own clock ran ahead and nobody confirms it: stamps start again from swarm time.
                 self._last = 0
             self._stepped_ms += error_ns // _MS
+            self._outvoted_ns = None
             self._offset_ns = self._target_ns
             self._slewed_at_ns = now_ns
         self.synced = self.synced or enough
         self.slew(now_ns)
+
+    def _is_outvoted(self, votes: list[int], now_ns: int) -> bool:
+        """Whether this clock was set by the wrong three, such as nodes that had only just started themselves.
+
+        Slewing takes weeks for an hour, and until then each side sets aside or outranks what the other one says.
+        """
+        alike = sum(abs(vote - self._target_ns) <= self._config.step_ms * _MS for vote in votes)
+        # The own clock is a vote too: of two halves that meet, neither takes the other's time.
+        if 2 * alike <= len(votes) + 1:
+            self._outvoted_ns = None
+            return False
+        if self._outvoted_ns is None:
+            self._outvoted_ns = now_ns
+        return now_ns - self._outvoted_ns >= self._config.outvoted_ns
 
     def slew(self, now_ns: int) -> None:
         """Move the offset towards the median, at most `slew_ppm` of the time that has passed since the last call."""

@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,8 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.fold import Fold
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.replica_config import ReplicaConfig
+
+S = 1_000_000_000
 
 CRYPTO = ModelCrypto()
 SEEDS = [bytes([n]) * 32 for n in range(3)]
@@ -259,6 +262,49 @@ def test_one_wrong_clock_of_four_moves_nobody():
             clock.vote(NodeId(bytes([voter]) * 16), now, now + offset, now)
         assert abs(clock.offset_ns) < 10**6
         assert clock.synced
+
+
+def _ask_all(clock, offsets, now):
+    for voter, offset in enumerate(offsets):
+        clock.vote(NodeId(bytes([voter]) * 16), now, now + offset, now)
+
+
+def test_a_clock_that_was_set_by_the_wrong_three_is_set_again():
+    hour, now = 3_600 * S, 10**12
+    clock = Clock(ClockConfig(), 0)
+    _ask_all(clock, [hour, hour, hour], now)
+    assert clock.synced
+    assert clock.offset_ns == hour
+    clock.take_step_ms()
+    # Two of them were new themselves and have been put right since; the others had never been wrong.
+    _ask_all(clock, [hour, 0, 0, 0, 0], now + S)
+    assert clock.offset_ns > hour - S
+    _ask_all(clock, [hour, 0, 0, 0, 0], now + 17 * S)
+    assert abs(clock.offset_ns) < S
+    assert clock.take_step_ms() == pytest.approx(-3_600_000, abs=10)
+
+
+@pytest.mark.parametrize(
+    "offsets", [[3_600 * S] * 3 + [0] * 3, [3_600 * S] * 4 + [0] * 3, [-7 * S * i for i in range(7)]]
+)
+def test_a_clock_that_no_clear_majority_contradicts_is_not_set_again(offsets):
+    now = 10**12
+    clock = Clock(ClockConfig(), 0)
+    _ask_all(clock, [0, 0, 0], now)
+    for step in range(60):
+        _ask_all(clock, offsets, now + step * S)
+    # 500 ppm of a minute.
+    assert abs(clock.offset_ns) <= 30_000_000
+
+
+def test_a_clock_that_is_contradicted_for_a_moment_is_not_set_again():
+    now = 10**12
+    clock = Clock(ClockConfig(), 0)
+    _ask_all(clock, [0, 0, 0], now)
+    for step in range(60):
+        offset = 3_600 * S if step % 10 < 8 else 0
+        _ask_all(clock, [offset] * 5, now + step * S)
+    assert abs(clock.offset_ns) <= 30_000_000
 
 
 def test_two_nodes_agree_on_the_slower_clock():

@@ -162,6 +162,24 @@ def test_a_lost_disk_is_filled_again_by_peers():
     assert [len(replica.objects()) for replica in mesh.replicas] == [1, 1, 1]
 
 
+def test_a_damaged_author_cleans_up_once_the_facts_agree_though_records_tick():
+    mesh = Mesh(2)
+    seen(mesh, 0, 1, 1000, 2000)
+    mesh.run(3)
+    mesh.crash(0)
+    (torn,) = [key for key in mesh.members[0].disk if key.startswith(b"state/f/")]
+    mesh.members[0].disk[torn] = mesh.members[0].disk[torn][:-3]
+    mesh.boot(0)
+    replica, peer = mesh.replicas
+    facts = peer.summary()[:8]
+    assert replica.summary()[:8] != facts
+    assert not replica._own.may_clean
+    mesh.run_until(lambda: replica.summary()[:8] == facts, 10)
+    replica._own.may_clean = False
+    replica.on_summary(mesh.members[1].node, facts + b"a ticker", mesh.members[0].local_ns(mesh.now_ns))
+    assert replica._own.may_clean
+
+
 @pytest.mark.parametrize("count", [2, 5, 20])
 def test_partition_heals(count):
     mesh = Mesh(count, loss=0.1)
