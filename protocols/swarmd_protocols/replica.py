@@ -207,6 +207,10 @@ class Replica(ReplicaViews):
         roster = sorted([self._node, *(peer.node for peer in peers)])
         reachable = [self._node, *(peer.node for peer in peers if peer.reachable)]
         self._fold.claims.know_roster(roster, reachable)
+        # Who was asked for a key and is no peer any more cannot answer; repair brings the batch again.
+        here = set(roster)
+        for digest in [digest for digest, (sender, _) in self._waiting.items() if sender not in here]:
+            del self._waiting[digest]
         effects: list[SubEffect] = []
         self._retry_waiting(effects, now_ns)
         return self._finish(effects, now_ns)

@@ -11,10 +11,14 @@ from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.swim import overlay as overlay_module
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.members import MEMBERS
 from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.shared import Shared
 from swarmd_protocols.swim.sizing import SizeSketch
+from swarmd_protocols.swim.swim import Swim
+from tests.unit import partial_start as start
 from tests.unit.partial_net import (
     SMALL,
     bounded,
@@ -208,6 +212,56 @@ def _no_share(patch):
     patch.setattr(Overlay, "_keep", keep)
 
 
+def _no_words(*_args, **_options):
+    return []
+
+
+def _pulse_untold(patch):
+    """A pulse tells a full view nothing."""
+    original = Overlay.on_pulse
+    patch.setattr(Overlay, "on_pulse", lambda self, *args: original(self, *args) if self.core.table.partial else None)
+
+
+def _untold_of_others(patch):
+    """Who says that there is more is not asked whom it knows."""
+    original = Overlay.on_shuffle
+    patch.setattr(Overlay, "on_shuffle", lambda self, *args: original(self, *args) if self.core.table.partial else None)
+
+
+def _seeds_unasked(patch):
+    """Who has neighbours never greets a seed."""
+    original = Swim._tries_a_seed
+
+    def tries(self):
+        return not (self.core.table.partial and self.core.table.reachable) and original(self)
+
+    patch.setattr(Swim, "_tries_a_seed", tries)
+
+
+def _tells_everything(patch):
+    """A partial view hands all records that it holds to every newcomer."""
+    original = Repair.on_fingerprints
+
+    def on_fingerprints(self, member, message):
+        table = self.core.table
+        table.partial, was = table.partial and message.section != MEMBERS, table.partial
+        original(self, member, message)
+        table.partial = was
+
+    patch.setattr(Repair, "on_fingerprints", on_fingerprints)
+
+
+def _only_the_large(patch):
+    """Who says that its view is partial is believed only where the swarm is larger than the limit."""
+    original = Overlay._be_told
+
+    def be_told(self, member, size):
+        if size > self.core.config.full_view_max:
+            original(self, member, size)
+
+    patch.setattr(Overlay, "_be_told", be_told)
+
+
 MUTANTS = [
     ("symmetric disconnect", the_overlay_becomes_mutual, _silent_parting),
     ("passive repair", lost_neighbours_are_replaced, lambda patch: patch.setattr(Overlay, "_fill", _nothing)),
@@ -224,6 +278,13 @@ MUTANTS = [
     ("lost neighbours", halves_grow_together, lambda patch: patch.setattr(overlay_module, "_LOST_MAX", 0)),
     ("counters", the_forgotten_are_met_again_safely, lambda patch: patch.setattr(Channel, "retire", _nothing)),
     ("rate of evictions", who_pushes_in_is_slowed_down, lambda patch: patch.setattr(Overlay, "_may_evict", _true)),
+    ("asked anew", start.a_busy_member_is_not_called_dead, lambda patch: patch.setattr(Prober, "greeted", _nothing)),
+    ("parting", start.a_busy_member_is_not_called_dead, lambda patch: patch.setattr(Overlay, "parting", _no_words)),
+    ("pulse tells", start.everybody_narrows, _pulse_untold),
+    ("records of tellers", start.an_island_of_full_views_is_taken_in, _untold_of_others),
+    ("seeds are asked", start.islands_of_partial_views_grow_together, _seeds_unasked),
+    ("own record alone", start.newcomers_spare_the_seed, _tells_everything),
+    ("small is partial", start.a_newcomer_gets_into_a_shrunken_swarm, _only_the_large),
 ]  # fmt: skip
 
 

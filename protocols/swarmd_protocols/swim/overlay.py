@@ -251,6 +251,8 @@ class Overlay:
             self._asked_round_ns = core.now_ns
             for other in core.table.sample(core.rng, 2 * _TELLERS_WANTED, member):
                 self._membership.prober.knock(other)
+            # And whom it knows itself, that may be a swarm of which nobody here has heard yet.
+            core.port.push(member, [encode(Shuffle(True, ()))])
 
     # --- neighbours --------------------------------------------------------------------------------------------------
 
@@ -313,9 +315,16 @@ class Overlay:
 
     def _on_tell(self, member: Member) -> None:
         """Somebody who was greeted has a partial view too: it may be what leads out of a lonely corner."""
-        if self._is_visitor(member) and self._healthy() < self.core.config.active_view:
-            self._shelve(member, member.node)
+        core = self.core
+        if not self._is_visitor(member):
+            return
+        self._shelve(member, member.node)
+        if self._healthy() < core.config.active_view:
             self._fill()
+        elif core.now_ns - self._asked_round_ns >= _ASK_ROUND_NS:
+            # Its part of the overlay and this one may have grown apart, or never have met.
+            self._asked_round_ns = core.now_ns
+            self._ask(member.node, TIE_JOIN)
 
     def _on_ask(self, member: Member, kind: int) -> None:
         member.tied_ns = self.core.now_ns
@@ -637,9 +646,14 @@ class Overlay:
     def on_shuffle(self, member: Member, message: Shuffle) -> None:
         """Records from a neighbour, or from somebody who could not take this node in."""
         core = self.core
-        if not core.table.partial or not self._credit(member.node, 1.0 + len(message.entries)):
+        if not self._credit(member.node, 1.0 + len(message.entries)):
             return
-        if message.answer and member.active:
+        if not core.table.partial:
+            if member.node in self._tellers:
+                for record in message.entries:
+                    self._membership.on_record(record, member)
+            return
+        if message.answer:
             self._send_records(member, answer=False)
         for record in message.entries:
             self._learn(record, member.node)

@@ -52,6 +52,7 @@ _HELLOS_AT_ONCE, _SEEDS_AT_ONCE = 8, 2
 _KNOCKING_NS = 300 * _MS
 _KNOCKS_WIDE, _HELLOS_LATER, _KNOCKS_OFTEN = 3, 3, 10
 _LONG_LOST_NS = 600 * _S
+_SEED_GAP_NS = 10 * _S
 _QUIET_NS = 500 * _MS
 
 
@@ -208,8 +209,9 @@ class Swim:
             return False
         address = strange[0]
         if core.table.partial and core.table.reachable:
-            # Each seed is tried about once a second by all nodes of the swarm together, not by each of them.
-            if core.rng.random() * self.membership.overlay.size() * _S >= len(strange) * core.config.rejoin_ns:
+            # Each seed is tried about once in ten seconds by all nodes of the swarm together, not by each of them.
+            gap_ns = _SEED_GAP_NS * self.membership.overlay.size()
+            if core.rng.random() * gap_ns >= len(strange) * core.config.rejoin_ns:
                 return False
             address = strange[int(core.rng.random() * len(strange))]
         self.seeds[address] = core.now_ns
