@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
 from swarmd_sim.faults import Fault
 from swarmd_sim.mutants import mutated
 from swarmd_sim.scenario import load_scenario
@@ -35,3 +36,15 @@ def test_a_checker_sees_its_bug_and_nothing_without_it(
 ) -> None:
     assert broken_rules("", 1, script, overrides) == set()
     assert rule in broken_rules(mutant, 1, script, overrides)
+
+
+def test_a_death_may_stay_unknown_longer_only_where_the_dead_one_was_deaf() -> None:
+    scenario = load_scenario("fuzz", BARE)
+    deaf = Fault(20 * S, "deaf", (6,), 8 * S, 0)
+    simulation = Simulation(scenario, 63, Options(script=[deaf, Fault(24 * S, "power_loss", (5, 6), 12 * S, 0)]))
+    simulation.injector.schedule(simulation.script)
+    checker = MembershipChecker(simulation.bystander)
+    usual_ns = int(scenario.checks.detect_s * S)
+    assert checker._limit_ns(6, 24 * S) == usual_ns + DEAF_NS
+    assert checker._limit_ns(5, 24 * S) == usual_ns
+    assert checker._limit_ns(6, 29 * S) == usual_ns

@@ -12,6 +12,8 @@ MARGIN_NS = 15_000_000_000
 """A fault excuses a host for this long after it is over."""
 CALM_NS = 5_000_000_000
 """Who is to notice a death was left alone from so long before it; it is asked only of nodes that knew the dead one."""
+DEAF_NS = 5_000_000_000
+"""Who is deaf pings few others, and each that hears it speaks for it so long after its last frame (`prober.py`)."""
 FREEZE_NS = 10_000_000_000
 """A process frozen for less than this is degraded, never failed."""
 _GONE = (MemberState.FAILED, MemberState.LEFT)
@@ -105,10 +107,10 @@ class MembershipChecker(CheckerBase):
     def on_step(self, now_ns: int) -> None:
         """Safety once a second: a death must be known in time wherever it can be."""
         run = self.run
-        limit_ns = int(run.scenario.checks.detect_s * 1e9)
         for victim, crashed_ns in sorted(run.watch.crashes.items()):
             subject = run.hosts[victim]
             late_ns = now_ns - crashed_ns
+            limit_ns = self._limit_ns(victim, crashed_ns)
             if victim in self._late_reported or subject.left or not limit_ns < late_ns < 2 * limit_ns:
                 continue
             seen = run.watch.failed_seen.get(victim, {})
@@ -120,6 +122,15 @@ class MembershipChecker(CheckerBase):
                     f"{subject.name} died {late_ns / 1e9:.1f} s ago; {late[0].name} and {len(late) - 1} others of "
                     f"{len(run.live())} do not know (bound {limit_ns / 1e9:g} s)",
                 )
+
+    def _limit_ns(self, victim: int, crashed_ns: int) -> int:
+        """How long a death may stay unknown: longer where the victim was deaf when it died."""
+        limit_ns = int(self.run.scenario.checks.detect_s * 1e9)
+        deaf = any(
+            fault.kind in ("deaf", "one_way") and victim in fault.nodes and fault.at_ns <= crashed_ns <= fault.end_ns
+            for fault in self.run.injector.script
+        )
+        return limit_ns + DEAF_NS if deaf else limit_ns
 
     def _expected_to_know(self, subject: Host, late_ns: int) -> list[Host]:
         run = self.run
