@@ -41,6 +41,8 @@ class ClockConfig:
     """Slower answers say too little about the offset and are not counted."""
     outvoted_ns: int = 15_000_000_000
     """A synchronised clock that most voters contradict alike for this long is set once more."""
+    young_ns: int = 20_000_000_000
+    """So long after the first three answers others are asked often: the three may have been wrong themselves."""
 
 
 def stamp_of(ms: int, logical: int = 0) -> int:
@@ -76,6 +78,7 @@ class Clock:
         self._last = 0
         self.synced = False
         self._stepped_ms = 0
+        self._synced_ns = 0
         self._outvoted_ns: int | None = None
         """Since when most voters agree on another time."""
 
@@ -132,6 +135,14 @@ class Clock:
         stepped, self._stepped_ms = self._stepped_ms, 0
         return stepped
 
+    def is_young(self, now_ns: int) -> bool:
+        """Whether it was only just synchronised, so that whoever set it should be compared with others soon."""
+        return self.synced and now_ns - self._synced_ns < self._config.young_ns
+
+    def heard_ns(self, voter: NodeId) -> int:
+        """When a peer last answered; -1 where it has not."""
+        return self._votes[voter][1] if voter in self._votes else -1
+
     def forget(self, voter: NodeId) -> None:
         """Drop a peer's vote (it was quarantined)."""
         self._votes.pop(voter, None)
@@ -152,7 +163,9 @@ class Clock:
             self._outvoted_ns = None
             self._offset_ns = self._target_ns
             self._slewed_at_ns = now_ns
-        self.synced = self.synced or enough
+        if enough and not self.synced:
+            self.synced = True
+            self._synced_ns = now_ns
         self.slew(now_ns)
 
     def _is_outvoted(self, votes: list[int], now_ns: int) -> bool:

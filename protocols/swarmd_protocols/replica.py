@@ -53,6 +53,7 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 NAME = "state"
 _NO_HASH = bytes(16)
 _LATE_NS = 500_000_000
+_UNSYNCED_ASK_NS, _YOUNG_ASK_NS = 1_000_000_000, 2_000_000_000
 """How often batches from the future are looked at again."""
 
 
@@ -287,9 +288,13 @@ class Replica(ReplicaViews):
             case "journal":
                 self._journal(effects)
             case "clock":
-                effects += self._spread.ask_clock(now_ns)
+                effects += self._spread.ask_clock(now_ns, self.clock)
                 self.clock.slew(now_ns)
-                pause = 1_000_000_000 if not self.clock.synced else self._config.clock_ask_ns
+                pause = self._config.clock_ask_ns
+                if not self.clock.synced:
+                    pause = _UNSYNCED_ASK_NS
+                elif self.clock.is_young(now_ns):
+                    pause = min(pause, _YOUNG_ASK_NS)
                 self._set(effects, "clock", now_ns + pause)
         return self._finish(effects, now_ns)
 

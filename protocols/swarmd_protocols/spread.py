@@ -17,6 +17,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from swarmd_protocols.clock import Clock
 from swarmd_protocols.crdt import messages
 from swarmd_protocols.crdt.batch import Batch, Stream
 from swarmd_protocols.crdt.messages import (
@@ -188,11 +189,12 @@ class Spread:
         """One message to everybody in reach (a proof)."""
         return [Send(peer, payload, True, Priority.LEASE) for peer in self._peers]
 
-    def ask_clock(self, now_ns: int) -> list[SubEffect]:
-        """Ask one peer for the time."""
+    def ask_clock(self, now_ns: int, clock: Clock) -> list[SubEffect]:
+        """Ask one peer for the time: one that has not answered yet, else the one that answered longest ago."""
         if not self._peers:
             return []
-        peer = self._peers[self._rng.randrange(len(self._peers))]
+        first = self._rng.randrange(len(self._peers))
+        peer = min((*self._peers[first:], *self._peers[:first]), key=clock.heard_ns)
         return [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)]
 
     # --- Repair -------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.fold import Fold
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.replica_config import ReplicaConfig
+from swarmd_protocols.spread import Spread
+from swarmd_protocols.subprotocol import Peer
 
 S = 1_000_000_000
 
@@ -305,6 +307,22 @@ def test_a_clock_that_is_contradicted_for_a_moment_is_not_set_again():
         offset = 3_600 * S if step % 10 < 8 else 0
         _ask_all(clock, [offset] * 5, now + step * S)
     assert abs(clock.offset_ns) <= 30_000_000
+
+
+def test_the_time_is_asked_of_whom_it_was_not_asked_yet_and_then_in_turn():
+    store, clock, now = Store(8, 1 << 20), Clock(ClockConfig(), 0), 10**12
+    spread = Spread(NODES[0], ReplicaConfig(), random.Random(1), store)
+    peers = [NodeId(bytes([n]) * 16) for n in range(7)]
+    spread.know_peers([Peer(node, "n", b"", True, 0) for node in peers])
+    asked = []
+    for _ in range(21):
+        now += S
+        (question,) = spread.ask_clock(now, clock)
+        asked.append(question.to)
+        clock.vote(question.to, now, now, now)
+        assert clock.is_young(now) == (len(asked) >= 3)
+    assert [sorted(asked[i : i + 7]) for i in (0, 7, 14)] == [peers] * 3
+    assert not clock.is_young(now + 2 * S)
 
 
 def test_two_nodes_agree_on_the_slower_clock():
