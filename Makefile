@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-release bench-interfaces package deb model lock clean
+.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces package deb model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -39,8 +39,9 @@ fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs 
 	SWARMD_FUZZ_RUNS=1000000 $(PY) -m pytest --timeout 0 tests/unit/test_swim_hostile.py
 	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
-soak: setup  ## the long tests: real devices, many schedules, long runs
-	SWARMD_DEVICELAB=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
+soak: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
+	SWARMD_DEVICELAB=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
+	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default tests/unit/test_recipe_short.py
 
 demo-release: setup  ## a release's whole life on four real daemons
 	$(PY) -m swarmd.release.demo $(ARGS)
@@ -56,6 +57,9 @@ bench-state: .venv-bench/.done  ## the replicated state beside pycrdt and loro
 
 bench-sim: setup  ## the simulator's speed, memory and predictions
 	$(PY) tests/bench/bench_sim.py $(ARGS)
+
+bench-sim-compiled: setup  ## the same with protocols and simulator compiled by mypyc in out/compiled (needs a C compiler)
+	$(PY) tests/bench/compile_sim.py && PYTHONPATH=out/compiled $(PY) tests/bench/bench_sim.py $(ARGS)
 
 bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
 	.venv-bench/bin/python tests/bench/bench_release.py $(ARGS)

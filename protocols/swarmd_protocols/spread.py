@@ -230,8 +230,8 @@ class Spread:
             if other == nothing:
                 continue
             for bucket in range(BUCKETS):
-                at = slice(bucket * BUCKET_HASH_BYTES, (bucket + 1) * BUCKET_HASH_BYTES)
-                if mine[at] != other[at]:
+                at = bucket * BUCKET_HASH_BYTES
+                if mine[at : at + BUCKET_HASH_BYTES] != other[at : at + BUCKET_HASH_BYTES]:
                     mask |= 1 << bucket
                     scope |= bit
         if not mask:

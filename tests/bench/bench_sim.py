@@ -36,6 +36,8 @@ BARS: dict[str, tuple[int, int, int, dict[str, Any], str]] = {
     "full-500": (500, 30, 10, FULL, "the same with full views: no bar of its own"),
     "busy-100": (100, 30, 5, BUSY, "no bar; the cost of replicated state at work"),
     "idle-2000": (2_000, 45, 35, SPREAD, ">= 1 x real time after formation"),
+    "lean-500": (500, 60, 40, LEAN, "the same with the profile for large swarms"),
+    "lean-2000": (2_000, 60, 40, LEAN, "the same with the profile for large swarms"),
     "lean-10000": (10_000, 60, 40, LEAN, "within 600 s and 8 GB"),
     "start-1000": (1_000, 0, 0, {**IDLE, "swarm.start_within_s": 0.0}, "set-up and all boots <= 2 s"),
     "form-1000": (1_000, 30, 20, LEAN, "no bar; a thousand nodes, lean, from nothing"),
@@ -44,6 +46,7 @@ BARS: dict[str, tuple[int, int, int, dict[str, Any], str]] = {
 
 def run_bar(name: str) -> dict[str, Any]:
     """One bar, in this process."""
+    from swarmd_sim import engine
     from swarmd_sim.result import Result
     from swarmd_sim.scenario import NS_PER_S, load_scenario
     from swarmd_sim.simulation import Simulation
@@ -67,6 +70,7 @@ def run_bar(name: str) -> dict[str, Any]:
     return {
         "bar": name,
         "wanted": bar,
+        "compiled": str(engine.__file__).endswith(".so"),
         "nodes": nodes,
         "virtual_s": seconds,
         "setup_s": round(simulation.setup_s, 2),

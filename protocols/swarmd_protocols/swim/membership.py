@@ -43,7 +43,7 @@ from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, accusers_wanted, f
 _S = 1_000_000_000
 _ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
 _ACCUSATION_BODY = msgspec.msgpack.Decoder(AccusationBody)
-_BODY_NODE = slice(3, 19)
+_BODY_NODE_AT, _BODY_NODE_END = 3, 19
 """Where an encoded `AliveBody` holds its node: after the heads of the array and of 16 bytes."""
 _ACCUSERS_KEPT = 16
 _SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_STUCK: 1, LEVEL_FAILED: 0}
@@ -76,7 +76,7 @@ class Membership:
     def on_record(self, message: Record, via: Member | None) -> Member | None:
         """Admit a member, or take its newer record; returns it where it is known afterwards."""
         core = self.core
-        known = core.table.by_node.get(message.body[_BODY_NODE])
+        known = core.table.by_node.get(message.body[_BODY_NODE_AT:_BODY_NODE_END])
         if known is not None and known.record[0] == message.body and not known.failed:
             return known  # Five of six records that come while a swarm forms.
         body = self._alive_body(message.body, via)

@@ -47,7 +47,7 @@ def _bare(encoded: bytes) -> bytes:
 
 def _is_text(value: str) -> bool:
     """Whether a string can travel: lone surrogates (as from undecodable file names) cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in value)
+    return not any(0xD800 <= ord(character) <= 0xDFFF for character in value)
 
 
 @dataclass(frozen=True, slots=True)
