@@ -86,8 +86,8 @@ class Overlay(RuleBasedStateMachine):
             if host.up and host.node.summary().partial:
                 table, view = host.node._core.table, host.node._swim.membership.overlay
                 assert len(view.passive) <= CONFIG.passive_view
-                assert len(table.visitors) <= 24
-                assert len(table.by_node) <= 2 * CONFIG.active_view + 2 + 32 + 24
+                assert len(table.visitors) <= 72
+                assert len(table.by_node) <= 2 * CONFIG.active_view + 2 + 32 + 72
                 held = {member.node for member in table.by_node.values() if member.active}
                 assert held == {member.node for member in table.reachable} | set(table.lost)
                 assert set(table.visitors) == set(table.by_node) - held

@@ -75,7 +75,7 @@ def bounded(net):
             assert len(table.reachable) <= config.active_view + 2 + 1, host.index  # One more until the next tick.
             assert len(view.passive) <= config.passive_view, host.index
             assert len(table.lost) <= 33, host.index
-            assert len(table.visitors) <= 16 + 8, host.index
+            assert len(table.visitors) <= 64 + 8, host.index
             assert len(view._asks) <= 8, host.index
             assert len(view._credits) <= 64, host.index
             assert not view.passive.keys() & {member.node for member in table.reachable}, host.index

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import msgspec
 
-from swarmd_protocols.effects import Join, Leave, MemberState, Started
-from swarmd_protocols.swim.messages import Record
+from swarmd_protocols.effects import Join, Leave, MemberState, SendDatagram, Started
+from swarmd_protocols.swim.members import MEMBERS
+from swarmd_protocols.swim.messages import Fingerprints, Pulse, Record
+from swarmd_protocols.swim.sizing import SLOTS, quantize
 from swarmd_sim.scenario import scenario_from_table
 from swarmd_sim.simulation import Options, Simulation
-from tests.unit.partial_net import SMALL, components, neighbours, partial_net, settled
-from tests.unit.swim_net import MS, Net
+from tests.unit.partial_net import SMALL, components, neighbours, one_sided, partial_net, settled
+from tests.unit.swim_net import MS, SECRET, Net
+from tests.unit.swim_thief import Thief
 
 FAILED, SUSPECT, DEGRADED = MemberState.FAILED, MemberState.SUSPECT, MemberState.DEGRADED
 
@@ -27,10 +30,14 @@ def a_busy_member_is_not_called_dead():
     """Where thousands come, a seed forgets strangers in a moment: who still holds it gets its answer, and is told."""
     net = partial_net(count=16, seconds=15.0)
     busy = net.hosts[3].node._core
-    other = next(host for host in net.hosts if busy.own.node not in host.node._core.table.by_node)
-    membership = other.node._swim.membership
-    member = membership.on_record(msgspec.msgpack.decode(busy.own.encoded_record, type=Record), None)
-    membership.overlay._promote(member)
+    held = []
+    for host in net.hosts:
+        if host.index != 3 and busy.own.node not in host.node._core.table.by_node:
+            membership = host.node._swim.membership
+            member = membership.on_record(msgspec.msgpack.decode(busy.own.encoded_record, type=Record), None)
+            membership.overlay._promote(member)
+            held.append(member)
+    assert len(held) >= 4
 
     def forget():
         for stranger in list(busy.table.visitors.values()):
@@ -39,7 +46,9 @@ def a_busy_member_is_not_called_dead():
 
     begin = net.now
     forget()
-    assert net.run_until(lambda: member.where < 0, 10) is not None
+    assert net.run_until(lambda: len(busy.table.reachable) >= sum(member.where >= 0 for member in held), 10) is not None
+    net.run(2)
+    assert one_sided(net) == []
     assert nobody_accused(net, begin)
 
 
@@ -49,6 +58,25 @@ def everybody_narrows():
         net = Net(24, seed, swim=SMALL)
         assert net.run_until(lambda net=net: all_partial(net), 4, 0.5) is not None, seed
         assert nobody_accused(net), seed
+
+
+def a_pulse_says_that_a_view_is_partial():
+    """Only who has a partial view sends one, so a full view hears of it even where every other word was lost."""
+    net = Net(1, swim=SMALL)
+    thief = Thief(SECRET, net.crypto)
+    thief.meet(net.hosts[0].node, net.now)
+    minima = bytes([quantize(1 / 40)]) * SLOTS
+    thief.say(net.hosts[0].node, [Pulse(0, minima, bytes(24))], net.now)
+    assert net.hosts[0].node.summary().partial
+
+
+def newcomers_are_not_shown_everybody():
+    """Who lacks everything is sent this node's own record; a full view begins with others."""
+    net = partial_net(count=16, seconds=15.0)
+    thief = Thief(SECRET, net.crypto)
+    thief.meet(net.hosts[3].node, net.now)
+    effects = thief.say(net.hosts[3].node, [Fingerprints(MEMBERS, -1, b"")], net.now)
+    assert 100 <= sum(len(effect.data) for effect in effects if isinstance(effect, SendDatagram)) <= 600
 
 
 def newcomers_spare_the_seed():

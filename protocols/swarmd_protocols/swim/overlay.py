@@ -151,15 +151,16 @@ class Overlay:
 
     def grown(self) -> None:
         """One more member is reachable: are they too many for a full view?"""
-        core = self.core
-        if not core.table.partial and not self._narrowing and len(core.table.reachable) >= core.config.full_view_max:
+        core, table = self.core, self.core.table
+        most = self.neighbours_max + 1 if table.partial else core.config.full_view_max
+        if len(table.reachable) >= most and not self._narrowing:
             # Not at once: whoever called is not done with the member.
             self._narrowing = True
-            core.scheduler.at(core.now_ns, self._narrow_if_large)
+            core.scheduler.at(core.now_ns, self._part_with_surplus if table.partial else self._narrow_if_large)
 
     def _narrow_if_large(self, _: object) -> None:
         self._narrowing = False
-        if len(self.core.table.reachable) >= self.core.config.full_view_max:
+        if not self.core.table.partial and len(self.core.table.reachable) >= self.core.config.full_view_max:
             self._narrow(len(self.core.table.reachable) + 1)
 
     def _narrow(self, size: int) -> None:
@@ -334,11 +335,10 @@ class Overlay:
             self._membership.remind(member)  # Lost: it must refute first, and is a neighbour then.
         elif not self._takes(member, kind != TIE_ASK):
             self._say(member, TIE_NO)
-            if kind == TIE_JOIN:
-                self._send_records(member, answer=False)
         else:
             self._say(member, TIE_YES)
         if kind == TIE_JOIN:
+            self._send_records(member, answer=False)
             self._send_walks(member)
 
     def _takes(self, member: Member, urgent: bool) -> bool:
@@ -363,6 +363,12 @@ class Overlay:
             return False
         self._evictions -= 1
         return True
+
+    def _part_with_surplus(self, _: object = None) -> None:
+        """Several that were lost may come back at once."""
+        self._narrowing = False
+        while self.core.table.partial and len(self.core.table.reachable) > self.neighbours_max:
+            self._part_with_one()
 
     def _part_with_one(self, without: Member | None = None) -> None:
         """Not with somebody in doubt, as long as there are others: that would leave its death unsaid."""
@@ -438,8 +444,7 @@ class Overlay:
             return
         self._ask_again()
         self._fill()
-        if len(table.reachable) > self.neighbours_max:
-            self._part_with_one()
+        self._part_with_surplus()
         self._forget_lost()
         self._trim_visitors()
         self._shuffle()
@@ -622,6 +627,8 @@ class Overlay:
         core = self.core
         scarce = len(self.passive) < core.config.passive_view // 2
         gap_ns = _SHUFFLE_SOON_PERIODS * core.config.protocol_period_ns if scarce else core.config.shuffle_ns
+        if len(self.passive) + len(core.table.reachable) < core.config.active_view:
+            gap_ns //= 4  # Too few to ask.
         if core.now_ns - self._shuffled_ns < gap_ns or not core.table.reachable:
             return
         self._shuffled_ns = core.now_ns
@@ -709,9 +716,9 @@ class Overlay:
             member.circle = message.addresses
 
     def warn(self, member: Member, accusation: bytes) -> None:
-        """This node misses a neighbour and nobody has said so yet: its other neighbours look at once."""
+        """This node misses a neighbour and is the first or the second to say so: its other neighbours look at once."""
         core = self.core
-        if not core.table.partial or self._membership.confirmations(member):
+        if not core.table.partial or self._membership.confirmations(member) > 1:
             return
         for address in member.circle:
             other = core.table.by_address.get(address)
