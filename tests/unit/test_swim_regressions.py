@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarmd_protocols.effects import HostAnswer, HostProbed, MemberState, SetMeta
+from swarmd_protocols.effects import HostAnswer, HostProbed, MemberState, SetMeta, UserEvent
 from tests.unit.swim_net import Net
 
 
@@ -98,3 +98,19 @@ def test_one_lost_answer_of_a_host_is_no_proof_of_its_death():
     net.run(9)
     assert asked
     assert net.changes(MemberState.FAILED, begin) == []
+
+
+def test_who_is_not_heard_waits_with_a_gap_until_it_can_ask():
+    net = formed(5)
+    mute = {(4, other) for other in range(4)}
+    net.blocked |= mute | {(other, 4) for other in range(4)}
+    net.feed(0, UserEvent("first", b""))
+    net.run(0.5)
+    net.blocked = set(mute)
+    net.run(1)
+    net.feed(0, UserEvent("second", b""))
+    net.run(9)
+    net.blocked = set()
+    net.run(10)
+    heard = [event.name for _, index, event in net.delivered() if index == 4]
+    assert heard == ["first", "second"]

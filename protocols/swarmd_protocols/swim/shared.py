@@ -167,7 +167,7 @@ class Shared:
         if self._baseline:
             self._deliver(origin.node, origin.name, log)
             if log.pending:
-                core.scheduler.at(core.now_ns + _GAP_PATIENCE_NS, self._skip_gap, (origin, min(log.pending)))
+                self._await_gap(origin, min(log.pending))
 
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         if len(encoded) <= 1_000:
@@ -209,10 +209,23 @@ class Shared:
             core.table.count(member, counted)
         core.changed()
 
-    def _skip_gap(self, waited: tuple[Origin, int]) -> None:
-        origin, sequence = waited
+    def _await_gap(self, origin: Origin, sequence: int) -> None:
+        waits = (origin, sequence, self._is_answered())
+        self.core.scheduler.at(self.core.now_ns + _GAP_PATIENCE_NS, self._skip_gap, waits)
+
+    def _is_answered(self) -> bool:
+        """Whether anybody has answered lately: whom nobody hears, nobody can tell what it lacks."""
+        now_ns = self.core.now_ns
+        replies = (member.replied_ns for member in self.core.table.reachable)
+        return any(replied_ns >= 0 and now_ns - replied_ns < _GAP_PATIENCE_NS for replied_ns in replies)
+
+    def _skip_gap(self, waited: tuple[Origin, int, bool]) -> None:
+        origin, sequence, was_answered = waited
         log = self.logs.get(origin.node)
         if log is not None and log.pending and min(log.pending) == sequence:
+            if not (was_answered and self._is_answered()):
+                self._await_gap(origin, sequence)
+                return
             self.core.counters["events_lost"] += 1
             self._deliver(origin.node, origin.name, log, skip_gap=True)
 
