@@ -3,6 +3,7 @@
 All times come from the daemons' own event lines (`run --events json`), whose clock is the machine's monotonic one.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -77,12 +78,20 @@ class Daemon:
     def read(self) -> None:
         """Collect its event lines until it ends."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                row = json.loads(line)
-                self.events.append((int(row["t_ns"]), str(row["event"]), str(row["subject"])))
-            except (ValueError, KeyError, TypeError):
-                continue
+        with self.process.stdout as lines:
+            for line in lines:
+                try:
+                    row = json.loads(line)
+                    self.events.append((int(row["t_ns"]), str(row["event"]), str(row["subject"])))
+                except (ValueError, KeyError, TypeError):
+                    continue
+
+    def end(self) -> None:
+        """Wait until the killed process is gone, and let go of its input; `read` lets go of its output."""
+        self.process.wait()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
     def first(self, event: str, subject: str | None, after_ns: int = 0) -> int | None:
         """When it first said so after a time."""
@@ -148,7 +157,7 @@ class RealSwarm:
         for daemon in self.daemons:
             daemon.process.kill()
         for daemon in self.daemons:
-            daemon.process.wait()
+            daemon.end()
 
     def await_formed(self) -> tuple[int, tuple[int, ...]]:
         """Wait until every node has told of every other one.
@@ -190,6 +199,7 @@ class RealSwarm:
         victim.process.kill()
         victim.process.wait()
         gone_ns = time.monotonic_ns()
+        victim.end()
         _until(lambda: all(daemon.first("failed", victim.name, killed_ns) for daemon in others), _WAIT_S)
         took = [at - killed_ns for daemon in others if (at := daemon.first("failed", victim.name, killed_ns))]
         again_ns = time.monotonic_ns()
