@@ -39,7 +39,7 @@ class ClockConfig:
     voters_max: int = 32
     round_trip_max_ns: int = 1_000_000_000
     """Slower answers say too little about the offset and are not counted."""
-    outvoted_ns: int = 15_000_000_000
+    outvoted_ns: int = 5_000_000_000
     """A synchronised clock that most voters contradict alike for this long is set once more."""
     young_ns: int = 20_000_000_000
     """So long after the first three answers others are asked often: the three may have been wrong themselves."""

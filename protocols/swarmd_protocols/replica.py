@@ -53,7 +53,7 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 NAME = "state"
 _NO_HASH = bytes(16)
 _LATE_NS = 500_000_000
-_UNSYNCED_ASK_NS, _YOUNG_ASK_NS = 1_000_000_000, 2_000_000_000
+_UNSURE_ASK_NS = 1_000_000_000
 """How often batches from the future are looked at again."""
 
 
@@ -290,11 +290,8 @@ class Replica(ReplicaViews):
             case "clock":
                 effects += self._spread.ask_clock(now_ns, self.clock)
                 self.clock.slew(now_ns)
-                pause = self._config.clock_ask_ns
-                if not self.clock.synced:
-                    pause = _UNSYNCED_ASK_NS
-                elif self.clock.is_young(now_ns):
-                    pause = min(pause, _YOUNG_ASK_NS)
+                unsure = not self.clock.synced or self.clock.is_young(now_ns)
+                pause = _UNSURE_ASK_NS if unsure else self._config.clock_ask_ns
                 self._set(effects, "clock", now_ns + pause)
         return self._finish(effects, now_ns)
 
