@@ -47,7 +47,7 @@ _LOOK_AGAIN_NS = 600 * _MS
 _BUDGET_SHARE = 0.85
 _RING_STEPS = 8
 _WITNESSES, _WITNESSES_WANTED = 4, 2
-_SILENCES_AFTER_OPEN = 3
+_SILENCES_AFTER_OPEN = 4
 """A host that answered before is dark when it is silent so many times in a row; one silence may be a lost packet."""
 _SILENCES_WANTED = 2
 """A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
