@@ -100,6 +100,29 @@ def test_one_lost_answer_of_a_host_is_no_proof_of_its_death():
     assert net.changes(MemberState.FAILED, begin) == []
 
 
+def test_two_lost_answers_of_a_host_are_no_proof_where_others_are_answered():
+    """Fuzz seed 144: one node lost two answers of a frozen node's host that another had already heard answer."""
+    net = Net(7)
+    assert net.run_until(net.formed, 10) is not None
+    net.run(3)
+    begin, asked = net.now, dict.fromkeys(range(7), 0)
+    answer = net.probe_host
+
+    def two_are_lost_later(host, effect):
+        asked[host.index] += 1
+        if host.index < 2 or asked[host.index] > 2:
+            answer(host, effect)
+        else:
+            silent = HostProbed(effect.destination, HostAnswer.SILENT)
+            net.at(net.now + effect.timeout_ns, lambda: net.feed(host.index, silent))
+
+    net.probe_host = two_are_lost_later
+    net.freeze(5)
+    net.run(9)
+    assert net.changes(MemberState.FAILED, begin) == []
+    assert max(asked[index] for index in range(2, 7)) > 2
+
+
 def test_who_is_not_heard_waits_with_a_gap_until_it_can_ask():
     net = formed(5)
     mute = {(4, other) for other in range(4)}

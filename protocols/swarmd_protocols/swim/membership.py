@@ -497,6 +497,13 @@ class Membership:
         own = self.core.own.node
         return sum(1 for who, (level, _) in member.accusations.items() if level != LEVEL_STUCK and who != own)
 
+    def answered_others(self, member: Member) -> bool:
+        """Whether another member says that this one's host answers."""
+        own = self.core.own.node
+        return any(
+            level == LEVEL_STUCK and accuser != own for accuser, (level, _) in (member.accusations or {}).items()
+        )
+
     def answered(self, member: Member) -> None:
         """It answered an own ping directly: own evidence beats every doubt short of a verdict."""
         if member.failed:

@@ -48,7 +48,7 @@ _BUDGET_SHARE = 0.85
 _RING_STEPS = 8
 _WITNESSES, _WITNESSES_WANTED = 4, 2
 _SILENCES_AFTER_OPEN = 4
-"""A host that answered before is dark when it is silent so many times in a row; one silence may be a lost packet."""
+"""A host that answered before, this node or another, is dark when it is silent so many times in a row."""
 _SILENCES_WANTED = 2
 """A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
 _RELAYS_KEPT = 256
@@ -493,7 +493,8 @@ class Prober:
                     self._ask_host(probe)
                 return False
         elif since_ns < self._timeout_ns(probe):
-            if probe.host is HostAnswer.SILENT and probe.silences < 2 and core.now_ns - probe.host_asked_ns >= _S:
+            doubted = probe.host is HostAnswer.SILENT and probe.silences < self._silences_wanted(probe)
+            if doubted and core.now_ns - probe.host_asked_ns >= 2 * config.host_timeout_ns:
                 self._ask_host(probe)
             return False
         if probe.attempts < attempts_needed(core.round_trip_loss, _ERROR_FAILED):
@@ -501,10 +502,14 @@ class Prober:
         self.membership.fail(probe.member, f"silent to {probe.attempts} pings on every path")
         return True
 
+    def _silences_wanted(self, probe: Probe) -> int:
+        # Somebody else's word that the host answers is no proof, but reason enough to ask it again.
+        return _SILENCES_AFTER_OPEN if self.membership.answered_others(probe.member) else _SILENCES_WANTED
+
     def _timeout_ns(self, probe: Probe) -> int:
         core = self.core
         config = core.config
-        dark = probe.silences >= _SILENCES_WANTED
+        dark = probe.silences >= self._silences_wanted(probe)
         longest_ns = config.suspicion_max_ns if dark else config.suspicion_unasked_ns
         shortest_ns = config.suspicion_min_ns if dark else config.suspicion_unasked_ns
         wanted = accusers_wanted(len(core.table), config.accusers_needed)
@@ -554,7 +559,7 @@ class Prober:
             if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:
                 self._ask_host(probe)
                 return
-            if probe.silences < _SILENCES_WANTED:
+            if probe.silences < self._silences_wanted(probe):
                 self._ask_host(probe)
         else:
             probe.silences = 0
