@@ -74,7 +74,8 @@ class BridgeTable:
         host = self.host
         measured = (
             f"measured of this machine: one hop {host.hop_ns / 1e6:.2f} ms (quartiles {host.hop_spread_ns / 1e6:.2f} "
-            f"ms apart), {host.cpu_ns / 1e3:.0f} us CPU an event, teardown {host.teardown_ns / 1e6:.0f} ms, "
+            f"ms apart), {host.cpu_ns / 1e3:.0f} us CPU an event and {host.wake_ns / 1e3:.0f} more after a sleep, "
+            f"teardown {host.teardown_ns / 1e6:.0f} ms, "
             f"{host.cores} cores, a burst of work takes {host.contention:.2f} times its CPU time"
         )
         return head + rows + [measured]
@@ -142,6 +143,7 @@ def bridge_scenario(nodes: int, seconds: int, host: HostFigures) -> Scenario:
             },
             "device": {
                 "cpu_us_per_event": host.cpu_ns * host.contention / 1e3,
+                "wake_us": host.wake_ns * host.contention / 1e3,
                 "shared_cores": host.cores,
                 "teardown_ms": host.teardown_ns / 1e6,
                 "drift_ppm": 0,

@@ -50,6 +50,10 @@ class NodeLike(Protocol):
         ...
 
 
+_ASLEEP_NS = 10_000_000
+"""A process that has not run for so long finds its caches cold."""
+
+
 class Observer(Protocol):
     """Who is told what happens: checkers, figures and the timeline."""
 
@@ -100,6 +104,7 @@ class Host:
         observer: Who is told.
         fsync_ns: How long a durable write takes.
         cpu_ns: What handling one event costs at full speed.
+        wake_ns: What the first one after a sleep costs on top.
         teardown_ns: How long a killed process keeps its ports before the kernel refuses for it.
         cores: Shared with other hosts; None where each has its own.
     """
@@ -116,6 +121,7 @@ class Host:
         "_teardown_ns",
         "_timers",
         "_token",
+        "_wake_ns",
         "_wake_set",
         "address",
         "base_cpu_ns",
@@ -159,6 +165,7 @@ class Host:
         observer: Observer,
         fsync_ns: int,
         cpu_ns: int,
+        wake_ns: int,
         teardown_ns: int = 0,
         cores: Cores | None = None,
     ) -> None:
@@ -171,6 +178,7 @@ class Host:
         self.disk = ModelledDisk(fsync_ns)
         self.clock = NodeClock(0, 0, 0, 0)
         self.cpu_ns = self.base_cpu_ns = cpu_ns
+        self._wake_ns = wake_ns
         self.base_fsync_ns = fsync_ns
         self.base_drift_ppb = 0
         self.wall_step_ns = 0
@@ -370,6 +378,8 @@ class Host:
         effects = self.node.handle(event, self.clock.local_ns(now_ns))
         if self.cpu_ns:
             cost_ns = self.cpu_ns * self.slowdown_milli // 1_000
+            if now_ns - self._busy_until_ns >= _ASLEEP_NS:
+                cost_ns += self._wake_ns
             self.cpu_used_ns += cost_ns
             self._busy_until_ns = now_ns + cost_ns
             if self._cores is not None:

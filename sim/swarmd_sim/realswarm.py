@@ -26,7 +26,8 @@ _START_TIMEOUT_S = 240.0
 _WAIT_S = 20.0
 _EVENT_GAP_S = 0.4
 _SETTLE_S = 1.0
-_FLOOD = 200
+_IDLE_S = 4.0
+_FLOOD, _WARM_GAP_S, _COLD_GAP_S = 200, 0.003, 0.05
 _BURSTS = 150
 _BURST_GAP_S = 0.01
 
@@ -38,7 +39,8 @@ class HostFigures:
     Attributes:
         hop_ns: From "say it" at one daemon to the event at the only other one, median.
         hop_spread_ns: Between the quartiles of that.
-        cpu_ns: CPU time of a daemon for one event that it hears and passes on.
+        cpu_ns: CPU time of a daemon for one event that it hears and passes on, among many.
+        wake_ns: What it takes on top for one that comes alone: its caches are cold.
         teardown_ns: From SIGKILL until the process is gone and its ports refuse, median.
         cores: Processor cores of the machine that this program may use.
         contention: Wall-clock time for a second of CPU time, of a program that mostly sleeps and then works as long as
@@ -48,6 +50,7 @@ class HostFigures:
     hop_ns: int
     hop_spread_ns: int
     cpu_ns: int
+    wake_ns: int
     teardown_ns: int
     cores: int
     contention: float
@@ -110,8 +113,8 @@ class Daemon:
 
     def cpu_ns(self) -> int:
         """CPU time of the process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * NS_PER_S // os.sysconf("SC_CLK_TCK")
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text(encoding="ascii").split()[0]) for thread in threads)
 
 
 class RealSwarm:
@@ -226,26 +229,32 @@ def figures_of(place: Place, folder: Path, rounds: int = 12) -> HostFigures:
         swarm.await_formed()
         time.sleep(_SETTLE_S)
         hops = sorted(delay for turn in range(3 * rounds) for delay in swarm.tell(2 * turn))
-        cpu_ns = _cpu_of_an_event(swarm)
+        cpu_ns = _cpu_of_an_event(swarm, "warm", _WARM_GAP_S)
+        wake_ns = max(0, _cpu_of_an_event(swarm, "cold", _COLD_GAP_S) - cpu_ns)
         gone = [swarm.kill(1)[1] for _ in range(max(3, rounds // 3))]
     finally:
         swarm.stop()
     cores = len(os.sched_getaffinity(0))
     quarter = len(hops) // 4
     spread_ns = hops[-1 - quarter] - hops[quarter]
-    return HostFigures(int(median(hops)), spread_ns, cpu_ns, int(median(gone)), cores, _contention(cpu_ns))
+    return HostFigures(int(median(hops)), spread_ns, cpu_ns, wake_ns, int(median(gone)), cores, _contention(cpu_ns))
 
 
-def _cpu_of_an_event(swarm: RealSwarm) -> int:
-    """CPU time that the hearer of many events needs for each."""
+def _cpu_of_an_event(swarm: RealSwarm, label: str, gap_s: float) -> int:
+    """CPU time that the hearer of many events needs for each, without what it needs when nothing is said."""
     speaker, hearer = swarm.daemons
+    idle_ns = -hearer.cpu_ns()
+    time.sleep(_IDLE_S)
     before_ns = hearer.cpu_ns()
+    idle_ns += before_ns
     since_ns = time.monotonic_ns()
     for number in range(_FLOOD):
-        speaker.say(f"flood{number}")
-        time.sleep(0.003)
+        speaker.say(f"{label}{number}")
+        time.sleep(gap_s)
     _until(lambda: sum(at > since_ns and kind == "user" for at, kind, _ in list(hearer.events)) >= _FLOOD, _WAIT_S)
-    return (hearer.cpu_ns() - before_ns) // _FLOOD
+    used_ns = hearer.cpu_ns() - before_ns
+    took_s = (time.monotonic_ns() - since_ns) / NS_PER_S
+    return max(0, used_ns - int(idle_ns * took_s / _IDLE_S)) // _FLOOD
 
 
 def _contention(burst_ns: int) -> float:

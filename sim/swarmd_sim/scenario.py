@@ -130,6 +130,8 @@ class DeviceSection:
 
     fsync_ms: float = 0.0
     cpu_us_per_event: float = 0.0
+    wake_us: float = 0.0
+    """CPU time that the first event after 10 ms of sleep costs on top: caches are cold."""
     shared_cores: int = 0
     """All nodes run on one machine with so many processor cores; 0: each has its own."""
     teardown_ms: float = 0.0
@@ -291,6 +293,7 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("radio", "carrier_sense_m"): (10, 100_000),
     ("device", "fsync_ms"): (0, 5_000),
     ("device", "cpu_us_per_event"): (0, 1_000_000),
+    ("device", "wake_us"): (0, 1_000_000),
     ("device", "drift_ppm"): (0, 100_000),
     ("faults", "per_minute"): (0, 600),
     ("release", "model_kb"): (8, 4_096),

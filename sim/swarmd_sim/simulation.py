@@ -161,6 +161,7 @@ class Simulation:
                 self.watch,
                 int(device.fsync_ms * 1e6),
                 int(device.cpu_us_per_event * 1e3),
+                int(device.wake_us * 1e3),
                 int(device.teardown_ms * 1e6),
                 cores,
             )

@@ -16,8 +16,8 @@ from swarmd_sim.realswarm import HostFigures
 MS = 1_000_000
 
 
-def host_figures(*, cpu_us: int = 100, teardown_ms: int = 0, cores: int = 2) -> HostFigures:
-    return HostFigures(MS, MS // 10, cpu_us * 1_000, teardown_ms * MS, cores, 1.0)
+def host_figures(*, cpu_us: int = 100, wake_us: int = 0, teardown_ms: int = 0, cores: int = 2) -> HostFigures:
+    return HostFigures(MS, MS // 10, cpu_us * 1_000, wake_us * 1_000, teardown_ms * MS, cores, 1.0)
 
 
 def predicted(host: HostFigures, nodes: int = 5, seed: int = 1) -> Medians:
@@ -46,6 +46,17 @@ def test_nodes_that_share_a_slow_core_hear_later() -> None:
     assert alone.event_s is not None
     assert crowded.event_s is not None
     assert crowded.event_s > alone.event_s + 0.004
+
+
+def test_a_sleeper_pays_for_waking_once_and_not_for_each_event() -> None:
+    quick, woken = predicted(host_figures(cores=1)), predicted(host_figures(wake_us=5_000, cores=1))
+    slow = predicted(host_figures(cpu_us=5_100, cores=1))
+    assert quick.event_s is not None
+    assert woken.event_s is not None
+    assert woken.event_s > quick.event_s + 0.004
+    assert woken.formation_s is not None
+    assert slow.formation_s is not None
+    assert woken.formation_s < slow.formation_s
 
 
 def test_nobody_is_told_that_a_process_is_gone_while_it_still_holds_its_ports() -> None:
