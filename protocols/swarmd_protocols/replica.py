@@ -53,8 +53,9 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 NAME = "state"
 _NO_HASH = bytes(16)
 _LATE_NS = 500_000_000
-_UNSURE_ASK_NS = 1_000_000_000
 """How often batches from the future are looked at again."""
+_UNSURE_ASK_NS = 1_000_000_000
+"""How often others are asked for the time until this clock is trusted."""
 
 
 class Replica(ReplicaViews):

@@ -42,16 +42,16 @@ BACKLOG_MAX = 512
 """Frames that a socket buffer keeps while the process does not run."""
 
 
+_ASLEEP_NS = 10_000_000
+"""A process that has not run for so long finds its caches cold."""
+
+
 class NodeLike(Protocol):
     """What the host drives: `swarmd_protocols.node.Node`, or a small test node."""
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """One event in, effects out."""
         ...
-
-
-_ASLEEP_NS = 10_000_000
-"""A process that has not run for so long finds its caches cold."""
 
 
 class Observer(Protocol):

@@ -17,6 +17,8 @@ from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
+from swarmd_protocols.swim.shared import Shared
+from tests.unit import test_swim_regressions as regressions
 from tests.unit.swim_net import SECRET, Net
 from tests.unit.swim_thief import Thief
 
@@ -284,6 +286,16 @@ MUTANTS = [
         "indirect probe",
         helpers_keep_a_broken_pair_alive,
         lambda patch: patch.setattr(Prober, "_ask_helpers", _nothing),
+    ),
+    (
+        "others' word about a host",
+        regressions.test_two_lost_answers_of_a_host_are_no_proof_where_others_are_answered,
+        lambda patch: patch.setattr(Membership, "answered_others", lambda *_: False),
+    ),
+    (
+        "patience of the unheard",
+        regressions.test_who_is_not_heard_waits_with_a_gap_until_it_can_ask,
+        lambda patch: patch.setattr(Shared, "_is_answered", lambda _: True),
     ),
 ]
 

@@ -295,8 +295,8 @@ def test_a_clock_that_no_clear_majority_contradicts_is_not_set_again(offsets):
     _ask_all(clock, [0, 0, 0], now)
     for step in range(60):
         _ask_all(clock, offsets, now + step * S)
-    # 500 ppm of a minute.
-    assert abs(clock.offset_ns) <= 30_000_000
+        # 500 ppm of a minute.
+        assert abs(clock.offset_ns) <= 30_000_000
 
 
 def test_a_clock_that_is_contradicted_for_a_moment_is_not_set_again():
@@ -306,7 +306,7 @@ def test_a_clock_that_is_contradicted_for_a_moment_is_not_set_again():
     for step in range(60):
         offset = 3_600 * S if step % 10 < 4 else 0
         _ask_all(clock, [offset] * 5, now + step * S)
-    assert abs(clock.offset_ns) <= 30_000_000
+        assert abs(clock.offset_ns) <= 30_000_000
 
 
 def test_the_time_is_asked_of_whom_it_was_not_asked_yet_and_then_in_turn():

@@ -142,8 +142,7 @@ def a_newcomer_gets_into_a_shrunken_swarm():
         net.run(0.1)
         net.kill(index)
     net.run(40)
-    if not all_partial(net):
-        return  # The estimate is one of three quarters or less: they know each other, and there is nothing to show.
+    assert all_partial(net), "the estimate is above three quarters of the limit, or there is nothing to show"
     net.restart(12, keep_journal=False)
     assert net.run_until(lambda: components(net) == [12] and all_partial(net), 20, 0.5) is not None
 

@@ -340,16 +340,19 @@ def test_alarms_reach_the_bus(tmp_path: Path) -> None:
 async def test_a_task_that_lost_its_cancellation_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """`wait_for` of Python 3.11 swallows a cancellation that comes with what it waits for: a daemon hung at its end."""
     monkeypatch.setattr(supervise, "AGAIN_S", 0.05)
-    supervisor, due = Supervisor(quiet()), asyncio.Event()
+    supervisor, due, swallowed = Supervisor(quiet()), asyncio.Event(), []
 
     async def deaf() -> None:
         while True:
             with contextlib.suppress(asyncio.CancelledError):
                 await due.wait()
                 return
+            swallowed.append(True)
             await asyncio.sleep(3_600)
 
-    supervisor.keep("deaf", deaf)
+    task = supervisor.keep("deaf", deaf)
     await asyncio.sleep(0)
     async with asyncio.timeout(10):
         await supervisor.close()
+    assert swallowed
+    assert task.cancelled()
