@@ -44,7 +44,7 @@ soak: setup .venv-train/.done  ## the long tests: real devices, many schedules, 
 	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default tests/unit/test_recipe_short.py
 
 demo-release: setup  ## a release's whole life on four real daemons
-	$(PY) -m swarmd.release.demo $(ARGS)
+	$(PY) -m swarmd.demo.release $(ARGS)
 
 bench: setup  ## eye, daemon, world: JSON on standard output
 	$(PY) tests/bench/bench_eye.py && $(PY) tests/bench/bench_daemon.py && $(PY) tests/bench/bench_render.py

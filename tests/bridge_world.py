@@ -16,7 +16,7 @@ from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import MemberView
-from swarmd_protocols.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
 
 ALICE, BOB = NodeId(b"a" * 16), NodeId(b"b" * 16)
 

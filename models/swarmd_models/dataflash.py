@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swarmd_models.errors import SourceError
-from swarmd_models.geolocate import multiply, quaternion_from_euler
+from swarmd_models.geo.geolocate import multiply, quaternion_from_euler
 from swarmd_models.types import Pose
 
 MAX_LOG_BYTES = 512 << 20

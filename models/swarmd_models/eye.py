@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from swarmd_models.backends.base import Announce
 from swarmd_models.bundle import Bundle, TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.geolocate import GroundFix, Intrinsics, is_usable, ray_to_ground
+from swarmd_models.geo.geolocate import GroundFix, Intrinsics, is_usable, ray_to_ground
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
 

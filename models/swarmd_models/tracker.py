@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from swarmd_models.association import Box, centre_distance, common_shift, iou, match
 from swarmd_models.bundle import TrackRule
-from swarmd_models.geolocate import GroundFix, Intrinsics, is_usable
-from swarmd_models.place import Place, first_place, moved, refined
+from swarmd_models.geo.geolocate import GroundFix, Intrinsics, is_usable
+from swarmd_models.geo.place import Place, first_place, moved, refined
 from swarmd_models.types import Detection, Pose, TrackEvent
 
 MAX_TRACKS = 1000

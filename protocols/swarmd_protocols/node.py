@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from swarmd_protocols.channel import CAST, DATAGRAM, GROUP, Channel, frame_kind
-from swarmd_protocols.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
+from swarmd_protocols.channel.channel import CAST, DATAGRAM, GROUP, Channel, frame_kind
+from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
+from swarmd_protocols.channel.sender import Wire
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import (
     REFUSED,
@@ -39,7 +40,6 @@ from swarmd_protocols.effects import (
     UserEvent,
 )
 from swarmd_protocols.errors import IdentityError, StateError, WireError
-from swarmd_protocols.identity import AddStatement, Identity
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.subprotocol import Cast, HearsCasts, HearsRevocations, Peer, Send, SubEffect, SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
@@ -48,7 +48,7 @@ from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, 
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Sub
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
 from swarmd_protocols.swim.swim import Swim
-from swarmd_protocols.wire import Wire
+from swarmd_protocols.trust.identity import AddStatement, Identity
 
 _BOOT_JOURNAL = b"node/boot"
 _TRUST_JOURNAL = b"node/trust/"

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from swarmd_protocols.effects import MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import MemberView
-from swarmd_protocols.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from swarmd.config_option import option
+from swarmd.config.option import option
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ geometry and in metres about the mission origin in the properties.
 import time
 from collections.abc import Mapping, Sequence
 
+from swarmd.api.views import unix_s
+from swarmd.brain.locating import position_row
 from swarmd.bridges.base import DetectionSeen, NodeInfo, NodePosition
-from swarmd.locating import position_row
-from swarmd.positions import enu_cm_to_wgs84
-from swarmd.views import unix_s
+from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import DetectionView, LocalDetection, ObjectView
 
 Feature = dict[str, object]
 Names = Mapping[bytes, str] | Mapping[NodeId, str]

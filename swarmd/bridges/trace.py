@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from swarmd.bridges.base import DaemonView, DetectionSeen
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import DetectionView
+from swarmd_protocols.state.observations import DetectionView
 
 _LOW_64 = (1 << 64) - 1
 

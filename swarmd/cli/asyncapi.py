@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from swarmd.bridges.mqtt.asyncapi import document
-    from swarmd.config import load
+    from swarmd.config.loading import load
 
     loaded = load(Path(args.config) if args.config else None, os.environ, {})
     print_json(document(args.swarm, loaded.config.mqtt))

@@ -24,11 +24,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Print it, or every problem."""
     if args.reference:
-        from swarmd.config_reference import reference
+        from swarmd.config.reference import reference
 
         print(reference(), end="")
         return 0
-    from swarmd.config import load
+    from swarmd.config.loading import load
 
     loaded = load(args.config, os.environ, flags_of(args))
     rows = {

@@ -28,7 +28,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def ask(args: argparse.Namespace, verb: str, **arguments: object) -> dict[str, Any]:
     """Ask the daemon that `args.control` names."""
-    from swarmd.control import ControlClient
+    from swarmd.api.control import ControlClient
 
     with ControlClient(args.control) as client:
         return client.call(verb, **arguments)
@@ -71,7 +71,7 @@ def print_view(args: argparse.Namespace, verb: str, columns: Sequence[str]) -> i
         return 0
     import time
 
-    from swarmd.control import ControlClient
+    from swarmd.api.control import ControlClient
 
     with ControlClient(args.control) as client:
         last = time.monotonic()
@@ -89,7 +89,7 @@ def _print_view_once(args: argparse.Namespace, verb: str, columns: Sequence[str]
     if args.json or args.geojson:
         print_json(answer)
     elif args.csv:
-        from swarmd.views import csv_text
+        from swarmd.api.views import csv_text
 
         sys.stdout.write(csv_text(answer[verb]))
     else:

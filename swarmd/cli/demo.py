@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from swarmd.cli.common import add_json, print_json
 
 if TYPE_CHECKING:
-    from swarmd.demo import Demo
+    from swarmd.demo.swarm import Demo
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -31,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     """Fly, then print the summary; exit 1 when the drones do not agree."""
     import asyncio
 
-    from swarmd.demo import Demo, DemoOptions
-    from swarmd.demo_map import draw
+    from swarmd.demo.map import draw
+    from swarmd.demo.swarm import Demo, DemoOptions
     from swarmd.errors import DaemonError
 
     if not (1 <= args.nodes <= 32 and 1 <= args.seconds <= 3600):

@@ -56,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd_models.detector import DetectorOptions
     from swarmd_models.errors import FrameError
     from swarmd_models.eye import Eye, EyeOptions
-    from swarmd_models.poses import open_poses
+    from swarmd_models.geo.poses import open_poses
     from swarmd_models.types import Frame
 
     cv2.setNumThreads(args.threads)
@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _set_camera(eye: object, source: object, frame: "Frame", hfov_deg: float) -> None:
     from swarmd_models.eye import Eye
-    from swarmd_models.geolocate import Intrinsics
+    from swarmd_models.geo.geolocate import Intrinsics
 
     assert isinstance(eye, Eye)
     intrinsics = getattr(source, "intrinsics", None)

@@ -22,9 +22,9 @@ def run(args: argparse.Namespace) -> int:
     """Install and say what was done."""
     import json
 
+    from swarmd.cli.installing import Installer, program_path
     from swarmd.cli.settings import flags_of
-    from swarmd.config import load
-    from swarmd.installing import Installer, program_path
+    from swarmd.config.loading import load
 
     flags = flags_of(argparse.Namespace(settings=args.settings))
     load(None, {}, flags)  # Every problem of the settings, before anything is written.

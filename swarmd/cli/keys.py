@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from swarmd.cli.common import add_control, add_json, print_json, print_table
 
 if TYPE_CHECKING:
-    from swarmd.fleet_files import Fleet, Statement
+    from swarmd.identity.fleet import Fleet, Statement
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -86,7 +86,7 @@ def _add_swarm_push(parser: argparse.ArgumentParser, swarm_help: str = "the swar
 
 
 def _root(args: argparse.Namespace) -> int:
-    from swarmd.fleet_files import DEFAULT_ROLES, create_fleet
+    from swarmd.identity.fleet import DEFAULT_ROLES, create_fleet
 
     fleet = create_fleet(args.fleet, args.name, {**DEFAULT_ROLES, **dict(map(_parse_role, args.role))})
     for entry in fleet.root().roles:
@@ -96,7 +96,7 @@ def _root(args: argparse.Namespace) -> int:
 
 
 def _parse_role(text: str) -> tuple[str, tuple[int, int]]:
-    from swarmd.fleet_files import FleetError
+    from swarmd.identity.fleet import FleetError
 
     name, _, numbers = text.partition("=")
     need, _, count = numbers.partition("/")
@@ -115,8 +115,8 @@ def _role(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> int:
-    from swarmd.fleet_files import FleetError
-    from swarmd.identity_files import IDENTITY_FILE, write_secret_file
+    from swarmd.identity.files import IDENTITY_FILE, write_secret_file
+    from swarmd.identity.fleet import FleetError
 
     path = args.out / IDENTITY_FILE
     if path.exists():
@@ -184,7 +184,7 @@ def _plain(value: object) -> object:
 
 
 def _push(args: argparse.Namespace) -> int:
-    from swarmd.fleet_files import Statement
+    from swarmd.identity.fleet import Statement
 
     fleet = _open(args)
     found = [Statement(kind, data, args.fleet) for kind, data in fleet.statements(args.swarm)]
@@ -192,8 +192,8 @@ def _push(args: argparse.Namespace) -> int:
 
 
 def _open(args: argparse.Namespace) -> "Fleet":
-    from swarmd.fleet_files import Fleet
-    from swarmd.identity_files import dev_fleet_warning
+    from swarmd.identity.files import dev_fleet_warning
+    from swarmd.identity.fleet import Fleet
 
     fleet = Fleet(args.fleet, getattr(args, "key", ()))
     if fleet.is_dev:
@@ -212,7 +212,7 @@ def _tell(args: argparse.Namespace, signed: "list[Statement]") -> int:
 
 
 def _send(args: argparse.Namespace, signed: "list[Statement]") -> int:
-    from swarmd.control import ControlClient
+    from swarmd.api.control import ControlClient
 
     with ControlClient(args.control) as client:
         for statement in signed:

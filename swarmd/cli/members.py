@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _follow(args: argparse.Namespace) -> None:
-    from swarmd.control import ControlClient
+    from swarmd.api.control import ControlClient
 
     with ControlClient(args.control) as client:
         for notice in client.watch():

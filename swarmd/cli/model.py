@@ -213,7 +213,7 @@ def _read(path: Path) -> bytes:
 
 
 def _seeds(args: argparse.Namespace, role: str) -> list[bytes]:
-    from swarmd.fleet_files import Fleet, read_role_key
+    from swarmd.identity.fleet import Fleet, read_role_key
 
     seeds = [read_role_key(path).seed for path in args.key]
     if args.fleet:
@@ -241,7 +241,7 @@ def _sign(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from swarmd.fleet_files import Fleet
+    from swarmd.identity.fleet import Fleet
     from swarmd.release.author import check_file
 
     envelope = check_file(_statement_path(args.statement), Fleet(args.fleet).roots())
@@ -250,7 +250,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    from swarmd.control import ControlClient
+    from swarmd.api.control import ControlClient
     from swarmd.release.author import blob_digests, read_publication, read_statement
 
     with ControlClient(args.control) as client:
@@ -284,8 +284,8 @@ def _put(client: Any, data: bytes, name: str) -> None:
 def _statement(args: argparse.Namespace) -> int:
     """Write, and where keys are given sign and publish, one of the small statements."""
     from swarmd.release.author import sign_file
-    from swarmd_protocols.releases.envelopes import Envelope
     from swarmd_protocols.releases.statements import ROLE_OF
+    from swarmd_protocols.trust.envelopes import Envelope
 
     kind, payload = _payload(args)
     args.out.write_bytes(Envelope(kind, payload).encode())

@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+from swarmd.api.control import ControlClient
 from swarmd.cli.common import add_control, add_json, print_json
-from swarmd.control import ControlClient
 from swarmd.errors import DaemonError
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from swarmd.api.control import ControlClient
 from swarmd.cli.common import add_control, add_json, print_json
-from swarmd.control import ControlClient
 from swarmd.errors import DaemonError
 
 DETECTIONS = "/swarm/detections"

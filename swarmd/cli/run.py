@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from swarmd.config import Loaded
+    from swarmd.config.loading import Loaded
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     import gc
 
-    from swarmd.brain import Brain
+    from swarmd.brain.brain import Brain
     from swarmd.cli.settings import flags_of
-    from swarmd.config import load
+    from swarmd.config.loading import load
     from swarmd.errors import ControlError, DaemonError
     from swarmd.logs import Logger
 

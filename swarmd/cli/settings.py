@@ -11,7 +11,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add every flag that a configuration key declares, and `--set SECTION.KEY=VALUE` for the rest."""
     import dataclasses
 
-    from swarmd.config_sections import sections
+    from swarmd.config.sections import sections
 
     for section, kind in sections().items():
         for field in dataclasses.fields(kind):
@@ -36,7 +36,7 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ConfigError: A flag's value is of the wrong kind.
     """
-    from swarmd.config import kind_of, parse_text
+    from swarmd.config.loading import kind_of, parse_text
     from swarmd.errors import ConfigError
 
     texts: dict[str, str] = {}

@@ -163,7 +163,7 @@ def _value(text: str) -> Any:
 
 
 def _scenarios(args: argparse.Namespace) -> int:
-    from swarmd_sim.scenario import load_scenario, scenario_names
+    from swarmd_sim.run.scenario import load_scenario, scenario_names
 
     for name in scenario_names():
         print(f"{name:22} {load_scenario(name).title}")
@@ -171,10 +171,10 @@ def _scenarios(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from swarmd_sim.progress import Progress
-    from swarmd_sim.replay import Replay, readable_timeline
-    from swarmd_sim.scenario import load_scenario
-    from swarmd_sim.simulation import Options
+    from swarmd_sim.run.progress import Progress
+    from swarmd_sim.run.replay import Replay, readable_timeline
+    from swarmd_sim.run.scenario import load_scenario
+    from swarmd_sim.run.simulation import Options
 
     scenario = load_scenario(args.scenario, _overrides(args))
     replay = Replay(scenario, args.seed, mutant=args.mutant)
@@ -201,8 +201,8 @@ def _print_result(as_json: bool, figures: Mapping[str, Any]) -> None:
 
 
 def _fuzz(args: argparse.Namespace) -> int:
-    from swarmd_sim.fuzz import FuzzPlan, fuzz
-    from swarmd_sim.progress import Progress
+    from swarmd_sim.run.fuzz import FuzzPlan, fuzz
+    from swarmd_sim.run.progress import Progress
 
     plan = FuzzPlan(args.scenario, _overrides(args), args.mutant)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
@@ -242,7 +242,7 @@ def _fuzz(args: argparse.Namespace) -> int:
 
 
 def _save_failure(args: argparse.Namespace, plan: Any, seed: int) -> Path:
-    from swarmd_sim.replay import Replay
+    from swarmd_sim.run.replay import Replay
 
     args.out.mkdir(parents=True, exist_ok=True)
     mark = f"-{args.mutant}" if args.mutant else ""
@@ -252,9 +252,9 @@ def _save_failure(args: argparse.Namespace, plan: Any, seed: int) -> Path:
 
 
 def _shrink(args: argparse.Namespace, plan: Any, seed: int, rule: str) -> dict[str, Any]:
-    from swarmd_sim.fuzz import failing_replay
-    from swarmd_sim.progress import Progress
-    from swarmd_sim.shrink import Shrinker
+    from swarmd_sim.run.fuzz import failing_replay
+    from swarmd_sim.run.progress import Progress
+    from swarmd_sim.run.shrink import Shrinker
 
     with Progress(args.shrink, "shrinking", quiet=args.json) as progress:
         shrinker = Shrinker(failing_replay(plan, seed), rule, args.shrink, lambda runs, _left: progress.to(runs))
@@ -274,8 +274,8 @@ def _shrink(args: argparse.Namespace, plan: Any, seed: int, rule: str) -> dict[s
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from swarmd_sim.replay import load_replay, readable_timeline
-    from swarmd_sim.simulation import Options
+    from swarmd_sim.run.replay import load_replay, readable_timeline
+    from swarmd_sim.run.simulation import Options
 
     loaded = load_replay(args.file, any_code=args.any_code)
     for warning in loaded.warnings:
@@ -291,8 +291,8 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from swarmd_sim.progress import Progress
-    from swarmd_sim.sweep import SweepPlan, has_parquet, sweep, write_tables
+    from swarmd_sim.run.progress import Progress
+    from swarmd_sim.run.sweep import SweepPlan, has_parquet, sweep, write_tables
 
     vary = {}
     for text in args.vary:
@@ -327,11 +327,11 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from swarmd_sim.mutants import mutated
-    from swarmd_sim.progress import Progress
-    from swarmd_sim.report import write_report
-    from swarmd_sim.scenario import load_scenario
-    from swarmd_sim.simulation import Options, Simulation
+    from swarmd_sim.report.report import write_report
+    from swarmd_sim.run.mutants import mutated
+    from swarmd_sim.run.progress import Progress
+    from swarmd_sim.run.scenario import load_scenario
+    from swarmd_sim.run.simulation import Options, Simulation
 
     scenario = load_scenario(args.scenario, _overrides(args))
     with mutated(args.mutant), Progress(scenario.swarm.seconds, "virtual s", quiet=args.json) as progress:
@@ -346,7 +346,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _bridge(args: argparse.Namespace) -> int:
-    from swarmd_sim.bridge import compare
+    from swarmd_sim.run.bridge import compare
 
     table = compare(args.nodes, args.seconds, args.seed, args.rounds, args.formations)
     if args.json:
@@ -357,9 +357,9 @@ def _bridge(args: argparse.Namespace) -> int:
 
 
 def _mutants(args: argparse.Namespace) -> int:
-    from swarmd_sim.hunt import hunt
-    from swarmd_sim.mutants import catalogue
-    from swarmd_sim.progress import Progress
+    from swarmd_sim.run.mutants import catalogue
+    from swarmd_sim.run.mutation_score import hunt
+    from swarmd_sim.run.progress import Progress
 
     names = sorted(name for name in catalogue() if args.only in name)
     with Progress(len(names), "mutants", quiet=args.json) as progress:

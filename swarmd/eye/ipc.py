@@ -43,7 +43,7 @@ class Configure(_Message, frozen=True):
     """Videos at their own pace, newest frame first; False: every frame, as fast as they can be inferred."""
     loop: bool = False
     pose: str = ""
-    """As `swarmd_models.poses.open_poses` takes it; frames that carry a pose need none."""
+    """As `swarmd_models.geo.poses.open_poses` takes it; frames that carry a pose need none."""
     hfov_deg: float = 0.0
     """Of the camera; 0: unknown, and nothing is placed on the ground unless the source knows its camera."""
     backends: tuple[str, ...] = ("litert",)

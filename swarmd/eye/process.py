@@ -56,8 +56,8 @@ from swarmd_models.device import battery_milli, describe, temperature_c
 from swarmd_models.errors import ArtefactError, BackendError, FrameError, ModelError, OutputError, SourceError
 from swarmd_models.eye import Eye, EyeOptions
 from swarmd_models.frame_ring import FrameRing
-from swarmd_models.geolocate import Intrinsics
-from swarmd_models.poses import PoseProvider, PoseTrack, open_poses
+from swarmd_models.geo.geolocate import Intrinsics
+from swarmd_models.geo.poses import PoseProvider, PoseTrack, open_poses
 from swarmd_models.types import EyeResult, Frame, FrameSource, Pose
 from swarmd_models.watch import ModelWatch, features_of
 

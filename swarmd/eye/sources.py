@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from swarmd.eye.ipc import Configure
 from swarmd_models.errors import SourceError
-from swarmd_models.geolocate import quaternion_from_euler
+from swarmd_models.geo.geolocate import quaternion_from_euler
 from swarmd_models.sources import IMAGE_SUFFIXES, ReconnectingSource, SourceOptions, is_live, open_source
 from swarmd_models.types import FrameSource, Pose
 

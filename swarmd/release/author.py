@@ -2,7 +2,7 @@
 
 A publication is a folder:
 
-    release.swm        the envelope (`swarmd_protocols.releases.envelopes`), signed by nobody at first
+    release.swm        the envelope (`swarmd_protocols.trust.envelopes`), signed by nobody at first
     blobs/<sha256>     every file of the bundle, and the deltas to it
 
 `release.swm` is what officers pass around to sign; it is a few kilobytes and holds no secret.
@@ -19,8 +19,6 @@ from swarmd.release.delta.flatbuffer import operators
 from swarmd.release.errors import DeltaError, ReleaseError
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import ProtocolError
-from swarmd_protocols.releases.envelopes import Envelope, add_signature, decode_envelope
-from swarmd_protocols.releases.roots import RootChain
 from swarmd_protocols.releases.statements import (
     BundleFile,
     DeltaRef,
@@ -32,6 +30,8 @@ from swarmd_protocols.releases.statements import (
 )
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.versions import admit
+from swarmd_protocols.trust.envelopes import Envelope, add_signature, decode_envelope
+from swarmd_protocols.trust.roots import RootChain
 
 STATEMENT = "release.swm"
 _ROLES = {".toml": "bundle", ".tflite": "model", ".npz": "golden", ".txt": "labels"}

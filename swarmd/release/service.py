@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from swarmd.bus import Bus, Notice
+from swarmd.brain.bus import Bus, Notice
 from swarmd.logs import Logger
 from swarmd.release.at_rest import MemoryFolders, NodeKey, SealedBlobs, open_node_key
 from swarmd.release.audit import AuditLog
@@ -39,7 +39,6 @@ from swarmd_models.errors import ModelError
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import Alarm, StateChanged
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.identity import Identity
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.health import judge
@@ -48,6 +47,7 @@ from swarmd_protocols.releases.rollout import Verdict
 from swarmd_protocols.releases.statements import Blob, Release
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.versions import NodeFacts
+from swarmd_protocols.trust.identity import Identity
 
 _T = TypeVar("_T")
 SAMPLE_S = 0.5

@@ -11,7 +11,7 @@ from swarmd.eye import ipc
 from swarmd_protocols.releases.health import Trial, distribution_distance_milli
 
 if TYPE_CHECKING:
-    from swarmd.eyelink import EyeLink
+    from swarmd.brain.eyelink import EyeLink
 
 _LATENCIES = 2_000
 _BINS = 10

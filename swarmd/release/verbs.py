@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from swarmd.api.verbs import Verbs, number_argument, text_argument
 from swarmd.errors import DaemonError
-from swarmd.verbs import Verbs, number_argument, text_argument
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.releases import Releases
 from swarmd_protocols.releases.statements import MAX_BLOB_BYTES

@@ -1,7 +1,7 @@
 """What a transport is: a dumb pipe of sealed frames with a best-effort and a reliable path.
 
-Frames arrive sealed from the node (`swarmd_protocols.channel`), so a transport neither authenticates nor reads them. It
-never blocks the loop, bounds every queue, and drops what has passed its deadline.
+Frames arrive sealed from the node (`swarmd_protocols.channel.channel`), so a transport neither authenticates nor reads
+them. It never blocks the loop, bounds every queue, and drops what has passed its deadline.
 """
 
 from collections.abc import Callable

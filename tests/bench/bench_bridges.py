@@ -27,7 +27,7 @@ from swarmd.bridges.base import Bridge, NodePosition, PositionSeen
 from swarmd.bridges.config import DdsConfig, MqttConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import ObjectChanged
+from swarmd_protocols.state.observations import ObjectChanged
 from tests.bridge_world import World, broker, detection, object_view
 
 DOMAIN = 81

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from daemon_processes import Daemon, alive_members, wait_for
 
-from swarmd.histogram import Histogram
+from swarmd.api.histogram import Histogram
 
 
 def main() -> int:

@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from swarmd.api.control import ControlClient
 from swarmd.bridges.ros2.participant import loopback_xml
-from swarmd.control import ControlClient
 from tests.bridge_world import broker, free_port
 
 DOMAIN = 78

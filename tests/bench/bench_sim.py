@@ -46,10 +46,10 @@ BARS: dict[str, tuple[int, int, int, dict[str, Any], str]] = {
 
 def run_bar(name: str) -> dict[str, Any]:
     """One bar, in this process."""
-    from swarmd_sim import engine
-    from swarmd_sim.result import Result
-    from swarmd_sim.scenario import NS_PER_S, load_scenario
-    from swarmd_sim.simulation import Simulation
+    from swarmd_sim.run import engine
+    from swarmd_sim.run.result import Result
+    from swarmd_sim.run.scenario import NS_PER_S, load_scenario
+    from swarmd_sim.run.simulation import Simulation
 
     nodes, seconds, forming_s, overrides, bar = BARS[name]
     chosen = {"swarm.seeds": 3, **overrides, "swarm.nodes": nodes, "swarm.seconds": max(2, seconds)}
@@ -92,7 +92,7 @@ def run_bar(name: str) -> dict[str, Any]:
 
 def run_sweep() -> dict[str, Any]:
     """The speed-up of a sweep on two processes."""
-    from swarmd_sim.sweep import SweepPlan, sweep
+    from swarmd_sim.run.sweep import SweepPlan, sweep
 
     plan = SweepPlan("partition-heal", {}, {"radio.loss": (0.0, 0.1)}, tuple(range(1, 13)))
     one, two = sweep(plan, "local", 1), sweep(plan, "local", 2)

@@ -22,7 +22,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "protocols")]
 
-from swarmd_protocols.crdt.batch import (  # noqa: E402
+from swarmd_protocols.crypto import NaClCrypto  # noqa: E402
+from swarmd_protocols.ids import NodeId, node_id_of  # noqa: E402
+from swarmd_protocols.state.crdt.batch import (  # noqa: E402
     BATCH_MAX_BYTES,
     HEAD_BYTES,
     SIGNATURE_BYTES,
@@ -30,14 +32,12 @@ from swarmd_protocols.crdt.batch import (  # noqa: E402
     Stream,
     seal_batch,
 )
-from swarmd_protocols.crdt.facts import LATTICE, Facts, Sighting, encode_facts  # noqa: E402
-from swarmd_protocols.crdt.messages import Batches, encode  # noqa: E402
-from swarmd_protocols.crdt.records import encode_counters  # noqa: E402
-from swarmd_protocols.crypto import NaClCrypto  # noqa: E402
-from swarmd_protocols.dedup.config import DedupConfig  # noqa: E402
-from swarmd_protocols.dedup.view import DedupView  # noqa: E402
-from swarmd_protocols.ids import NodeId, node_id_of  # noqa: E402
-from swarmd_protocols.replica import Replica, ReplicaConfig  # noqa: E402
+from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts  # noqa: E402
+from swarmd_protocols.state.crdt.messages import Batches, encode  # noqa: E402
+from swarmd_protocols.state.crdt.records import encode_counters  # noqa: E402
+from swarmd_protocols.state.dedup.config import DedupConfig  # noqa: E402
+from swarmd_protocols.state.dedup.view import DedupView  # noqa: E402
+from swarmd_protocols.state.replica import Replica, ReplicaConfig  # noqa: E402
 from swarmd_protocols.subprotocol import Peer  # noqa: E402
 
 KEY_BYTES = 6
@@ -163,9 +163,9 @@ def merge_detections(seeds: list[bytes]) -> dict[str, Any]:
     merged = []
 
     def store_only() -> float:
-        from swarmd_protocols.crdt.batch import open_batch
-        from swarmd_protocols.crdt.facts import decode_facts
-        from swarmd_protocols.crdt.store import Store
+        from swarmd_protocols.state.crdt.batch import open_batch
+        from swarmd_protocols.state.crdt.facts import decode_facts
+        from swarmd_protocols.state.crdt.store import Store
 
         store = Store(100, 1 << 24)
         registers: dict[Any, Any] = {}

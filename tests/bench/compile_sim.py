@@ -17,10 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "out" / "compiled"
 MODULES = {
     "swarmd_protocols": (
-        "channel codec wire node dissemination spread replica crdt/store swim/core swim/members swim/membership "
+        "channel/channel channel/codec channel/sender channel/dissemination node state/anti_entropy state/replica "
+        "state/crdt/store swim/core swim/members swim/membership "
         "swim/prober swim/repair swim/shared swim/swim swim/links swim/overlay swim/rules swim/sizing"
     ),
-    "swarmd_sim": "engine host network radio choices clocks",
+    "swarmd_sim": "run/engine run/host radio/network radio/radio run/choices faults/clocks",
 }
 """What an idle swarm spends its time in; the rest stays as it is."""
 ROOMS = {"swarmd_protocols": "protocols", "swarmd_sim": "sim", "swarmd_models": "models", "swarmd": "."}

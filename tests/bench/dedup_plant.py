@@ -19,12 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "protocols"), str(ROOT / "models"), str(ROOT / "sim")]
 
-from swarmd.sitemap import Asset, SiteMap  # noqa: E402
-from swarmd_protocols.dedup.config import DedupConfig  # noqa: E402
-from swarmd_protocols.dedup.own import OwnSightings  # noqa: E402
-from swarmd_protocols.dedup.view import DedupView  # noqa: E402
+from swarmd_models.geo.sitemap import Asset, SiteMap  # noqa: E402
 from swarmd_protocols.ids import NodeId  # noqa: E402
-from swarmd_protocols.observations import LocalDetection  # noqa: E402
+from swarmd_protocols.state.dedup.config import DedupConfig  # noqa: E402
+from swarmd_protocols.state.dedup.own import OwnSightings  # noqa: E402
+from swarmd_protocols.state.dedup.view import DedupView  # noqa: E402
+from swarmd_protocols.state.observations import LocalDetection  # noqa: E402
 
 SITE = ROOT.parent / "shared" / "data" / "site" / "pampa_panels.csv.gz"
 DRONES = 3

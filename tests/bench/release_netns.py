@@ -24,14 +24,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from swarmd.control import ControlClient
+from swarmd.api.control import ControlClient
 from swarmd.errors import DaemonError
-from swarmd.fleet_files import create_fleet
-from swarmd.identity_files import IDENTITY_FILE, write_secret_file
+from swarmd.identity.files import IDENTITY_FILE, write_secret_file
+from swarmd.identity.fleet import create_fleet
 from swarmd.release.author import STATEMENT, sign_file
-from swarmd_protocols.releases.envelopes import Envelope
 from swarmd_protocols.releases.statements import BundleFile, Release
 from swarmd_protocols.releases.stores import describe
+from swarmd_protocols.trust.envelopes import Envelope
 
 
 def sh(command: str) -> None:

@@ -26,23 +26,24 @@ from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.dataflash import _poses
 from swarmd_models.errors import ModelError
 from swarmd_models.tflite_file import embedded_labels
-from swarmd_protocols.channel import frame_kind
-from swarmd_protocols.codec import decode_messages, encode, join
-from swarmd_protocols.crdt import messages as state
-from swarmd_protocols.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
-from swarmd_protocols.crdt.facts import decode_facts
-from swarmd_protocols.crdt.records import decode_counters, decode_leases
+from swarmd_protocols.channel.channel import frame_kind
+from swarmd_protocols.channel.codec import decode_messages, encode, join
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.identity import Identity, decode_envelope, make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
-from swarmd_protocols.observations import Count, SetNote, StatusReport
-from swarmd_protocols.releases import canonical, messages, roots
-from swarmd_protocols.releases.envelopes import decode_envelope as decode_release_envelope
+from swarmd_protocols.releases import messages
 from swarmd_protocols.releases.rollout import parse_report
 from swarmd_protocols.releases.statements import parse_release, parse_statement
+from swarmd_protocols.state.crdt import messages as state
+from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
+from swarmd_protocols.state.crdt.facts import decode_facts
+from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
+from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from swarmd_protocols.swim.rules import unpack_fingerprints
+from swarmd_protocols.trust import canonical, roots
+from swarmd_protocols.trust.envelopes import decode_envelope as decode_release_envelope
+from swarmd_protocols.trust.identity import Identity, decode_envelope, make_dev_identity
 from tests.unit import swim_vectors
 from tests.unit.delta_helpers import tuned
 from tests.unit.release_helpers import Keys, make_release

@@ -21,10 +21,11 @@ from swarmd.release.audit import verify_lines
 from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.releases import canonical, messages, roots
-from swarmd_protocols.releases.envelopes import decode_envelope
+from swarmd_protocols.releases import messages
 from swarmd_protocols.releases.rollout import parse_report
 from swarmd_protocols.releases.statements import parse_release, parse_statement
+from swarmd_protocols.trust import canonical, roots
+from swarmd_protocols.trust.envelopes import decode_envelope
 
 ROUNDS = int(os.environ.get("RELEASE_FUZZ", "60"))
 OLD = ZOO.read_bytes()

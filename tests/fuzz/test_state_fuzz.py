@@ -7,12 +7,12 @@ import contextlib
 import os
 import random
 
-from swarmd_protocols.crdt import messages
-from swarmd_protocols.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
-from swarmd_protocols.crdt.facts import decode_facts
-from swarmd_protocols.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.observations import Count, SetNote, StatusReport
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
+from swarmd_protocols.state.crdt.facts import decode_facts
+from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
+from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from tests.unit.state_helpers import Mesh, detection
 
 COUNT = int(os.environ.get("SWARMD_FUZZ", "3000"))
@@ -100,7 +100,7 @@ def test_every_truncation_and_flip_of_one_payload():
 
 
 def test_a_mutated_journal_never_raises():
-    from swarmd_protocols.replica import Replica
+    from swarmd_protocols.state.replica import Replica
 
     mesh, _ = corpus()
     rng = random.Random(3)

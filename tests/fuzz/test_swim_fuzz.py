@@ -10,12 +10,12 @@ from random import Random
 import msgspec
 import pytest
 
-from swarmd_protocols.codec import encode, join
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
-from swarmd_protocols.identity import make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.swim.messages import TIE_PLEASE, Forward, Shuffle, Tie
+from swarmd_protocols.trust.identity import make_dev_identity
 from tests.fuzz.mutator import Fuzzer
 from tests.fuzz.targets import bodies
 from tests.unit import swim_vectors

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from swarmd.control import ControlClient
+from swarmd.api.control import ControlClient
 from swarmd.errors import DaemonError
 
 UP_S = 30.0

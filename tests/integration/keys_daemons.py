@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from swarmd.control import ControlClient
+from swarmd.api.control import ControlClient
 from swarmd.errors import ControlError
 
 ROOT = Path(__file__).resolve().parents[2]

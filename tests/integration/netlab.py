@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from keys_daemons import ROOT, Daemon, all_see
 
-from swarmd.identity_files import dev_fleet_secret
+from swarmd.identity.files import dev_fleet_secret
 
 NETLAB = ROOT.parent / "shared" / "lab" / "netlab"
 

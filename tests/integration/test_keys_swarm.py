@@ -8,8 +8,8 @@ import pytest
 from keys_daemons import Daemon, all_see, wait_for
 
 from swarmd.cli.main import main
-from swarmd.fleet_files import Fleet, create_fleet
-from swarmd.identity_files import IDENTITY_FILE, write_secret_file
+from swarmd.identity.files import IDENTITY_FILE, write_secret_file
+from swarmd.identity.fleet import Fleet, create_fleet
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.bridges.mqtt.topics import spec
 from swarmd.bridges.trace import trace_of
 from swarmd_protocols.effects import StateChanged
-from swarmd_protocols.observations import ObjectChanged
+from swarmd_protocols.state.observations import ObjectChanged
 from tests.bridge_world import (
     ALICE,
     BOB,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from swarmd.control import ControlClient
-from swarmd.views import unix_s
+from swarmd.api.control import ControlClient
+from swarmd.api.views import unix_s
 from tests.bridge_world import Broker, Subscriber, mosquitto_binary
 from tests.integration.daemon_processes import Daemon, alive_members, digests, wait_for
 

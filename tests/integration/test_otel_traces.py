@@ -13,7 +13,7 @@ import pytest
 from swarmd.bridges.config import OtelConfig
 from swarmd.bridges.trace import trace_of, trace_of_view
 from swarmd_protocols.effects import StateChanged
-from swarmd_protocols.observations import DetectionLearned, DetectionView, ObjectChanged
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
 from tests.bridge_world import ALICE, BOB, World, broker, detection, free_port, mosquitto_binary, object_view
 from tests.integration.daemon_processes import Daemon, alive_members, wait_for
 

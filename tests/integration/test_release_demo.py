@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from swarmd.release.demo import ReleaseDemo
+from swarmd.demo.release import ReleaseDemo
 
 
 @pytest.mark.slow

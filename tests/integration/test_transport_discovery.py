@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from transport_helpers import run, until
 
-from swarmd.discovery import Discovery, announced_address, swarm_tag
+from swarmd.brain.discovery import Discovery, announced_address, swarm_tag
 from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
 

@@ -23,11 +23,11 @@ from swarmd.transports.curve import CurveKeys
 from swarmd.transports.udp import parse_listen
 from swarmd_protocols.effects import HostAnswer, ProbeHost, SendCast, SendDatagram, SendStream
 from swarmd_protocols.ids import Address
-from swarmd_sim.choices import Choices
-from swarmd_sim.engine import Engine
-from swarmd_sim.linkfaults import LinkFaults
-from swarmd_sim.network import Network
-from swarmd_sim.radio import Radio, RadioConfig
+from swarmd_sim.faults.links import LinkFaults
+from swarmd_sim.radio.network import Network
+from swarmd_sim.radio.radio import Radio, RadioConfig
+from swarmd_sim.run.choices import Choices
+from swarmd_sim.run.engine import Engine
 
 _STEP_S = 0.002
 

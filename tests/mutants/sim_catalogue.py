@@ -293,7 +293,7 @@ SWIM: dict[str, Mutant] = {
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
-    "swim-events-twice": Mutant("events are delivered twice", "dissemination:EventLog.due", _twice),
+    "swim-events-twice": Mutant("events are delivered twice", "channel.dissemination:EventLog.due", _twice),
     "swim-leave-is-alive": Mutant(
         "a good-bye is sent as alive",
         "swim.membership:Membership.set_status",
@@ -301,50 +301,61 @@ SWIM: dict[str, Mutant] = {
         overrides={"faults.kinds": ["leave", "away"], "faults.per_minute": 6, "release.chance": 0.0},
     ),
     "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", _first_time_only),
-    "wire-overfull": Mutant("datagrams are packed too full", "wire:_FRAME_ROOM", lambda room: room + 300),
-    "wire-no-summaries": Mutant("digests of sub-protocols are left out", "wire:Wire.sections", gives(None)),
+    "wire-overfull": Mutant("datagrams are packed too full", "channel.sender:_FRAME_ROOM", lambda room: room + 300),
+    "wire-no-summaries": Mutant("digests of sub-protocols are left out", "channel.sender:Wire.sections", gives(None)),
     "node-no-peers": Mutant("sub-protocols learn of no peer", "node:Node._tell_peers", gives(None)),
 }
 
 STATE: dict[str, Mutant] = {
     "state-no-publish": Mutant(
-        "facts are not told and not compared", "spread:Spread.ask_sync", gives([]), overrides={"radio.loss": 0.3}
+        "facts are not told and not compared",
+        "state.anti_entropy:Spread.ask_sync",
+        gives([]),
+        overrides={"radio.loss": 0.3},
     ),
-    "state-no-summary": Mutant("summaries start no repair", "replica:Replica.on_summary", gives([])),
-    "state-no-answer": Mutant("questions are not answered", "spread:Spread.answer_have", gives([])),
-    "state-compare-blind": Mutant("nobody ever lacks anything", "crdt.store:Store.compare", gives(([], [], []))),
-    "state-no-batches": Mutant("batches are not taken", "replica:Replica._on_batches", gives(None)),
+    "state-no-summary": Mutant("summaries start no repair", "state.replica:Replica.on_summary", gives([])),
+    "state-no-answer": Mutant("questions are not answered", "state.anti_entropy:Spread.answer_have", gives([])),
+    "state-compare-blind": Mutant("nobody ever lacks anything", "state.crdt.store:Store.compare", gives(([], [], []))),
+    "state-no-batches": Mutant("batches are not taken", "state.replica:Replica._on_batches", gives(None)),
     "state-gaps-skipped": Mutant(
         "what lies before the newest batch is taken for held",
-        "crdt.log:OriginLog._advance",
+        "state.crdt.log:OriginLog._advance",
         _gaps_skipped,
         overrides={"radio.loss": 0.25},
     ),
     "state-facts-not-persisted": Mutant(
-        "own facts are not written", "replica:Replica._flush", _without_persist, overrides=LONELY
+        "own facts are not written", "state.replica:Replica._flush", _without_persist, overrides=LONELY
     ),
     "state-journal-leaks": Mutant(
         "what is replaced stays on disk",
-        "replica:Replica._drop",
+        "state.replica:Replica._drop",
         _not_journalled,
         overrides={"state.slack_rows": 2, "workload.notes_per_min": 120},
     ),
     "state-keys-not-learnt": Mutant(
-        "batches that came before their author's key wait for ever", "replica:Replica._retry_waiting", gives(None)
+        "batches that came before their author's key wait for ever", "state.replica:Replica._retry_waiting", gives(None)
     ),
-    "state-records-not-persisted": Mutant("counters are not written", "replica:Replica._say_record", _without_persist),
-    "state-no-restore": Mutant("the journal is not read", "replica:Replica._restore", gives(None), overrides=LONELY),
-    "state-counters-restart": Mutant("counters start at nought", "replica:Replica._restore_counters", _counters_lost),
-    "state-same-incarnation": Mutant("every life uses the same dots", "replica:Replica._first_incarnation", gives(1)),
+    "state-records-not-persisted": Mutant(
+        "counters are not written", "state.replica:Replica._say_record", _without_persist
+    ),
+    "state-no-restore": Mutant(
+        "the journal is not read", "state.replica:Replica._restore", gives(None), overrides=LONELY
+    ),
+    "state-counters-restart": Mutant(
+        "counters start at nought", "state.replica:Replica._restore_counters", _counters_lost
+    ),
+    "state-same-incarnation": Mutant(
+        "every life uses the same dots", "state.replica:Replica._first_incarnation", gives(1)
+    ),
     "state-digest-blind": Mutant(
-        "the digest never changes", "crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
+        "the digest never changes", "state.crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
     ),
-    "state-after-skips": Mutant("repairs leave out the last batch", "crdt.log:OriginLog.after", _last_dropped),
-    "state-dones-lost": Mutant("done cells are not folded", "fold:Fold._take_facts", _dones_lost),
-    "state-no-facts": Mutant("others' facts are not folded", "fold:Fold._take_facts", gives(None)),
+    "state-after-skips": Mutant("repairs leave out the last batch", "state.crdt.log:OriginLog.after", _last_dropped),
+    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Fold._take_facts", _dones_lost),
+    "state-no-facts": Mutant("others' facts are not folded", "state.projection:Fold._take_facts", gives(None)),
     "notes-remove-wins": Mutant(
         "a removal removes unseen puts too",
-        "crdt.notes:NoteMap.remove",
+        "state.crdt.notes:NoteMap.remove",
         _remove_whole_key,
         overrides={
             "workload.notes_per_min": 240,
@@ -355,19 +366,19 @@ STATE: dict[str, Mutant] = {
     ),
     "dedup-latest-arrival": Mutant(
         "the row that arrives last wins",
-        "dedup.view:DedupView.put",
+        "state.dedup.view:DedupView.put",
         _latest_arrival,
         overrides={"site.site_map": False},
     ),
     "dedup-no-resign": Mutant(
         "a leader that is outranked stays",
-        "dedup.view:DedupView._push_below",
+        "state.dedup.view:DedupView._push_below",
         gives(None),
         overrides={"site.site_map": False},
     ),
     "dedup-everything-near": Mutant(
         "any two things are one",
-        "dedup.view:DedupView._distance",
+        "state.dedup.view:DedupView._distance",
         gives(0),
         overrides={
             **QUIET,
@@ -379,7 +390,7 @@ STATE: dict[str, Mutant] = {
     ),
     "claims-never-expire": Mutant(
         "a dead holder keeps its cell",
-        "claims.config:ClaimConfig.observer_ns",
+        "state.claims.config:ClaimConfig.observer_ns",
         gives(10**18),
         overrides={
             **QUIET,
@@ -390,25 +401,25 @@ STATE: dict[str, Mutant] = {
     ),
     "claims-never-heard": Mutant(
         "others' claims are not heard",
-        "claims.claims:Claims.hear",
+        "state.claims.claims:Claims.hear",
         gives([]),
         overrides={**QUIET, "drones.speed_m_s": 0.5},
     ),
     "claims-never-yield": Mutant(
         "a loser works on",
-        "claims.claims:Claims._must_yield",
+        "state.claims.claims:Claims._must_yield",
         gives(False),
         overrides={"radio.loss": 0.3},
     ),
     "claims-no-choice": Mutant(
         "no cell is ever chosen",
-        "claims.claims:Claims._choose",
+        "state.claims.claims:Claims._choose",
         gives(None),
         overrides={**QUIET, "checks.cells_done": True},
     ),
     "claims-short-lease": Mutant(
         "observers free a cell at once",
-        "claims.config:ClaimConfig.observer_ns",
+        "state.claims.config:ClaimConfig.observer_ns",
         _scaled(10),
         overrides={**QUIET, "drones.speed_m_s": 0.5},
     ),
@@ -416,11 +427,11 @@ STATE: dict[str, Mutant] = {
 
 RELEASE: dict[str, Mutant] = {
     "release-any-signature": Mutant(
-        "signatures are not verified", "releases.roots:signers", _any_signature, overrides=THIEVES
+        "signatures are not verified", "trust.roots:signers", _any_signature, overrides=THIEVES
     ),
     "release-one-key": Mutant(
         "one key is enough where two must sign",
-        "releases.roots:meets_threshold",
+        "trust.roots:meets_threshold",
         lambda _sound: lambda good, _keys, _threshold: bool(set(good)),
         overrides=THIEVES,
     ),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarmd_protocols.channel import Channel
+from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Leave, MemberState, UserEvent
 from swarmd_protocols.ids import node_id_of

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_release_attacks import ATTACKS
 
 from swarmd.release.delta import bounded, child, codec
-from swarmd_protocols.releases import envelopes, fields, releases, rollout, roots, statements, swarming, versions
+from swarmd_protocols.releases import releases, rollout, statements, swarming, versions
+from swarmd_protocols.trust import envelopes, fields, roots
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

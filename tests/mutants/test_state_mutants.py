@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from swarmd_protocols import fold as fold_module
-from swarmd_protocols import replica as replica_module
-from swarmd_protocols.claims import claims as claims_module
-from swarmd_protocols.claims.config import ClaimConfig
-from swarmd_protocols.clock import Clock
-from swarmd_protocols.crdt.log import OriginLog
-from swarmd_protocols.crdt.notes import NoteMap
-from swarmd_protocols.crdt.ownlog import OwnLog
-from swarmd_protocols.dedup.view import DedupView
 from swarmd_protocols.effects import Persist
-from swarmd_protocols.replica import Replica
-from swarmd_protocols.spread import Spread
+from swarmd_protocols.state import projection as fold_module
+from swarmd_protocols.state import replica as replica_module
+from swarmd_protocols.state.anti_entropy import Spread
+from swarmd_protocols.state.claims import claims as claims_module
+from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.crdt.log import OriginLog
+from swarmd_protocols.state.crdt.notes import NoteMap
+from swarmd_protocols.state.crdt.ownlog import OwnLog
+from swarmd_protocols.state.dedup.view import DedupView
+from swarmd_protocols.state.replica import Replica
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_state_laws as laws
 from tests.sim import test_claims_swarm as claims_tests

@@ -5,11 +5,10 @@ Every checker passes on the unbroken code first; the mutant must make the same c
 
 import pytest
 
-from swarmd_protocols.channel import ReplayWindow
-from swarmd_protocols.codec import encode
-from swarmd_protocols.dissemination import EventLog
+from swarmd_protocols.channel.channel import ReplayWindow
+from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.channel.dissemination import EventLog
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
-from swarmd_protocols.identity import Trust
 from swarmd_protocols.swim import membership as membership_module
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.links import LinkReports
@@ -18,6 +17,7 @@ from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, Al
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.shared import Shared
+from swarmd_protocols.trust.identity import Trust
 from tests.unit import test_swim_regressions as regressions
 from tests.unit.swim_net import SECRET, Net
 from tests.unit.swim_thief import Thief
@@ -180,7 +180,7 @@ def replays_open_nothing():
 def strangers_stay_out():
     net = formed(3)
     stranger = Thief(SECRET, net.crypto)
-    from swarmd_protocols.identity import make_dev_identity
+    from swarmd_protocols.trust.identity import make_dev_identity
 
     stranger.identity = make_dev_identity(b"some other fleet's secret", "test", "x", net.crypto)
     stranger.node = stranger.identity.node
@@ -306,7 +306,7 @@ class _AnyKey(dict):
     @classmethod
     def role(cls):
         from swarmd_protocols.crypto import ModelCrypto
-        from swarmd_protocols.identity import dev_role_seeds, key_id_of
+        from swarmd_protocols.trust.identity import dev_role_seeds, key_id_of
 
         keys = {}
         for secret in (SECRET, b"some other fleet's secret"):

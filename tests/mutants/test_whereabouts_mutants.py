@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from swarmd_protocols import whereabouts as module
-from swarmd_protocols.crdt.batch import NodeSigner
-from swarmd_protocols.whereabouts import Whereabouts, WhereaboutsConfig
+from swarmd_protocols.state import positions as module
+from swarmd_protocols.state.crdt.batch import NodeSigner
+from swarmd_protocols.state.positions import Whereabouts, WhereaboutsConfig
 from tests.unit import test_whereabouts as checks
 
 ON_MESSAGE = Whereabouts.on_message

@@ -1,10 +1,10 @@
 """The dedup rule as it is written, from nothing, without index or increment: what the view is held against."""
 
-from swarmd_protocols.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
-from swarmd_protocols.dedup.config import DedupConfig
-from swarmd_protocols.dedup.gate import distance_milli
-from swarmd_protocols.dedup.view import rank_of
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.gate import distance_milli
+from swarmd_protocols.state.dedup.view import rank_of
 
 Name = tuple[NodeId, SightingKey]
 

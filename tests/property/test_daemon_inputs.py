@@ -17,17 +17,17 @@ import h11
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from swarmd.config import load
-from swarmd.control import ControlServer
+from swarmd.api.control import ControlServer
+from swarmd.api.events import _take
+from swarmd.api.http import HttpServer, Reply
+from swarmd.api.verbs import Verbs
+from swarmd.brain.journal import Store
+from swarmd.config.loading import load
 from swarmd.errors import ConfigError
-from swarmd.events import _take
-from swarmd.http import HttpServer, Reply
 from swarmd.logs import Logger
-from swarmd.positions import Plane
-from swarmd.sitemap import load_site_map
-from swarmd.store import Store
-from swarmd.survey import load_cells
-from swarmd.verbs import Verbs
+from swarmd_models.geo.positions import Plane
+from swarmd_models.geo.sitemap import load_site_map
+from swarmd_models.geo.survey import load_cells
 
 EXAMPLES = int(os.environ.get("SWARMD_EXAMPLES", "100"))
 many = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

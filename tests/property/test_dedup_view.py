@@ -5,11 +5,11 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.crdt.facts import ASSET, LATTICE, TRACK, Sighting
-from swarmd_protocols.dedup.config import DedupConfig
-from swarmd_protocols.dedup.gate import fuse
-from swarmd_protocols.dedup.view import DedupView
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, TRACK, Sighting
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.gate import fuse
+from swarmd_protocols.state.dedup.view import DedupView
 from tests.property.dedup_reference import decide
 
 NODES = [NodeId(bytes([n]) * 16) for n in range(4)]

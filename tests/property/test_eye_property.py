@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from swarmd_models.association import iou, match
 from swarmd_models.backends.base import TensorSpec
 from swarmd_models.bundle import InputRule, TrackRule
-from swarmd_models.geolocate import Intrinsics, ground_to_pixel, pixel_to_ground
-from swarmd_models.place import inverse
-from swarmd_models.poses import make_pose
+from swarmd_models.geo.geolocate import Intrinsics, ground_to_pixel, pixel_to_ground
+from swarmd_models.geo.place import inverse
+from swarmd_models.geo.poses import make_pose
 from swarmd_models.preprocess import Preprocessor
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, TrackEvent
@@ -92,7 +92,7 @@ def test_every_track_lives_once(sequence: list[tuple[int, list[Detection]]], sta
         for d in found:
             place = None
             if pose is not None:
-                from swarmd_models.geolocate import ray_to_ground
+                from swarmd_models.geo.geolocate import ray_to_ground
 
                 place = ray_to_ground(CAMERA, pose, (d.box[0] + d.box[2]) / 2, (d.box[1] + d.box[3]) / 2)
             fixes.append(place)

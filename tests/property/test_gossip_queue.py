@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.dissemination import GossipQueue
+from swarmd_protocols.channel.dissemination import GossipQueue
 
 LIMIT = 6
 

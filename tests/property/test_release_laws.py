@@ -13,9 +13,9 @@ from release_helpers import MODEL, Keys, make_release
 
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.releases import rollout, versions
-from swarmd_protocols.releases.envelopes import Envelope, key_id, signed_bytes
 from swarmd_protocols.releases.rollout import Report, ReportBook, Rollout, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Halt, Heartbeat, Revoke
+from swarmd_protocols.trust.envelopes import Envelope, key_id, signed_bytes
 
 CRYPTO = ModelCrypto()
 KEYS = Keys("laws", CRYPTO)

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.clock import Clock, ClockConfig
-from swarmd_protocols.crdt.batch import NodeSigner, Stream, open_batch, seal_batch, verify_batch
-from swarmd_protocols.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
-from swarmd_protocols.crdt.facts import (
+from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.state.anti_entropy import Spread
+from swarmd_protocols.state.clock import Clock, ClockConfig
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, open_batch, seal_batch, verify_batch
+from swarmd_protocols.state.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
+from swarmd_protocols.state.crdt.facts import (
     LATTICE,
     Done,
     Facts,
@@ -21,15 +25,11 @@ from swarmd_protocols.crdt.facts import (
     decode_facts,
     encode_facts,
 )
-from swarmd_protocols.crdt.log import OriginLog
-from swarmd_protocols.crdt.notes import NoteMap
-from swarmd_protocols.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
-from swarmd_protocols.crdt.store import Store
-from swarmd_protocols.crypto import ModelCrypto
-from swarmd_protocols.fold import Fold
-from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.replica_config import ReplicaConfig
-from swarmd_protocols.spread import Spread
+from swarmd_protocols.state.crdt.log import OriginLog
+from swarmd_protocols.state.crdt.notes import NoteMap
+from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
+from swarmd_protocols.state.crdt.store import Store
+from swarmd_protocols.state.projection import Fold
 from swarmd_protocols.subprotocol import Peer
 
 S = 1_000_000_000
@@ -326,7 +326,7 @@ def test_the_time_is_asked_of_whom_it_was_not_asked_yet_and_then_in_turn():
 
 
 def test_two_nodes_agree_on_the_slower_clock():
-    from swarmd_protocols.clock import EPOCH_2020_NS
+    from swarmd_protocols.state.clock import EPOCH_2020_NS
 
     now = 10**12
     offsets = (EPOCH_2020_NS + 10**15, EPOCH_2020_NS + 10**15 + 3_600 * 10**9)

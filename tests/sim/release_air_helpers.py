@@ -8,13 +8,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from release_helpers import World, make_release
 
-from swarmd_protocols.channel import GROUP_OVERHEAD_BYTES, PAIR_OVERHEAD_BYTES
+from swarmd_protocols.channel.channel import GROUP_OVERHEAD_BYTES, PAIR_OVERHEAD_BYTES
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Cast, Send
-from swarmd_sim.choices import Choices
-from swarmd_sim.radio import Radio, RadioConfig
+from swarmd_sim.radio.radio import Radio, RadioConfig
+from swarmd_sim.run.choices import Choices
 
 _HEAD_BYTES = 16
 _BURST_BYTES = 1_400

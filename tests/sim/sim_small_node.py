@@ -16,9 +16,9 @@ from swarmd_protocols.effects import (
     StreamReceived,
     TimerFired,
 )
-from swarmd_sim.choices import Choices
-from swarmd_sim.host import Host
-from swarmd_sim.scenario import Scenario
+from swarmd_sim.run.choices import Choices
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.scenario import Scenario
 
 PERIOD_NS = 200_000_000
 

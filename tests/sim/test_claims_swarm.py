@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from swarmd_protocols.claims.claims import Claims
-from swarmd_protocols.claims.config import ClaimConfig
-from swarmd_protocols.crdt.records import Lease
-from swarmd_protocols.dedup.config import DedupConfig
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import CellAssigned, CellDone, CellLost, DefineCells, ObjectChanged, WantCell
-from swarmd_protocols.replica import ReplicaConfig
+from swarmd_protocols.state.claims.claims import Claims
+from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.crdt.records import Lease
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.observations import CellAssigned, CellDone, CellLost, DefineCells, ObjectChanged, WantCell
+from swarmd_protocols.state.replica import ReplicaConfig
 from tests.unit.state_helpers import MS, Mesh, S, detection
 
 SEEDS = int(os.environ.get("SWARMD_CLAIM_SEEDS", "3"))

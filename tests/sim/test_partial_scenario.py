@@ -1,7 +1,7 @@
 """A whole scenario with partial views under the checkers: facts, events, claims, a cut, a power loss."""
 
-from swarmd_sim.scenario import scenario_from_table
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.run.scenario import scenario_from_table
+from swarmd_sim.run.simulation import Options, Simulation
 
 
 def test_state_events_and_claims_hold_over_a_partial_overlay() -> None:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from swarmd_protocols.effects import Command, Leave, MemberState, SetMeta, UserEvent
-from swarmd_protocols.identity import AddStatement, Revocation, dev_role_seeds, sign_statement
+from swarmd_protocols.trust.identity import AddStatement, Revocation, dev_role_seeds, sign_statement
 from tests.unit.partial_net import (
     SMALL,
     bounded,

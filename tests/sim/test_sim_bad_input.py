@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from swarmd.cli.main import main
-from swarmd_sim.replay import Replay
-from swarmd_sim.scenario import load_scenario
+from swarmd_sim.run.replay import Replay
+from swarmd_sim.run.scenario import load_scenario
 
 TRACED = """
 [swarm]

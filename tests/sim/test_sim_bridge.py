@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from swarmd_sim.bridge import Medians, compare, predict
 from swarmd_sim.errors import SimError
-from swarmd_sim.host import Cores
-from swarmd_sim.netns import Namespaces, unavailable
-from swarmd_sim.realswarm import HostFigures
+from swarmd_sim.run.bridge import Medians, compare, predict
+from swarmd_sim.run.host import Cores
+from swarmd_sim.run.netns import Namespaces, unavailable
+from swarmd_sim.run.realswarm import HostFigures
 
 MS = 1_000_000
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
-from swarmd_sim.faults import Fault
-from swarmd_sim.mutants import mutated
-from swarmd_sim.scenario import load_scenario
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.faults.faults import Fault
+from swarmd_sim.run.mutants import mutated
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
 
 S = 1_000_000_000
 BARE: dict[str, Any] = {"release": {}, "faults.kinds": []}

@@ -12,9 +12,9 @@ from tests.bench.compile_sim import MODULES, ROOMS, ROOT, build
 
 RUN = """
 import json, sys
-import swarmd_protocols.node, swarmd_sim.engine
-from swarmd_sim.fuzz import FuzzPlan, run_seed
-compiled = [module.__file__.endswith(".so") for module in (swarmd_protocols.node, swarmd_sim.engine)]
+import swarmd_protocols.node, swarmd_sim.run.engine
+from swarmd_sim.run.fuzz import FuzzPlan, run_seed
+compiled = [module.__file__.endswith(".so") for module in (swarmd_protocols.node, swarmd_sim.run.engine)]
 seeds = [run_seed(FuzzPlan("fuzz", {}), seed) for seed in range(1, 7)]
 print(json.dumps([compiled, [[outcome.trace_digest, outcome.rules] for outcome in seeds]]))
 """

@@ -1,8 +1,8 @@
 """The coverage matrix, and the scripts that are drawn so that it fills."""
 
-from swarmd_sim.choices import Choices
-from swarmd_sim.coverage import UNREACHABLE, Coverage, ProtocolState, reachable_pairs
-from swarmd_sim.faults import FAULT_KINDS, MOMENTS, Fault, draw_script
+from swarmd_sim.faults.faults import FAULT_KINDS, MOMENTS, Fault, draw_script
+from swarmd_sim.run.choices import Choices
+from swarmd_sim.run.coverage import UNREACHABLE, Coverage, ProtocolState, reachable_pairs
 
 S = 1_000_000_000
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from swarmd_protocols.effects import Command, Persist, Started
-from swarmd_sim.choices import MILLION, Choices, derived_seed
-from swarmd_sim.clocks import NodeClock
-from swarmd_sim.disk import ModelledDisk
-from swarmd_sim.engine import Engine
-from swarmd_sim.faults import FAULT_KINDS, draw_script, fault_from_row, simpler
-from swarmd_sim.linkfaults import LinkFault, LinkFaults, group_of
-from swarmd_sim.scenario import load_scenario
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.faults.clocks import NodeClock
+from swarmd_sim.faults.disk import ModelledDisk
+from swarmd_sim.faults.faults import FAULT_KINDS, draw_script, fault_from_row, simpler
+from swarmd_sim.faults.links import LinkFault, LinkFaults, group_of
+from swarmd_sim.run.choices import MILLION, Choices, derived_seed
+from swarmd_sim.run.engine import Engine
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sim_small_node import SmallMaker

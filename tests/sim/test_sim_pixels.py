@@ -3,10 +3,10 @@
 import pytest
 
 from swarmd_sim.errors import ScenarioError
-from swarmd_sim.pixels import PixelEye
-from swarmd_sim.result import Result
-from swarmd_sim.scenario import scenario_from_table
-from swarmd_sim.simulation import Simulation
+from swarmd_sim.run.result import Result
+from swarmd_sim.run.scenario import scenario_from_table
+from swarmd_sim.run.simulation import Simulation
+from swarmd_sim.world.pixels import PixelEye
 
 _TABLE = {
     "swarm": {"nodes": 2, "seconds": 30, "seeds": 1},

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from swarmd_sim.faults import fault_from_row
-from swarmd_sim.scenario import scenario_from_table
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.faults.faults import fault_from_row
+from swarmd_sim.run.scenario import scenario_from_table
+from swarmd_sim.run.simulation import Options, Simulation
 
 KEPT: dict[str, Any] = json.loads((Path(__file__).parent / "sim_regressions.json").read_text("utf-8"))
 

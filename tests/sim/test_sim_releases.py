@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.releases.rollout import Verdict
-from swarmd_sim.choices import Choices
-from swarmd_sim.mutants import mutated
-from swarmd_sim.publisher import Flaw, apply_delta, flaw_of, make_delta, make_model
-from swarmd_sim.scenario import load_scenario
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.run.choices import Choices
+from swarmd_sim.run.mutants import mutated
+from swarmd_sim.run.publisher import Flaw, apply_delta, flaw_of, make_delta, make_model
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
 
 CALM: dict[str, Any] = {"faults.kinds": [], "release.chance": 1.0, "drones.work": "none", "site.kind": "none"}
 CALM |= {"swarm.seconds": 70, "checks.settle_s": 25.0, "workload.counters_s": 0.0, "workload.notes_per_min": 0.0}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from swarmd_sim.report import write_report
-from swarmd_sim.scenario import load_scenario
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.report.report import write_report
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]

@@ -13,12 +13,12 @@ import pytest
 
 from swarmd.cli.main import main
 from swarmd_sim.errors import ReplayError
-from swarmd_sim.faults import Fault
-from swarmd_sim.fuzz import FuzzPlan, fuzz
-from swarmd_sim.replay import Replay, load_replay
-from swarmd_sim.report import render
-from swarmd_sim.scenario import load_scenario
-from swarmd_sim.simulation import Options, Simulation
+from swarmd_sim.faults.faults import Fault
+from swarmd_sim.report.report import render
+from swarmd_sim.run.fuzz import FuzzPlan, fuzz
+from swarmd_sim.run.replay import Replay, load_replay
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT: dict[str, Any] = {"swarm.seconds": 50, "checks.settle_s": 25.0, "release": {}}

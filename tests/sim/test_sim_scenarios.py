@@ -3,11 +3,11 @@
 import pytest
 
 from swarmd_sim.errors import ScenarioError, SimError, TraceError
-from swarmd_sim.makers import overridden
-from swarmd_sim.mutants import catalogue, mutated
-from swarmd_sim.scenario import load_scenario, scenario_names
-from swarmd_sim.simulation import Simulation
-from swarmd_sim.traces import read_flight_log, read_link_trace
+from swarmd_sim.run.mutants import catalogue, mutated
+from swarmd_sim.run.node_factory import overridden
+from swarmd_sim.run.scenario import load_scenario, scenario_names
+from swarmd_sim.run.simulation import Simulation
+from swarmd_sim.run.traces import read_flight_log, read_link_trace
 
 
 def test_every_shipped_scenario_holds() -> None:

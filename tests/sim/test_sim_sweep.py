@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from swarmd_sim.errors import ExecutorError, ScenarioError
-from swarmd_sim.sweep import COLUMNS, SweepOutcome, SweepPlan, sweep, write_tables
+from swarmd_sim.run.sweep import COLUMNS, SweepOutcome, SweepPlan, sweep, write_tables
 
 SMALL: dict[str, Any] = {"swarm.nodes": 4, "swarm.seconds": 20, "checks.settle_s": 10.0, "fault": []}
 SMALL |= {"drones.work": "none", "checks.cells_done": False}

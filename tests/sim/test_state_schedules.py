@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from swarmd_protocols.claims.config import ClaimConfig
-from swarmd_protocols.dedup.config import DedupConfig
-from swarmd_protocols.observations import CellDone, Count, DefineCells, SetNote, StatusReport
-from swarmd_protocols.replica import ReplicaConfig
+from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.observations import CellDone, Count, DefineCells, SetNote, StatusReport
+from swarmd_protocols.state.replica import ReplicaConfig
 from tests.unit.state_helpers import Mesh, S, detection
 
 COUNT = int(os.environ.get("SWARMD_SCHEDULES", "40"))

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from swarmd_protocols import identity
 from swarmd_protocols.crypto import Crypto, ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import requests
-from swarmd_protocols.releases.envelopes import Envelope, KeyId, key_id, signed_bytes
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.releases.rollout import Verdict
-from swarmd_protocols.releases.roots import RootChain
 from swarmd_protocols.releases.statements import BundleFile, Gates, Release, Rollout
 from swarmd_protocols.releases.stores import MemoryStore, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, Send
+from swarmd_protocols.trust import identity
+from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
+from swarmd_protocols.trust.roots import RootChain
 
 MODEL = "solar"
 THRESHOLDS = {

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from swarmd_protocols.crdt.batch import NodeSigner
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import CancelTimer, Persist, SetTimer, StateChanged
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.observations import LocalDetection, Observed
-from swarmd_protocols.replica import Replica, ReplicaConfig
+from swarmd_protocols.state.crdt.batch import NodeSigner
+from swarmd_protocols.state.observations import LocalDetection, Observed
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import Peer, Send
 
 MS = 1_000_000

@@ -27,9 +27,9 @@ from swarmd_protocols.effects import (
     TimerFired,
     UserEventDelivered,
 )
-from swarmd_protocols.identity import make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.trust.identity import make_dev_identity
 
 MS = 1_000_000
 S = 1_000_000_000

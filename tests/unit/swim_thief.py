@@ -1,9 +1,8 @@
 """An adversary with a stolen node key: it can join, seal and sign as itself, and say whatever it likes."""
 
-from swarmd_protocols.channel import DATAGRAM, GROUP, Channel, frame_kind
-from swarmd_protocols.codec import decode_messages, encode, join
+from swarmd_protocols.channel.channel import DATAGRAM, GROUP, Channel, frame_kind
+from swarmd_protocols.channel.codec import decode_messages, encode, join
 from swarmd_protocols.effects import DatagramReceived, Effect, SendDatagram
-from swarmd_protocols.identity import make_dev_identity, signing_bytes
 from swarmd_protocols.node import Node
 from swarmd_protocols.swim.messages import (
     Accusation,
@@ -13,6 +12,7 @@ from swarmd_protocols.swim.messages import (
     Message,
     Record,
 )
+from swarmd_protocols.trust.identity import make_dev_identity, signing_bytes
 
 ADDRESS = "10.9.9.9:1"
 SWARM = "test"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from swarmd_protocols import identity as ids
-from swarmd_protocols.channel import BULK, DATAGRAM, STREAM, Channel
-from swarmd_protocols.codec import encode, join
+from swarmd_protocols.channel.channel import BULK, DATAGRAM, STREAM, Channel
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.swim import messages as wire
+from swarmd_protocols.trust import identity as ids
 
 PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "swim.json"
 ID_A, ID_B, SIGNATURE = b"A" * 16, b"B" * 16, b"s" * 64

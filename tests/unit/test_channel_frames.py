@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from swarmd_protocols.channel import (
+from swarmd_protocols.channel.channel import (
     BULK,
     CAST,
     DATAGRAM,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.config import changed_keys, load
-from swarmd.config_reference import reference
+from swarmd.config.loading import changed_keys, load
+from swarmd.config.reference import reference
 from swarmd.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

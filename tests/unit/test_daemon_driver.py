@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from swarmd import supervise
-from swarmd.bus import Bus
-from swarmd.demo_truth import compare
-from swarmd.driver import Driver
+from swarmd.api.metrics import Metrics
+from swarmd.brain import supervise
+from swarmd.brain.bus import Bus
+from swarmd.brain.driver import Driver
+from swarmd.brain.journal import Store
+from swarmd.brain.observing import Observing
+from swarmd.brain.supervise import Supervisor
+from swarmd.demo.truth import compare
 from swarmd.errors import StoreError
 from swarmd.logs import Logger
-from swarmd.metrics import Metrics
-from swarmd.observing import Observing
-from swarmd.positions import Plane
-from swarmd.sitemap import Asset, SiteMap
-from swarmd.store import Store
-from swarmd.supervise import Supervisor
 from swarmd.transports.base import REFUSED
+from swarmd_models.geo.positions import Plane
+from swarmd_models.geo.sitemap import Asset, SiteMap
 from swarmd_protocols.effects import (
     Alarm,
     CancelTimer,
@@ -41,7 +41,7 @@ from swarmd_protocols.effects import (
     TimerFired,
 )
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.observations import LocalDetection
+from swarmd_protocols.state.observations import LocalDetection
 
 
 def quiet() -> Logger:
@@ -305,7 +305,8 @@ def test_truth_counts_finds_false_ones_duplicates_and_swallowed_neighbours() -> 
 
 def test_the_brain_never_loads_what_belongs_to_the_eye() -> None:
     program = (
-        "import sys; import swarmd.brain, swarmd.brain_verbs, swarmd.brain_metrics, swarmd.pages, swarmd.eyelink\n"
+        "import sys; import swarmd.brain.brain, swarmd.api.node_verbs, swarmd.api.node_metrics\n"
+        "import swarmd.api.pages, swarmd.brain.eyelink\n"
         "import swarmd_models.bundle\n"
         "heavy = {'numpy', 'cv2', 'ai_edge_litert', 'prometheus_client', 'paho', 'cyclonedds', 'zeroconf'}\n"
         "print(sorted(heavy & set(sys.modules)))"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from swarmd.cli.main import main
-from swarmd.config import load
-from swarmd.identity_files import IDENTITY_FILE, load_identity, open_dev_fleet
+from swarmd.config.loading import load
+from swarmd.identity.files import IDENTITY_FILE, load_identity, open_dev_fleet
 
 
 def install(root: Path, *more: str) -> int:

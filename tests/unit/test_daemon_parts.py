@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.bus import Bus, Feed
+from swarmd.api.events import EventLines, event_of
+from swarmd.api.histogram import Histogram
+from swarmd.api.metrics import Metrics
+from swarmd.brain.bus import Bus, Feed
+from swarmd.brain.notify import Notifier
 from swarmd.errors import ConfigError
-from swarmd.events import EventLines, event_of
-from swarmd.histogram import Histogram
 from swarmd.logs import BURST, Logger
-from swarmd.metrics import Metrics
-from swarmd.notify import Notifier
-from swarmd.positions import Plane, enu_cm_to_wgs84, wgs84_to_enu_cm
-from swarmd.sitemap import Asset, SiteMap, load_site_map
-from swarmd.survey import load_cells
+from swarmd_models.geo.positions import Plane, enu_cm_to_wgs84, wgs84_to_enu_cm
+from swarmd_models.geo.sitemap import Asset, SiteMap, load_site_map
+from swarmd_models.geo.survey import load_cells
 from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, UserEventDelivered
 from swarmd_protocols.ids import NodeId
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from swarmd.control import REQUEST_MAX_BYTES, ControlClient, ControlServer, default_path, running_sockets
+from swarmd.api.control import REQUEST_MAX_BYTES, ControlClient, ControlServer, default_path, running_sockets
+from swarmd.api.http import HttpServer, Reply, live_page
+from swarmd.api.verbs import Verbs
 from swarmd.errors import ControlError, DaemonError, TransportError
-from swarmd.http import HttpServer, Reply, live_page
 from swarmd.logs import Logger
-from swarmd.verbs import Verbs
 
 
 def quiet() -> Logger:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from swarmd.errors import ConfigError
-from swarmd.positions import Plane
-from swarmd.survey import cells_of_assets, cells_of_polygon, load_survey
+from swarmd_models.geo.positions import Plane
+from swarmd_models.geo.survey import cells_of_assets, cells_of_polygon, load_survey
 
 PLANE = Plane(-18.8856864, -70.1124341)
 

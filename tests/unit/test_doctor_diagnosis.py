@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from swarmd import diagnosis
+from swarmd.api import diagnosis
+from swarmd.api.diagnosis import Finding, diagnose
 from swarmd.cli.main import main
-from swarmd.config import load
-from swarmd.config_sections import Config
-from swarmd.diagnosis import Finding, diagnose
-from swarmd.identity_files import IDENTITY_FILE, open_dev_fleet, write_secret_file
+from swarmd.config.loading import load
+from swarmd.config.sections import Config
+from swarmd.identity.files import IDENTITY_FILE, open_dev_fleet, write_secret_file
 
 
 def configured(tmp_path: Path, **settings: Any) -> Config:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from swarmd_models.geolocate import (
+from swarmd_models.geo.geolocate import (
     Intrinsics,
     enu_m,
     ground_to_pixel,
@@ -18,7 +18,7 @@ from swarmd_models.geolocate import (
     ray_to_ground,
     rotate,
 )
-from swarmd_models.poses import make_pose
+from swarmd_models.geo.poses import make_pose
 from swarmd_models.types import Pose
 
 CAMERA = Intrinsics.from_hfov(60.0, 640, 512)

@@ -23,7 +23,7 @@ from swarmd.eye.ipc import (
     encode,
 )
 from swarmd.eye.mailbox import Mailbox
-from swarmd_models.poses import make_pose
+from swarmd_models.geo.poses import make_pose
 from swarmd_models.types import Frame, GroundPosition, TrackEvent
 
 POSE = make_pose(1, -18.0, -70.0, 30.0, 10.0, -80.0, 0.0)

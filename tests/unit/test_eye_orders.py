@@ -2,9 +2,9 @@
 
 import io
 
+from swarmd.brain.eyelink import EyeLink
 from swarmd.bridges.base import PoseSeen
 from swarmd.eye import ipc
-from swarmd.eyelink import EyeLink
 from swarmd.logs import Logger
 
 

@@ -9,8 +9,8 @@ from eye_helpers import seen
 
 from swarmd_models.association import centre_distance, common_shift
 from swarmd_models.bundle import TrackRule
-from swarmd_models.geolocate import GroundFix, Intrinsics, enu_m, enu_to_pixel, is_usable, offset, ray_to_ground
-from swarmd_models.poses import make_pose
+from swarmd_models.geo.geolocate import GroundFix, Intrinsics, enu_m, enu_to_pixel, is_usable, offset, ray_to_ground
+from swarmd_models.geo.poses import make_pose
 from swarmd_models.tracker import MAX_TRACKS, Tracker
 from swarmd_models.types import Detection, Pose, TrackEvent
 

@@ -9,8 +9,8 @@ import pytest
 
 from swarmd.bridges import geojson
 from swarmd.bridges.base import NodePosition, seen_of
-from swarmd_protocols.clock import EPOCH_2020_NS, stamp_of
-from swarmd_protocols.observations import DetectionView
+from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_of
+from swarmd_protocols.state.observations import DetectionView
 from tests.bridge_world import ALICE, BOB, World, detection, object_view
 
 COMMON = {"id", "label", "score", "asset", "east_m", "north_m", "covariance_m2", "first_seen_s", "last_seen_s"}

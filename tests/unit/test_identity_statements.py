@@ -2,9 +2,9 @@
 
 import pytest
 
-from swarmd_protocols import identity as ids
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.trust import identity as ids
 
 SECRET = b"a fleet for tests only"
 CRYPTOS = [NaClCrypto(), ModelCrypto()]

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from swarmd.cli.main import main
-from swarmd.fleet_files import Fleet, FleetError, RoleKey, create_fleet, read_role_key, write_role_key
-from swarmd.identity_files import (
+from swarmd.identity.files import (
     FLEET_SECRET_FILE,
     IDENTITY_FILE,
     IdentityFileError,
@@ -16,9 +15,10 @@ from swarmd.identity_files import (
     load_identity,
     open_dev_fleet,
 )
+from swarmd.identity.fleet import Fleet, FleetError, RoleKey, create_fleet, read_role_key, write_role_key
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.identity import Trust
+from swarmd_protocols.trust.identity import Trust
 
 CRYPTO = NaClCrypto()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.identity_files import (
+from swarmd.identity.files import (
     FLEET_SECRET_FILE,
     IDENTITY_FILE,
     IdentityFileError,

@@ -20,9 +20,9 @@ from swarmd.bridges.mqtt.aggregate import (
     window_of,
     windows_told,
 )
-from swarmd_protocols.clock import EPOCH_2020_NS, LOGICAL_BITS
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import ObjectView
+from swarmd_protocols.state.clock import EPOCH_2020_NS, LOGICAL_BITS
+from swarmd_protocols.state.observations import ObjectView
 from tests.bridge_world import ALICE, BOB, object_view
 
 HOUR = 480_000

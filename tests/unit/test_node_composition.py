@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from swarmd_protocols.codec import encode, join
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import (
     Command,
@@ -18,10 +18,10 @@ from swarmd_protocols.effects import (
     StreamReceived,
 )
 from swarmd_protocols.errors import IdentityError, StateError
-from swarmd_protocols.identity import Identity, make_dev_identity
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.subprotocol import Cast, Priority, Send
 from swarmd_protocols.swim.messages import Sub
+from swarmd_protocols.trust.identity import Identity, make_dev_identity
 from tests.unit.swim_net import MS, SECRET, Net
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from swarmd_protocols.codec import encode, join
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived, MemberState, UserEvent
 from swarmd_protocols.swim.messages import (
     TIE_ASK,

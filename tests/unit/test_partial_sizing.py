@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarmd_protocols.channel import DATAGRAM, PAST_MAX, Channel
+from swarmd_protocols.channel.channel import DATAGRAM, PAST_MAX, Channel
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.swim.sizing import EPOCHS, SLOTS, SizeSketch, estimated_size, quantize, value_of

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
+from swarmd.brain.pictures import Pictures
 from swarmd.bridges.base import PictureSeen
 from swarmd.eye.ipc import FromEye, Picture, ShowFrames, ToEye, decode_from_eye, decode_to_eye, encode
 from swarmd.eye.showing import PICTURE_MAX_BYTES, Showing
-from swarmd.pictures import Pictures
 from swarmd_models.types import Detection, Frame, Image
 
 MS = 1_000_000

@@ -11,13 +11,11 @@ from release_helpers import MODEL, Keys, World, make_release
 
 from swarmd.release.delta import child, codec
 from swarmd.release.errors import DeltaError
-from swarmd_protocols import identity
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.releases import envelopes, releases, requests, rollout, roots, statements, versions
+from swarmd_protocols.releases import releases, requests, rollout, statements, versions
 from swarmd_protocols.releases.casting import PIECE_BYTES
-from swarmd_protocols.releases.envelopes import Envelope, KeyId, key_id, signed_bytes
 from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.messages import Piece
 from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Verdict
@@ -25,6 +23,8 @@ from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revo
 from swarmd_protocols.releases.stores import MemoryStore, describe
 from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
+from swarmd_protocols.trust import envelopes, identity, roots
+from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
 
 KEYS = Keys("fleet", ModelCrypto())
 FACTS = NodeFacts(

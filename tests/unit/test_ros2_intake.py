@@ -12,7 +12,7 @@ from swarmd.bridges.base import PoseSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.intake import CAMERAS_MAX, DETECTIONS_IN_MAX, Camera, Intake
 from swarmd.bridges.ros2.limits import TopicLimits
-from swarmd_models.geolocate import Intrinsics, enu_m, ground_to_pixel, offset, quaternion_from_euler
+from swarmd_models.geo.geolocate import Intrinsics, enu_m, ground_to_pixel, offset, quaternion_from_euler
 from swarmd_models.types import Pose
 
 K = [500.0, 0.0, 320.0, 0.0, 505.0, 240.0, 0.0, 0.0, 1.0]

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from swarmd_protocols.crdt import messages
-from swarmd_protocols.crdt.batch import NodeSigner, Stream, seal_batch
-from swarmd_protocols.crdt.facts import LATTICE, Facts, Sighting, encode_facts
 from swarmd_protocols.effects import Alarm, Rejected
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import Count, LocalDetection, Observed, StatusReport
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, seal_batch
+from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts
+from swarmd_protocols.state.observations import Count, LocalDetection, Observed, StatusReport
 from tests.unit.state_helpers import CRYPTO, Mesh, S, detection
 
 LIFE = 77
@@ -185,8 +185,8 @@ def test_a_local_request_that_makes_no_sense_changes_nothing(request_):
 def test_a_flood_of_sightings_is_bounded():
     from dataclasses import replace
 
-    from swarmd_protocols.dedup.config import DedupConfig
-    from swarmd_protocols.replica import ReplicaConfig
+    from swarmd_protocols.state.dedup.config import DedupConfig
+    from swarmd_protocols.state.replica import ReplicaConfig
 
     config = replace(ReplicaConfig(), dedup=DedupConfig(sightings_max=10), origin_bytes_max=20_000)
     mesh = Mesh(2, config=config)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarmd_protocols.observations import (
+from swarmd_protocols.state.observations import (
     CellAssigned,
     CellDone,
     Count,
@@ -12,7 +12,7 @@ from swarmd_protocols.observations import (
     StatusReport,
     WantCell,
 )
-from swarmd_protocols.replica import ReplicaConfig
+from swarmd_protocols.state.replica import ReplicaConfig
 from tests.unit.state_helpers import MS, Mesh, S, detection
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from swarmd_protocols.crdt import messages
-from swarmd_protocols.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, NodeSigner, Stream, open_batch, seal_batch
-from swarmd_protocols.crdt.facts import (
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, NodeSigner, Stream, open_batch, seal_batch
+from swarmd_protocols.state.crdt.facts import (
     ASSET,
     LATTICE,
     TRACK,
@@ -24,10 +27,7 @@ from swarmd_protocols.crdt.facts import (
     decode_facts,
     encode_facts,
 )
-from swarmd_protocols.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
-from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.errors import WireError
-from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
 
 FILE = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "state.json"
 WRITE = "SWARMD_WRITE_VECTORS" in os.environ

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from swarmd.brain.journal import FILE_NAME, Store
 from swarmd.errors import StoreError
-from swarmd.store import FILE_NAME, Store
 
 
 def reopened(folder: Path) -> dict[bytes, bytes]:
@@ -30,7 +30,7 @@ def test_records_survive_and_the_last_value_wins(tmp_path: Path) -> None:
 
 def test_a_killed_process_loses_no_committed_batch(tmp_path: Path) -> None:
     program = (
-        "import os, sys, signal; from pathlib import Path; from swarmd.store import Store\n"
+        "import os, sys, signal; from pathlib import Path; from swarmd.brain.journal import Store\n"
         "s = Store(Path(sys.argv[1]))\n"
         "for i in range(50): s.commit([(b'k%d' % i, b'v'), (b'last', b'%d' % i)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -93,7 +93,7 @@ def test_a_damaged_journal_is_moved_aside_and_what_can_be_read_is_kept(tmp_path:
 
 def test_a_torn_write_ahead_log_costs_only_its_tail(tmp_path: Path) -> None:
     program = (
-        "import os, sys, signal; from pathlib import Path; from swarmd.store import Store\n"
+        "import os, sys, signal; from pathlib import Path; from swarmd.brain.journal import Store\n"
         "s = Store(Path(sys.argv[1]))\n"
         "for i in range(20): s.commit([(b'%03d' % i, b'v' * 100)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

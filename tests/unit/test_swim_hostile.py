@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import pytest
 
-from swarmd_protocols.codec import encode
+from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import (
     Command,
@@ -23,15 +23,6 @@ from swarmd_protocols.effects import (
     UserEvent,
 )
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.identity import (
-    AddStatement,
-    Certificate,
-    GroupKey,
-    Revocation,
-    dev_role_seeds,
-    make_dev_identity,
-    sign_statement,
-)
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.messages import (
@@ -54,6 +45,15 @@ from swarmd_protocols.swim.messages import (
     Statement,
     Sub,
     Want,
+)
+from swarmd_protocols.trust.identity import (
+    AddStatement,
+    Certificate,
+    GroupKey,
+    Revocation,
+    dev_role_seeds,
+    make_dev_identity,
+    sign_statement,
 )
 from tests.unit.swim_net import SECRET, Net, S
 from tests.unit.swim_thief import ADDRESS, Thief

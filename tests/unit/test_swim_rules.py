@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from swarmd_protocols.dissemination import EventLog, GossipQueue
+from swarmd_protocols.channel.dissemination import EventLog, GossipQueue
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.swim import rules
 from swarmd_protocols.swim.config import SwimConfig

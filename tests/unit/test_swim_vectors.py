@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from swarmd_protocols.channel import DATAGRAM, Channel, frame_kind
-from swarmd_protocols.codec import decode_messages, encode, join
+from swarmd_protocols.channel.channel import DATAGRAM, Channel, frame_kind
+from swarmd_protocols.channel.codec import decode_messages, encode, join
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.identity import decode_envelope
 from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.trust.identity import decode_envelope
 from tests.unit import swim_vectors
 
 GOLDEN = json.loads(swim_vectors.PATH.read_text())["vectors"]

@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from swarmd.brain.locating import Throttle, place_of, position_of, position_row
 from swarmd.bridges.base import PoseSeen
-from swarmd.locating import Throttle, place_of, position_of, position_row
-from swarmd_protocols.crdt.batch import NodeSigner
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Rejected, SetTimer, StateChanged
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.subprotocol import Peer, Send, SubEffect
-from swarmd_protocols.whereabouts import (
+from swarmd_protocols.state.crdt.batch import NodeSigner
+from swarmd_protocols.state.positions import (
     MESSAGE_BYTES,
     NAME,
     Place,
@@ -22,6 +21,7 @@ from swarmd_protocols.whereabouts import (
     Whereabouts,
     WhereaboutsConfig,
 )
+from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 
 S = 1_000_000_000
 CRYPTO = ModelCrypto()

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.crdt.batch import NodeSigner
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.effects import Rejected
 from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.state.crdt.batch import NodeSigner
+from swarmd_protocols.state.positions import MESSAGE_BYTES, Place, SayPlace, Whereabouts, WhereaboutsConfig
 from swarmd_protocols.subprotocol import Peer, Send
-from swarmd_protocols.whereabouts import MESSAGE_BYTES, Place, SayPlace, Whereabouts, WhereaboutsConfig
 
 FILE = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "where.json"
 WRITE = "SWARMD_WRITE_VECTORS" in os.environ

@@ -75,7 +75,7 @@ def test_wgs84_and_back() -> None:
 
 
 def test_wgs84_agrees_with_the_eyes_geolocation() -> None:
-    from swarmd_models.geolocate import enu_m
+    from swarmd_models.geo.geolocate import enu_m
 
     farm = Farm.build(tables=60)
     for module in farm.modules[:: len(farm.modules) // 7]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from swarmd_models.geolocate import Intrinsics
+from swarmd_models.geo.geolocate import Intrinsics
 from swarmd_models.recipes.compose import Sensor, pixel_to_ground, project, rotation_from_euler
 from swarmd_sim.world.farm import Farm
 from swarmd_sim.world.render import FarmView
@@ -63,7 +63,7 @@ def test_drawn_strips_are_bounded() -> None:
 
 
 def test_homography_agrees_with_the_eyes_rays() -> None:
-    from swarmd_models.geolocate import quaternion_from_euler, ray_to_ground
+    from swarmd_models.geo.geolocate import quaternion_from_euler, ray_to_ground
     from swarmd_models.types import Pose
 
     yaw, pitch, roll = 0.3, -np.pi / 2 + 0.1, -0.05

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from swarmd_models.errors import SourceError
-from swarmd_models.geolocate import ground_to_pixel
+from swarmd_models.geo.geolocate import ground_to_pixel
 from swarmd_models.types import Frame
 from swarmd_sim.world.source import FarmSource, open_source
 

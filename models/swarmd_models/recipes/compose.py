@@ -32,7 +32,7 @@ MODULE_ROWS = round(MODULE_DEPTH_M / TEXEL_M)
 
 
 class PinholeLike(Protocol):
-    """Intrinsics of a camera without distortion, pixels; `swarmd_models.geolocate.Intrinsics` is one."""
+    """Intrinsics of a camera without distortion, pixels; `swarmd_models.geo.geolocate.Intrinsics` is one."""
 
     @property
     def fx(self) -> float:

@@ -12,15 +12,15 @@ from swarmd_protocols.effects import Alarm, Persist, Rejected, StateChanged, Tim
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of, short
 from swarmd_protocols.releases import requests, versions
-from swarmd_protocols.releases.envelopes import Envelope, decode_envelope
 from swarmd_protocols.releases.exchange import Catalogue, Exchange
 from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_message, encode_message
 from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Verdict, admit_report
-from swarmd_protocols.releases.roots import RootChain
 from swarmd_protocols.releases.steering import NAME, OWN, TIME, LocalModel, ReleasesConfig, Steering
 from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.subprotocol import Peer, SubEffect
+from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
+from swarmd_protocols.trust.roots import RootChain
 
 __all__ = ["NAME", "LocalModel", "Releases", "ReleasesConfig"]
 

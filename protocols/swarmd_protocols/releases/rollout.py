@@ -17,10 +17,10 @@ from hashlib import blake2b
 
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.releases import canonical
-from swarmd_protocols.releases.envelopes import DIGEST_BYTES, KEY_BYTES, Envelope, Verify, key_id, signed_bytes
-from swarmd_protocols.releases.fields import MODEL_ID, U63
 from swarmd_protocols.releases.statements import Rollout
+from swarmd_protocols.trust import canonical
+from swarmd_protocols.trust.envelopes import DIGEST_BYTES, KEY_BYTES, Envelope, Verify, key_id, signed_bytes
+from swarmd_protocols.trust.fields import MODEL_ID, U63
 
 PHASES = ("idle", "fetching", "ready", "trial", "passed", "failed")
 MAX_REASON = 96

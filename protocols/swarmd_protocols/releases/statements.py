@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.releases import canonical
-from swarmd_protocols.releases.canonical import Value
-from swarmd_protocols.releases.envelopes import DIGEST_BYTES
-from swarmd_protocols.releases.fields import FILE_NAME, MODEL_ID, Fields
+from swarmd_protocols.trust import canonical
+from swarmd_protocols.trust.canonical import Value
+from swarmd_protocols.trust.envelopes import DIGEST_BYTES
+from swarmd_protocols.trust.fields import FILE_NAME, MODEL_ID, Fields
 
 MAX_BLOB_BYTES = 256 << 20
 MAX_BUNDLE_FILES = 16

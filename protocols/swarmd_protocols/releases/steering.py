@@ -12,13 +12,13 @@ from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases import requests, rollout, versions
 from swarmd_protocols.releases.casting import CastConfig
-from swarmd_protocols.releases.envelopes import Envelope, key_id, signed_bytes
 from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Standing, Verdict
 from swarmd_protocols.releases.statements import Blob, BundleFile, DeltaRef, Release
 from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import SubEffect
+from swarmd_protocols.trust.envelopes import Envelope, key_id, signed_bytes
 
 NAME = "releases"
 OWN, TIME = b"releases/o/", b"releases/t"

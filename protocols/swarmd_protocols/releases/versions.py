@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.releases.envelopes import Envelope, Verify, merge_signatures
-from swarmd_protocols.releases.roots import RootChain, is_signed_by
 from swarmd_protocols.releases.statements import (
     ROLE_OF,
     DeltaOffer,
@@ -34,6 +32,8 @@ from swarmd_protocols.releases.statements import (
     Targets,
     parse_statement,
 )
+from swarmd_protocols.trust.envelopes import Envelope, Verify, merge_signatures
+from swarmd_protocols.trust.roots import RootChain, is_signed_by
 
 MAX_MODELS = 64
 MAX_RELEASES = 32

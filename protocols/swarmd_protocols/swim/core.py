@@ -6,16 +6,16 @@ from collections.abc import Callable, Hashable
 from random import Random
 from typing import Any, Protocol
 
-from swarmd_protocols.codec import encode
+from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.channel.dissemination import GossipQueue
 from swarmd_protocols.crypto import Crypto
-from swarmd_protocols.dissemination import GossipQueue
 from swarmd_protocols.effects import Effect
-from swarmd_protocols.identity import Trust, signing_bytes
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import MEMBERS, Member, MemberTable
 from swarmd_protocols.swim.messages import STATUS_ALIVE, Alive, AliveBody, Record, Sections
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint, transmit_limit
+from swarmd_protocols.trust.identity import Trust, signing_bytes
 
 _UPDATES_MAX = 4_096
 VERDICT, EVENT, RECORD, DETAIL = range(4)

@@ -14,7 +14,7 @@ from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
-    from swarmd_protocols.channel import Session
+    from swarmd_protocols.channel.channel import Session
     from swarmd_protocols.swim.prober import Probe
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from swarmd_protocols.codec import decode_body, encode
+from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Persist, Rejected
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from swarmd_protocols.codec import encode
+from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.swim.core import Core

@@ -14,7 +14,7 @@ heard.
 
 from typing import TYPE_CHECKING
 
-from swarmd_protocols.codec import encode
+from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer, ProbeHost
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core

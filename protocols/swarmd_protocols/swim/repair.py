@@ -7,7 +7,7 @@ other exactly the items that are missing. Events go by how far each origin was d
 
 from typing import TYPE_CHECKING
 
-from swarmd_protocols.codec import encode
+from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, SHARED_SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (

@@ -5,8 +5,8 @@ from functools import partial
 
 import msgspec
 
-from swarmd_protocols.codec import decode_body, encode
-from swarmd_protocols.dissemination import EventLog
+from swarmd_protocols.channel.codec import decode_body, encode
+from swarmd_protocols.channel.dissemination import EventLog
 from swarmd_protocols.effects import MemberChanged, Persist, Rejected, UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId

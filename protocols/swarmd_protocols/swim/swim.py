@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from swarmd_protocols.codec import encode
+from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.ids import Address

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from swarmd_protocols.effects import MemberChanged
-from swarmd_protocols.replica import ReplicaConfig
-from swarmd_sim.choices import MILLION
-from swarmd_sim.engine import Engine
-from swarmd_sim.host import Host
-from swarmd_sim.injector import Injector
-from swarmd_sim.ledger import Ledger
-from swarmd_sim.network import Network
-from swarmd_sim.radio import Radio
-from swarmd_sim.releases import ReleaseWorld
-from swarmd_sim.scenario import Scenario
-from swarmd_sim.site import Site
-from swarmd_sim.watch import Watch
+from swarmd_protocols.state.replica import ReplicaConfig
+from swarmd_sim.faults.injector import Injector
+from swarmd_sim.radio.network import Network
+from swarmd_sim.radio.radio import Radio
+from swarmd_sim.run.choices import MILLION
+from swarmd_sim.run.engine import Engine
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.ledger import Ledger
+from swarmd_sim.run.releases import ReleaseWorld
+from swarmd_sim.run.scenario import Scenario
+from swarmd_sim.run.watch import Watch
+from swarmd_sim.world.site import Site
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ excused only by a fault or by air between the two.
 
 from collections.abc import Iterator
 
-from swarmd_protocols.observations import CellAssigned
+from swarmd_protocols.state.observations import CellAssigned
 from swarmd_sim.checkers.base import Bystander, CheckerBase
-from swarmd_sim.host import Host
-from swarmd_sim.ledger import Fact
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.ledger import Fact
 
 MARGIN_NS = 15_000_000_000
 """A host counts when no fault has touched it for so long."""

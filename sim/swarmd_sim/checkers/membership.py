@@ -3,8 +3,8 @@
 from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_sim.checkers.base import Bystander, CheckerBase
-from swarmd_sim.faults import Fault
-from swarmd_sim.host import Host
+from swarmd_sim.faults.faults import Fault
+from swarmd_sim.run.host import Host
 
 RESURRECT_NS = 30_000_000_000
 """News about a dead member that is older than this must not revive it."""

@@ -8,9 +8,9 @@ every eye really runs. What a node has been told it asks of nobody: a node that 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.rollout import Verdict, cohort_size, ranks
 from swarmd_sim.checkers.base import Bystander, CheckerBase
-from swarmd_sim.host import Host
-from swarmd_sim.publisher import MODEL, Flaw, Published
-from swarmd_sim.releases import Run
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.publisher import MODEL, Flaw, Published
+from swarmd_sim.run.releases import Run
 
 MARGIN_NS = 15_000_000_000
 """A host counts when no fault has touched it for so long."""

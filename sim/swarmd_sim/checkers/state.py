@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from swarmd_protocols.observations import LocalDetection, ObjectView
+from swarmd_protocols.state.observations import LocalDetection, ObjectView
 from swarmd_sim.checkers.base import CheckerBase
-from swarmd_sim.host import Host
-from swarmd_sim.ledger import DetectionFact
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.ledger import DetectionFact
 
 COVER_CM = 1_250
 """An object stands for a detection within this: the outer gate, twice, and the estimate's own movement."""

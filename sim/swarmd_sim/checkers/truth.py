@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from swarmd_protocols.observations import ObjectView
+from swarmd_protocols.state.observations import ObjectView
 from swarmd_sim.checkers.base import CheckerBase
-from swarmd_sim.site import SiteModule
+from swarmd_sim.world.site import SiteModule
 
 MATCH_CM = 100
 """An object without an asset belongs to the nearest faulty module within this."""

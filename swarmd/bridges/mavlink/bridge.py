@@ -18,7 +18,7 @@ from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen
 from swarmd.bridges.config import MavlinkConfig
 from swarmd.bridges.mavlink.fusion import VehicleFusion
 from swarmd.errors import DaemonError, TransportError
-from swarmd_models.geolocate import quaternion_from_euler
+from swarmd_models.geo.geolocate import quaternion_from_euler
 
 os.environ.setdefault("MAVLINK20", "1")
 try:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from swarmd_models.geolocate import Quaternion, multiply, quaternion_from_euler
+from swarmd_models.geo.geolocate import Quaternion, multiply, quaternion_from_euler
 
 MIN_FIX_TYPE = 3
 GIMBAL_YAW_LOCK = 16

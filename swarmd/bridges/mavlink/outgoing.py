@@ -17,7 +17,7 @@ from pymavlink.dialects.v20 import common as mavlink
 
 from swarmd.bridges.base import DaemonView, DetectionSeen
 from swarmd.bridges.config import MavlinkConfig
-from swarmd.positions import enu_cm_to_wgs84
+from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.effects import MemberState
 
 COMPONENT = mavlink.MAV_COMP_ID_ONBOARD_COMPUTER

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from swarmd_protocols.clock import EPOCH_2020_NS, stamp_ms
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import ObjectView
+from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
+from swarmd_protocols.state.observations import ObjectView
 
 WINDOW_S = 3600
 GRACE_S = 60

@@ -26,7 +26,7 @@ from swarmd.bridges.mqtt.topics import COMMAND_VERBS, TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_seen
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
-from swarmd_protocols.observations import CellChanged, CellView, ObjectChanged
+from swarmd_protocols.state.observations import CellChanged, CellView, ObjectChanged
 
 REFRESH_S = 15.0
 """Well below the 30 s expiry of `members`."""

@@ -22,10 +22,10 @@ from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo
 from swarmd.bridges.config import OtelConfig
 from swarmd.bridges.trace import SightingTrace, trace_of_seen, trace_of_view
 from swarmd.errors import DaemonError
-from swarmd_protocols.clock import EPOCH_2020_NS, stamp_ms
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import DetectionLearned, DetectionView, ObjectChanged
+from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
 
 TRACED_MAX = 4096
 """Traces remembered, so that each is told once; the oldest go first."""

@@ -23,7 +23,7 @@ from swarmd.bridges.record.recorder import Recorder
 from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
 from swarmd.bridges.ros2.names import token
 from swarmd.errors import DaemonError
-from swarmd.positions import wgs84_to_enu_cm
+from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
 
 PICTURE_S = 1.0

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swarmd.api.verbs import number_argument, text_argument
 from swarmd.errors import DaemonError
-from swarmd.verbs import number_argument, text_argument
 
 if TYPE_CHECKING:
     import asyncio
 
-    from swarmd.brain import Brain
+    from swarmd.brain.brain import Brain
     from swarmd.bridges.record.bridge import RecordBridge
 
 

@@ -32,7 +32,7 @@ from swarmd.bridges.trace import trace_of_seen
 from swarmd.errors import DaemonError, TransportError
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.observations import CellChanged, ObjectChanged
+from swarmd_protocols.state.observations import CellChanged, ObjectChanged
 
 PEERS_MAX = 128
 """Peers whose positions are published again at once; the one that was silent for longest makes room."""

@@ -6,8 +6,8 @@ import time
 from swarmd.bridges.base import DetectionSeen, NodeInfo, NodePosition, PoseSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.mapping import CELL_STATES, covariance36
-from swarmd.positions import wgs84_to_enu_cm
-from swarmd_protocols.observations import CellView, ObjectView
+from swarmd_models.geo.positions import wgs84_to_enu_cm
+from swarmd_protocols.state.observations import CellView, ObjectView
 
 UNKNOWN_VARIANCE = 1e6
 """ROS's usual way to say that a component means nothing."""

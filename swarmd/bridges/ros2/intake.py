@@ -17,8 +17,8 @@ from typing import Any
 
 from swarmd.bridges.base import PoseSeen
 from swarmd.bridges.ros2 import messages as m
-from swarmd_models.geolocate import Intrinsics, pixel_to_ground
-from swarmd_models.poses import PoseTrack
+from swarmd_models.geo.geolocate import Intrinsics, pixel_to_ground
+from swarmd_models.geo.poses import PoseTrack
 from swarmd_models.types import GroundPosition, Pose
 
 DETECTIONS_IN_MAX = 200

@@ -1,0 +1,1 @@
+"""Sealed frames: who they go to, size budgets, the gossip queue."""

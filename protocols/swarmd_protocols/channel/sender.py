@@ -1,0 +1,372 @@
+"""The way out and in: sealing, addressing, riders, byte budget, first contacts. Between membership and the driver."""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
+from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
+from swarmd_protocols.effects import Effect, Persist, Rejected, SendCast, SendDatagram, SendStream, StateChanged
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.ids import Address
+from swarmd_protocols.subprotocol import Priority, SubProtocol
+from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
+from swarmd_protocols.swim.members import TRUST, Member
+from swarmd_protocols.swim.messages import Hello, Sections, Statement, Sub
+from swarmd_protocols.swim.rules import eager_fanout, fingerprint
+from swarmd_protocols.trust.identity import TrustChanged
+
+_S = 1_000_000_000
+_MS = 1_000_000
+_FRAME_ROOM = DATAGRAM_MAX_BYTES - PAIR_OVERHEAD_BYTES - 3
+_PUSH_ROOM = 1_150
+_FLUSH_GAP_NS = 20 * _MS
+_HELLO_GAP_NS = 200 * _MS
+_HELLO_SOURCES_MAX = 1_024
+_HELLOS_PER_S = 200
+_SUMMARY_GAP_NS = 100 * _MS
+_PEERS_GAP_NS = 100 * _MS
+_RATE_WINDOW_S = 8
+_TRICKLE_BYTES = 320
+_BURST_PER_MEMBER = 2_048
+_SUB_HEAD_BYTES = 6
+_DEADLINE_NS = {
+    Priority.PROBE: _S,
+    Priority.LEASE: _S,
+    Priority.DETECTION: 2 * _S,
+    Priority.SYNC: 10 * _S,
+    Priority.BULK: 30 * _S,
+}
+
+
+def batched(parts: Sequence[bytes], room_bytes: int) -> list[list[bytes]]:
+    """Messages in as few datagrams as their order allows."""
+    batches: list[list[bytes]] = []
+    room = 0
+    for part in parts:
+        if len(part) > room:
+            batches.append([])
+            room = room_bytes
+        batches[-1].append(part)
+        room -= len(part)
+    return batches
+
+
+class Wire:
+    """Implements `swim.core.Port` over one boot's channel; collects the effects of one event."""
+
+    def __init__(self, channel: Channel, subprotocols: Sequence[SubProtocol]) -> None:
+        self.channel = channel
+        self.subprotocols = tuple(subprotocols)
+        self._heads = tuple((sub, _SUB_HEAD_BYTES + len(sub.name)) for sub in subprotocols)
+        self.effects: list[Effect] = []
+        self.peers_stale = False
+        self._peers_due = False
+        self._peers_ns = -_S
+        self.core: Core
+        self._debt = 0.0
+        self._debt_ns = 0
+        self._rate = 0.0
+        self._rate_ns = 0
+        self._flushed_ns = -_S
+        self._flush_due = False
+        self._greeted: dict[tuple[Address, bool], int] = {}
+        self._hello_tokens = float(_HELLOS_PER_S)
+        self._hello_ns = 0
+        self._summarised: dict[bytes, int] = {}
+        self._by_tag: dict[bytes, Member | list[Member]] = {}
+        """Nearly every tag is one member's own; a list only where four bytes happen to be equal."""
+        self._digest = b""
+        self._digest_sections: list[int] = []
+        self._digest_summaries: list[bytes] = []
+
+    def bind(self, core: Core) -> None:
+        """Know the core; called once, before the first event."""
+        self.core = core
+
+    # --- Port --------------------------------------------------------------------------------------------------------
+
+    def emit(self, effect: Effect) -> None:
+        """See `Port.emit`."""
+        self.effects.append(effect)
+
+    def peers_changed(self) -> None:
+        """See `Port.peers_changed`; told at once when it is the first change in a while, otherwise gathered."""
+        if self.peers_stale or self._peers_due:
+            return
+        if self.core.now_ns - self._peers_ns >= _PEERS_GAP_NS:
+            self.peers_stale = True
+        else:
+            self._peers_due = True
+            self.core.scheduler.at(self._peers_ns + _PEERS_GAP_NS, self._peers_later)
+        self._peers_ns = self.core.now_ns
+
+    def _peers_later(self, _: object) -> None:
+        self._peers_due = False
+        self.peers_stale = True
+        self._peers_ns = self.core.now_ns
+
+    def datagram(self, member: Member, parts: list[bytes], source: Address | None = None) -> None:
+        """See `Port.datagram`."""
+        core = self.core
+        size = sum(map(len, parts))
+        room = _FRAME_ROOM - size
+        rich = self._refill() > 0
+        if len(core.queue):
+            # Over budget, only verdicts and events still ride, one or two at a time.
+            riders = core.queue.take(room if rich else min(room, _TRICKLE_BYTES), DETAIL if rich else EVENT)
+            if riders:
+                parts = parts + riders
+                carried = sum(map(len, riders))
+                room -= carried
+                self._debt += carried
+        if rich:
+            parts = self._with_payloads(parts, room)
+        self._decay(core.now_ns)
+        self._rate += (size + PAIR_OVERHEAD_BYTES + 1 + core.config.header_bytes) / _RATE_WINDOW_S
+        self._send(member, parts, source)
+
+    def _with_payloads(self, parts: list[bytes], room: int) -> list[bytes]:
+        """The messages and what the sub-protocols have to say, as far as it fits."""
+        for sub, head in self._heads:
+            if room <= 2 * head:
+                break
+            for payload in sub.piggyback(room - 2 * head, self.core.now_ns):
+                rider = encode(Sub(sub.name, payload))
+                if len(rider) > room:
+                    self.core.counters["riders_left_behind"] += 1
+                    break
+                parts = [*parts, rider]
+                room -= len(rider)
+                self._debt += len(rider)
+        return parts
+
+    def push(self, member: Member, parts: list[bytes]) -> None:
+        """See `Port.push`."""
+        self._send(member, parts, None)
+
+    def datagram_or_stream(self, member: Member, parts: list[bytes]) -> None:
+        """See `Port.datagram_or_stream`."""
+        if sum(map(len, parts)) <= _FRAME_ROOM:
+            self._send(member, parts, None)
+        else:
+            self.stream(member, parts)
+
+    def stream(self, member: Member, parts: list[bytes], priority: Priority = Priority.SYNC) -> None:
+        """See `Port.stream`."""
+        session = member.session or self._session(member)
+        if session is None:
+            return
+        body = join(parts)
+        if len(body) + PAIR_OVERHEAD_BYTES > STREAM_MAX_BYTES:
+            self.core.counters["too_large"] += 1
+            return
+        bulk = priority is Priority.BULK
+        frame = self.channel.seal(session, BULK if bulk else STREAM, body)
+        self.core.counters["streams_out"] += 1
+        self.core.counters["stream_bytes_out"] += len(frame)
+        self.effects.append(SendStream(member.address, frame, self.core.now_ns + _DEADLINE_NS[priority], bulk))
+
+    def cast(self, message: bytes) -> None:
+        """One encoded message to whoever listens on the shared channel."""
+        frame = self.channel.seal_cast(join([message]))
+        if len(frame) > DATAGRAM_MAX_BYTES:
+            self.core.counters["too_large"] += 1
+            return
+        self.core.counters["casts_out"] += 1
+        self.core.counters["cast_bytes_out"] += len(frame)
+        self.effects.append(SendCast(frame))
+
+    def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:
+        """See `Port.hello`; at a bounded rate per address and in all."""
+        now_ns = self.core.now_ns
+        # An answer that tells a node its later life does not wait for the greeting before it.
+        greeting = (address, bool(extra))
+        last_ns = self._greeted.get(greeting)
+        if last_ns is not None and now_ns - last_ns < _HELLO_GAP_NS:
+            return
+        self._hello_tokens = min(_HELLOS_PER_S, self._hello_tokens + (now_ns - self._hello_ns) * _HELLOS_PER_S / _S)
+        self._hello_ns = now_ns
+        if self._hello_tokens < 1:
+            self.core.counters["hellos_over_rate"] += 1
+            return
+        self._hello_tokens -= 1
+        if len(self._greeted) >= _HELLO_SOURCES_MAX:
+            del self._greeted[next(iter(self._greeted))]
+        self._greeted.pop(greeting, None)
+        self._greeted[greeting] = now_ns
+        parts = [self.core.own.encoded_record, encode(Hello(answer))]
+        frame = self.channel.seal_group(join([*parts, extra] if extra else parts), group)
+        self._account(frame)
+        self._spend(len(frame))
+        self.effects.append(SendDatagram(address, frame))
+
+    def session_over(self, member: Member) -> None:
+        """See `Port.session_over`."""
+        if member.session is not None:
+            self.channel.retire(member.session, member.session_public)
+            member.session = None
+        tag = member.session_public[:TAG_BYTES]
+        found = self._by_tag.get(tag)
+        if isinstance(found, list):
+            rest = [other for other in found if other is not member]
+            self._by_tag[tag] = rest if len(rest) > 1 else rest[0]
+        elif found is member:
+            del self._by_tag[tag]
+
+    def session_begins(self, member: Member) -> None:
+        """See `Port.session_begins`."""
+        tag = self.core.crypto.share(member.session_public[:TAG_BYTES])
+        found = self._by_tag.get(tag)
+        if found is None:
+            self._by_tag[tag] = member
+        else:
+            self._by_tag[tag] = [*(found if isinstance(found, list) else [found]), member]
+
+    def pressure(self) -> float:
+        """See `Port.pressure`."""
+        self._decay(self.core.now_ns)
+        return self._rate / self.core.config.budget_bytes_s
+
+    def digest(self) -> bytes:
+        """See `Port.digest`."""
+        # In a partial view the digest is over fewer of the sections.
+        sections = [*self.core.table.sections, self.core.table.partial]
+        summaries = [sub.summary() for sub in self.subprotocols]
+        if sections != self._digest_sections or summaries != self._digest_summaries:
+            crc = 0
+            for summary in summaries:
+                crc = crc32(summary, crc)
+            self._digest = self.core.table.digest().to_bytes(4, "big") + crc.to_bytes(4, "big")
+            self._digest_sections, self._digest_summaries = sections, summaries
+        return self._digest
+
+    def sections(self, view: bool, summaries: bool, member: Member) -> Sections | None:
+        """What an ack should carry beside its digest, at a bounded rate per peer; None for nothing."""
+        now_ns = self.core.now_ns
+        summaries = summaries and now_ns - self._summarised.get(member.node, -_S) >= _SUMMARY_GAP_NS
+        if not view and not summaries:
+            return None
+        if summaries:
+            if len(self._summarised) >= _HELLO_SOURCES_MAX:
+                del self._summarised[next(iter(self._summarised))]
+            self._summarised[member.node] = now_ns
+        subs = tuple((sub.name, sub.summary()) for sub in self.subprotocols) if summaries else ()
+        return Sections(tuple(self.core.table.sections) if view else (), subs)
+
+    def trust_changed(self, kind: str, statement: bytes) -> None:
+        """A root, revocation or group key was taken: journal it, count it in the digest, spread it."""
+        core = self.core
+        mark = fingerprint(statement)
+        self.effects.append(Persist(b"node/trust/" + kind.encode() + b"/" + mark.to_bytes(8, "big"), statement))
+        core.table.adjust(TRUST, 0, mark)
+        core.changed()
+        encoded = encode(Statement(kind, statement))
+        if len(encoded) <= 1_000:
+            core.spread(("trust", mark), encoded, VERDICT)
+        self.effects.append(StateChanged("node", TrustChanged(kind)))
+        if kind == "group":
+            self.channel.set_group_keys({counter: group.key for counter, group in core.trust.group_keys.items()})
+
+    # --- news --------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Push what is new to a few members; what comes within 20 ms of the last push waits and shares datagrams."""
+        core = self.core
+        if not core.queue.pressing or self._flush_due:
+            return
+        if core.now_ns - self._flushed_ns < _FLUSH_GAP_NS:
+            self._flush_due = True
+            core.scheduler.at(self._flushed_ns + _FLUSH_GAP_NS, self._flush_later)
+            return
+        self._flushed_ns = core.now_ns
+        tokens = self._refill()
+        if tokens <= -self._burst():
+            core.counters["pushes_over_budget"] += 1
+            core.queue.take_urgent(-1)
+            return  # It still rides in probes, and repair finds the rest.
+        news = core.queue.take_urgent(DETAIL if tokens > 0 else EVENT)
+        # New records are large and repair finds who missed one; everything else is small and cannot wait.
+        records = [item for priority, item in news if priority == RECORD]
+        others = [item for priority, item in news if priority != RECORD]
+        # Neighbours in a partial view are few, and nobody else can tell them: all of them hear it.
+        fanout = len(core.table.reachable) if core.table.partial else eager_fanout(len(core.table.reachable))
+        targets = core.table.sample(core.rng, fanout)
+        for member in targets:
+            for batch in batched(others, _PUSH_ROOM):
+                self._spend(self._send(member, batch, None))
+        for member in targets[: core.config.record_fanout]:
+            for batch in batched(records, _PUSH_ROOM):
+                self._spend(self._send(member, batch, None))
+
+    def _flush_later(self, _: object) -> None:
+        self._flush_due = False
+        self._flushed_ns = -_S
+        self.flush()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _session(self, member: Member) -> Session | None:
+        try:
+            session = self.channel.session(member.node, member.public_key, member.session_public)
+        except IdentityError as error:
+            self.core.counters["rejected"] += 1
+            self.effects.append(Rejected(member.name, str(error)))
+            return None
+        member.session = session
+        return session
+
+    def open(self, frame: bytes) -> tuple[Member, bytes] | None:
+        """Sender and body of a pair frame; None where no known session sealed it, or it was seen before."""
+        found = self._by_tag.get(frame[1:5])
+        if found is None:
+            return None
+        for member in found if isinstance(found, list) else (found,):
+            session = member.session or self._session(member)
+            if session is not None:
+                body = self.channel.open(session, frame)
+                if body is not None:
+                    return member, body
+        return None
+
+    def _send(self, member: Member, parts: list[bytes], source: Address | None) -> int:
+        session = member.session or self._session(member)
+        if session is None:
+            return 0
+        if sum(map(len, parts)) > _FRAME_ROOM:
+            # Too much for one datagram: in several; a single large message takes the reliable path.
+            if len(parts) == 1:
+                self.stream(member, parts)
+                return 0
+            half = len(parts) // 2
+            return self._send(member, parts[:half], source) + self._send(member, parts[half:], source)
+        frame = self.channel.seal(session, DATAGRAM, join(parts))
+        self._account(frame)
+        self.effects.append(SendDatagram(source or member.address, frame))
+        return len(frame)
+
+    def _account(self, frame: bytes) -> None:
+        core = self.core
+        core.counters["datagrams_out"] += 1
+        core.counters["datagram_bytes_out"] += len(frame)
+
+    def _refill(self) -> float:
+        """What news may still spend: a third of the budget as it comes, and a burst for when much happens at once."""
+        now_ns = self.core.now_ns
+        if self._debt:
+            gained = (now_ns - self._debt_ns) * self.core.config.budget_bytes_s / (3 * _S)
+            self._debt = max(0.0, self._debt - gained)
+        self._debt_ns = now_ns
+        return self._burst() - self._debt
+
+    def _burst(self) -> float:
+        return float(self.core.config.budget_burst_bytes + _BURST_PER_MEMBER * len(self.core.table))
+
+    def _spend(self, frame_bytes: int) -> None:
+        self._debt = min(2 * self._burst(), self._debt + frame_bytes + self.core.config.header_bytes)
+
+    def _decay(self, now_ns: int) -> None:
+        """The rate is an average over about eight seconds, so that one crash does not slow the next."""
+        elapsed = now_ns - self._rate_ns
+        if elapsed > 0:
+            self._rate *= max(0.0, 1 - elapsed / (_RATE_WINDOW_S * _S))
+            self._rate_ns = now_ns

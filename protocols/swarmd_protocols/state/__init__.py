@@ -1,0 +1,1 @@
+"""The replicated state: log, anti-entropy, projections; detections, claims, positions, clock."""

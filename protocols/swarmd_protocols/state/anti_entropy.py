@@ -1,0 +1,317 @@
+"""How news travels and differences are repaired. It decides whom to tell what, and holds no fact itself.
+
+Rules this file keeps:
+
+- News goes at once: to everybody in a small swarm, to a few in a large one, and each who hears it for the first time
+  passes it on.
+- For a few rounds after news, a node tells two others what it holds (`Have`), which also asks for what it lacks: that
+  closes the gaps that loss leaves. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked
+  for and does not come is asked for again.
+- A digest that differs in a probe starts a comparison: all positions in a small swarm, hashes of 32 groups first in a
+  large one.
+- Repairs are cut to datagrams while they are small and to reliable frames when they are not.
+- Everything is bounded: what is hot, who is asked how often, how much one answer may hold.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.messages import (
+    BUCKET_HASH_BYTES,
+    BUCKETS,
+    LASTING,
+    VITALS,
+    Batches,
+    Buckets,
+    ClockAsk,
+    Have,
+    Proof,
+)
+from swarmd_protocols.state.crdt.store import Store, bucket_of
+from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
+
+DATAGRAM_BYTES = 1_000
+_ENVELOPE_BYTES = 12
+_ROWS_AT_ONCE = 24
+_DATAGRAMS_A_REPAIR = 4
+_RUMOR_ORIGINS_MAX = 512
+_WANTS_MAX = 256
+_SMALL_SWARM = 8
+
+
+@dataclass(slots=True)
+class _Want:
+    """Something a peer has shown that it holds and that has not come yet."""
+
+    peer: NodeId
+    positions: tuple[tuple[int, int, int, bytes], ...]
+    scope: int
+    tries: int
+
+
+class Spread:
+    """Dissemination and anti-entropy of one node."""
+
+    def __init__(self, node: NodeId, config: ReplicaConfig, rng: random.Random, store: Store) -> None:
+        """Nobody is known yet."""
+        self._node = node
+        self._config = config
+        self._rng = rng
+        self._store = store
+        self._peers: list[NodeId] = []
+        self._swarm = 0
+        """Members of the whole swarm, where the peers are only this node's neighbours."""
+        self._hot: dict[bytes, tuple[Batch, int]] = {}
+        self._rumor: dict[NodeId, int] = {}
+        self._synced_ns: dict[tuple[NodeId, int], int] = {}
+        self._wants: dict[NodeId, _Want] = {}
+
+    def stretch(self, period_ns: int) -> int:
+        """A period of what every node says, longer in larger swarms, so that a node's share of the air stays."""
+        return period_ns * max(1, max(len(self._peers), self._swarm) // _SMALL_SWARM)
+
+    def know_peers(self, peers: Sequence[Peer]) -> None:
+        """Who can be reached."""
+        self._swarm = max((peer.swarm for peer in peers), default=0)
+        self._peers = [peer.node for peer in peers if peer.reachable]
+        reachable = set(self._peers)
+        for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
+            del self._synced_ns[slot]
+
+    # --- News ---------------------------------------------------------------------------------------------------
+
+    def publish(self, batches: Sequence[Batch], heard_from: NodeId) -> list[SubEffect]:
+        """Pass news on.
+
+        Args:
+            batches: Fresh at this node.
+            heard_from: Who sent them; this node itself for its own.
+        """
+        if not batches or not self._peers:
+            return []
+        repaired = len(batches) > _DATAGRAMS_A_REPAIR
+        for batch in batches:
+            if batch.stream in (Stream.FACTS, Stream.LEASES):
+                if batch.origin in self._rumor or len(self._rumor) < _RUMOR_ORIGINS_MAX:
+                    self._rumor[batch.origin] = self._config.rumor_rounds
+                if not repaired and len(batch.raw) < DATAGRAM_BYTES:
+                    self._heat(batch)
+        if repaired and heard_from != self._node:
+            # A repair brought these: whoever lacks them too will ask, so they are not pushed around again.
+            return []
+        targets = self._targets(batches, heard_from)
+        if not targets:
+            return []
+        return self._send_batches(targets, batches)
+
+    def _heat(self, batch: Batch) -> None:
+        if len(self._hot) >= self._config.hot_max:
+            del self._hot[next(iter(self._hot))]
+        times = self._config.piggyback_lambda * max(1, (len(self._peers) + 1).bit_length())
+        self._hot[batch.digest] = (batch, times)
+
+    def _targets(self, batches: Sequence[Batch], heard_from: NodeId) -> list[NodeId]:
+        peers = self._peers
+        if len(peers) <= self._config.direct_peers_max and not self._swarm:
+            if heard_from == self._node:
+                return list(peers)
+            # The origin tells everybody itself; only what came through a third party is passed on.
+            batches = [batch for batch in batches if batch.origin != heard_from]
+            if not batches:
+                return []
+            skip = {heard_from, *(batch.origin for batch in batches)}
+            return [peer for peer in peers if peer not in skip][: self._config.fanout]
+        if heard_from != self._node and all(batch.stream >= Stream.COUNTERS for batch in batches):
+            # Records tick at every node: in a large swarm only comparison spreads them on.
+            return []
+        skip = {heard_from, *(batch.origin for batch in batches)}
+        fanout = self._config.fanout + (heard_from == self._node)
+        chosen = self._rng.sample(peers, min(len(peers), fanout + len(skip)))
+        return [peer for peer in chosen if peer not in skip][:fanout]
+
+    def _send_batches(self, targets: Sequence[NodeId], batches: Sequence[Batch]) -> list[SubEffect]:
+        out: list[SubEffect] = []
+        urgent = any(batch.stream is Stream.LEASES for batch in batches)
+        facts = any(batch.stream is Stream.FACTS for batch in batches)
+        priority = Priority.LEASE if urgent else Priority.DETECTION if facts else Priority.SYNC
+        for payload, fits in _grouped(batches, DATAGRAM_BYTES):
+            out += [Send(target, payload, not fits, priority) for target in targets]
+        return out
+
+    def piggyback(self, budget_bytes: int) -> list[bytes]:
+        """News that fits, leases first; each batch rides a bounded number of times."""
+        if not self._hot:
+            return []
+        out: list[bytes] = []
+        left = budget_bytes
+        order = sorted(
+            self._hot, key=lambda digest: (self._hot[digest][0].stream is not Stream.LEASES, -self._hot[digest][1])
+        )
+        for digest in order:
+            batch, times = self._hot[digest]
+            size = len(batch.raw) + _ENVELOPE_BYTES
+            if size > left:
+                continue
+            out.append(messages.encode(Batches((batch.raw,))))
+            left -= size
+            if times <= 1:
+                del self._hot[digest]
+            else:
+                self._hot[digest] = (batch, times - 1)
+        return out
+
+    def has_news(self) -> bool:
+        """Whether rumours are still going round."""
+        return bool(self._rumor) and bool(self._peers)
+
+    def rumor(self) -> list[SubEffect]:
+        """Tell a few others what is held of the origins that had news, and ask for what is not."""
+        if not self._peers:
+            self._rumor.clear()
+            return []
+        origins = list(self._rumor)[:_ROWS_AT_ONCE]
+        payload = messages.encode(self._store.have(origins, LASTING | VITALS, True, 0))
+        for origin in origins:
+            if self._rumor[origin] <= 1:
+                del self._rumor[origin]
+            else:
+                self._rumor[origin] -= 1
+        chosen = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
+        return [Send(peer, payload, len(payload) > DATAGRAM_BYTES, Priority.SYNC) for peer in chosen]
+
+    def tell_all(self, payload: bytes) -> list[SubEffect]:
+        """One message to everybody in reach (a proof)."""
+        return [Send(peer, payload, True, Priority.LEASE) for peer in self._peers]
+
+    def ask_clock(self, now_ns: int, clock: Clock) -> list[SubEffect]:
+        """Ask one peer for the time: one that has not answered yet, else the one that answered longest ago."""
+        if not self._peers:
+            return []
+        first = self._rng.randrange(len(self._peers))
+        peer = min((*self._peers[first:], *self._peers[:first]), key=clock.heard_ns)
+        return [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)]
+
+    # --- Repair -------------------------------------------------------------------------------------------------
+
+    def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int) -> list[SubEffect]:
+        """A peer's digest differs: begin a comparison, at a bounded rate."""
+        scope = 0
+        for wanted, bit, pause_ns in (
+            (lasting, LASTING, self._config.sync_ns),
+            (vitals, VITALS, self.stretch(self._config.vitals_sync_ns)),
+        ):
+            slot = (peer if bit == LASTING else self._node, bit)
+            last = self._synced_ns.get(slot)
+            if wanted and (last is None or now_ns - last >= pause_ns):
+                self._synced_ns[slot] = now_ns
+                scope |= bit
+        if not scope:
+            return []
+        if len(self._store.logs) <= _ROWS_AT_ONCE:
+            message: messages.Message = self._store.have(sorted(self._store.logs), scope, True, (1 << BUCKETS) - 1)
+        else:
+            hashes = self._store.bucket_hashes()
+            nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
+            message = Buckets(hashes[0] if scope & LASTING else nothing, hashes[1] if scope & VITALS else nothing)
+        return [_send(peer, message)]
+
+    def answer_buckets(self, peer: NodeId, theirs: Buckets) -> list[SubEffect]:
+        """Say what is held in the groups that differ."""
+        own = self._store.bucket_hashes()
+        nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
+        mask = scope = 0
+        for bit, mine, other in ((LASTING, own[0], theirs.lasting), (VITALS, own[1], theirs.vitals)):
+            if other == nothing:
+                continue
+            for bucket in range(BUCKETS):
+                at = bucket * BUCKET_HASH_BYTES
+                if mine[at : at + BUCKET_HASH_BYTES] != other[at : at + BUCKET_HASH_BYTES]:
+                    mask |= 1 << bucket
+                    scope |= bit
+        if not mask:
+            return []
+        origins = [origin for origin in sorted(self._store.logs) if mask >> bucket_of(origin) & 1]
+        return [_send(peer, self._store.have(origins, scope, True, mask))]
+
+    def answer_have(
+        self,
+        peer: NodeId,
+        have: Have,
+        lacking: list[Batch],
+        wanted: list[NodeId],
+        proofs: list[tuple[bytes, bytes]],
+    ) -> list[SubEffect]:
+        """Send what the peer lacks and, when it asked for that, say what is lacking here."""
+        out: list[SubEffect] = [
+            Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs
+        ]
+        if lacking:
+            out += self._repair(peer, lacking)
+        if have.reply:
+            known = {origin for origin, _ in have.rows}
+            if have.buckets:
+                # What the peer did not name it does not hold; it cannot be asked for it.
+                wanted = [origin for origin in wanted if origin in known]
+            if wanted:
+                out.append(_send(peer, self._store.have(wanted, have.scope, False, 0)))
+                self._remember(peer, have, wanted)
+        return out
+
+    def _remember(self, peer: NodeId, have: Have, wanted: Sequence[NodeId]) -> None:
+        wants = set(wanted)
+        for origin, positions in have.rows:
+            if origin in wants and NodeId(origin) not in self._wants and len(self._wants) < _WANTS_MAX:
+                self._wants[NodeId(origin)] = _Want(peer, positions, have.scope, 0)
+
+    def has_wants(self) -> bool:
+        """Whether something that was asked for has not come yet."""
+        return bool(self._wants)
+
+    def ask_again(self) -> list[SubEffect]:
+        """The question or the answer was lost: ask once more, for a bounded number of times."""
+        asked: dict[tuple[NodeId, int], list[NodeId]] = {}
+        for origin, want in list(self._wants.items()):
+            if want.tries >= self._config.ask_tries or not self._store.lacks(origin, want.positions, want.scope):
+                del self._wants[origin]
+                continue
+            want.tries += 1
+            asked.setdefault((want.peer, want.scope), []).append(origin)
+        return [_send(peer, self._store.have(origins, scope, False, 0)) for (peer, scope), origins in asked.items()]
+
+    def _repair(self, peer: NodeId, batches: list[Batch]) -> list[SubEffect]:
+        out: list[SubEffect] = []
+        total = sum(len(batch.raw) for batch in batches)
+        small = total <= _DATAGRAMS_A_REPAIR * (DATAGRAM_BYTES - 100)
+        sent = 0
+        for payload, fits in _grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
+            if sent and sent + len(payload) > self._config.repair_bytes_max:
+                break
+            sent += len(payload)
+            out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
+        return out
+
+
+def _send(peer: NodeId, message: messages.Message) -> Send:
+    payload = messages.encode(message)
+    return Send(peer, payload, len(payload) > DATAGRAM_BYTES, Priority.SYNC)
+
+
+def _grouped(batches: Sequence[Batch], size_max: int) -> list[tuple[bytes, bool]]:
+    """Batches as messages of at most `size_max` bytes where one batch allows it, and whether a datagram holds each."""
+    groups: list[list[bytes]] = [[]]
+    size = _ENVELOPE_BYTES
+    for batch in batches:
+        cost = len(batch.raw) + 3
+        if groups[-1] and size + cost > size_max:
+            groups.append([])
+            size = _ENVELOPE_BYTES
+        groups[-1].append(batch.raw)
+        size += cost
+    payloads = [messages.encode(Batches(tuple(group))) for group in groups if group]
+    return [(payload, len(payload) <= DATAGRAM_BYTES) for payload in payloads]

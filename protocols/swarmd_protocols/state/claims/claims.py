@@ -1,0 +1,348 @@
+"""Who works on which cell, decided by everybody alone.
+
+Rules this file keeps:
+
+- A claim is a lease on local monotonic timers. The holder stops `lease (1 - margin)` after its own renewal, others free
+  the cell `lease (1 + margin)` after they *first learned* of that renewal; with clocks that drift less than the margin
+  nobody else starts while the holder still works. No wall clock is read.
+- Of several live claims to one cell the winner is the one already at work, then the lowest (bid, node). Losers yield
+  at once.
+- Work begins after the claim has stood for `settle`. The next cell is claimed during work on the current one, so
+  settling costs no time.
+- A done cell is done for ever. Every cell that a live drone can reach gets done; in a partition some are done twice.
+- Cells whose owner (by hash over the roster) cannot be reached come last: both sides of a partition then work on
+  different cells first.
+- A holder whose progress stands still through `squat_renewals` renewals of work is ignored.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import isqrt
+
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
+from swarmd_protocols.state.crdt.records import Lease
+
+_NEIGHBOURS_MAX = 8
+_PAUSE_NS = 50_000_000
+"""Never look more often than this without a reason."""
+
+
+def cell_hash(cell_id: str) -> bytes:
+    """Six bytes that stand for a cell on the wire."""
+    return blake2b(cell_id.encode(), digest_size=CELL_HASH_BYTES, person=b"swarmd-cell").digest()
+
+
+@dataclass(slots=True)
+class Cell:
+    """One piece of the survey area."""
+
+    cell_id: str
+    key: bytes
+    east_cm: int
+    north_cm: int
+    owner_draw: int
+
+
+@dataclass(slots=True)
+class Heard:
+    """Another node's claim as this node knows it."""
+
+    lease: Lease
+    renewed_ns: int
+    """When this node first learned of the present renewal; own monotonic clock."""
+    idle_renewals: int
+
+
+@dataclass(slots=True)
+class Held:
+    """An own claim."""
+
+    lease: Lease
+    renewed_ns: int
+    settled_ns: int
+    """When the claim will have stood long enough."""
+    progress: int = 0
+
+
+class Claims:
+    """All cells, all live claims, and what this node does next.
+
+    It holds no effects: `step` returns what to tell the driver and sets `dirty` when the own lease record must be said.
+    """
+
+    def __init__(self, node: NodeId, config: ClaimConfig) -> None:
+        """No cells yet."""
+        self._node = node
+        self._config = config
+        self.cells: dict[bytes, Cell] = {}
+        self._beside: dict[bytes, list[bytes]] = {}
+        self.done: dict[bytes, dict[NodeId, int]] = {}
+        """Cell to the nodes that did it and the quality, thousandths."""
+        self._heard: dict[bytes, dict[NodeId, Heard]] = {}
+        self._records: dict[NodeId, tuple[Lease, ...]] = {}
+        self.held: dict[bytes, Held] = {}
+        """Own claims in the order in which they will be worked on."""
+        self._working: bytes | None = None
+        self._wanted = False
+        self._place = (0, 0)
+        self._battery_milli = 1000
+        self._epoch = 0
+        self._roster: Sequence[NodeId] = (node,)
+        self._reachable: frozenset[NodeId] = frozenset((node,))
+        self.dirty = False
+
+    # --- What the world says --------------------------------------------------------------------------------------
+
+    def define(self, cells: Iterable[tuple[str, int, int]]) -> None:
+        """Set the survey area.
+
+        Raises:
+            StateError: Too many cells, or two with one id.
+        """
+        table: dict[bytes, Cell] = {}
+        for cell_id, east_cm, north_cm in cells:
+            key = cell_hash(cell_id)
+            if key in table:
+                raise StateError(f"cell {cell_id!r} is defined twice; give every cell an id of its own")
+            draw = int.from_bytes(blake2b(key, digest_size=8, person=b"swarmd-owner").digest(), "big")
+            table[key] = Cell(cell_id, key, east_cm, north_cm, draw)
+        if len(table) > self._config.cells_max:
+            raise StateError(f"{len(table)} cells are more than claims.cells_max ({self._config.cells_max})")
+        self.cells = table
+        self._beside = _neighbours(list(table.values()))
+        for key in [key for key in self.held if key not in table]:
+            self._release(key)
+
+    def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId]) -> None:
+        """Who belongs to the mission (also those out of reach), sorted, and who can be reached now."""
+        self._roster = roster
+        self._reachable = frozenset(reachable)
+
+    def hear(self, node: NodeId, leases: tuple[Lease, ...], now_ns: int) -> list[bytes]:
+        """A node's newest lease record arrived and replaces the one before; returns the cells it speaks of."""
+        before = {lease.cell: lease for lease in self._records.get(node, ())}
+        self._records[node] = leases
+        for lease in leases:
+            old = before.pop(lease.cell, None)
+            claims = self._heard.setdefault(lease.cell, {})
+            heard = claims.get(node)
+            if old is None or heard is None or old.epoch != lease.epoch:
+                claims[node] = Heard(lease, now_ns, 0)
+            elif (lease.renewal, lease.progress, lease.working) != (old.renewal, old.progress, old.working):
+                renewals = lease.renewal - old.renewal if lease.working else 0
+                idle = 0 if lease.progress > old.progress else heard.idle_renewals + renewals
+                claims[node] = Heard(lease, now_ns if lease.renewal > old.renewal else heard.renewed_ns, idle)
+        for cell in before:
+            self._heard.get(cell, {}).pop(node, None)
+        return [*(lease.cell for lease in leases), *before]
+
+    def forget(self, node: NodeId) -> None:
+        """A node was quarantined or fenced: its claims and its done cells do not count."""
+        for lease in self._records.pop(node, ()):
+            self._heard.get(lease.cell, {}).pop(node, None)
+        for by in self.done.values():
+            by.pop(node, None)
+
+    def want(self, east_cm: int, north_cm: int, battery_milli: int) -> None:
+        """This node is free and here."""
+        self._wanted = True
+        self._place = (east_cm, north_cm)
+        self._battery_milli = battery_milli
+
+    def progress(self, cell_id: str) -> None:
+        """The work on a held cell goes on."""
+        held = self.held.get(cell_hash(cell_id))
+        if held is None:
+            raise StateError(f"cell {cell_id!r} is not held by this node")
+        held.progress += 1
+
+    def finish(self, cell_id: str) -> bytes:
+        """This node has finished a cell; its claim, if any, ends.
+
+        Raises:
+            StateError: There is no such cell.
+        """
+        key = cell_hash(cell_id)
+        cell = self.cells.get(key)
+        if cell is None:
+            raise StateError(f"cell {cell_id!r} is unknown; define the survey area first")
+        self._place = (cell.east_cm, cell.north_cm)
+        self._release(key)
+        return key
+
+    # --- Deciding -------------------------------------------------------------------------------------------------
+
+    def holder(self, key: bytes, now_ns: int) -> NodeId | None:
+        """The winner of the live claims to a cell."""
+        best = self._best_heard(key, now_ns)
+        held = self.held.get(key)
+        if held is not None and now_ns - held.renewed_ns < self._config.holder_ns:
+            own = (not held.lease.working, held.lease.bid, self._node)
+            if best is None or own < best:
+                best = own
+        return None if best is None else best[2]
+
+    def _best_heard(self, key: bytes, now_ns: int) -> tuple[bool, int, NodeId] | None:
+        best: tuple[bool, int, NodeId] | None = None
+        for node, heard in self._heard.get(key, {}).items():
+            if now_ns - heard.renewed_ns > self._config.observer_ns:
+                continue
+            if heard.idle_renewals >= self._config.squat_renewals:
+                continue
+            order = (not heard.lease.working, heard.lease.bid, node)
+            if best is None or order < best:
+                best = order
+        return best
+
+    def step(self, now_ns: int) -> tuple[list[str], list[str]]:
+        """Decide everything that is due.
+
+        Returns:
+            Cells to begin (at most one) and cells to stop, by id.
+        """
+        lost = [self._lose(key) for key in list(self.held) if self._must_yield(key, now_ns)]
+        self._renew(now_ns)
+        begun: list[str] = []
+        if self._working is None and self._wanted:
+            for key, held in self.held.items():
+                if now_ns >= held.settled_ns:
+                    self._working = key
+                    self._wanted = False
+                    held.lease = held.lease._replace(working=True)
+                    self.dirty = True
+                    begun.append(self.cells[key].cell_id)
+                    break
+        if self._wanted or self._working is not None:
+            self._claim(now_ns)
+        return begun, [cell for cell in lost if cell]
+
+    def due_ns(self, now_ns: int) -> int:
+        """When `step` must be called next at the latest."""
+        config = self._config
+        due = now_ns + config.renew_ns
+        for held in self.held.values():
+            due = min(due, held.renewed_ns + config.renew_ns)
+            if self._wanted and self._working is None:
+                due = min(due, held.settled_ns)
+        if self._wanted and not self.held:
+            # Nothing was free: look again when leases may have ended.
+            due = min(due, now_ns + config.settle_ns)
+        return max(due, now_ns + _PAUSE_NS)
+
+    def _must_yield(self, key: bytes, now_ns: int) -> bool:
+        held = self.held[key]
+        if self.done.get(key) or now_ns - held.renewed_ns >= self._config.holder_ns:
+            return True
+        best = self._best_heard(key, now_ns)
+        return best is not None and best < (not held.lease.working, held.lease.bid, self._node)
+
+    def _lose(self, key: bytes) -> str:
+        """Let go of a claim; names the cell when work on it had begun."""
+        was_working = key == self._working
+        self._release(key)
+        if was_working:
+            self._wanted = True
+            cell = self.cells.get(key)
+            return "" if cell is None else cell.cell_id
+        return ""
+
+    def _release(self, key: bytes) -> None:
+        if self.held.pop(key, None) is not None:
+            self.dirty = True
+        if self._working == key:
+            self._working = None
+
+    def _renew(self, now_ns: int) -> None:
+        if not any(now_ns - held.renewed_ns >= self._config.renew_ns for held in self.held.values()):
+            return
+        # One record says all claims, so all are renewed together.
+        for held in self.held.values():
+            held.lease = held.lease._replace(renewal=held.lease.renewal + 1, progress=held.progress)
+            held.renewed_ns = now_ns
+        self.dirty = True
+
+    def _claim(self, now_ns: int) -> None:
+        while len(self.held) < self._config.bundle:
+            key = self._choose(now_ns)
+            if key is None:
+                return
+            self._epoch += 1
+            cell = self.cells[key]
+            lease = Lease(key, self._epoch, 0, False, self._bid(cell), 0)
+            self.held[key] = Held(lease, now_ns, now_ns + self._config.settle_ns)
+            self.dirty = True
+
+    def _origin(self) -> tuple[int, int]:
+        """From where the next cell is reached: the last one held, or here."""
+        for key in reversed(self.held):
+            cell = self.cells[key]
+            return (cell.east_cm, cell.north_cm)
+        return self._place
+
+    def _bid(self, cell: Cell) -> int:
+        """Lower wins: the way there, plus what a low battery makes it worth, then a draw."""
+        east, north = self._origin()
+        way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
+        battery_cm = (1000 - self._battery_milli) * self._config.battery_weight_cm // 1000
+        draw = int.from_bytes(blake2b(cell.key + self._node, digest_size=2).digest(), "big")
+        return (max(0, way_cm + battery_cm) << 16) | draw
+
+    def _choose(self, now_ns: int) -> bytes | None:
+        """The nearest free cell; among equals the one with the fewest free neighbours, so that no islands are left."""
+        best: tuple[bool, int, int, bytes] | None = None
+        east, north = self._origin()
+        roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
+        for key, cell in self.cells.items():
+            if done.get(key) or key in self.held:
+                continue
+            away = roster[cell.owner_draw % len(roster)] not in reachable
+            way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
+            if best is not None and (away, way_cm) > best[:2]:
+                continue
+            if key in heard and self._best_heard(key, now_ns) is not None:
+                continue
+            order = (away, way_cm, self._free_beside(key), key)
+            if best is None or order < best:
+                best = order
+        return None if best is None else best[3]
+
+    def _free_beside(self, key: bytes) -> int:
+        return sum(
+            not self.done.get(other) and other not in self.held and not self._heard.get(other)
+            for other in self._beside[key]
+        )
+
+    def record(self) -> tuple[Lease, ...]:
+        """The own lease record, to be said to everybody."""
+        return tuple(held.lease for held in self.held.values())
+
+
+def _neighbours(cells: list[Cell]) -> dict[bytes, list[bytes]]:
+    """Cell to the cells next to it: within one and a half times the pitch that the area and their number suggest."""
+    if not cells:
+        return {}
+    easts, norths = [cell.east_cm for cell in cells], [cell.north_cm for cell in cells]
+    width, height = max(easts) - min(easts), max(norths) - min(norths)
+    # n cells of a pitch p cover (width + p) (height + p): p solves (n - 1) p^2 = (width + height) p + width height.
+    around, n = width + height, max(1, len(cells) - 1)
+    pitch = max(1, (around + isqrt(around * around + 4 * n * width * height)) // (2 * n))
+    reach = pitch * 3 // 2
+    grid: dict[tuple[int, int], list[Cell]] = {}
+    for cell in cells:
+        grid.setdefault((cell.east_cm // reach, cell.north_cm // reach), []).append(cell)
+    out: dict[bytes, list[bytes]] = {}
+    for cell in cells:
+        column, row = cell.east_cm // reach, cell.north_cm // reach
+        near = [
+            other.key
+            for i in (column - 1, column, column + 1)
+            for j in (row - 1, row, row + 1)
+            for other in grid.get((i, j), ())
+            if other is not cell and abs(other.east_cm - cell.east_cm) + abs(other.north_cm - cell.north_cm) <= reach
+        ]
+        out[cell.key] = near[:_NEIGHBOURS_MAX]
+    return out

@@ -1,0 +1,491 @@
+"""The facts of a FACTS batch and their columns.
+
+A body is one msgpack array `[sightings, joins, dones, note puts, note removals]`, the first three nil or an array of
+their own. Rows of one kind share columns (`columns.py`), sorted by time so that neighbours are alike.
+
+    keys        [n, labels, label column, kind column, place x, place y, assets]
+    sightings   [keys, flags, east, north, covariance (3), score, first ms, span ms, reports, models, model column,
+                beside count, beside x, beside y]
+    joins       [keys, origins, origin column, first ms, span ms]   "I see it too": another origin's sighting
+    dones       [cells (6 bytes each), quality column]
+    puts        [[incarnation, serial, stamp, key, value, removed dots], …]   one operator note each
+    removals    [[key, removed dots], …]
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
+from swarmd_protocols.state.clock import LOGICAL_BITS
+from swarmd_protocols.state.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
+
+LABEL_MAX_BYTES = 64
+ROWS_MAX = 128
+BESIDE_MAX = 8
+POSITION_MAX_CM = 100_000_000
+"""1,000 km from the mission origin."""
+VARIANCE_MAX_CM2 = 10**10
+NOTE_KEY_MAX_BYTES = 64
+NOTE_VALUE_MAX_BYTES = 512
+NOTE_DOTS_MAX = 16
+CELL_HASH_BYTES = 6
+
+WIRE_PITCH_CM = 50
+"""Positions of lattice rows travel as offsets from `place` times this."""
+
+_PLACE_MAX = 1 << 48
+
+LATTICE = 0
+"""Placed by position: `place` is (column, row) of a lattice point."""
+ASSET = 1
+"""Placed by the site map: `place` is the asset's name."""
+TRACK = 2
+"""Not placed, or moving: `place` is (incarnation, track id) of the origin."""
+
+Place: TypeAlias = tuple[int, int] | str
+SightingKey: TypeAlias = tuple[str, int, Place]
+"""(label, kind of place, place): what an origin's register for one thing is found by."""
+
+
+class Sighting(NamedTuple):
+    """What one origin knows of one thing; a single-writer register, later rows replace earlier ones."""
+
+    label: str
+    kind: int
+    place: Place
+    moving: bool
+    positioned: bool
+    east_cm: int
+    north_cm: int
+    covariance_cm2: tuple[int, int, int]
+    score_milli: int
+    first: int
+    """Stamp, milliseconds only (logical part 0)."""
+    last: int
+    reports: int
+    model: bytes
+    beside: tuple[tuple[int, int], ...]
+    """Lattice offsets to own sightings that were seen in the same frame: they are other things."""
+
+    @property
+    def key(self) -> SightingKey:
+        """The register's key at its origin."""
+        return (self.label, self.kind, self.place)
+
+
+class Join(NamedTuple):
+    """An origin saw what another origin's sighting describes, and has nothing to add but itself."""
+
+    origin: NodeId
+    key: SightingKey
+    first: int
+    last: int
+
+
+class Done(NamedTuple):
+    """A cell was finished."""
+
+    cell: bytes
+    quality_milli: int
+
+
+NoteDot: TypeAlias = tuple[bytes, int, int]
+"""(origin, incarnation, serial) of a note put; it keeps its dot when it is said again in a later batch."""
+
+
+class NotePut(NamedTuple):
+    """An operator note; removes the puts it has seen under its key."""
+
+    incarnation: int
+    serial: int
+    stamp: int
+    key: str
+    value: bytes
+    removes: tuple[NoteDot, ...]
+
+
+class NoteRemoval(NamedTuple):
+    """Removes the puts it has seen under a key."""
+
+    key: str
+    removes: tuple[NoteDot, ...]
+
+
+@dataclass(slots=True)
+class Facts:
+    """All facts of one batch."""
+
+    sightings: Sequence[Sighting] = ()
+    joins: Sequence[Join] = ()
+    dones: Sequence[Done] = ()
+    puts: Sequence[NotePut] = ()
+    removals: Sequence[NoteRemoval] = ()
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to say."""
+        return not (self.sightings or self.joins or self.dones or self.puts or self.removals)
+
+
+class _Keys(msgspec.Struct, array_like=True, frozen=True):
+    """Label, kind and place of n rows."""
+
+    n: int
+    labels: tuple[str, ...]
+    label_of: bytes
+    kinds: bytes
+    xs: bytes
+    ys: bytes
+    assets: tuple[str, ...]
+
+
+class _Sightings(msgspec.Struct, array_like=True, frozen=True):
+    keys: _Keys
+    flags: bytes
+    east: bytes
+    north: bytes
+    ee: bytes
+    en: bytes
+    nn_more: bytes
+    """North-north minus east-east: nothing at all where errors are round."""
+    score: bytes
+    first_ms: bytes
+    span_ms: bytes
+    reports: bytes
+    models: tuple[bytes, ...]
+    model_of: bytes
+    beside_count: bytes
+    beside_x: bytes
+    beside_y: bytes
+
+
+class _Joins(msgspec.Struct, array_like=True, frozen=True):
+    keys: _Keys
+    origins: tuple[bytes, ...]
+    origin_of: bytes
+    first_ms: bytes
+    span_ms: bytes
+
+
+class _Dones(msgspec.Struct, array_like=True, frozen=True):
+    cells: bytes
+    quality: bytes
+
+
+class _Put(msgspec.Struct, array_like=True, frozen=True):
+    incarnation: int
+    serial: int
+    stamp: int
+    key: str
+    value: bytes
+    removes: tuple[NoteDot, ...]
+
+
+class _Removal(msgspec.Struct, array_like=True, frozen=True):
+    key: str
+    removes: tuple[NoteDot, ...]
+
+
+class _Body(msgspec.Struct, array_like=True, frozen=True):
+    sightings: _Sightings | None
+    joins: _Joins | None
+    dones: _Dones | None
+    puts: tuple[_Put, ...]
+    removals: tuple[_Removal, ...]
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(_Body).decode
+_NOTHING = b"\x00"
+
+
+def encode_facts(facts: Facts) -> bytes:
+    """Pack the facts of one batch; the order of rows is fixed by their keys, so equal facts give equal bytes."""
+    return _ENCODE(
+        _Body(
+            _pack_sightings(sorted(facts.sightings, key=_sighting_order)) if facts.sightings else None,
+            _pack_joins(sorted(facts.joins, key=_join_order)) if facts.joins else None,
+            _pack_dones(sorted(facts.dones)) if facts.dones else None,
+            tuple(_Put(*put) for put in facts.puts),
+            tuple(_Removal(*removal) for removal in facts.removals),
+        )
+    )
+
+
+def decode_facts(body: bytes) -> Facts:
+    """Read the facts of one batch.
+
+    Raises:
+        WireError: The bytes are no body, or a value is out of bounds.
+    """
+    try:
+        packed = _DECODE(body)
+        return Facts(
+            _unpack_sightings(packed.sightings) if packed.sightings is not None else (),
+            _unpack_joins(packed.joins) if packed.joins is not None else (),
+            _unpack_dones(packed.dones) if packed.dones is not None else (),
+            [_checked_put(put) for put in packed.puts],
+            [NoteRemoval(r.key, _checked_note(r.key, b"", r.removes)) for r in packed.removals],
+        )
+    except WireError:
+        raise
+    except (msgspec.MsgspecError, IndexError, ValueError, OverflowError) as error:
+        raise WireError(f"a batch's body cannot be read: {error}") from error
+
+
+def _place_order(kind: int, place: Place) -> tuple[int, int, int, str]:
+    return (kind, 0, 0, place) if isinstance(place, str) else (kind, place[0], place[1], "")
+
+
+def _sighting_order(row: Sighting) -> tuple[int, tuple[int, int, int, str], str]:
+    return (row.first, _place_order(row.kind, row.place), row.label)
+
+
+def _pack_places(rows: Sequence[Sighting]) -> tuple[bytes, bytes]:
+    """Positions: offsets from the lattice points where every row has one (a byte each), else differences."""
+    if any(row.kind != LATTICE for row in rows):
+        return pack_deltas([row.east_cm for row in rows]), pack_deltas([row.north_cm for row in rows])
+    pitch = WIRE_PITCH_CM
+    return (
+        pack([row.east_cm - row.place[0] * pitch for row in rows]),  # type: ignore[operator]
+        pack([row.north_cm - row.place[1] * pitch for row in rows]),  # type: ignore[operator]
+    )
+
+
+def _unpack_places(keys: Sequence[SightingKey], east: bytes, north: bytes) -> tuple[Sequence[int], Sequence[int]]:
+    n = len(keys)
+    if any(kind != LATTICE for _, kind, _ in keys):
+        return unpack_deltas(east, n), unpack_deltas(north, n)
+    pitch = WIRE_PITCH_CM
+    return (
+        [at + key[2][0] * pitch for at, key in zip(unpack(east, n), keys, strict=True)],  # type: ignore[operator]
+        [at + key[2][1] * pitch for at, key in zip(unpack(north, n), keys, strict=True)],  # type: ignore[operator]
+    )
+
+
+def _join_order(row: Join) -> tuple[bytes, tuple[int, int, int, str], str]:
+    return (row.origin, _place_order(row.key[1], row.key[2]), row.key[0])
+
+
+def _pack_keys(keys: Sequence[SightingKey]) -> _Keys:
+    labels = sorted({label for label, _, _ in keys})
+    xs: list[int] = []
+    ys: list[int] = []
+    assets: list[str] = []
+    for _, _, place in keys:
+        if isinstance(place, str):
+            xs.append(len(assets))
+            ys.append(0)
+            assets.append(place)
+        else:
+            xs.append(place[0])
+            ys.append(place[1])
+    return _Keys(
+        len(keys),
+        tuple(labels),
+        pack([labels.index(label) for label, _, _ in keys]),
+        pack([kind for _, kind, _ in keys]),
+        pack_deltas(xs),
+        pack_deltas(ys),
+        tuple(assets),
+    )
+
+
+def _unpack_keys(packed: _Keys) -> list[SightingKey]:
+    n = packed.n
+    if not 0 < n <= ROWS_MAX or len(packed.labels) > n or len(packed.assets) > n:
+        raise WireError(f"a batch has 1 to {ROWS_MAX} rows of a kind, not {n}")
+    if any(len(text.encode()) > LABEL_MAX_BYTES for text in (*packed.labels, *packed.assets)):
+        raise WireError(f"a label or asset is longer than {LABEL_MAX_BYTES} bytes")
+    labels, assets = packed.labels, packed.assets
+    label_of, kinds = unpack(packed.label_of, n), unpack(packed.kinds, n)
+    xs, ys = unpack_deltas(packed.xs, n), unpack_deltas(packed.ys, n)
+    if min(label_of) < 0 or min(kinds) < LATTICE or max(kinds) > TRACK:
+        raise WireError("a row's label or kind is out of range")
+    if min(min(xs), min(ys)) < -_PLACE_MAX or max(max(xs), max(ys)) > _PLACE_MAX:
+        raise WireError("a row's place is out of range")
+    places: list[Place] = list(zip(xs, ys, strict=True))
+    if ASSET in kinds:
+        for row, kind in enumerate(kinds):
+            if kind == ASSET:
+                if xs[row] < 0:
+                    raise WireError("a row's asset is out of range")
+                places[row] = assets[xs[row]]
+    named = labels * n if len(labels) == 1 and not any(label_of) else [labels[index] for index in label_of]
+    return list(zip(named, kinds, places, strict=True))
+
+
+def _pack_sightings(rows: Sequence[Sighting]) -> _Sightings:
+    models = sorted({row.model for row in rows})
+    beside = [offset for row in rows for offset in row.beside]
+    return _Sightings(
+        _pack_keys([row.key for row in rows]),
+        pack([row.positioned | row.moving << 1 for row in rows]),
+        *_pack_places(rows),
+        pack([row.covariance_cm2[0] for row in rows]),
+        pack([row.covariance_cm2[1] for row in rows]),
+        pack([row.covariance_cm2[2] - row.covariance_cm2[0] for row in rows]),
+        pack([row.score_milli for row in rows]),
+        pack_deltas([row.first >> LOGICAL_BITS for row in rows]),
+        pack([(row.last >> LOGICAL_BITS) - (row.first >> LOGICAL_BITS) for row in rows]),
+        pack([row.reports for row in rows]),
+        tuple(models),
+        pack([models.index(row.model) for row in rows]),
+        pack([len(row.beside) for row in rows]),
+        pack([x for x, _ in beside]) if beside else _NOTHING,
+        pack([y for _, y in beside]) if beside else _NOTHING,
+    )
+
+
+def _unpack_sightings(packed: _Sightings) -> list[Sighting]:
+    keys = _unpack_keys(packed.keys)
+    n = len(keys)
+    firsts = unpack_deltas(packed.first_ms, n)
+    spans = unpack(packed.span_ms, n)
+    flags = unpack(packed.flags, n)
+    easts, norths = _unpack_places(keys, packed.east, packed.north)
+    ees, ens = unpack(packed.ee, n), unpack(packed.en, n)
+    nns = [ee + more for ee, more in zip(ees, unpack(packed.nn_more, n), strict=True)]
+    scores, reports, model_of = unpack(packed.score, n), unpack(packed.reports, n), unpack(packed.model_of, n)
+    besides = _unpack_beside(packed, n)
+    _check_columns(firsts, spans, flags, easts, norths, ees, ens, nns, scores, reports, model_of)
+    models = packed.models
+    if len(models) > n or any(len(model) > 8 for model in models):
+        raise WireError("a batch's model digests are out of range")
+    plain = min(flags) == max(flags) == 1
+    columns = zip(
+        *zip(*keys, strict=True),
+        (False,) * n if plain else [flag > 1 for flag in flags],
+        (True,) * n if plain else [bool(flag & 1) for flag in flags],
+        easts,
+        norths,
+        zip(ees, ens, nns, strict=True),
+        scores,
+        [first << LOGICAL_BITS for first in firsts],
+        [(first + span) << LOGICAL_BITS for first, span in zip(firsts, spans, strict=True)],
+        reports,
+        models * n if len(models) == 1 and not any(model_of) else [models[model] for model in model_of],
+        besides,
+        strict=True,
+    )
+    return list(map(Sighting._make, columns))
+
+
+def _check_columns(
+    firsts: Sequence[int],
+    spans: Sequence[int],
+    flags: Sequence[int],
+    easts: Sequence[int],
+    norths: Sequence[int],
+    ees: Sequence[int],
+    ens: Sequence[int],
+    nns: Sequence[int],
+    scores: Sequence[int],
+    reports: Sequence[int],
+    model_of: Sequence[int],
+) -> None:
+    """Bounds of whole columns at once; a row that breaks one makes the batch worthless."""
+    far = POSITION_MAX_CM
+    if (
+        min(firsts) < 0
+        or max(firsts) >= 1 << 43
+        or min(spans) < 0
+        or max(spans) >= 1 << 43
+        or min(flags) < 0
+        or max(flags) > 3
+        or min(easts) < -far
+        or max(easts) > far
+        or min(norths) < -far
+        or max(norths) > far
+        or min(ees) < 0
+        or max(ees) > VARIANCE_MAX_CM2
+        or min(nns) < 0
+        or max(nns) > VARIANCE_MAX_CM2
+        or min(scores) < 0
+        or max(scores) > 1000
+        or min(reports) < 0
+        or max(reports) > 1 << 40
+        or min(model_of) < 0
+    ):
+        raise WireError("a sighting's value is out of range")
+    if any(en * en > ee * nn for ee, en, nn in zip(ees, ens, nns, strict=True)):
+        raise WireError("a covariance is not positive")
+
+
+def _unpack_beside(packed: _Sightings, n: int) -> list[tuple[tuple[int, int], ...]]:
+    counts = unpack(packed.beside_count, n)
+    if min(counts) < 0 or max(counts) > BESIDE_MAX:
+        raise WireError(f"a sighting is beside 0 to {BESIDE_MAX} others")
+    total = sum(counts)
+    if total == 0:
+        return [()] * n
+    offsets = list(zip(unpack(packed.beside_x, total), unpack(packed.beside_y, total), strict=True))
+    if any(abs(x) > 1 << 16 or abs(y) > 1 << 16 for x, y in offsets):
+        raise WireError("a neighbour's offset is out of range")
+    out, at = [], 0
+    for count in counts:
+        out.append(tuple(offsets[at : at + count]))
+        at += count
+    return out
+
+
+def _pack_joins(rows: Sequence[Join]) -> _Joins:
+    origins = sorted({row.origin for row in rows})
+    return _Joins(
+        _pack_keys([row.key for row in rows]),
+        tuple(origins),
+        pack([origins.index(row.origin) for row in rows]),
+        pack_deltas([row.first >> LOGICAL_BITS for row in rows]),
+        pack([(row.last - row.first) >> LOGICAL_BITS for row in rows]),
+    )
+
+
+def _unpack_joins(packed: _Joins) -> list[Join]:
+    keys = _unpack_keys(packed.keys)
+    n = len(keys)
+    if len(packed.origins) > n or any(len(origin) != NODE_ID_BYTES for origin in packed.origins):
+        raise WireError("a join's origin is no node id")
+    firsts, spans = unpack_deltas(packed.first_ms, n), unpack(packed.span_ms, n)
+    origin_of = unpack(packed.origin_of, n)
+    if min(firsts) < 0 or max(firsts) >= 1 << 43 or min(spans) < 0 or max(spans) >= 1 << 43 or min(origin_of) < 0:
+        raise WireError("a join's value is out of range")
+    return [
+        Join(NodeId(packed.origins[origin]), key, first << LOGICAL_BITS, (first + span) << LOGICAL_BITS)
+        for key, origin, first, span in zip(keys, origin_of, firsts, spans, strict=True)
+    ]
+
+
+def _pack_dones(rows: Sequence[Done]) -> _Dones:
+    return _Dones(b"".join(row.cell for row in rows), pack([row.quality_milli for row in rows]))
+
+
+def _unpack_dones(packed: _Dones) -> list[Done]:
+    n, rest = divmod(len(packed.cells), CELL_HASH_BYTES)
+    if rest or not 0 < n <= ROWS_MAX:
+        raise WireError("a batch's done cells are cut short")
+    qualities = unpack(packed.quality, n)
+    if min(qualities) < 0 or max(qualities) > 1000:
+        raise WireError("a cell's quality is out of range")
+    size = CELL_HASH_BYTES
+    return [Done(packed.cells[i * size : (i + 1) * size], qualities[i]) for i in range(n)]
+
+
+def _checked_note(key: str, value: bytes, removes: tuple[NoteDot, ...]) -> tuple[NoteDot, ...]:
+    if not 0 < len(key.encode()) <= NOTE_KEY_MAX_BYTES or len(value) > NOTE_VALUE_MAX_BYTES:
+        raise WireError("a note's key or value is out of range")
+    if len(removes) > NOTE_DOTS_MAX:
+        raise WireError(f"a note removes at most {NOTE_DOTS_MAX} others")
+    for origin, incarnation, serial in removes:
+        if len(origin) != NODE_ID_BYTES or min(incarnation, serial) < 0 or max(incarnation, serial) >= 1 << 48:
+            raise WireError("a note's dot is out of range")
+    return removes
+
+
+def _checked_put(put: _Put) -> NotePut:
+    if min(put.incarnation, put.serial, put.stamp) < 0 or max(put.incarnation, put.serial) >= 1 << 48:
+        raise WireError("a note's dot is out of range")
+    removes = _checked_note(put.key, put.value, put.removes)
+    return NotePut(put.incarnation, put.serial, put.stamp, put.key, put.value, removes)

@@ -1,0 +1,226 @@
+"""This node's own log: facts become signed batches, and old batches are cleaned away.
+
+Rules this file keeps:
+
+- A dot is used once. The incarnation is higher in every life, whatever became of the disk.
+- A batch fits a datagram.
+- The log stays within about twice the facts that still matter: when more than half of its rows have been said again or
+  have died, the oldest batch's living facts are said again and `base` moves past it. So neither updates nor
+  reboots grow the state.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.batch import (
+    BATCH_MAX_BYTES,
+    HASH_BYTES,
+    HEAD_BYTES,
+    SIGNATURE_BYTES,
+    Batch,
+    Dot,
+    Signer,
+    Stream,
+    seal_batch,
+)
+from swarmd_protocols.state.crdt.facts import (
+    ROWS_MAX,
+    Done,
+    Facts,
+    Join,
+    NotePut,
+    NoteRemoval,
+    Sighting,
+    decode_facts,
+    encode_facts,
+)
+
+Fact: TypeAlias = Sighting | Join | Done | NotePut | NoteRemoval
+FactId: TypeAlias = tuple[object, ...]
+
+_BODY_MAX_BYTES = BATCH_MAX_BYTES - HEAD_BYTES - SIGNATURE_BYTES
+_ROWS_A_BATCH = 40
+_INCARNATIONS_KEPT = 4
+
+
+def fact_id(fact: Fact) -> FactId:
+    """What a fact is about: a later fact of the same id replaces it."""
+    match fact:
+        case Sighting():
+            return (0, fact.label, fact.kind, fact.place)
+        case Join():
+            return (1, fact.origin, fact.key)
+        case Done():
+            return (2, fact.cell)
+        case NotePut():
+            return (3, fact.incarnation, fact.serial)
+        case NoteRemoval():
+            return (4, fact.key, fact.removes)
+
+
+def facts_of(facts: Facts) -> list[Fact]:
+    """All facts of a batch in one list."""
+    return [*facts.sightings, *facts.joins, *facts.dones, *facts.puts, *facts.removals]
+
+
+def as_facts(items: list[Fact]) -> Facts:
+    """The inverse of `facts_of`."""
+    facts = Facts([], [], [], [], [])
+    for item in items:
+        match item:
+            case Sighting():
+                facts.sightings = [*facts.sightings, item]
+            case Join():
+                facts.joins = [*facts.joins, item]
+            case Done():
+                facts.dones = [*facts.dones, item]
+            case NotePut():
+                facts.puts = [*facts.puts, item]
+            case NoteRemoval():
+                facts.removals = [*facts.removals, item]
+    return facts
+
+
+class OwnLog:
+    """Writer of this node's FACTS stream."""
+
+    def __init__(self, node: NodeId, incarnation: int, signer: Signer, slack_rows: int = 128) -> None:
+        """Begin a life; `adopt` brings in the batches of earlier ones."""
+        self._node = node
+        self._signer = signer
+        self._slack_rows = slack_rows
+        self.incarnation = incarnation
+        self._n = 0
+        self._previous = bytes(HASH_BYTES)
+        self._base: Dot = (0, 0)
+        self._rows: dict[Dot, int] = {}
+        self._raws: dict[Dot, bytes] = {}
+        self._live: dict[FactId, Dot] = {}
+        self._total = 0
+        self._lives = 1
+        self._cleaned: Dot = (0, 0)
+        self.may_clean = False
+        """Whether older own batches that this node does not know of can be ruled out."""
+
+    def adopt(self, batch: Batch, items: list[Fact]) -> None:
+        """A batch of an earlier life, from the journal or from a peer."""
+        if batch.dot in self._raws or batch.dot < self._base:
+            return
+        self._raws[batch.dot] = batch.raw
+        self._rows[batch.dot] = len(items)
+        self._total += len(items)
+        self._lives = len({dot[0] for dot in self._raws} | {self.incarnation})
+        for item in items:
+            name = fact_id(item)
+            if self._live.get(name, (-1, 0)) < batch.dot:
+                self._live[name] = batch.dot
+        self._base = max(self._base, batch.base)
+        for dot in [dot for dot in self._raws if dot < self._base]:
+            self._forget(dot)
+
+    @property
+    def written(self) -> int:
+        """How many batches this life has written."""
+        return self._n
+
+    def restart(self, incarnation: int) -> None:
+        """Go on under a higher incarnation, because a peer holds more of this node's past than this node does."""
+        self.incarnation = incarnation
+        self._n = 0
+        self._previous = bytes(HASH_BYTES)
+
+    def is_live(self, fact: Fact, dot: Dot) -> bool:
+        """Whether a fact of one batch has not been said again since."""
+        return self._live.get(fact_id(fact)) == dot
+
+    def kill(self, name: FactId) -> None:
+        """A fact no longer matters; its row is dead."""
+        self._live.pop(name, None)
+
+    def append(self, items: list[Fact], stamp_of: Callable[[], int]) -> list[Batch]:
+        """Sign facts, in as many batches as they need, and clean.
+
+        Args:
+            items: New facts; at most a few hundred.
+            stamp_of: Gives a new stamp for each batch.
+        """
+        items = list({fact_id(item): item for item in items}.values())
+        if self.may_clean:
+            items += self._clean(items)
+        out: list[Batch] = []
+        at = 0
+        while at < len(items):
+            size = min(_ROWS_A_BATCH, len(items) - at)
+            body = encode_facts(as_facts(items[at : at + size]))
+            while len(body) > _BODY_MAX_BYTES and size > 1:
+                size = max(1, min(size - 1, size * _BODY_MAX_BYTES // len(body)))
+                body = encode_facts(as_facts(items[at : at + size]))
+            # The base may only pass what is said again once all of it has been said.
+            base = self._pending_base() if at + size == len(items) else self._base
+            out.append(self._seal(items[at : at + size], base, body, stamp_of()))
+            at += size
+        return out
+
+    def _seal(self, items: list[Fact], base: Dot, body: bytes, stamp: int) -> Batch:
+        self._n += 1
+        dot = (self.incarnation, self._n)
+        batch = seal_batch(Stream.FACTS, self._node, dot, base, self._previous, stamp, body, self._signer)
+        assert len(batch.raw) <= BATCH_MAX_BYTES, "one fact alone must fit a batch"
+        self._previous = batch.digest
+        self._raws[dot] = batch.raw
+        self._rows[dot] = len(items)
+        self._total += len(items)
+        for item in items:
+            self._live[fact_id(item)] = dot
+        if base > self._base:
+            self._base = base
+            for old in [old for old in self._raws if old < base]:
+                self._forget(old)
+        return batch
+
+    def _pending_base(self) -> Dot:
+        """The lowest dot that will hold a living fact once the batch now being written is out."""
+        return max(self._base, self._cleaned)
+
+    def _clean(self, new: list[Fact]) -> list[Fact]:
+        """Facts of the oldest batches to be said again; sets how far the base may move after that."""
+        if self._total <= 2 * len(self._live) + self._slack_rows and self._lives <= _INCARNATIONS_KEPT:
+            return []
+        replaced = {fact_id(item) for item in new}
+        again: list[Fact] = []
+        total = self._total
+        dots = sorted(self._raws)
+        living = len(self._live)
+        for index, dot in enumerate(dots):
+            self._lives = len({other[0] for other in dots[index:]} | {self.incarnation})
+            if total <= 2 * living + self._slack_rows and self._lives <= _INCARNATIONS_KEPT:
+                break
+            kept = [
+                item
+                for item in facts_of(decode_facts(self._raws[dot][HEAD_BYTES:-SIGNATURE_BYTES]))
+                if self._live.get(fact_id(item)) == dot and fact_id(item) not in replaced
+            ]
+            if len(again) + len(kept) > ROWS_MAX:
+                break
+            again += kept
+            total -= self._rows[dot]
+            after = dots[index + 1] if index + 1 < len(dots) else (self.incarnation, self._n + 1)
+            self._cleaned = max(self._cleaned, after)
+        return again
+
+    def rewrite(self) -> list[Fact]:
+        """All living facts, to be appended next: the base then moves past every batch written so far."""
+        items = [
+            item
+            for dot in sorted(self._raws)
+            for item in facts_of(decode_facts(self._raws[dot][HEAD_BYTES:-SIGNATURE_BYTES]))
+            if self._live.get(fact_id(item)) == dot
+        ]
+        if items:
+            self._cleaned = (self.incarnation, self._n + 1)
+        return items
+
+    def _forget(self, dot: Dot) -> None:
+        del self._raws[dot]
+        self._total -= self._rows.pop(dot)

@@ -1,0 +1,213 @@
+"""All logs of one node, the hashes that sum them up, and the comparison with a peer's.
+
+Rules this file keeps:
+
+- Sums over batch digests are updated with every change, so a digest costs nothing to read.
+- A quarantined origin's batches are gone and its place in the digest is a constant: whoever holds a proof has the same
+  state, whichever of the origin's payloads it saw before.
+"""
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.log import OriginLog, Verdict
+from swarmd_protocols.state.crdt.messages import BUCKET_HASH_BYTES, BUCKETS, HEAD_HASH_BYTES, LASTING, VITALS, Have
+
+_MASK = (1 << 128) - 1
+
+
+def bucket_of(origin: bytes) -> int:
+    """Which of the 32 groups of origins this one belongs to."""
+    return origin[0] % BUCKETS
+
+
+class Store:
+    """Everything this node holds, by origin."""
+
+    def __init__(self, origins_max: int, origin_bytes_max: int) -> None:
+        """Empty."""
+        self._origins_max = origins_max
+        self._origin_bytes_max = origin_bytes_max
+        self.logs: dict[NodeId, OriginLog] = {}
+        self.quarantined: dict[NodeId, tuple[bytes, bytes]] = {}
+        self._lasting = [0] * BUCKETS
+        self._vitals = [0] * BUCKETS
+        self._summary: bytes | None = None
+
+    # --- Changing -----------------------------------------------------------------------------------------------
+
+    def add(self, batch: Batch) -> tuple[Verdict, list[Batch]]:
+        """Join a verified batch; see `OriginLog.add`."""
+        origin = batch.origin
+        if origin in self.quarantined:
+            return Verdict.STALE, []
+        log = self.logs.get(origin)
+        if log is None:
+            if len(self.logs) >= self._origins_max:
+                return Verdict.FULL, []
+            log = self.logs[origin] = OriginLog(origin)
+        lasting, vitals = log.lasting, log.vitals
+        result = log.add(batch, self._origin_bytes_max)
+        self._account(origin, log.lasting - lasting, log.vitals - vitals)
+        return result
+
+    def replace(self, batch: Batch) -> None:
+        """Let this batch stand where a conflicting one stood."""
+        log = self.logs[batch.origin]
+        lasting, vitals = log.lasting, log.vitals
+        log.replace(batch)
+        self._account(batch.origin, log.lasting - lasting, log.vitals - vitals)
+
+    def quarantine(self, origin: NodeId, proof: tuple[bytes, bytes]) -> list[Batch]:
+        """Shut an origin out for good; returns what it had said."""
+        self.quarantined[origin] = proof
+        dropped = self._drop_log(origin)
+        self._account(origin, _mark(origin), 0)
+        return dropped
+
+    def _drop_log(self, origin: NodeId) -> list[Batch]:
+        log = self.logs.pop(origin, None)
+        if log is None:
+            return []
+        self._account(origin, -log.lasting, -log.vitals)
+        return list(log.batches())
+
+    def _account(self, origin: NodeId, lasting: int, vitals: int) -> None:
+        bucket = bucket_of(origin)
+        self._summary = None
+        if lasting:
+            self._lasting[bucket] = (self._lasting[bucket] + lasting) & _MASK
+        if vitals:
+            self._vitals[bucket] = (self._vitals[bucket] + vitals) & _MASK
+
+    # --- Hashes -------------------------------------------------------------------------------------------------
+
+    def lasting_digest(self) -> bytes:
+        """16 bytes over all facts held."""
+        return (sum(self._lasting) & _MASK).to_bytes(16, "little")
+
+    def vitals_digest(self) -> bytes:
+        """16 bytes over all records held."""
+        return (sum(self._vitals) & _MASK).to_bytes(16, "little")
+
+    def summary(self) -> bytes:
+        """The first halves of both digests; every probe carries it, so it is kept until something changes."""
+        summary = self._summary
+        if summary is None:
+            summary = self._summary = self.lasting_digest()[:8] + self.vitals_digest()[:8]
+        return summary
+
+    def bucket_hashes(self) -> tuple[bytes, bytes]:
+        """Four bytes a bucket, facts and records."""
+        size = BUCKET_HASH_BYTES
+        return (
+            b"".join(value.to_bytes(16, "little")[:size] for value in self._lasting),
+            b"".join(value.to_bytes(16, "little")[:size] for value in self._vitals),
+        )
+
+    # --- Comparing ----------------------------------------------------------------------------------------------
+
+    def have(self, origins: Iterable[NodeId], scope: int, reply: bool, buckets: int) -> Have:
+        """What this node holds of these origins, as a message."""
+        rows = []
+        for origin in origins:
+            positions: list[tuple[int, int, int, bytes]] = []
+            log = self.logs.get(origin)
+            if log is not None:
+                if scope & LASTING:
+                    for incarnation in sorted(log.frontier):
+                        n = log.frontier[incarnation]
+                        head = log.facts.get((incarnation, n))
+                        positions.append((0, incarnation, n, b"" if head is None else head.digest[:HEAD_HASH_BYTES]))
+                if scope & VITALS:
+                    for stream, incarnation in sorted(log.records):
+                        record = log.records[stream, incarnation]
+                        positions.append((stream, incarnation, record.dot[1], record.digest[:HEAD_HASH_BYTES]))
+            rows.append((origin, tuple(positions)))
+        return Have(tuple(rows), scope, reply, buckets)
+
+    def compare(self, have: Have) -> tuple[list[Batch], list[NodeId], list[tuple[bytes, bytes]]]:
+        """Hold a peer's summary against what is here.
+
+        Returns:
+            Batches that the peer lacks, origins of which this node lacks something, and proofs for origins that the
+            peer does not know to be quarantined.
+        """
+        lacking: list[Batch] = []
+        wanted: list[NodeId] = []
+        proofs: list[tuple[bytes, bytes]] = []
+        named = set()
+        for raw_origin, positions in have.rows:
+            origin = NodeId(raw_origin)
+            named.add(origin)
+            if origin in self.quarantined:
+                if positions:
+                    proofs.append(self.quarantined[origin])
+                continue
+            if self._compare_origin(origin, positions, have.scope, lacking):
+                wanted.append(origin)
+        if have.buckets:
+            for origin, log in self.logs.items():
+                if origin not in named and have.buckets >> bucket_of(origin) & 1:
+                    lacking.extend(batch for batch in log.batches() if _in_scope(batch, have.scope))
+            for origin, proof in self.quarantined.items():
+                if origin not in named and have.buckets >> bucket_of(origin) & 1 and have.scope & LASTING:
+                    proofs.append(proof)
+        return lacking, wanted, proofs
+
+    def lacks(self, origin: NodeId, positions: tuple[tuple[int, int, int, bytes], ...], scope: int) -> bool:
+        """Whether a peer that holds this holds something that is not here."""
+        return origin not in self.quarantined and self._compare_origin(origin, positions, scope, [])
+
+    def _compare_origin(
+        self, origin: NodeId, positions: tuple[tuple[int, int, int, bytes], ...], scope: int, lacking: list[Batch]
+    ) -> bool:
+        log = self.logs.get(origin)
+        theirs = {(stream, incarnation): (n, head) for stream, incarnation, n, head in positions}
+        if log is None:
+            return any(n > 0 for n, _ in theirs.values())
+        wanted = False
+        if scope & LASTING:
+            for incarnation, mine in sorted(log.frontier.items()):
+                n, head = theirs.get((0, incarnation), (0, b""))
+                lacking.extend(log.after(incarnation, n))
+                here = log.facts.get((incarnation, n))
+                if head and here is not None and here.digest[:HEAD_HASH_BYTES] != head:
+                    lacking.append(here)
+                wanted = wanted or n > mine
+        for (stream, incarnation), (n, head) in theirs.items():
+            if stream == Stream.FACTS:
+                if incarnation not in log.frontier and n > 0 and (incarnation, n) >= log.base:
+                    wanted = True
+                continue
+            record = log.records.get((Stream(stream), incarnation))
+            if record is None:
+                wanted = wanted or not _is_replaced(log, Stream(stream), incarnation)
+            elif n > record.dot[1]:
+                wanted = True
+            elif n == record.dot[1] and head != record.digest[:HEAD_HASH_BYTES]:
+                lacking.append(record)
+        if scope & VITALS:
+            for (stream, incarnation), record in sorted(log.records.items()):
+                if theirs.get((stream, incarnation), (0, b""))[0] < record.dot[1]:
+                    lacking.append(record)
+        return wanted
+
+    def batches(self) -> Iterator[Batch]:
+        """Everything held."""
+        for origin in sorted(self.logs):
+            yield from self.logs[origin].batches()
+
+
+def _is_replaced(log: OriginLog, stream: Stream, incarnation: int) -> bool:
+    return any(held is stream and log.records[held, life].base[0] > incarnation for held, life in log.records)
+
+
+def _in_scope(batch: Batch, scope: int) -> bool:
+    return bool(scope & (LASTING if batch.stream is Stream.FACTS else VITALS))
+
+
+def _mark(origin: NodeId) -> int:
+    return int.from_bytes(blake2b(origin, digest_size=16, person=b"quarantined").digest(), "little")

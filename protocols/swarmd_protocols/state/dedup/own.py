@@ -1,0 +1,438 @@
+"""What this node itself has seen, and how much of it is worth saying.
+
+Rules this file keeps:
+
+- One register for each thing: a track that comes back to a place where this node saw the same thing before continues
+  that register, so passes and reboots do not grow the state. Registers only ever gain: first seen goes down, last
+  seen, score and precision go up.
+- What the swarm already knows is not said again. When another node's object passes the gate beyond doubt, this node
+  adds itself as an observer (a `Join`, a few bytes) and keeps its own row to itself, unless its position would take
+  at least `gain_milli` off the object's variance.
+- Tracks of one frame that are at least `beside_min_cm` apart are different things, whatever later positions say.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import stamp_of
+from swarmd_protocols.state.crdt.facts import (
+    ASSET,
+    BESIDE_MAX,
+    LATTICE,
+    POSITION_MAX_CM,
+    TRACK,
+    VARIANCE_MAX_CM2,
+    Join,
+    Place,
+    Sighting,
+    SightingKey,
+)
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.gate import distance_milli, fuse
+from swarmd_protocols.state.dedup.view import DedupView, Entry
+from swarmd_protocols.state.observations import LocalDetection
+
+_TRACKS_MAX = 4_096
+
+
+@dataclass(slots=True)
+class Register:
+    """One thing as this node knows it."""
+
+    row: Sighting
+    said: Sighting | None = None
+    """The row as it was last published."""
+    joined: Join | None = None
+    """The reference that was published instead of the row."""
+    track: int | None = None
+    """The track that feeds it now."""
+    frame_ns: int = 0
+    """Capture time of the last frame of this life that showed it."""
+    born_here: bool = True
+    """First seen in this life."""
+    beside: dict[tuple[int, int], None] = field(default_factory=dict)
+
+
+class OwnSightings:
+    """This node's registers and the tracks that feed them."""
+
+    def __init__(self, node: NodeId, config: DedupConfig, view: DedupView) -> None:
+        """Empty; `restore` brings back what the journal or a peer had."""
+        self._node = node
+        self._config = config
+        self._view = view
+        self.registers: dict[SightingKey, Register] = {}
+        self._tracks: dict[int, SightingKey] = {}
+        self._places: dict[tuple[str, int, int], list[SightingKey]] = {}
+
+    def restore(self, row: Sighting) -> None:
+        """A row of an earlier life of this node; what is known already wins field by field."""
+        old = self.registers.get(row.key)
+        if old is not None:
+            row = _merged(old.row, row)
+            self.forget(row.key)
+        register = self._add(Register(row, said=row, born_here=False))
+        register.beside = dict.fromkeys(row.beside)
+        if old is not None and old.track is not None:
+            register.track, register.frame_ns = old.track, old.frame_ns
+            self._tracks[old.track] = row.key
+
+    def restamp(self, step_ms: int) -> list[Sighting]:
+        """The clock was set: correct what this life has stamped; returns the rows that must be said again."""
+        again = []
+        step = stamp_of(step_ms) if step_ms >= 0 else -stamp_of(-step_ms)
+        for register in self.registers.values():
+            if not register.frame_ns:
+                continue
+            row = register.row
+            first = max(0, row.first + step) if register.born_here else row.first
+            last = max(first, row.last + step)
+            register.row = row._replace(first=min(first, last), last=last)
+            if register.said is not None:
+                register.said = register.row
+                again.append(register.row)
+        return again
+
+    def forget(self, key: SightingKey) -> None:
+        """The thing is no longer shown: stop carrying it."""
+        register = self.registers.pop(key, None)
+        if register is None:
+            return
+        if register.track is not None:
+            self._tracks.pop(register.track, None)
+        if not isinstance(register.row.place, str) and key[1] == LATTICE:
+            cell = self._bucket(register.row)
+            self._places[cell].remove(key)
+            if not self._places[cell]:
+                del self._places[cell]
+
+    def key_of(self, track_id: int) -> SightingKey | None:
+        """The register that a track feeds."""
+        return self._tracks.get(track_id)
+
+    def observe(
+        self, detections: Sequence[LocalDetection], incarnation: int, stamp_at: Callable[[int], int]
+    ) -> list[SightingKey]:
+        """Take one frame's detections in.
+
+        Args:
+            detections: Of one frame (or events of several, in order).
+            incarnation: This life of the node; track numbers start anew in each.
+            stamp_at: Swarm time of a moment on this node's monotonic clock, logical part 0.
+
+        Returns:
+            Keys of the registers that changed, in order.
+
+        Raises:
+            StateError: A value is out of range; nothing was taken in.
+        """
+        for detection in detections:
+            _check(detection)
+        changed: dict[SightingKey, None] = {}
+        for detection in detections:
+            stamp = stamp_at(detection.captured_ns)
+            key = self._tracks.get(detection.track_id)
+            if key is None or key not in self.registers:
+                if detection.kind == "end":
+                    continue
+                key = self._bind(detection, incarnation, stamp)
+            register = self.registers[key]
+            self._improve(register, detection, stamp)
+            changed[key] = None
+            if detection.kind == "end":
+                register.track = None
+                self._tracks.pop(detection.track_id, None)
+        for key in self._note_neighbours(detections):
+            changed[key] = None
+        return list(changed)
+
+    def to_say(self, keys: Sequence[SightingKey], ending: frozenset[SightingKey]) -> tuple[list[Sighting], list[Join]]:
+        """Which of the changed registers are worth publishing, and how; marks them as published.
+
+        Args:
+            keys: Changed registers.
+            ending: Those whose track has just ended: the last word, said when it says more than the one before.
+        """
+        rows: list[Sighting] = []
+        joins: list[Join] = []
+        for key in keys:
+            register = self.registers.get(key)
+            if register is None:
+                continue
+            if register.said is not None:
+                if self._worth_saying(register.said, register.row, key in ending):
+                    register.said = register.row
+                    rows.append(register.row)
+                continue
+            target = self._known_as(register)
+            if target is None:
+                register.said = register.row
+                rows.append(register.row)
+            elif register.joined is None or self._join_is_old(register.joined, register.row, target):
+                register.joined = Join(target.origin, target.row.key, register.row.first, register.row.last)
+                joins.append(register.joined)
+        return rows, joins
+
+    # --- Binding tracks to registers --------------------------------------------------------------------------------
+
+    def _bind(self, detection: LocalDetection, incarnation: int, stamp: int) -> SightingKey:
+        row = self._fresh(detection, incarnation, stamp)
+        register = self.registers.get(row.key) if row.kind == ASSET else self._returning(row, detection)
+        if register is None:
+            register = self._add(Register(self._placed(row)))
+        else:
+            register.row = register.row._replace(reports=register.row.reports + 1)
+        if len(self._tracks) >= _TRACKS_MAX:
+            del self._tracks[next(iter(self._tracks))]
+        register.track = detection.track_id
+        self._tracks[detection.track_id] = register.row.key
+        return register.row.key
+
+    def _fresh(self, detection: LocalDetection, incarnation: int, stamp: int) -> Sighting:
+        placed = detection.east_cm is not None and detection.north_cm is not None
+        covariance = detection.covariance_cm2 or (0, 0, 0)
+        kind, place = TRACK, (incarnation, detection.track_id)
+        name: Place = place
+        if detection.asset and not detection.moving:
+            kind, name = ASSET, detection.asset
+        elif placed and not detection.moving:
+            pitch = self._config.lattice_cm
+            kind, name = LATTICE, ((detection.east_cm or 0) // pitch, (detection.north_cm or 0) // pitch)
+        return Sighting(
+            detection.label,
+            kind,
+            name,
+            detection.moving,
+            placed,
+            detection.east_cm or 0,
+            detection.north_cm or 0,
+            covariance,
+            detection.score_milli,
+            stamp,
+            stamp,
+            1,
+            detection.model_digest[:8],
+            (),
+        )
+
+    def _returning(self, row: Sighting, detection: LocalDetection) -> Register | None:
+        """The register of a thing seen before at this place, if no track of this frame feeds it."""
+        if row.kind != LATTICE:
+            return None
+        best: tuple[int, SightingKey] | None = None
+        group = self._group(row.label)
+        for key in self._near(group, row):
+            register = self.registers[key]
+            if register.track is not None and register.frame_ns == detection.captured_ns:
+                continue
+            distance = self._distance(row, register.row)
+            if distance >= 0 and (best is None or (distance, key) < best):
+                best = (distance, key)
+        return None if best is None else self.registers[best[1]]
+
+    def _placed(self, row: Sighting) -> Sighting:
+        """A row under a lattice point that no other thing of this node has taken."""
+        if row.kind != LATTICE or row.key not in self.registers:
+            return row
+        assert not isinstance(row.place, str)
+        x, y = row.place
+        step = 1
+        while (row.label, LATTICE, (x + step, y)) in self.registers:
+            step += 1
+        return row._replace(place=(x + step, y))
+
+    def _add(self, register: Register) -> Register:
+        row = register.row
+        if len(self.registers) >= self._config.sightings_max:
+            raise StateError(f"this node already reports {len(self.registers)} things (dedup.sightings_max)")
+        self.registers[row.key] = register
+        if row.kind == LATTICE:
+            self._places.setdefault(self._bucket(row), []).append(row.key)
+        return register
+
+    # --- Improving a register ----------------------------------------------------------------------------------------
+
+    def _improve(self, register: Register, detection: LocalDetection, stamp: int) -> None:
+        row = register.row
+        positioned, east, north, covariance = row.positioned, row.east_cm, row.north_cm, row.covariance_cm2
+        if detection.east_cm is not None and detection.north_cm is not None and detection.covariance_cm2 is not None:
+            better = detection.covariance_cm2[0] + detection.covariance_cm2[2] < covariance[0] + covariance[2]
+            if not positioned or better or row.moving:
+                positioned, east, north = True, detection.east_cm, detection.north_cm
+                covariance = detection.covariance_cm2
+        register.frame_ns = detection.captured_ns
+        improved = row._replace(
+            positioned=positioned,
+            east_cm=east,
+            north_cm=north,
+            covariance_cm2=covariance,
+            score_milli=max(row.score_milli, detection.score_milli),
+            first=min(row.first, stamp),
+            last=max(row.last, stamp),
+            model=detection.model_digest[:8] if detection.score_milli >= row.score_milli else row.model,
+        )
+        if row.kind == LATTICE and self._bucket(row) != self._bucket(improved):
+            self._places[self._bucket(row)].remove(row.key)
+            if not self._places[self._bucket(row)]:
+                del self._places[self._bucket(row)]
+            self._places.setdefault(self._bucket(improved), []).append(row.key)
+        register.row = improved
+
+    def _note_neighbours(self, detections: Sequence[LocalDetection]) -> list[SightingKey]:
+        """Pairs of one frame that are apart for good; returns the registers that learned of a neighbour."""
+        seen = []
+        for detection in detections:
+            key = self.key_of(detection.track_id)
+            if key is not None and key[1] == LATTICE and key in self.registers:
+                seen.append((detection.captured_ns, self.registers[key]))
+        learned = []
+        low, high = self._config.beside_min_cm**2, self._config.radius_cm**2
+        for index, (frame_ns, register) in enumerate(seen):
+            for other_ns, other in seen[:index]:
+                a, b = register.row, other.row
+                if other_ns != frame_ns or a.key == b.key or self._group(a.label) != self._group(b.label):
+                    continue
+                square = (a.east_cm - b.east_cm) ** 2 + (a.north_cm - b.north_cm) ** 2
+                if not low <= square <= high or isinstance(a.place, str) or isinstance(b.place, str):
+                    continue
+                offset = (b.place[0] - a.place[0], b.place[1] - a.place[1])
+                # One of the two says it; whoever reads either knows.
+                if offset not in register.beside and (-offset[0], -offset[1]) not in other.beside:
+                    if len(register.beside) >= BESIDE_MAX:
+                        continue
+                    register.beside[offset] = None
+                    register.row = a._replace(beside=tuple(sorted(register.beside)))
+                    learned.append(a.key)
+        return learned
+
+    # --- What is worth saying ---------------------------------------------------------------------------------------
+
+    def _worth_saying(self, said: Sighting, row: Sighting, ending: bool) -> bool:
+        config = self._config
+        if row.beside != said.beside or row.positioned != said.positioned:
+            return True
+        if row.moving and (row.east_cm, row.north_cm) != (said.east_cm, said.north_cm):
+            return ((row.last - said.last) >> 16) >= config.refresh_ms // 10 or ending
+        before, after = _trace(said), _trace(row)
+        if before * (1000 - config.gain_milli) >= after * 1000 and before != after:
+            return True
+        if row.score_milli >= said.score_milli + config.score_step_milli:
+            return True
+        if ((row.last - said.last) >> 16) >= config.refresh_ms:
+            return True
+        return ending and (after < before or row.score_milli > said.score_milli)
+
+    def _known_as(self, register: Register) -> Entry | None:
+        """The object of others that this register certainly is and to which its position adds little."""
+        row = register.row
+        if row.kind == TRACK or register.beside:
+            # What stands beside another thing must be told from it by everybody: its position counts.
+            return None
+        if row.kind == ASSET:
+            assert isinstance(row.place, str)
+            leader = self._view.leader_of_asset(self._group(row.label), row.place)
+        else:
+            near = self._view.candidates(self._group(row.label), row.east_cm, row.north_cm, row.covariance_cm2)
+            leader = near[0] if len(near) == 1 else None
+        if leader is None or leader.members is None or leader.origin == self._node:
+            return None
+        if row.score_milli >= max(member.row.score_milli for member in leader.members) + self._config.score_step_milli:
+            return None
+        if not row.positioned:
+            return leader
+        _, _, covariance = fused(leader.members, self._config)
+        known, own = covariance[0] + covariance[2], _trace(row)
+        if known * 1000 >= self._config.gain_milli * (known + own):
+            return None
+        return leader
+
+    def _join_is_old(self, joined: Join, row: Sighting, target: Entry) -> bool:
+        if (joined.origin, joined.key) != (target.origin, target.row.key):
+            return True
+        return ((row.last - joined.last) >> 16) >= self._config.refresh_ms
+
+    # --- Geometry --------------------------------------------------------------------------------------------------
+
+    def _group(self, label: str) -> str:
+        return self._config.groups.get(label, label)
+
+    def _bucket(self, row: Sighting) -> tuple[str, int, int]:
+        size = self._config.radius_cm
+        return (self._group(row.label), row.east_cm // size, row.north_cm // size)
+
+    def _near(self, group: str, row: Sighting) -> list[SightingKey]:
+        _, column, line = self._bucket(row)
+        return [
+            key
+            for i in (column - 1, column, column + 1)
+            for j in (line - 1, line, line + 1)
+            for key in self._places.get((group, i, j), ())
+        ]
+
+    def _distance(self, a: Sighting, b: Sighting) -> int:
+        config = self._config
+        dx, dy = a.east_cm - b.east_cm, a.north_cm - b.north_cm
+        square = dx * dx + dy * dy
+        if square > config.radius_cm**2:
+            return -1
+        if not config.use_covariance:
+            return square
+        distance = distance_milli(dx, dy, a.covariance_cm2, b.covariance_cm2, config.floor_cm)
+        return distance if distance <= config.gate_milli else -1
+
+
+def fused(members: Sequence[Entry], config: DedupConfig) -> tuple[int, int, tuple[int, int, int]]:
+    """The position of an object: the best report of each observer, weighted by information.
+
+    Several reports of one observer share its error, so only the most precise counts.
+    """
+    best: dict[NodeId, tuple[int, int, Sighting]] = {}
+    for member in members:
+        row = member.row
+        if row.positioned:
+            order = (_trace(row), member.rank, row)
+            old = best.get(member.origin)
+            if old is None or order[:2] < old[:2]:
+                best[member.origin] = order
+    reports = [(row.east_cm, row.north_cm, row.covariance_cm2) for _, _, row in best.values()]
+    return fuse(reports, config.floor_cm) if reports else (0, 0, (0, 0, 0))
+
+
+def _trace(row: Sighting) -> int:
+    return row.covariance_cm2[0] + row.covariance_cm2[2]
+
+
+def _merged(a: Sighting, b: Sighting) -> Sighting:
+    """Two rows of one register as one: everything only gains."""
+    better = a if (a.positioned, -_trace(a), a.last) >= (b.positioned, -_trace(b), b.last) else b
+    return better._replace(
+        score_milli=max(a.score_milli, b.score_milli),
+        first=min(a.first, b.first),
+        last=max(a.last, b.last),
+        reports=max(a.reports, b.reports),
+        beside=tuple(sorted({*a.beside, *b.beside})[:BESIDE_MAX]),
+    )
+
+
+def _check(detection: LocalDetection) -> None:
+    """Refuse what the wire would refuse, before anything is taken in."""
+    if not 0 < len(detection.label.encode()) <= 64 or len(detection.asset.encode()) > 64:
+        raise StateError(f"label {detection.label!r} or asset {detection.asset!r} has no 1 to 64 bytes")
+    if not 0 <= detection.score_milli <= 1000 or not 0 <= detection.track_id < 1 << 47:
+        raise StateError(f"score_milli {detection.score_milli} or track_id {detection.track_id} is out of range")
+    place = (detection.east_cm, detection.north_cm, detection.covariance_cm2)
+    if any(value is None for value in place):
+        if any(value is not None for value in place):
+            raise StateError("a position needs east_cm, north_cm and covariance_cm2 together, or none of them")
+        return
+    east, north, covariance = place
+    assert east is not None
+    assert north is not None
+    assert covariance is not None
+    ee, en, nn = covariance
+    if max(abs(east), abs(north)) > POSITION_MAX_CM:
+        raise StateError(f"position ({east}, {north}) cm is more than 1,000 km from the mission origin")
+    if not 0 <= ee <= VARIANCE_MAX_CM2 or not 0 <= nn <= VARIANCE_MAX_CM2 or en * en > ee * nn:
+        raise StateError(f"covariance {covariance} cm2 is not that of a position")

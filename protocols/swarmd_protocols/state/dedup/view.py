@@ -1,0 +1,405 @@
+"""Objects out of sightings: a priority-ordered maximal independent set, kept up to date change by change.
+
+Rules this file keeps:
+
+- The result is a pure function of the set of sightings: no order, batching or repetition of `put` and `remove` shows.
+- Sightings are ranked: those with an asset before those without, then by the time they were first seen, then by a
+  hash. In that order, a sighting joins the nearest leader that passes the gate and with which it was never seen
+  side by side; where there is none it leads. An object is a leader with those that joined it; its id is the leader's.
+- So a sighting depends only on higher-ranked ones, and a new sighting, being the youngest, changes no other leader: ids
+  change only when objects merge.
+- Same asset is the same thing at any distance; different assets never are. What moves, or has no position, is itself.
+- Expiry never removes a sighting, it only stops showing the object: removal is its origin's alone. So no late packet
+  can bring a thing back: it is shown again only by a newer sighting.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from heapq import heappop, heappush
+from typing import TypeAlias, TypeVar
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.batch import Dot
+from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.gate import distance_milli
+
+Rank: TypeAlias = int
+"""Lower ranks first: without an asset (1 bit), first seen (60 bits), a hash of origin and key (64 bits)."""
+_Index: TypeAlias = "dict[str, dict[int, list[Entry]]]"
+"""Class group to bucket to entries; a bucket is a square as wide as the outer limit, (column << 24) + row."""
+_HASH_MASK = (1 << 64) - 1
+_AROUND = tuple((column << 24) + row for column in (-1, 0, 1) for row in (-1, 0, 1))
+_K = TypeVar("_K")
+
+
+class Entry:
+    """One origin's sighting and its part in an object."""
+
+    __slots__ = ("dot", "group", "leader", "members", "origin", "rank", "row", "shown", "watched")
+
+    def __init__(self, origin: NodeId, row: Sighting, dot: Dot, group: str) -> None:
+        """Not yet decided: `leader` is None until the view settles."""
+        self.origin = origin
+        self.row = row
+        self.dot = dot
+        self.group = group
+        self.rank: Rank = rank_of(origin, row)
+        self.leader: Entry | None = None
+        self.members: list[Entry] | None = None
+        self.shown = False
+        """Leaders only: people have been told of this object."""
+        self.watched = False
+        """Leaders only: its expiry is being waited for."""
+
+    @property
+    def object_id(self) -> str:
+        """The id of the object that this entry leads: the asset's where there is one, else its own."""
+        row = self.row
+        if row.kind != ASSET:
+            return f"{self.rank & _HASH_MASK:016x}"
+        name = f"{self.group}\0{row.place}".encode()
+        return blake2b(name, digest_size=8, person=b"swarmd-asset").hexdigest()
+
+
+def rank_of(origin: NodeId, row: Sighting) -> Rank:
+    """A sighting's place in the order of decision; total, up to a collision of 64 bits."""
+    name = f"{row.label}\0{row.kind}\0{row.place}".encode()
+    digest = blake2b(name + origin, digest_size=8, person=b"swarmd-object").digest()
+    return ((row.kind != ASSET) << 124) | (row.first << 64) | int.from_bytes(digest, "big")
+
+
+class DedupView:
+    """All sightings, decided."""
+
+    def __init__(self, config: DedupConfig) -> None:
+        """Empty."""
+        self._config = config
+        self._entries: dict[NodeId, dict[SightingKey, Entry]] = {}
+        self._index: _Index = {}
+        self._leaders: _Index = {}
+        self._labels: dict[str, dict[str, None]] = {}
+        """Group to the labels of it that have been seen."""
+        self._assets: dict[tuple[str, str], list[Entry]] = {}
+        self._listed_by: dict[tuple[NodeId, str, int, int], list[Entry]] = {}
+        self._dirty: list[tuple[Rank, int, Entry]] = []
+        self._pushes = 0
+        self.count = 0
+        self.touched: dict[Entry, None] = {}
+        """Leaders whose objects changed since the caller last cleared this."""
+        self.merged: dict[Entry, None] = {}
+        """Entries that stopped leading, or left, since the caller last cleared this."""
+
+    # --- Reading ------------------------------------------------------------------------------------------------
+
+    def get(self, origin: NodeId, key: SightingKey) -> Entry | None:
+        """An origin's entry."""
+        entries = self._entries.get(origin)
+        return None if entries is None else entries.get(key)
+
+    def of_origin(self, origin: NodeId) -> list[Entry]:
+        """All entries of an origin."""
+        return list(self._entries.get(origin, {}).values())
+
+    def count_of(self, origin: NodeId) -> int:
+        """How many entries an origin has."""
+        return len(self._entries.get(origin, ()))
+
+    def all(self) -> Iterator[Entry]:
+        """Every entry, by origin."""
+        for origin in sorted(self._entries):
+            yield from self._entries[origin].values()
+
+    def leaders(self) -> list[Entry]:
+        """The entry that leads each object, by rank."""
+        return sorted((entry for entry in self.all() if entry.leader is entry), key=lambda entry: entry.rank)
+
+    def candidates(self, group: str, east_cm: int, north_cm: int, covariance: tuple[int, int, int]) -> list[Entry]:
+        """Leaders that a position may belong to, nearest first."""
+        near = []
+        for leader in self._near(self._leaders.get(group), east_cm, north_cm):
+            row = leader.row
+            distance = self._distance(east_cm - row.east_cm, north_cm - row.north_cm, covariance, row.covariance_cm2)
+            if distance >= 0:
+                near.append((distance, leader.rank, leader))
+        return [leader for _, _, leader in sorted(near, key=lambda item: item[:2])]
+
+    def leader_of_asset(self, group: str, asset: str) -> Entry | None:
+        """The leader of an asset's object."""
+        entries = self._assets.get((group, asset))
+        return min(entries, key=lambda entry: entry.rank) if entries else None
+
+    # --- Changing -----------------------------------------------------------------------------------------------
+
+    def put(self, origin: NodeId, row: Sighting, dot: Dot) -> bool:
+        """Take an origin's row; a row of an older or the same batch is ignored.
+
+        Returns:
+            Whether anything changed; `settle` must follow.
+        """
+        entries = self._entries.get(origin)
+        if entries is None:
+            entries = self._entries[origin] = {}
+        key = row.key
+        old = entries.get(key)
+        if old is None:
+            self.count += 1
+            group = self._config.groups.get(row.label, row.label)
+            entry = entries[key] = Entry(origin, row, dot, group)
+            self._enter(entry)
+            self._push(entry)
+            return True
+        if old.dot >= dot:
+            return False
+        old.dot = dot
+        before = old.row
+        if row == before:
+            return False
+        if before[:9] == row[:9] and before.first == row.first and before.beside == row.beside:
+            # Neither place nor rank: nobody's choice can change.
+            old.row = row
+            if old.leader is not None:
+                self.touched[old.leader] = None
+            return True
+        self._leave(old)
+        old.row = row
+        old.rank = (old.rank >> 124 << 124) | (row.first << 64) | (old.rank & _HASH_MASK)
+        self._enter(old)
+        self._push(old)
+        if old.leader is old:
+            self._push_below(old)
+        return True
+
+    def remove(self, origin: NodeId, key: SightingKey) -> bool:
+        """Forget an origin's row; `settle` must follow."""
+        entry = self._entries.get(origin, {}).pop(key, None)
+        if entry is None:
+            return False
+        if not self._entries[origin]:
+            del self._entries[origin]
+        self.count -= 1
+        self._leave(entry)
+        leader = entry.leader
+        if leader is entry:
+            self._resign(entry)
+            self.merged[entry] = None
+        elif leader is not None and leader.members is not None:
+            leader.members.remove(entry)
+            self.touched[leader] = None
+            self._push_siblings(entry)
+        entry.leader = None
+        self.touched.pop(entry, None)
+        return True
+
+    def has_changed(self) -> bool:
+        """Whether `settle` has work, or changes wait to be told."""
+        return bool(self._dirty or self.touched or self.merged)
+
+    def settle(self) -> None:
+        """Decide what is undecided, in the order of rank; the cost is that of the neighbourhoods that changed."""
+        dirty = self._dirty
+        last: Entry | None = None
+        while dirty:
+            rank, _, entry = heappop(dirty)
+            if entry is last or rank != entry.rank or not self._is_in(entry):
+                continue
+            last = entry
+            self._decide(entry)
+
+    def _is_in(self, entry: Entry) -> bool:
+        entries = self._entries.get(entry.origin)
+        return entries is not None and entries.get(entry.row.key) is entry
+
+    def _decide(self, entry: Entry) -> None:
+        old, new = entry.leader, self._choose(entry)
+        if new is old:
+            self.touched[new] = None
+            return
+        if old is entry:
+            self._resign(entry)
+            self.merged[entry] = None
+        elif old is not None and old.members is not None:
+            old.members.remove(entry)
+            self.touched[old] = None
+        entry.leader = new
+        if new is entry:
+            entry.members = [entry]
+            self.merged.pop(entry, None)
+            self._lead(entry)
+            self._push_below(entry)
+        else:
+            assert new.members is not None
+            new.members.append(entry)
+        self.touched[new] = None
+        self._push_siblings(entry)
+
+    def _choose(self, entry: Entry) -> Entry:
+        row = entry.row
+        if row.kind == ASSET:
+            assert isinstance(row.place, str)
+            first = self.leader_of_asset(entry.group, row.place)
+            return entry if first is None else first
+        if not _is_placed(row):
+            return entry
+        best: Entry | None = None
+        best_order: tuple[int, Rank] | None = None
+        rank, covariance, east, north = entry.rank, row.covariance_cm2, row.east_cm, row.north_cm
+        siblings: list[Entry] | None = None
+        for leader in self._near(self._leaders.get(entry.group), east, north):
+            if leader.rank >= rank:
+                continue
+            other = leader.row
+            distance = self._distance(east - other.east_cm, north - other.north_cm, covariance, other.covariance_cm2)
+            if distance < 0 or (best_order is not None and (distance, leader.rank) >= best_order):
+                continue
+            if siblings is None:
+                siblings = [sibling for sibling in self._siblings(entry) if sibling.rank < rank]
+            if any(sibling.leader is leader for sibling in siblings):
+                continue
+            best, best_order = leader, (distance, leader.rank)
+        return entry if best is None else best
+
+    def _distance(self, dx: int, dy: int, a: tuple[int, int, int], b: tuple[int, int, int]) -> int:
+        """Order of nearness within the gate, or -1 outside of it."""
+        config = self._config
+        square = dx * dx + dy * dy
+        if square > config.radius_cm * config.radius_cm:
+            return -1
+        if not config.use_covariance:
+            return square
+        distance = distance_milli(dx, dy, a, b, config.floor_cm)
+        return distance if distance <= config.gate_milli else -1
+
+    # --- Index --------------------------------------------------------------------------------------------------
+
+    def _near(self, index: dict[int, list[Entry]] | None, east: int, north: int) -> list[Entry]:
+        if not index:
+            return []
+        size = self._config.radius_cm
+        here = (east // size << 24) + north // size
+        found: list[Entry] = []
+        for step in _AROUND:
+            entries = index.get(here + step)
+            if entries is not None:
+                found += entries
+        return found
+
+    def _bucket(self, row: Sighting) -> int:
+        size = self._config.radius_cm
+        return (row.east_cm // size << 24) + row.north_cm // size
+
+    def _lead(self, entry: Entry) -> None:
+        if _is_placed(entry.row):
+            self._leaders.setdefault(entry.group, {}).setdefault(self._bucket(entry.row), []).append(entry)
+
+    def _enter(self, entry: Entry) -> None:
+        row = entry.row
+        if row.kind == ASSET:
+            assert isinstance(row.place, str)
+            self._assets.setdefault((entry.group, row.place), []).append(entry)
+        if _is_placed(row):
+            self._index.setdefault(entry.group, {}).setdefault(self._bucket(row), []).append(entry)
+            if entry.leader is entry:
+                self._lead(entry)
+        if row.kind == LATTICE:
+            assert not isinstance(row.place, str)
+            self._labels.setdefault(entry.group, {})[row.label] = None
+            x, y = row.place
+            for dx, dy in row.beside:
+                self._listed_by.setdefault((entry.origin, entry.group, x + dx, y + dy), []).append(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        """Undo `_enter`, and have those decided anew that looked at this entry's old place and rank."""
+        row = entry.row
+        if entry.leader is entry:
+            self._push_below(entry)
+        self._push_siblings(entry)
+        if row.kind == ASSET:
+            assert isinstance(row.place, str)
+            _discard(self._assets, (entry.group, row.place), entry)
+            for other in self._assets.get((entry.group, row.place), ()):
+                self._push(other)
+        if _is_placed(row):
+            _discard(self._index[entry.group], self._bucket(row), entry)
+            if entry.leader is entry:
+                _discard(self._leaders[entry.group], self._bucket(row), entry)
+        if row.kind == LATTICE:
+            assert not isinstance(row.place, str)
+            x, y = row.place
+            for dx, dy in row.beside:
+                _discard(self._listed_by, (entry.origin, entry.group, x + dx, y + dy), entry)
+
+    def _siblings(self, entry: Entry) -> list[Entry]:
+        """Entries of the same origin that were seen beside this one."""
+        row = entry.row
+        if row.kind != LATTICE or not (row.beside or self._listed_by):
+            return []
+        assert not isinstance(row.place, str)
+        x, y = row.place
+        found = list(self._listed_by.get((entry.origin, entry.group, x, y), ()))
+        entries = self._entries.get(entry.origin, {})
+        for dx, dy in row.beside:
+            for label in self._labels[entry.group]:
+                other = entries.get((label, LATTICE, (x + dx, y + dy)))
+                if other is not None:
+                    found.append(other)
+        return found
+
+    # --- Who must be decided anew ---------------------------------------------------------------------------------
+
+    def _push(self, entry: Entry) -> None:
+        self._pushes += 1
+        heappush(self._dirty, (entry.rank, self._pushes, entry))
+
+    def _push_siblings(self, entry: Entry) -> None:
+        for sibling in self._siblings(entry):
+            if sibling.rank > entry.rank:
+                self._push(sibling)
+
+    def _push_below(self, leader: Entry) -> None:
+        """Everybody of lower rank who may look at this leader, here and where it leads already."""
+        row, rank = leader.row, leader.rank
+        reach = self._config.radius_cm * self._config.radius_cm
+        if _is_placed(row):
+            for other in self._near(self._index.get(leader.group), row.east_cm, row.north_cm):
+                if other.rank > rank:
+                    dx, dy = other.row.east_cm - row.east_cm, other.row.north_cm - row.north_cm
+                    if dx * dx + dy * dy <= reach:
+                        self._push(other)
+        for member in leader.members or ():
+            if member is not leader:
+                self._push(member)
+        if row.kind == ASSET:
+            assert isinstance(row.place, str)
+            for other in self._assets.get((leader.group, row.place), ()):
+                if other is not leader:
+                    self._push(other)
+
+    def _resign(self, entry: Entry) -> None:
+        """Stop leading; members keep pointing here until they are decided anew."""
+        if _is_placed(entry.row):
+            _discard(self._leaders.get(entry.group, {}), self._bucket(entry.row), entry)
+        self._push_below(entry)
+        for member in entry.members or ():
+            if member.leader is entry and member is not entry:
+                member.leader = None
+                self._push(member)
+        entry.members = None
+        self.touched.pop(entry, None)
+
+
+def _is_placed(row: Sighting) -> bool:
+    """Whether a sighting may be told from others by its place."""
+    return row.positioned and not row.moving
+
+
+def _discard(index: dict[_K, list[Entry]], key: _K, entry: Entry) -> None:
+    entries = index.get(key)
+    if entries is None:
+        return
+    try:
+        entries.remove(entry)
+    except ValueError:
+        return
+    if not entries:
+        del index[key]

@@ -1,0 +1,1 @@
+"""Faults and hostile nodes that a run injects."""

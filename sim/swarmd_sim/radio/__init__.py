@@ -1,0 +1,1 @@
+"""The modelled radio and network."""

@@ -1,0 +1,1 @@
+"""Runs: engine, hosts, scenarios, replay, fuzzing, sweeps."""

@@ -1,0 +1,151 @@
+"""The one place that builds the daemon's own objects for a simulated host: `Node` with `Replica` inside, codec on."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.errors import ProtocolError
+from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from swarmd_protocols.subprotocol import SubProtocol
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.trust.identity import Identity, make_dev_identity
+from swarmd_sim.errors import ScenarioError
+from swarmd_sim.run.choices import MILLION, Choices
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.releases import ReleaseWorld
+from swarmd_sim.run.scenario import NS_PER_S, Scenario
+
+SWARM = "sim"
+_SECRET = b"a secret that is only a simulation's"
+_T = TypeVar("_T")
+
+
+class ModelSigner:
+    """A node's key for the replicated state, in the model's arithmetic.
+
+    Args:
+        crypto: The model.
+        seed: The node's 32-byte seed.
+    """
+
+    __slots__ = ("_crypto", "_seed")
+
+    def __init__(self, crypto: ModelCrypto, seed: bytes) -> None:
+        self._crypto = crypto
+        self._seed = seed
+
+    def sign(self, message: bytes) -> bytes:
+        """A detached 64-byte signature."""
+        return self._crypto.sign(self._seed, message)
+
+    def verify(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
+        """Whether the signature holds."""
+        return self._crypto.verify(public_key, message, signature)
+
+
+class NodeMaker:
+    """Builds nodes for the hosts of one run.
+
+    Args:
+        scenario: What was asked for.
+        choices: All randomness; each life of a node gets a generator of its own.
+        addresses: Of all hosts, by index.
+
+    Raises:
+        ScenarioError: `[gossip]` or `[state]` names a field that does not exist, or values that cannot work.
+    """
+
+    def __init__(self, scenario: Scenario, choices: Choices, addresses: list[str]) -> None:
+        self._choices = choices
+        self._crypto = ModelCrypto()
+        gossip = dict(scenario.gossip)
+        base = SwimConfig.lean() if gossip.pop("profile", "budget") == "lean" else SwimConfig()
+        self._swim = overridden(base, gossip, "gossip")
+        self._state = overridden(ReplicaConfig(), scenario.state, "state")
+        self._seeds = addresses[: scenario.swarm.seeds]
+        self._identities: dict[int, Identity] = {}
+        self.replicas: dict[int, Replica] = {}
+        self.releases: ReleaseWorld | None = None
+        """What is known about models; None where the scenario publishes none."""
+        release = scenario.release
+        if release.publish_at_s and choices.choose("release.enable", MILLION) < release.chance * MILLION:
+            self.releases = ReleaseWorld(scenario, choices, self._crypto, _SECRET)
+
+    def identity(self, host: Host) -> Identity:
+        """The host's identity, made at its first boot."""
+        identity = self._identities.get(host.index)
+        if identity is None:
+            identity = make_dev_identity(_SECRET, SWARM, host.name, self._crypto)
+            self._identities[host.index] = identity
+        return identity
+
+    def make(self, host: Host) -> Node:
+        """Build the node for the life that begins.
+
+        Args:
+            host: Whose disk and clock it gets.
+
+        Returns:
+            The node.
+        """
+        identity = self.identity(host)
+        host.node_id = identity.node
+        records = host.disk.records()
+        replica = Replica(
+            node=identity.node,
+            signer=ModelSigner(self._crypto, identity.seed),
+            config=self._state,
+            rng=self._choices.rng("node.replica"),
+            restored={key: value for key, value in records.items() if key.startswith(b"state/")},
+            boot_incarnation=self._boot_incarnation(host),
+            wall_offset_ns=host.wall_offset_ns(),
+            public_key=self._crypto.public_key(identity.seed),
+        )
+        self.replicas[host.index] = replica
+        config = NodeConfig(seeds=tuple(a for a in self._seeds if a != host.address), version="sim", swim=self._swim)
+        rng = self._choices.rng("node.swim")
+        subprotocols: list[SubProtocol] = [replica]
+        if self.releases is not None:
+            subprotocols.append(self.releases.protocol(host, identity, records))
+        return Node(identity, config, self._crypto, rng, records, subprotocols, host.address)
+
+    def _boot_incarnation(self, host: Host) -> int:
+        """What the daemon takes from its wall clock: Unix seconds, so that a lost disk still moves forward."""
+        return max(1, host.clock.wall_ns(host.engine.now_ns) // NS_PER_S)
+
+
+def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:
+    """A configuration dataclass with some fields replaced.
+
+    Args:
+        base: The configuration.
+        overrides: Values by field name; a field that ends in `_ns` may be given as `_s` or `_ms`.
+        section: For messages.
+
+    Returns:
+        The new configuration.
+
+    Raises:
+        ScenarioError: A field does not exist, or the values cannot work.
+    """
+    known = {item.name for item in fields(base)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    problems = []
+    for key, value in overrides.items():
+        stem, _, unit = key.rpartition("_")
+        if key in known:
+            values[key] = value
+        elif unit in ("s", "ms") and f"{stem}_ns" in known:
+            values[f"{stem}_ns"] = round(value * (1_000_000_000 if unit == "s" else 1_000_000))
+        else:
+            near = get_close_matches(key, sorted(known), 1)
+            problems.append(f"unknown key {section}.{key}" + (f"; did you mean {section}.{near[0]}?" if near else ""))
+    if problems:
+        raise ScenarioError("; ".join(problems))
+    try:
+        return replace(base, **values)  # type: ignore[type-var]
+    except (ProtocolError, TypeError, ValueError) as error:
+        raise ScenarioError(f"[{section}] cannot work: {error}") from error

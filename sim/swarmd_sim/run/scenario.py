@@ -1,0 +1,564 @@
+"""Scenario files: TOML with comments in, one checked `Scenario` out, all problems at once.
+
+Units stand in the names; everything is converted to integers here, once. An unknown key is an error with a
+suggestion, and a scenario that cannot happen (a fault after the end, a host that does not exist, more loss than all)
+is an error too. The scenarios that ship lie beside this file in `scenarios/`.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from swarmd_sim.errors import ScenarioError
+from swarmd_sim.faults.faults import FAULT_KINDS, RELEASE_KINDS
+
+NS_PER_S = 1_000_000_000
+NODES_MAX = 20_000
+_FILE_MAX_BYTES = 1 << 20
+_LIST_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmSection:
+    """`[swarm]`: how many nodes, for how long, and how they come together."""
+
+    nodes: int = 20
+    seconds: int = 120
+    formation: str = "together"
+    """"together" (at random within `start_within_s`) or "staggered" (evenly over it)."""
+    start_within_s: float = 1.0
+    seeds: int = 3
+    """Nodes that all others are told to join."""
+    observers: int = 0
+    """Nodes without a drone, at the end of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSection:
+    """`[site]`: the ground."""
+
+    kind: str = "farm"
+    """"farm" (generated), "file" (a CSV of panels) or "none"."""
+    file: str = ""
+    """For "file": relative to the scenario file."""
+    seed: int = 7
+    tables: int = 24
+    modules: int = 40
+    faults: float = 0.025
+    """Share of modules that are faulty."""
+    cell_m: float = 20.0
+    site_map: bool = True
+    """Nodes know the assets, so that an asset is an identity."""
+    extent_m: tuple[float, float] = (400.0, 400.0)
+    """For "none"."""
+
+
+@dataclass(frozen=True, slots=True)
+class DronesSection:
+    """`[drones]`: how they fly."""
+
+    work: str = "claims"
+    """"claims" (cells agreed by the swarm), "lanes" (each its own share), "log" (a replayed flight log) or "none"."""
+    speed_m_s: float = 10.0
+    drain_per_s: float = 0.0005
+    """Share of the battery used in a second of flight."""
+    reserve: float = 0.2
+    charge_s: float = 60.0
+    tick_ms: int = 500
+    """How often drones move and look."""
+    flight_log: str = ""
+    """For "log": CSV with t_ms, east_m, north_m, or an ArduPilot .bin; relative to the scenario file."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorSection:
+    """`[detector]`: the statistical eye; `pixels = true` renders frames and runs the real one (at most 20 drones)."""
+
+    pixels: bool = False
+    model: str = "zoo:small-320"
+    footprint_m: float = 9.0
+    recall: float = 0.7
+    edge_recall: float = 0.3
+    confusion: float = 0.0
+    false_alarms_per_look: float = 0.002
+    sigma_m: float = 0.12
+    edge_sigma_m: float = 0.2
+    latency_ms: tuple[int, ...] = (28, 30, 31, 33, 35, 38, 42, 47, 60, 110)
+
+
+@dataclass(frozen=True, slots=True)
+class RidgeTable:
+    """`[[radio.ridge]]`: links that cross the line from `from_m` to `to_m` lose `loss_db` more."""
+
+    from_m: tuple[float, float]
+    to_m: tuple[float, float]
+    loss_db: float = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class RadioSection:
+    """`[radio]`: the air."""
+
+    model: str = "disc"
+    """"disc" or "pathloss"."""
+    range_m: float = 0.0
+    """For "disc"; 0 is everywhere."""
+    rate_mbit_s: float = 6.0
+    latency_ms: float = 2.0
+    jitter_ms: float = 3.0
+    loss: float = 0.0
+    shared_air: bool = False
+    retries: int = 0
+    tx_power_dbm: float = 20.0
+    exponent: float = 2.7
+    shadowing_db: float = 4.0
+    carrier_sense_m: float = 300.0
+    ridge: tuple[RidgeTable, ...] = ()
+    trace: str = ""
+    """CSV of measured links (t_ms, source, destination, loss, rate_kbit_s, delay_ms); relative to the scenario file."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSection:
+    """`[device]`: clock, disk and CPU of each node."""
+
+    fsync_ms: float = 0.0
+    cpu_us_per_event: float = 0.0
+    wake_us: float = 0.0
+    """CPU time that the first event after 10 ms of sleep costs on top: caches are cold."""
+    shared_cores: int = 0
+    """All nodes run on one machine with so many processor cores; 0: each has its own."""
+    teardown_ms: float = 0.0
+    """How long a killed process keeps its ports before the kernel refuses for it."""
+    drift_ppm: int = 50
+    """Each clock's rate error is drawn up to this."""
+    wall_offset_s: float = 2.0
+    """Each wall clock's error is drawn up to this."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSection:
+    """`[workload]`: what people and programs ask of the nodes."""
+
+    user_events_per_min: float = 2.0
+    """In the whole swarm."""
+    status_s: float = 10.0
+    """Each node reports its status this often; 0 is never."""
+    counters_s: float = 5.0
+    notes_per_min: float = 1.0
+    meta_per_min: float = 0.0
+    """Metadata of nodes, set by their programs, in the whole swarm."""
+    detections_per_min: float = 0.0
+    """Synthetic ones for sites without modules, in the whole swarm."""
+    until_s: float = 0.0
+    """Stop asking then, so that the swarm comes to rest; 0: `checks.settle_s` before the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultsSection:
+    """`[faults]`: which random faults a seed may draw from (swarm testing: each seed draws its own subset)."""
+
+    kinds: tuple[str, ...] = ()
+    """Fault kinds; "all" means every kind."""
+    per_minute: float = 6.0
+    from_s: float = 10.0
+    until_s: float = 0.0
+    """0: `checks.settle_s` before the end."""
+    longest_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTable:
+    """`[[fault]]`: one scripted fault."""
+
+    kind: str
+    at_s: float
+    duration_s: float = 0.0
+    nodes: tuple[int, ...] = ()
+    amount: int = 0
+    """What it means depends on the kind; see docs/simulator.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSection:
+    """`[release]`: models that are published during the run; every node runs the daemon's release protocol."""
+
+    publish_at_s: float = 0.0
+    """A good version 2 then; 0: no releases at all."""
+    bad_at_s: float = 0.0
+    """Version 3, which fails its gates on every device; 0: never."""
+    revoke_at_s: float = 0.0
+    """A version is revoked; 0: never."""
+    revoke: str = "bad"
+    """"bad" (version 3), "running" (version 2, in which a hole was found) or "either" (drawn)."""
+    next_at_s: float = 0.0
+    """A good version 4, and the floor rises to it; 0: never."""
+    chance: float = 1.0
+    """Share of the seeds that have releases at all (swarm testing)."""
+    model_kb: int = 64
+    soak_s: int = 2
+    """How long a trial lasts at least."""
+    turn_s: float = 5.0
+    """How long each node waits for a canary before it that says nothing."""
+    rollout: tuple[int, ...] = (5, 25, 100)
+    """Percent of the nodes at each stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksSection:
+    """`[checks]`: bounds that this scenario must keep."""
+
+    settle_s: float = 30.0
+    """Quiet time at the end: no faults, no new work; then views must be equal."""
+    detect_s: float = 12.0
+    """A dead node must be known as failed within this at every reachable healthy node."""
+    bytes_per_node_s: int = 0
+    """Mean over the run; 0 is no bound."""
+    recall: float = 0.0
+    distinct_lost: int = -1
+    """Faults that an eye reported but that no object stands for, at most; -1 is no bound."""
+    cells_done: bool = False
+    """All cells must be done at the end."""
+    duplicate_work: float = 1.0
+    """Cells flown more than once, as a share of all cells, at most."""
+    false_failed: int = 0
+    """Healthy members that may be called failed during the run (only links of 100 % loss excuse one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One checked scenario."""
+
+    name: str
+    title: str = ""
+    swarm: SwarmSection = field(default_factory=SwarmSection)
+    site: SiteSection = field(default_factory=SiteSection)
+    drones: DronesSection = field(default_factory=DronesSection)
+    detector: DetectorSection = field(default_factory=DetectorSection)
+    radio: RadioSection = field(default_factory=RadioSection)
+    device: DeviceSection = field(default_factory=DeviceSection)
+    workload: WorkloadSection = field(default_factory=WorkloadSection)
+    faults: FaultsSection = field(default_factory=FaultsSection)
+    fault: tuple[FaultTable, ...] = ()
+    release: ReleaseSection = field(default_factory=ReleaseSection)
+    checks: ChecksSection = field(default_factory=ChecksSection)
+    gossip: Mapping[str, int | float | bool | str] = field(default_factory=dict)
+    """Overrides of the membership's configuration, by its own field names."""
+    state: Mapping[str, int | float | bool | str] = field(default_factory=dict)
+    """Overrides of the replicated state's configuration, by its own field names."""
+    folder: str = ""
+    """Where relative paths start."""
+
+
+PIXEL_DRONES_MAX = 20
+PIXEL_TICK_MS_MAX = 200
+"""At 10 m/s and 25 m height the eye's tracker then sees a module in several frames."""
+
+_CHOICES = {
+    ("swarm", "formation"): ("together", "staggered"),
+    ("site", "kind"): ("farm", "file", "none"),
+    ("drones", "work"): ("claims", "lanes", "log", "none"),
+    ("radio", "model"): ("disc", "pathloss"),
+    ("release", "revoke"): ("bad", "running", "either"),
+}
+_RANGES: dict[tuple[str, str], tuple[float, float]] = {
+    ("swarm", "nodes"): (1, NODES_MAX),
+    ("swarm", "seconds"): (1, 86_400),
+    ("swarm", "start_within_s"): (0, 3_600),
+    ("swarm", "seeds"): (1, 64),
+    ("site", "tables"): (1, 2_000),
+    ("site", "modules"): (1, 200),
+    ("site", "faults"): (0, 1),
+    ("site", "cell_m"): (2, 500),
+    ("drones", "speed_m_s"): (0.1, 60),
+    ("drones", "drain_per_s"): (0, 1),
+    ("drones", "reserve"): (0, 0.9),
+    ("drones", "tick_ms"): (20, 10_000),
+    ("detector", "footprint_m"): (0.5, 100),
+    ("detector", "recall"): (0, 1),
+    ("detector", "edge_recall"): (0, 1),
+    ("detector", "confusion"): (0, 1),
+    ("detector", "false_alarms_per_look"): (0, 1),
+    ("radio", "rate_mbit_s"): (0.01, 10_000),
+    ("radio", "latency_ms"): (0, 5_000),
+    ("radio", "jitter_ms"): (0, 5_000),
+    ("radio", "loss"): (0, 0.95),
+    ("radio", "retries"): (0, 10),
+    ("radio", "carrier_sense_m"): (10, 100_000),
+    ("device", "fsync_ms"): (0, 5_000),
+    ("device", "cpu_us_per_event"): (0, 1_000_000),
+    ("device", "wake_us"): (0, 1_000_000),
+    ("device", "drift_ppm"): (0, 100_000),
+    ("faults", "per_minute"): (0, 600),
+    ("release", "model_kb"): (8, 4_096),
+    ("release", "soak_s"): (0, 3_600),
+    ("release", "chance"): (0, 1),
+    ("release", "turn_s"): (0.1, 3_600),
+    ("checks", "settle_s"): (0, 3_600),
+}
+
+
+def scenario_names() -> list[str]:
+    """The scenarios that ship, sorted."""
+    folder = resources.files("swarmd_sim") / "scenarios"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def load_scenario(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """Read and check a scenario.
+
+    Args:
+        name_or_path: One of `scenario_names()`, or the path of a TOML file (ends in ".toml").
+        overrides: Dotted keys, such as {"swarm.nodes": 50}, that replace what the file says.
+
+    Returns:
+        The scenario.
+
+    Raises:
+        ScenarioError: It cannot be read or does not hold; names every problem.
+    """
+    text, folder, name = _read(name_or_path)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{name_or_path} is not TOML: {error}") from error
+    for key, value in sorted((overrides or {}).items()):
+        _override(table, key, value)
+    return scenario_from_table(table, name=name, folder=folder)
+
+
+def scenario_from_table(table: dict[str, Any], *, name: str, folder: str = "") -> Scenario:
+    """Check a scenario that was read already.
+
+    Args:
+        table: Parsed TOML.
+        name: The scenario's name.
+        folder: Where relative paths start.
+
+    Returns:
+        The scenario.
+
+    Raises:
+        ScenarioError: It does not hold; names every problem.
+    """
+    problems: list[str] = []
+    table = {key: value for key, value in table.items() if key not in ("name", "folder")}
+    built = cast(Scenario, _build(Scenario, {**table, "name": name, "folder": folder}, "", problems))
+    if not problems:
+        problems += _impossible(built)
+    if problems:
+        raise ScenarioError(f"scenario {name}:\n" + "\n".join(f"  {problem}" for problem in problems))
+    return built
+
+
+def _read(name_or_path: str) -> tuple[str, str, str]:
+    if not name_or_path.endswith(".toml"):
+        names = scenario_names()
+        if name_or_path not in names:
+            near = get_close_matches(name_or_path, names, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}, or give a .toml file"
+            raise ScenarioError(f"no scenario {name_or_path!r}{hint}")
+        text = (resources.files("swarmd_sim") / "scenarios" / f"{name_or_path}.toml").read_text("utf-8")
+        return text, "", name_or_path
+    path = Path(name_or_path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror or error}") from error
+    if len(raw) > _FILE_MAX_BYTES:
+        raise ScenarioError(f"{path} is larger than {_FILE_MAX_BYTES >> 20} MiB; that is no scenario")
+    try:
+        return raw.decode("utf-8"), str(path.parent), path.stem
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path} is not UTF-8 text: {error}") from error
+
+
+def _override(table: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, last = dotted.split(".")
+    for section in sections:
+        inner = table.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ScenarioError(f"cannot set {dotted}: {section} is no section")
+        table = inner
+    table[last] = value
+
+
+def _build(kind: type, table: dict[str, Any], where: str, problems: list[str]) -> object:
+    """A dataclass from a table; adds to `problems` what does not hold."""
+    hints = get_type_hints(kind)
+    known = {item.name: item for item in fields(kind)}
+    section = where.rstrip(".")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in known:
+            near = get_close_matches(key, list(known), 1)
+            hint = f"; did you mean {where}{near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+            problems.append(f"unknown key {where}{key}{hint}")
+            continue
+        converted = _convert(hints[key], value, f"{where}{key}", problems)
+        if converted is not None:
+            values[key] = converted
+            _check_range(section, key, converted, problems)
+    for key, item in known.items():
+        if key not in values and item.default is _MISSING and item.default_factory is _MISSING and key not in table:
+            problems.append(f"{where}{key} is missing")
+    try:
+        return kind(**values)
+    except TypeError:
+        return None
+
+
+_MISSING = next(iter(fields(FaultTable))).default_factory
+
+
+def _check_range(section: str, key: str, value: Any, problems: list[str]) -> None:
+    allowed = _CHOICES.get((section, key))
+    if allowed is not None and value not in allowed:
+        problems.append(f"{section}.{key} is {value!r}; it is one of {', '.join(allowed)}")
+    span = _RANGES.get((section, key))
+    if span is not None and not span[0] <= value <= span[1]:
+        problems.append(f"{section}.{key} is {value}; it must be within {span[0]} and {span[1]}")
+
+
+def _convert(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
+    origin = get_origin(hint)
+    if is_dataclass(hint):
+        if isinstance(value, dict):
+            return _build(cast(type, hint), value, f"{where}.", problems)
+        problems.append(f"{where} must be a section")
+        return None
+    if origin is tuple:
+        return _convert_tuple(get_args(hint), value, where, problems)
+    if origin is not None and issubclass(origin, Mapping):
+        if isinstance(value, dict) and all(isinstance(item, (int, float, bool, str)) for item in value.values()):
+            return value
+        problems.append(f"{where} must be a section of plain values")
+        return None
+    allowed = get_args(hint) if origin in (Union, UnionType) else (hint,)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) not in allowed:
+        wanted = " or ".join(item.__name__ for item in allowed)
+        problems.append(f"{where} is {value!r}; it must be {wanted}")
+        return None
+    if isinstance(value, float) and not (value == value and abs(value) < 1e15):
+        problems.append(f"{where} is {value!r}; it must be a finite number")
+        return None
+    return value
+
+
+def _convert_tuple(inner: tuple[Any, ...], value: Any, where: str, problems: list[str]) -> Any:
+    if not isinstance(value, (list, tuple)) or len(value) > _LIST_MAX:
+        problems.append(f"{where} must be a list of at most {_LIST_MAX} items")
+        return None
+    if inner[-1] is Ellipsis:
+        kinds = [inner[0]] * len(value)
+    elif len(inner) != len(value):
+        problems.append(f"{where} must have {len(inner)} items; it has {len(value)}")
+        return None
+    else:
+        kinds = list(inner)
+    items = [
+        _convert(kind, item, f"{where}[{i}]", problems) for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    ]
+    return None if any(item is None for item in items) else tuple(items)
+
+
+def _impossible(scenario: Scenario) -> list[str]:
+    """What is well-formed but cannot happen."""
+    swarm, checks = scenario.swarm, scenario.checks
+    problems = []
+    if checks.settle_s >= swarm.seconds:
+        problems.append(f"checks.settle_s is {checks.settle_s:g}; the run has only {swarm.seconds} s")
+    if swarm.observers > swarm.nodes:
+        problems.append(f"swarm.observers is {swarm.observers}; there are only {swarm.nodes} nodes")
+    if swarm.seeds > swarm.nodes:
+        problems.append(f"swarm.seeds is {swarm.seeds}; there are only {swarm.nodes} nodes")
+    if scenario.site.kind == "file" and not scenario.site.file:
+        problems.append('site.kind is "file"; site.file must name a CSV of panels')
+    if scenario.drones.work == "log" and not scenario.drones.flight_log:
+        problems.append('drones.work is "log"; drones.flight_log must name a log')
+    if scenario.drones.work in ("claims", "lanes") and scenario.site.kind == "none":
+        problems.append(f'drones.work is "{scenario.drones.work}" but site.kind is "none": there are no cells to fly')
+    problems += _impossible_pixels(scenario)
+    problems += _impossible_release(scenario)
+    problems += [p for number, fault in enumerate(scenario.fault) for p in _impossible_fault(scenario, number, fault)]
+    for kind in scenario.faults.kinds:
+        if kind != "all" and kind not in FAULT_KINDS:
+            problems.append(_unknown_fault("faults.kinds", kind))
+    return problems
+
+
+def _impossible_release(scenario: Scenario) -> list[str]:
+    """Versions come one after the other, before the quiet time, and only where there are any."""
+    release = scenario.release
+    steps = [("publish_at_s", release.publish_at_s), ("bad_at_s", release.bad_at_s)]
+    steps += [("revoke_at_s", release.revoke_at_s)]
+    problems = []
+    for (before, before_s), (after, after_s) in pairwise(steps):
+        if after_s and not 0 < before_s < after_s:
+            problems.append(f"release.{after} is {after_s:g}; release.{before} must come before it ({before_s:g})")
+    if release.next_at_s and not 0 < max(release.publish_at_s, release.bad_at_s) < release.next_at_s:
+        problems.append(f"release.next_at_s is {release.next_at_s:g}; it must come after the other versions")
+    quiet_s = scenario.swarm.seconds - scenario.checks.settle_s
+    for name, at_s in (*steps, ("next_at_s", release.next_at_s)):
+        if at_s > quiet_s:
+            problems.append(f"release.{name} is {at_s:g}; the quiet time at the end begins at {quiet_s:g} s")
+    stages = release.rollout
+    if not stages or stages[-1] != 100 or list(stages) != sorted(set(stages)) or stages[0] < 1 or len(stages) > 8:
+        problems.append(f"release.rollout is {list(stages)}; stages are rising percentages that end with 100")
+    if not release.publish_at_s:
+        named = [fault.kind for fault in scenario.fault] + list(scenario.faults.kinds)
+        for kind in sorted({kind for kind in named if kind in RELEASE_KINDS}):
+            problems.append(f"the fault {kind} needs releases; set release.publish_at_s")
+    return problems
+
+
+def _impossible_pixels(scenario: Scenario) -> list[str]:
+    """What rendered frames need: a farm that can be drawn, few drones, and several looks at each module."""
+    if not scenario.detector.pixels:
+        return []
+    drones = scenario.swarm.nodes - scenario.swarm.observers
+    problems = []
+    if scenario.site.kind != "farm":
+        problems.append(f'detector.pixels renders the generated farm; site.kind is "{scenario.site.kind}", not "farm"')
+    if drones > PIXEL_DRONES_MAX:
+        problems.append(f"detector.pixels is for at most {PIXEL_DRONES_MAX} drones; there are {drones}")
+    if scenario.drones.tick_ms > PIXEL_TICK_MS_MAX:
+        problems.append(
+            f"detector.pixels needs a frame every {PIXEL_TICK_MS_MAX} ms or more often; drones.tick_ms is "
+            f"{scenario.drones.tick_ms}"
+        )
+    return problems
+
+
+def _unknown_fault(where: str, kind: str) -> str:
+    near = get_close_matches(kind, list(FAULT_KINDS), 1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FAULT_KINDS)}"
+    return f"{where}: no fault {kind!r}; {hint}"
+
+
+def _impossible_fault(scenario: Scenario, number: int, fault: FaultTable) -> list[str]:
+    where = f"fault[{number}]"
+    seconds, nodes = scenario.swarm.seconds, scenario.swarm.nodes
+    problems = []
+    if fault.kind not in FAULT_KINDS:
+        problems.append(_unknown_fault(where, fault.kind))
+    if fault.at_s < 0 or fault.duration_s < 0:
+        problems.append(f"{where}: at_s and duration_s cannot be negative")
+    if fault.at_s >= seconds:
+        problems.append(f"{where}: at_s is {fault.at_s:g}; the run ends at {seconds} s")
+    if fault.at_s + fault.duration_s > seconds - scenario.checks.settle_s:
+        problems.append(
+            f"{where}: it lasts into the quiet time at the end (checks.settle_s = {scenario.checks.settle_s:g})"
+        )
+    bad = [node for node in fault.nodes if not 0 <= node < nodes]
+    if bad:
+        problems.append(f"{where}: nodes {bad} do not exist; there are 0 to {nodes - 1}")
+    return problems

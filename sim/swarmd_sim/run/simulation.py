@@ -1,0 +1,507 @@
+"""One run: a scenario and a seed in, a result out. Everything is wired together here and nowhere else."""
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from pathlib import Path
+from typing import Any, Protocol
+
+from swarmd_protocols.state.replica import ReplicaConfig
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_sim.checkers.base import Bystander
+from swarmd_sim.checkers.claims import ClaimsChecker
+from swarmd_sim.checkers.membership import MembershipChecker
+from swarmd_sim.checkers.releases import ReleasesChecker
+from swarmd_sim.checkers.state import StateChecker
+from swarmd_sim.checkers.traffic import TrafficChecker
+from swarmd_sim.checkers.truth import TruthChecker
+from swarmd_sim.errors import ScenarioError
+from swarmd_sim.faults.clocks import NodeClock
+from swarmd_sim.faults.faults import FAULT_KINDS, RELEASE_KINDS, Fault, draw_script
+from swarmd_sim.faults.injector import Injector
+from swarmd_sim.faults.links import LinkFaults
+from swarmd_sim.radio.network import Network
+from swarmd_sim.radio.radio import Radio, RadioConfig, Ridge
+from swarmd_sim.run.choices import MILLION, Choices
+from swarmd_sim.run.coverage import Coverage
+from swarmd_sim.run.engine import Engine, StopRun, Storm
+from swarmd_sim.run.fleet import Eye, Fleet
+from swarmd_sim.run.host import Cores, Host, NodeLike
+from swarmd_sim.run.ledger import Ledger
+from swarmd_sim.run.node_factory import overridden
+from swarmd_sim.run.releases import ReleaseWorld
+from swarmd_sim.run.result import Result, Sample
+from swarmd_sim.run.scenario import NS_PER_S, Scenario
+from swarmd_sim.run.traces import read_flight_log, read_link_trace
+from swarmd_sim.run.watch import Watch
+from swarmd_sim.run.workload import Workload
+from swarmd_sim.world.detector import DetectorConfig, DetectorModel
+from swarmd_sim.world.farm import Farm
+from swarmd_sim.world.motion import Drone, DroneConfig
+from swarmd_sim.world.site import Site, empty_site, farm_site, file_site
+
+MEMORY_MAX = 13_000_000_000
+"""Bytes of all nodes together above which a run is refused: 2,000 nodes with full views, many more with partial."""
+_RECORD_BYTES = 3_200
+"""A member of a full view, its session included."""
+_PARTIAL_NODE_BYTES = 60_000
+"""A node beside the members that it held before its view became partial, of `_FORMER_RECORD_BYTES` each."""
+_FORMER_RECORD_BYTES = 1_600
+_STEP_NS = NS_PER_S
+_STORM_CALLS = 1_500
+"""Calls a node-second, on average over the run, that only a livelock makes."""
+_EPOCH_S = 1_800_000_000
+"""What wall clocks say when a run begins, give or take."""
+_SWEEP_ABOVE = 200_000
+
+
+class Maker(Protocol):
+    """Builds nodes for hosts."""
+
+    replicas: dict[int, Any]
+
+    def make(self, host: Host) -> NodeLike:
+        """Build the node for the life that begins."""
+        ...
+
+
+@dataclass(slots=True)
+class Options:
+    """How a run is driven, beside its scenario and seed.
+
+    Attributes:
+        script: Replaces the drawn fault script.
+        zeroed: Choice streams that always answer 0.
+        given: Choice streams replayed from lists.
+        record: Keep every draw.
+        timeline: Keep readable lines.
+        watch_events: Hosts whose every event goes into the timeline.
+        stop_at_event: End the run at this event.
+        maker: Builds the nodes; the daemon's own by default.
+        progress: Told the virtual seconds done.
+        stop_on_violation: End the run at the first broken rule.
+        starts_ns: When each host boots, instead of what the scenario says.
+    """
+
+    script: Sequence[Fault] | None = None
+    zeroed: Sequence[str] = ()
+    given: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    record: bool = False
+    timeline: bool = False
+    watch_events: Sequence[int] = ()
+    stop_at_event: int = 0
+    maker: Callable[[Scenario, Choices, list[str]], Maker] | None = None
+    progress: Callable[[int], None] | None = None
+    stop_on_violation: bool = False
+    starts_ns: Sequence[int] = ()
+
+
+class Simulation:
+    """One run.
+
+    Args:
+        scenario: What to simulate.
+        seed: Decides everything.
+        options: How to drive it.
+
+    Raises:
+        ScenarioError: The scenario cannot be set up.
+        TraceError: A link trace or flight log is damaged.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, options: Options | None = None) -> None:
+        started = time.perf_counter()
+        _refuse_too_large(scenario)
+        self.scenario = scenario
+        self.seed = seed
+        self.options = options or Options()
+        self.choices = Choices(seed, record=self.options.record, given=self.options.given, zeroed=self.options.zeroed)
+        self.engine = Engine(_STORM_CALLS * scenario.swarm.nodes * scenario.swarm.seconds)
+        self.ledger = Ledger()
+        self.watch = Watch(self.engine, self.ledger, self.options.timeline)
+        self.radio = Radio(_radio_config(scenario), self.choices, _link_trace(scenario))
+        self.faults = LinkFaults(self.choices)
+        self.network = Network(self.engine, self.radio, self.faults, self.choices)
+        self.site = _site(scenario, self.choices)
+        self.coverage = Coverage()
+        self.samples: list[Sample] = []
+        self._end_ns = scenario.swarm.seconds * NS_PER_S
+        self.quiet_ns = self._end_ns - int(scenario.checks.settle_s * NS_PER_S)
+        self.converged_ns = -1
+        self.formed_ns = -1
+        """With partial views: the second from which everybody is known to somebody and has heard somebody."""
+        self._partial = scenario.swarm.nodes > full_view_max(scenario)
+        self.first_boots_ns: list[int] = []
+        self._build_hosts()
+        self._build_rest()
+        self.setup_s = time.perf_counter() - started
+
+    # --- Wiring -----------------------------------------------------------------------------------------------------
+
+    def _build_hosts(self) -> None:
+        scenario = self.scenario
+        device = scenario.device
+        count = scenario.swarm.nodes
+        addresses = [f"10.{i >> 16}.{(i >> 8) & 255}.{i & 255}:7946" for i in range(count)]
+        make = self.options.maker or _daemon_maker()
+        self.maker: Maker = make(scenario, self.choices, addresses)
+        self.releases: ReleaseWorld | None = getattr(self.maker, "releases", None)
+        self.watch.releases = self.releases
+        self.hosts: list[Host] = []
+        cores = Cores(device.shared_cores) if device.shared_cores else None
+        for index, address in enumerate(addresses):
+            host = Host(
+                index,
+                f"n{index}",
+                address,
+                self.engine,
+                self.network,
+                self.watch,
+                int(device.fsync_ms * 1e6),
+                int(device.cpu_us_per_event * 1e3),
+                int(device.wake_us * 1e3),
+                int(device.teardown_ms * 1e6),
+                cores,
+            )
+            host.watched = index in self.options.watch_events
+            host.base_drift_ppb = self._spread("clock.drift", device.drift_ppm * 1_000)
+            wrong_ns = self._spread("clock.wall", int(device.wall_offset_s * 1_000)) * MILLION
+            host.wall_step_ns = _EPOCH_S * NS_PER_S + wrong_ns
+            self.network.attach(host)
+            self.hosts.append(host)
+        self.watch.hosts = self.hosts
+
+    def _spread(self, kind: str, most: int) -> int:
+        return self.choices.choose(kind, 2 * most + 1) - most if most else 0
+
+    def _build_rest(self) -> None:
+        scenario = self.scenario
+        self.fleet = Fleet(
+            self.engine,
+            self.choices,
+            self.radio,
+            self.faults,
+            self.site,
+            self.ledger,
+            scenario.drones.work,
+            scenario.drones.tick_ms * MILLION,
+        )
+        self.watch.fleet = self.fleet
+        self._place_hosts()
+        self.workload = Workload(
+            self.engine, self.choices, self.hosts, self.ledger, scenario.workload, self.site.extent_cm
+        )
+        self.injector = Injector(
+            self.engine,
+            self.choices,
+            self.hosts,
+            self.network,
+            self.radio,
+            self.watch,
+            self.ledger,
+            self.boot,
+            self.coverage,
+            self.releases,
+        )
+        self.watch.untouched_since = self.injector.untouched_since
+        self.bystander = Bystander(
+            scenario,
+            self.engine,
+            self.hosts,
+            self.network,
+            self.radio,
+            self.injector,
+            self.ledger,
+            self.watch,
+            self.site,
+            self.maker.replicas,
+            overridden(ReplicaConfig(), scenario.state, "state"),
+            self.releases,
+        )
+        self.truth = TruthChecker(self.bystander)
+        run = self.bystander
+        self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
+        self.checkers.append(ReleasesChecker(run))
+        self.watch.checkers = list(self.checkers)
+        self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
+
+    def _place_hosts(self) -> None:
+        """Homes stand in a grid over the ground; every host that is no observer has a drone."""
+        scenario = self.scenario
+        east, north = self.site.extent_cm
+        columns = max(1, int(len(self.hosts) ** 0.5))
+        rows = -(-len(self.hosts) // columns)
+        log = read_flight_log(Path(scenario.folder) / scenario.drones.flight_log) if scenario.drones.flight_log else []
+        config = _drone_config(scenario)
+        detector = _detector_config(scenario)
+        drones = len(self.hosts) - scenario.swarm.observers if scenario.drones.work != "none" else 0
+        for host in self.hosts:
+            column, row = host.index % columns, host.index // columns
+            home = ((2 * column + 1) * east // (2 * columns), (2 * row + 1) * north // (2 * rows))
+            self.radio.place(host.index, home)
+            if host.index < drones:
+                eye = (
+                    self._pixel_eye(host.index)
+                    if scenario.detector.pixels
+                    else DetectorModel(detector, self.site, scenario.site.site_map, self.choices)
+                )
+                self.fleet.add(host, Drone(config, home, log), eye)
+
+    def _pixel_eye(self, index: int) -> Eye:
+        # Rendering and inference are heavy imports that only such runs pay for.
+        from swarmd_sim.world.pixels import PixelEye
+
+        site, detector = self.scenario.site, self.scenario.detector
+        farm = Farm.build(site.seed, site.tables, site.modules, site.faults, site.cell_m)
+        return PixelEye(detector.model, farm, self.site, site.site_map, index + 1, self.choices, detector.latency_ms)
+
+    def _draw_script(self) -> list[Fault]:
+        scenario, random_faults = self.scenario, self.scenario.faults
+        scripted = [
+            Fault(int(f.at_s * NS_PER_S), f.kind, f.nodes, int(f.duration_s * NS_PER_S), f.amount)
+            for f in scenario.fault
+        ]
+        until_ns = int(random_faults.until_s * NS_PER_S) or self.quiet_ns
+        from_ns = int(random_faults.from_s * NS_PER_S)
+        kinds = [k for k in FAULT_KINDS if k in random_faults.kinds or "all" in random_faults.kinds]
+        if self.releases is None:
+            kinds = [kind for kind in kinds if kind not in RELEASE_KINDS]
+        count = int(random_faults.per_minute * (until_ns - from_ns) / (60 * NS_PER_S)) if random_faults.kinds else 0
+        drawn = draw_script(
+            self.choices,
+            kinds,
+            scenario.swarm.nodes,
+            max(0, count),
+            from_ns,
+            min(until_ns, self.quiet_ns),
+            int(random_faults.longest_s * NS_PER_S),
+            _busy_ns(scenario),
+        )
+        return sorted(scripted + drawn, key=lambda fault: (fault.at_ns, fault.kind, fault.nodes))
+
+    # --- Running ----------------------------------------------------------------------------------------------------
+
+    def boot(self, host: Host) -> None:
+        """Begin a life of a host: new clock, new node on its disk."""
+        if host.process_up:
+            return
+        now_ns = self.engine.now_ns
+        base_ns = self.choices.choose("clock.base", 1 << 50)
+        host.boot(self.maker.make, NodeClock(now_ns, base_ns, host.base_drift_ppb, host.wall_step_ns))
+        if self.releases is not None:
+            self.releases.boot(host)
+        self.fleet.boot(host)
+
+    def _boot_first(self, host: Host) -> None:
+        self.boot(host)
+        self.first_boots_ns.append(self.engine.now_ns)
+
+    def _schedule(self) -> None:
+        swarm = self.scenario.swarm
+        within_ns = int(swarm.start_within_s * NS_PER_S)
+        for host in self.hosts:
+            if self.options.starts_ns:
+                at_ns = self.options.starts_ns[host.index]
+            elif swarm.formation == "staggered":
+                at_ns = within_ns * host.index // len(self.hosts)
+            else:
+                at_ns = self.choices.choose("start.at", within_ns + 1)
+            self.engine.at(at_ns, self._boot_first, host)
+        until_ns = int(self.scenario.workload.until_s * NS_PER_S) or self.quiet_ns
+        self.workload.start(until_ns)
+        if self.releases is not None:
+            self.releases.bind(self.engine, self.hosts, self.watch.say)
+        self.fleet.start(until_ns)
+        self.injector.schedule(self.script)
+        self.engine.at(_STEP_NS, self._step)
+
+    def _step(self, _argument: object) -> None:
+        now_ns = self.engine.now_ns
+        for checker in self.checkers:
+            checker.on_step(now_ns)
+        self._sample(now_ns)
+        if self.engine.scheduled > _SWEEP_ABOVE:
+            self.engine.sweep(_is_dead_timer)
+        if self.options.progress is not None:
+            self.options.progress(now_ns // NS_PER_S)
+        if self.options.stop_on_violation and self.watch.violations:
+            raise StopRun
+        if self.formed_ns < 0 and len(self.first_boots_ns) == len(self.hosts):
+            if self._partial:
+                self.formed_ns = now_ns if all(h.known_ns >= 0 and h.first_heard_ns >= 0 for h in self.hosts) else -1
+            elif self._all_see_all():
+                self.formed_ns = self.watch.last_join_ns
+        self.engine.at(now_ns + _STEP_NS, self._step)
+
+    def _all_see_all(self) -> bool:
+        """Whether every host was told of every other one at some time (counted, not polled)."""
+        return self.watch.joins >= len(self.hosts) * (len(self.hosts) - 1)
+
+    def _sample(self, now_ns: int) -> None:
+        """One row of the plots: how many digests there are, and the traffic so far."""
+        every = 1 if len(self.hosts) <= 100 or now_ns >= self.quiet_ns else 5
+        if (now_ns // _STEP_NS) % every:
+            return
+        live = [host for host in self.hosts if host.process_up and not host.left]
+        digests = {self.digest_of(host) for host in live}
+        self.samples.append(
+            Sample(now_ns, len(live), len(digests), sum(self.network.sent_bytes), sum(self.network.sent_packets))
+        )
+        if now_ns >= self.quiet_ns:
+            if len(digests) > 1:
+                self.converged_ns = -1
+            elif self.converged_ns < 0:
+                self.converged_ns = now_ns
+
+    def event_delays_ns(self) -> list[int]:
+        """From each user event to each of its deliveries at another node."""
+        sent = {name: (at_ns, origin) for at_ns, origin, name in self.ledger.events}
+        return [
+            at_ns - sent[name][0]
+            for name, deliveries in self.ledger.event_deliveries.items()
+            if name in sent
+            for host, at_ns in deliveries.items()
+            if host != sent[name][1]
+        ]
+
+    def digest_of(self, host: Host) -> bytes:
+        """A host's digest of everything that lasts."""
+        replica = self.maker.replicas.get(host.index)
+        return bytes(replica.digest()) if replica is not None else b""
+
+    def run(self) -> Result:
+        """Run to the end and judge."""
+        started, cpu_started = time.perf_counter(), time.process_time()
+        self._schedule()
+        gc_was_on = gc.isenabled()
+        # Millions of small tuples live in the heap; the cycle collector would walk them again and again.
+        gc.disable()
+        try:
+            if self.options.stop_at_event:
+                self.engine.run_until_event(self._end_ns, self.options.stop_at_event)
+            else:
+                self.engine.run_until(self._end_ns)
+                for checker in self.checkers:
+                    checker.on_end(self.engine.now_ns)
+        except StopRun:
+            pass
+        except Storm:
+            self.watch.violate("engine.storm", f"more than {_STORM_CALLS} events a node-second on average")
+        finally:
+            if gc_was_on:
+                gc.enable()
+        wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
+        return Result.of(self, wall_s + self.setup_s, cpu_s)
+
+
+def full_view_max(scenario: Scenario) -> int:
+    """Above how many members a node of this scenario keeps a partial view.
+
+    Args:
+        scenario: Its `[gossip]` may set it.
+
+    Returns:
+        `SwimConfig.full_view_max` as the scenario has it.
+    """
+    return int(scenario.gossip.get("full_view_max", SwimConfig().full_view_max))
+
+
+def _refuse_too_large(scenario: Scenario) -> None:
+    """Refuse at once what would run for hours and then out of memory."""
+    nodes, whole = scenario.swarm.nodes, full_view_max(scenario)
+    if nodes <= whole:
+        each, most = nodes * _RECORD_BYTES, isqrt(MEMORY_MAX // _RECORD_BYTES)
+        what = f"every node holds a record of every other, {nodes * nodes:,} in all"
+        way_out = f"; lower gossip.full_view_max ({whole}) below the number of nodes, so that views are partial, or run"
+    else:
+        each = _PARTIAL_NODE_BYTES + whole * _FORMER_RECORD_BYTES
+        most = MEMORY_MAX // each
+        what = f"every node holds up to gossip.full_view_max ({whole}) members until its view becomes partial"
+        way_out = "; lower it, or run"
+    if nodes * each > MEMORY_MAX:
+        raise ScenarioError(
+            f"swarm.nodes is {nodes}: {what}, some {nodes * each >> 30} GiB{way_out} at most {most} nodes (--nodes)"
+        )
+
+
+def _busy_ns(scenario: Scenario) -> list[int]:
+    """When releases are published: moments at which faults are worth more than at others."""
+    release = scenario.release
+    times = (release.publish_at_s, release.bad_at_s, release.next_at_s)
+    return [int(at_s * NS_PER_S) for at_s in times if at_s]
+
+
+def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:
+    from swarmd_sim.run.node_factory import NodeMaker
+
+    return NodeMaker
+
+
+def _is_dead_timer(call: Callable[[Any], None], argument: Any) -> bool:
+    host = getattr(call, "__self__", None)
+    return isinstance(host, Host) and call.__name__ == "_timer_due" and host.timer_is_dead(argument)
+
+
+def _drone_config(scenario: Scenario) -> DroneConfig:
+    drones = scenario.drones
+    return DroneConfig(
+        round(drones.speed_m_s * 100),
+        round(drones.drain_per_s * MILLION),
+        round(drones.reserve * MILLION),
+        round(drones.charge_s * NS_PER_S),
+    )
+
+
+def _detector_config(scenario: Scenario) -> DetectorConfig:
+    detector = scenario.detector
+    return DetectorConfig(
+        footprint_cm=round(detector.footprint_m * 100),
+        recall_ppm=round(detector.recall * MILLION),
+        edge_recall_ppm=round(detector.edge_recall * MILLION),
+        confusion_ppm=round(detector.confusion * MILLION),
+        false_alarms_ppm=round(detector.false_alarms_per_look * MILLION),
+        sigma_cm=round(detector.sigma_m * 100),
+        edge_sigma_cm=round(detector.edge_sigma_m * 100),
+        latency_ms=detector.latency_ms,
+    )
+
+
+def _radio_config(scenario: Scenario) -> RadioConfig:
+    radio = scenario.radio
+    return RadioConfig(
+        model=radio.model,
+        range_cm=round(radio.range_m * 100),
+        rate_bit_s=round(radio.rate_mbit_s * MILLION),
+        latency_ns=round(radio.latency_ms * 1e6),
+        jitter_ns=round(radio.jitter_ms * 1e6),
+        loss_ppm=round(radio.loss * MILLION),
+        shared_air=radio.shared_air,
+        retries=radio.retries,
+        tx_power_mdb=round(radio.tx_power_dbm * 1_000),
+        exponent_milli=round(radio.exponent * 1_000),
+        shadowing_mdb=round(radio.shadowing_db * 1_000),
+        carrier_sense_cm=round(radio.carrier_sense_m * 100),
+        ridges=tuple(Ridge(_cm(r.from_m), _cm(r.to_m), round(r.loss_db * 1_000)) for r in radio.ridge),
+    )
+
+
+def _cm(metres: tuple[float, float]) -> tuple[int, int]:
+    return round(metres[0] * 100), round(metres[1] * 100)
+
+
+def _link_trace(scenario: Scenario) -> Any:
+    if not scenario.radio.trace:
+        return None
+    return read_link_trace(Path(scenario.folder) / scenario.radio.trace, scenario.swarm.nodes)
+
+
+def _site(scenario: Scenario, choices: Choices) -> Site:
+    site = scenario.site
+    faults_ppm, cell_cm = round(site.faults * MILLION), round(site.cell_m * 100)
+    if site.kind == "farm":
+        return farm_site(site.seed, site.tables, site.modules, faults_ppm, cell_cm)
+    if site.kind == "file":
+        return file_site(Path(scenario.folder) / site.file, faults_ppm, cell_cm, choices)
+    return empty_site(_cm(site.extent_m))

@@ -1,0 +1,1 @@
+"""What the brain serves: control socket, HTTP, verbs, views, metrics, events."""

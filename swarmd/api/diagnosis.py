@@ -1,0 +1,350 @@
+"""What a device must offer a member, checked one thing at a time, each with the remedy where it is missing.
+
+Every check looks and changes nothing: ports are bound and released, one multicast packet stays on its own interface.
+"""
+
+import ctypes
+import errno
+import os
+import resource
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from swarmd.config.sections import Config
+from swarmd.transports.address import format_address, is_ipv6, parse_address, reachable_host
+from swarmd.transports.base import MAX_DATAGRAM_BYTES
+
+Verdict = Literal["ok", "warn", "fail"]
+
+_HEADERS_BYTES = 48  # IPv6 and UDP.
+_FILES_WANTED = 1_024
+_RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+_MULTICAST_GROUP = "239.255.79.46"
+_MULTICAST_WAIT_S = 1.0
+_BUILT_AFTER_S = 1_760_000_000  # October 2025: a clock before it was never set.
+_TIME_ERROR = 5
+_ADJTIMEX_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+def diagnose(config: Config) -> Iterator[Finding]:
+    """Look at everything that this configuration needs, in the order in which a person would repair it.
+
+    Args:
+        config: The merged configuration.
+
+    Yields:
+        A finding for each check; a check that breaks is a finding too.
+    """
+    checks: list[Callable[[Config], Iterator[Finding]]] = [
+        _listen_address,
+        _ports,
+        _mtu,
+        _multicast,
+        _clock,
+        _limits,
+        _curve,
+        _dds,
+        _identity,
+        _state_folder,
+        _models_key,
+    ]
+    for check in checks:
+        try:
+            yield from check(config)
+        except Exception as error:  # A doctor that dies of what it finds helps nobody.
+            name = check.__name__.strip("_").replace("_", " ")
+            yield Finding(name, "fail", f"the check itself broke: {type(error).__name__}: {error}", "report this line")
+
+
+def _listen_address(config: Config) -> Iterator[Finding]:
+    listen = config.transport.listen
+    try:
+        host, port = parse_address(listen)
+    except ValueError as error:
+        yield Finding("address", "fail", f"transport.listen: {error}", "write it as ip:port, such as 0.0.0.0:7946")
+        return
+    told = config.transport.advertise or format_address(reachable_host(host), port)
+    loopback = parse_address(told)[0] in ("127.0.0.1", "::1")
+    yield Finding(
+        "address",
+        "warn" if loopback else "ok",
+        f"listens on {listen}, peers are told {told}",
+        "no other device reaches that; set transport.listen or transport.advertise" if loopback else "",
+    )
+
+
+def _ports(config: Config) -> Iterator[Finding]:
+    host, port = _host_port(config)
+    kinds = {"udp": ("udp", "tcp"), "zmq": ("tcp",), "dds": ()}[config.transport.gossip]
+    for kind in kinds:
+        number = _try_bind(kind, host, port)
+        if number == 0:
+            yield Finding(f"{kind} port", "ok", f"{host}:{port} can be bound")
+        elif number == errno.EADDRINUSE:
+            yield Finding(
+                f"{kind} port",
+                "warn",
+                f"{host}:{port} is in use, by a running swarmd or by another program",
+                f"see who it is: ss -lnp 'sport = :{port}'; or choose another --listen",
+            )
+        elif number == errno.EADDRNOTAVAIL:
+            yield Finding(f"{kind} port", "fail", f"no interface has {host}", "see `ip address`; set transport.listen")
+        else:
+            yield Finding(f"{kind} port", "fail", f"{host}:{port}: {os.strerror(number)}", "choose a port above 1023")
+
+
+def _mtu(config: Config) -> Iterator[Finding]:
+    host = reachable_host(_host_port(config)[0])
+    needed = MAX_DATAGRAM_BYTES + _HEADERS_BYTES
+    interface = interface_of(host)
+    if interface is None:
+        yield Finding("mtu", "warn", f"no interface found for {host}", "see `ip address`")
+        return
+    mtu = int(Path(f"/sys/class/net/{interface}/mtu").read_text())
+    if mtu >= needed:
+        yield Finding("mtu", "ok", f"{interface} carries {mtu} bytes a packet, {needed} are needed")
+    else:
+        yield Finding(
+            "mtu",
+            "fail",
+            f"{interface} carries {mtu} bytes a packet, {needed} are needed: datagrams would be cut in pieces",
+            f"ip link set {interface} mtu {max(needed, 1_280)}",
+        )
+
+
+def _multicast(config: Config) -> Iterator[Finding]:
+    host = reachable_host(_host_port(config)[0])
+    remedy = f"ip link set {interface_of(host) or 'INTERFACE'} multicast on; or give --join and list dds peers"
+    if is_ipv6(host):
+        yield Finding("multicast", "warn", "not checked over IPv6", "give --join where members are not found")
+        return
+    try:
+        heard = _hear_own_multicast(host)
+    except OSError as error:
+        yield Finding("multicast", "warn", f"no multicast on {host}: {error.strerror}", remedy)
+        return
+    if heard:
+        yield Finding("multicast", "ok", f"a packet to {_MULTICAST_GROUP} came back on {host}")
+    else:
+        yield Finding("multicast", "warn", f"a packet to {_MULTICAST_GROUP} on {host} did not come back", remedy)
+
+
+def _clock(config: Config) -> Iterator[Finding]:
+    now_s = time.time()
+    if now_s < _BUILT_AFTER_S:
+        shown = time.strftime("%Y-%m-%d", time.gmtime(now_s))
+        yield Finding(
+            "clock",
+            "warn",
+            f"it shows {shown}: it was never set; order and leases do not need it, people who read logs do",
+            "run an NTP client (systemd-timesyncd, chrony), or take time from GPS",
+        )
+        return
+    state = _clock_state()
+    if state == _TIME_ERROR:
+        yield Finding("clock", "warn", "it runs free of any NTP server", "systemctl enable --now systemd-timesyncd")
+    else:
+        yield Finding("clock", "ok", "disciplined by NTP" if state is not None else "set; whether by NTP is not known")
+
+
+def _limits(config: Config) -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = soft >= _FILES_WANTED
+    yield Finding(
+        "open files",
+        "ok" if enough else "warn",
+        f"{soft} of at most {hard}; a member takes up to three a peer",
+        "" if enough else f"LimitNOFILE={_FILES_WANTED} in the unit, or ulimit -n {_FILES_WANTED}",
+    )
+    path = Path("/proc/sys/net/core/rmem_max")
+    if path.exists():
+        most = int(path.read_text())
+        enough = most >= _RECEIVE_BUFFER_BYTES
+        yield Finding(
+            "receive buffer",
+            "ok" if enough else "warn",
+            f"a socket may buffer {most} bytes",
+            "" if enough else f"sysctl -w net.core.rmem_max={_RECEIVE_BUFFER_BYTES}: bursts are lost otherwise",
+        )
+
+
+def _curve(config: Config) -> Iterator[Finding]:
+    import zmq
+
+    if zmq.has("curve"):
+        yield Finding("zeromq", "ok", f"libzmq {zmq.zmq_version()} with CURVE")
+    else:
+        yield Finding(
+            "zeromq",
+            "fail",
+            f"libzmq {zmq.zmq_version()} was built without CURVE",
+            "pip install --force-reinstall pyzmq",
+        )
+
+
+def _dds(config: Config) -> Iterator[Finding]:
+    needed = config.transport.gossip == "dds"
+    try:
+        from swarmd.transports import dds_raw
+    except ImportError as error:
+        yield Finding(
+            "cyclonedds",
+            "fail" if needed else "ok",
+            f"not installed ({error})" if needed else "not installed, and not needed by this configuration",
+            "pip install 'swarmd[dds]'; on Arm see docs/transports.md" if needed else "",
+        )
+        return
+    raw = dds_raw.HAS_RAW_CALLS
+    version = metadata.version("cyclonedds")
+    yield Finding(
+        "cyclonedds",
+        "ok" if raw else "warn",
+        f"{version}, {'with' if raw else 'without'} raw calls",
+        "" if raw else "frames go through the slow codec; use cyclonedds 11 or 0.10.5",
+    )
+    uri = os.environ.get("CYCLONEDDS_URI", "")
+    if needed and uri:
+        yield Finding("cyclonedds", "warn", f"CYCLONEDDS_URI={uri} rules instead of swarmd's own settings", "unset it")
+
+
+def _identity(config: Config) -> Iterator[Finding]:
+    from swarmd.errors import DaemonError
+    from swarmd.identity.files import load_credentials, load_identity
+
+    if config.swarm.dev_fleet:
+        yield Finding(
+            "identity",
+            "warn",
+            f"development fleet {config.swarm.dev_fleet}: whoever reads it owns the swarm",
+            "`swarmd keys` and --identity for anything that flies",
+        )
+        return
+    try:
+        identity = load_identity(Path(config.swarm.identity)) if config.swarm.identity else load_credentials()
+    except DaemonError as error:
+        yield Finding("identity", "fail", str(error), "see docs/security.md")
+        return
+    if identity is None:
+        yield Finding("identity", "fail", "none is configured", "swarmd keys enrol, then swarm.identity or --identity")
+    else:
+        yield Finding("identity", "ok", f"{identity.name}, node {identity.node.hex()[:8]} of swarm {identity.swarm}")
+
+
+def _state_folder(config: Config) -> Iterator[Finding]:
+    folder = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        yield Finding(
+            "state", "fail", f"{there} cannot be written", "chown it to the user that runs swarmd, or --state"
+        )
+        return
+    status = os.statvfs(there)
+    free_mb = status.f_bavail * status.f_frsize / 1e6
+    enough = free_mb >= 100
+    yield Finding(
+        "state",
+        "ok" if enough else "warn",
+        f"{folder}: {free_mb:.0f} MB free",
+        "" if enough else "free some space: with a full disk the daemon keeps its facts in memory alone",
+    )
+
+
+def _models_key(config: Config) -> Iterator[Finding]:
+    from swarmd.release.sealing import protection
+
+    if not config.models.encrypt:
+        return
+    folder = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    is_apart, how = protection(folder / "releases")
+    remedy = (
+        ""
+        if is_apart
+        else "`swarmd model key --from` that file, as root: it seals the key to the TPM where there is one"
+    )
+    yield Finding("models' key", "ok" if is_apart else "warn", how, remedy)
+
+
+# --- how it is looked at ---------------------------------------------------------------------------------------------
+
+
+def interface_of(host: str) -> str | None:
+    """The name of the interface that has a numeric address."""
+    import ifaddr
+
+    for adapter in ifaddr.get_adapters():
+        for ip in adapter.ips:
+            if (ip.ip if isinstance(ip.ip, str) else ip.ip[0]) == host.partition("%")[0]:
+                return str(adapter.name)
+    return "lo" if host.startswith("127.") else None
+
+
+def _host_port(config: Config) -> tuple[str, int]:
+    try:
+        return parse_address(config.transport.listen)
+    except ValueError:  # Told by its own check.
+        return "0.0.0.0", 0
+
+
+def _try_bind(kind: str, host: str, port: int) -> int:
+    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as sock:
+        if kind == "tcp":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+            if kind == "tcp":
+                sock.listen(1)
+        except OSError as error:
+            return error.errno or errno.EIO
+    return 0
+
+
+def _hear_own_multicast(host: str) -> bool:
+    token = os.urandom(16)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        listener.bind((_MULTICAST_GROUP, 0))
+        request = socket.inet_aton(_MULTICAST_GROUP) + socket.inet_aton(host)
+        listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(host))
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, struct.pack("b", 0))
+        sender.sendto(token, (_MULTICAST_GROUP, listener.getsockname()[1]))
+        until_s = time.monotonic() + _MULTICAST_WAIT_S
+        while (left_s := until_s - time.monotonic()) > 0:
+            listener.settimeout(left_s)
+            try:
+                if listener.recv(64) == token:
+                    return True
+            except TimeoutError:
+                break
+    return False
+
+
+def _clock_state() -> int | None:
+    """adjtimex(2)'s verdict; None where it cannot be asked."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        answer = int(ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_ADJTIMEX_BYTES)))
+    except (OSError, AttributeError):
+        return None
+    return answer if answer >= 0 else None

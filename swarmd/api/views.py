@@ -1,0 +1,109 @@
+"""What the read verbs answer: the node's views as JSON-ready mappings."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.node import MemberView
+from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
+from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
+
+Row = dict[str, Any]
+
+
+def member_row(member: MemberView) -> Row:
+    """One member."""
+    return {
+        "name": member.name,
+        "node": member.node.hex(),
+        "address": member.address,
+        "state": member.state.value,
+        "incarnation": member.incarnation,
+        "rtt_ms": None if member.rtt_ns is None else round(member.rtt_ns / 1e6, 3),
+        "loss": round(member.loss, 4),
+        "quality": member.quality,
+        "links": list(member.links),
+        "version": member.version,
+        "capability": member.capability,
+        "meta": {key: value.decode("utf-8", "replace") for key, value in member.meta.items()},
+    }
+
+
+def detection_row(view: DetectionView, names: Mapping[NodeId, str]) -> Row:
+    """One node's detection."""
+    return {
+        "node": names.get(view.origin, view.origin.hex()),
+        "label": view.label,
+        "score": view.score_milli / 1000,
+        "east_m": _metres(view.east_cm),
+        "north_m": _metres(view.north_cm),
+        "covariance_m2": _square_metres(view.covariance_cm2),
+        "asset": view.asset,
+        "first_seen_s": unix_s(view.first_hlc),
+        "last_seen_s": unix_s(view.last_hlc),
+    }
+
+
+def object_row(view: ObjectView, names: Mapping[NodeId, str]) -> Row:
+    """One object of the deduplicated picture."""
+    return {
+        "id": view.object_id,
+        "label": view.label,
+        "score": view.score_milli / 1000,
+        "east_m": _metres(view.east_cm),
+        "north_m": _metres(view.north_cm),
+        "covariance_m2": _square_metres(view.covariance_cm2),
+        "asset": view.asset,
+        "observers": [names.get(node, node.hex()) for node in view.observers],
+        "confirmed": view.confirmed,
+        "reports": view.reports,
+        "first_seen_s": unix_s(view.first_hlc),
+        "last_seen_s": unix_s(view.last_hlc),
+    }
+
+
+def cell_row(view: CellView, names: Mapping[NodeId, str]) -> Row:
+    """One cell of the survey area."""
+    return {
+        "id": view.cell_id,
+        "east_m": view.centre_east_cm / 100,
+        "north_m": view.centre_north_cm / 100,
+        "state": view.state,
+        "holder": "" if view.holder is None else names.get(view.holder, view.holder.hex()),
+        "done_by": [names.get(node, node.hex()) for node in view.done_by],
+    }
+
+
+def unix_s(stamp: int) -> float:
+    """Seconds since 1970 of a swarm-time stamp, to the millisecond."""
+    return round(stamp_ms(stamp) / 1000 + EPOCH_2020_NS / 1e9, 3)
+
+
+def csv_text(rows: Iterable[Row]) -> str:
+    """Rows as CSV; lists are joined with a space."""
+    import csv
+    import io
+
+    table = list(rows)
+    out = io.StringIO()
+    if table:
+        writer = csv.DictWriter(out, fieldnames=list(table[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in table:
+            writer.writerow({key: _cell(value) for key, value in row.items()})
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return " ".join(str(part) for part in value)
+    # A spreadsheet must not take a label from another node for a formula.
+    return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+def _metres(value_cm: int | None) -> float | None:
+    return None if value_cm is None else value_cm / 100
+
+
+def _square_metres(covariance_cm2: tuple[int, int, int] | None) -> list[float] | None:
+    return None if covariance_cm2 is None else [value / 10_000 for value in covariance_cm2]

@@ -1,0 +1,1 @@
+"""The brain process: composition root, driver, bus, supervision, journal, eye link, discovery."""

@@ -1,0 +1,146 @@
+"""`swarmd install`: configuration, identity and systemd unit on a device, and a line for everything that was done.
+
+Nothing that is there already is overwritten but the unit files, which are ours: a second run is harmless. With a root
+other than `/` the files are only written, for images and packages.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from swarmd.errors import ConfigError, DaemonError
+from swarmd.identity.files import IDENTITY_FILE, load_identity
+
+_UNITS = {
+    "swarmd.service": "etc/systemd/system/swarmd.service",
+    "swarmd@.service": "etc/systemd/system/swarmd@.service",
+    "swarmd.sysusers.conf": "etc/sysusers.d/swarmd.conf",
+    "swarmd.tmpfiles.conf": "etc/tmpfiles.d/swarmd.conf",
+}
+_PROGRAM = "/usr/bin/swarmd"
+
+
+class Installer:
+    """Writes below one root and remembers what it did."""
+
+    def __init__(self, root: Path, program: Path, dry_run: bool = False) -> None:
+        """Install below `root`; the unit will start `program`."""
+        self._root = root
+        self._program = program
+        self._dry_run = dry_run
+        self.done: list[str] = []
+
+    def configuration(self, settings: Mapping[str, str]) -> None:
+        """Write `/etc/swarmd/swarmd.toml`, unless there is one; settings go to `swarmd.toml.d/50-install.toml`.
+
+        Args:
+            settings: "section.key" to a TOML value.
+
+        Raises:
+            DaemonError: A file cannot be written.
+        """
+        self._write("etc/swarmd/swarmd.toml", _source("swarmd.toml").read_text(), 0o644, keep=True)
+        if not settings:
+            return
+        sections: dict[str, list[str]] = {}
+        for name, value in settings.items():
+            section, _, key = name.partition(".")
+            sections.setdefault(section, []).append(f"{key} = {value}")
+        text = "\n".join(f"[{section}]\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
+        self._write("etc/swarmd/swarmd.toml.d/50-install.toml", text, 0o644)
+
+    def identity(self, source: Path) -> None:
+        """Copy a node's identity to where systemd hands it over as a credential; checked first.
+
+        Raises:
+            DaemonError: It does not hold, or the copy cannot be written.
+        """
+        identity = load_identity(source)
+        path = source / IDENTITY_FILE if source.is_dir() else source
+        target = "etc/swarmd/credentials/" + IDENTITY_FILE
+        self._write(target, path.read_bytes(), 0o600)
+        self.done.append(f"this device is {identity.name!r} of swarm {identity.swarm!r}")
+
+    def units(self) -> None:
+        """Write units, user and directories; the unit starts the program that is running now."""
+        for name, target in _UNITS.items():
+            text = _source(name).read_text().replace(_PROGRAM, str(self._program))
+            self._write(target, text, 0o644)
+
+    def activate(self, start: bool) -> None:
+        """Make the running systemd take it up; only below `/`.
+
+        Raises:
+            DaemonError: A command fails; its own words are in the message.
+        """
+        if self._root != Path("/") or not Path("/run/systemd/system").is_dir():
+            self.done.append("no systemd was told (another root, or none runs here)")
+            return
+        commands = [["systemd-sysusers"], ["systemd-tmpfiles", "--create"], ["systemctl", "daemon-reload"]]
+        commands += [["systemctl", "enable", "--now", "swarmd.service"]] if start else []
+        for command in commands:
+            self._run(command)
+        if not start:
+            self.done.append("start it with: systemctl enable --now swarmd")
+
+    def _run(self, command: list[str]) -> None:
+        self.done.append("ran " + " ".join(command))
+        if self._dry_run:
+            return
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DaemonError(f"{' '.join(command)}: {error}") from error
+        if result.returncode:
+            raise DaemonError(f"{' '.join(command)}: {result.stderr.strip() or result.returncode}")
+
+    def _write(self, target: str, content: str | bytes, mode: int, keep: bool = False) -> None:
+        path = self._root / target
+        data = content.encode() if isinstance(content, str) else content
+        if keep and path.exists():
+            self.done.append(f"kept {path}")
+            return
+        self.done.append(f"wrote {path} ({mode:04o})")
+        if self._dry_run:
+            return
+        fresh = path.with_name(f".{path.name}.new")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            if mode == 0o600:
+                path.parent.chmod(0o700)
+            # Never readable by others, not even for an instant, and whole or not at all.
+            fresh.unlink(missing_ok=True)
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with os.fdopen(handle, "wb") as out:
+                out.write(data)
+            fresh.chmod(mode)
+            fresh.replace(path)
+        except OSError as error:
+            raise DaemonError(
+                f"{path}: cannot be written: {error.strerror}; run as root, or give --root DIR"
+            ) from error
+
+
+def _source(name: str) -> Path:
+    """A file of ours: in the installed package, else in the checkout."""
+    here = Path(__file__).resolve().parents[1]
+    places = [here / "systemd" / name, here.parent / "systemd" / name, here.parent / "systemd" / "deb" / name]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise DaemonError(f"this installation lacks {name}; install swarmd again")
+    return found
+
+
+def program_path() -> Path:
+    """The `swarmd` command that runs now, for the unit.
+
+    Raises:
+        ConfigError: It cannot be found.
+    """
+    found = shutil.which("swarmd") or shutil.which("swarmd", path=str(Path(sys.executable).parent))
+    if found is None:
+        raise ConfigError("the command `swarmd` is not on the PATH; install the package, or give --program PATH")
+    return Path(found).resolve()

@@ -1,0 +1,1 @@
+"""Configuration: sections, loading, where each value comes from, the reference page."""

@@ -1,0 +1,238 @@
+"""The configuration, section by section: every key with its type, default, bounds and one sentence for people.
+
+Each section is a frozen dataclass whose fields are made with `option`. The loader (`config.py`), the reference page
+(`config_reference.py`) and `check-config` all read these fields, so that they cannot drift apart. A new section is a
+dataclass here and one line in `Config`.
+
+Allowed field types: `bool`, `int`, `float`, `str`, `tuple[str, ...]` and `tuple[float, ...]`. An empty string or tuple
+means "not set". Units end the name; seconds and metres here become integers of nanoseconds and centimetres on load.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from swarmd.bridges.config import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.option import option
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSection:
+    """This device."""
+
+    name: str = option("", "Name of this node, unique in the swarm; empty: the host name.", flag="--name")
+    origin: tuple[float, ...] = option(
+        (),
+        "Mission origin `[latitude_deg, longitude_deg]`, the same on every node; "
+        "without it detections carry no position.",
+        length=2,
+    )
+    control: str = option("", "Path of the control socket; empty: see operations.md.", flag="--control")
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmSection:
+    """Who belongs together."""
+
+    identity: str = option(
+        "", "Directory with this node's key and certificate (`swarmd keys enrol`).", flag="--identity"
+    )
+    dev_fleet: str = option(
+        "", "Directory of a throw-away development fleet that enrols this node by its name.", flag="--dev-fleet"
+    )
+    join: tuple[str, ...] = option((), "Addresses of some members, tried until one answers.", flag="--join")
+    mdns: str = option(
+        "auto",
+        "Find members by mDNS: on, off, or auto (on unless on loopback, over DDS, or in a development fleet).",
+        choices=("auto", "on", "off"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSection:
+    """How frames travel."""
+
+    gossip: str = option("udp", "Transport of probes and gossip.", choices=("udp", "zmq", "dds"), flag="--transport")
+    listen: str = option("0.0.0.0:7946", "Address and port to bind; port 0 takes any free one.", flag="--listen")
+    advertise: str = option("", "Address that peers should use; empty: derived from `listen`.")
+
+
+@dataclass(frozen=True, slots=True)
+class GossipSection:
+    """SWIM membership."""
+
+    profile: str = option(
+        "lan", "Timing and byte budget: `lan` finds a dead node in under a second, `lean` sends a third of it.",
+        choices=("lan", "lean"),
+    )  # fmt: skip
+    full_view_max: int = option(
+        256, "Up to so many members everybody knows everybody; in a larger swarm each keeps a few neighbours.",
+        low=2, high=4096,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StateSection:
+    """What survives a restart."""
+
+    dir: str = option(
+        "", "Directory of the journal; empty: `$STATE_DIRECTORY` or `./swarmd-state/NAME`.", flag="--state"
+    )
+    durability: str = option(
+        "process",
+        "`process`: own facts survive any crash of the daemon, and a power cut may lose the last second of them; "
+        "`power`: every fact is synced to the disk first, which costs one sync per frame with detections.",
+        choices=("process", "power"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EyeSection:
+    """What the device sees with."""
+
+    enabled: bool = option(True, "False: an observer or relay without a camera.", flag="--no-eye")
+    source: str = option(
+        "", "Camera index or device, RTSP or GStreamer string, video, image, folder or `sim://…`.", flag="--source"
+    )
+    model: str = option("", "Zoo name, bundle directory or `.tflite` file.", flag="--model")
+    labels: str = option("", "Label file, one name a line, for a bare `.tflite`.", flag="--labels")
+    backends: tuple[str, ...] = option(
+        ("litert",), "Runtimes, best first; after repeated deaths the next one is taken.", flag="--backend"
+    )
+    fallback_models: tuple[str, ...] = option((), "Bundles to step down to when no runtime works, the better first.")
+    frame_interval_ms: float = option(100.0, "Time a frame may take: what `zoo:auto` picks a model for.", low=1.0)
+    keep_frames: str = option("", "Directory for frames the model was unsure of; empty keeps none, ever.")
+    keep_frames_mib: int = option(
+        256, "Most that the kept frames may take, MiB; the oldest go first.", low=1, high=65536
+    )
+    max_frames: int = option(0, "Stop the eye after so many frames; 0: never.", low=0, flag="--max-frames")
+    moving: bool = option(
+        False, "What it sees moves by itself (people, cars): then a track, not a place, is the thing."
+    )
+    autostart: bool = option(True, "False: the eye warms up, and asks for no cell before `swarmd eye start`.")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsSection:
+    """Releases: which model this node runs, and how updates may arrive."""
+
+    model: str = option("eye", "Model id whose releases this node runs; `swarmd model publish` names the same.")
+    quota_mib: int = option(256, "Blobs and half-fetched blobs take at most this on disk.", low=16, high=1 << 20)
+    cache: bool = option(False, "Without an eye: keep the files of releases all the same, to give them to others.")
+    encrypt: bool = option(False, "Keep models encrypted on disk, under the node's key.")
+    cast_kib_s: int = option(
+        1000,
+        "Where the transport has a channel that all share (dds with multicast): how fast a blob is cast on it, once "
+        "for everybody; 0: never, each peer is sent its own.",
+        low=0,
+        high=1 << 20,
+    )
+    turn_s: float = option(120.0, "How long a later canary waits for a silent one before it.", low=1.0, high=86400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PoseSection:
+    """Where the camera is."""
+
+    source: str = option(
+        "",
+        "`fixed:LAT,LON,HEIGHT_M[,YAW_DEG[,PITCH_DEG]]`, `csv:FILE`, `dataflash:FILE`, `tlog:FILE`, `live`, or empty: "
+        "the autopilot's where `[mavlink]` is on, else the source's own or none.",
+        flag="--pose",
+    )
+    hfov_deg: float = option(
+        0.0,
+        "Horizontal field of view of the camera; 0: unknown, and nothing is placed unless the source knows its camera.",
+        low=0.0,
+        high=170.0,
+    )
+    share_s: float = option(
+        1.0,
+        "Tell the swarm where this node is at most once in so many seconds, more rarely in a large swarm; 0: never.",
+        low=0.0,
+        high=3600.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DedupSection:
+    """When two detections are one object."""
+
+    radius_m: float = option(5.0, "Outer limit between two positions of one object.", low=0.1, high=1000.0)
+    groups: tuple[str, ...] = option(
+        (),
+        "Labels that name one kind of thing, as `label=group`: detections of one group at one place are one object. "
+        "A label without a group is its own.",
+    )
+    confirm_observers: int = option(1, "Distinct nodes that must see an object to confirm it.", low=1, high=64)
+    site_map: str = option(
+        "", "GeoJSON or CSV of assets (panels); an asset's id is then the identity.", flag="--site-map"
+    )
+    asset_probability: float = option(
+        0.95, "How sure the nearest asset must be, given the position's covariance, to be named.", low=0.01, high=1.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsSection:
+    """The survey area and who works where."""
+
+    cells: str = option(
+        "",
+        "The survey area, the same on every node: CSV of cells `cell_id,east_m,north_m`, GeoJSON with one polygon, "
+        "or `site-map` for the assets of `dedup.site_map`.",
+        flag="--cells",
+    )
+    cell_m: float = option(20.0, "Side of the squares that an area is cut into, metres.", low=1.0, high=10_000.0)
+    fly: bool = option(False, "The eye's own source flies the cells (`sim://`); otherwise ask `swarmd cells next`.")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSection:
+    """Health, metrics and the live page, on loopback."""
+
+    listen: str = option(
+        "auto", "`auto`: 127.0.0.1:7980, or any free port when that is taken; `off`; or a loopback address and port.",
+        flag="--http",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LogSection:
+    """What the daemon says on standard error."""
+
+    level: str = option(
+        "info", "Least severe level that is written.", choices=("debug", "info", "warning", "error"), reload=True,
+        flag="--log-level",
+    )  # fmt: skip
+    format: str = option("json", "One JSON object a line, or text for people.", choices=("json", "text"), reload=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration, merged."""
+
+    node: NodeSection = NodeSection()
+    swarm: SwarmSection = SwarmSection()
+    transport: TransportSection = TransportSection()
+    gossip: GossipSection = GossipSection()
+    state: StateSection = StateSection()
+    eye: EyeSection = EyeSection()
+    models: ModelsSection = ModelsSection()
+    pose: PoseSection = PoseSection()
+    dedup: DedupSection = DedupSection()
+    claims: ClaimsSection = ClaimsSection()
+    mqtt: MqttConfig = dataclasses.field(default_factory=MqttConfig)
+    dds: DdsConfig = dataclasses.field(default_factory=DdsConfig)
+    mavlink: MavlinkConfig = dataclasses.field(default_factory=MavlinkConfig)
+    record: RecordConfig = dataclasses.field(default_factory=RecordConfig)
+    otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
+    http: HttpSection = HttpSection()
+    log: LogSection = LogSection()
+
+
+def sections() -> Mapping[str, type[Any]]:
+    """Section name to its dataclass, in the order of `Config`."""
+    hints = get_type_hints(Config)
+    return {item.name: hints[item.name] for item in dataclasses.fields(Config)}

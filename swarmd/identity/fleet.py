@@ -1,0 +1,495 @@
+"""A fleet on the operator's disk: role keys, the root chain, and each swarm's group keys, revocations and nodes.
+
+    FLEET/roots/0001.root ...             the chain; public
+    FLEET/keys/ROLE-N.key                 one role key a file, 0600, to be moved to its keeper (`--key FILE`)
+    FLEET/swarms/SWARM/group-COUNTER      signed group keys; secret, 0600
+    FLEET/swarms/SWARM/revoke-COUNTER     signed revocations; public
+    FLEET/swarms/SWARM/node-NAME-ID       the node's certificate; public
+    FLEET/swarms/SWARM/former/            what keys have signed that were replaced since
+
+A development fleet (`fleet.secret`) has no key files: its keys derive from that secret. Every write is whole or absent,
+and nothing is ever overwritten: a statement that was signed once may be out there.
+"""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from swarmd.errors import DaemonError
+from swarmd.identity.files import (
+    DEV_SWARM,
+    FLEET_SECRET_FILE,
+    dev_fleet_secret,
+    read_secret_file,
+    write_secret_file,
+)
+from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.trust.identity import (
+    DEV_ROLES,
+    GROUP_KEY_BYTES,
+    Certificate,
+    GroupKey,
+    Identity,
+    Revocation,
+    Root,
+    Trust,
+    decode_envelope,
+    dev_role_seeds,
+    dev_root,
+    enrol,
+    key_id_of,
+    make_dev_identity,
+    make_root,
+    root_digest,
+    sign_statement,
+)
+
+DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
+    "root": (2, 3),
+    "enrol": (1, 1),
+    "revoke": (1, 2),
+    "release": (2, 3),
+    "floor": (2, 3),
+    "heartbeat": (1, 1),
+}
+"""Role to (signatures needed, keys made) of a new fleet."""
+_SIGNED_BY = {"enrol": "group", "revoke": "revoke"}
+"""Which files of a swarm a role's keys have signed, besides certificates."""
+_KEY_HEADER = "swarmd-role-key-1"
+_SWARM_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NODE_FILE = re.compile(r"[^A-Za-z0-9_.-]")
+_CRYPTO = NaClCrypto()
+
+
+class FleetError(DaemonError):
+    """The fleet's files do not allow what was asked; nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleKey:
+    """One officer's key."""
+
+    role: str
+    seed: bytes = field(repr=False)
+
+    @property
+    def public(self) -> bytes:
+        """The Ed25519 public key, 32 bytes."""
+        return _CRYPTO.public_key(self.seed)
+
+    @property
+    def key_id(self) -> bytes:
+        """What signatures name it by, 16 bytes."""
+        return key_id_of(self.public)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A signed statement and where it lies."""
+
+    kind: str
+    data: bytes
+    path: Path
+
+
+def read_role_key(path: Path) -> RoleKey:
+    """Read one officer's key.
+
+    Raises:
+        IdentityFileError: It is missing or can be read by others.
+        FleetError: It is no role key.
+    """
+    lines = read_secret_file(path, "give the role key's file").decode("ascii", "replace").split("\n")
+    try:
+        if lines[0] != _KEY_HEADER or not lines[1].startswith("role ") or not lines[2].startswith("seed "):
+            raise ValueError
+        seed = bytes.fromhex(lines[2].removeprefix("seed "))
+        if len(seed) != SEED_BYTES:
+            raise ValueError
+    except (ValueError, IndexError) as error:
+        raise FleetError(f"{path} is no role key of swarmd; it starts with {_KEY_HEADER}") from error
+    return RoleKey(lines[1].removeprefix("role "), seed)
+
+
+def write_role_key(path: Path, key: RoleKey) -> None:
+    """Write one officer's key, 0600; refuses to overwrite."""
+    _refuse_existing(path)
+    write_secret_file(path, f"{_KEY_HEADER}\nrole {key.role}\nseed {key.seed.hex()}\n".encode("ascii"))
+
+
+def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] = DEFAULT_ROLES) -> "Fleet":
+    """Draw all role keys and sign the first root.
+
+    Args:
+        folder: Must not hold a fleet yet.
+        name: The fleet's name.
+        roles: Role to (signatures needed, keys made); must name root.
+
+    Raises:
+        FleetError: There is a fleet already, or the numbers make no sense.
+    """
+    if (folder / "roots").exists() or (folder / FLEET_SECRET_FILE).exists():
+        raise FleetError(f"{folder} holds a fleet already; choose another folder")
+    keys = {role: _draw_keys(role, need, count) for role, (need, count) in roles.items()}
+    root = make_root(name, {role: (roles[role][0], [key.public for key in keys[role]]) for role in roles})
+    signed = sign_statement("root", root, [key.seed for key in keys["root"]], _CRYPTO)
+    _make_folder(folder)
+    for role, drawn in keys.items():
+        for number, key in enumerate(drawn, 1):
+            write_role_key(_key_path(folder, role, number), key)
+    _write_public(folder / "roots" / "0001.root", signed)
+    return Fleet(folder)
+
+
+class Fleet:
+    """A fleet's folder. Reads anew on every question, so that two commands never work from different pictures."""
+
+    def __init__(self, folder: Path, given_keys: Iterable[Path] = ()) -> None:
+        """Open a fleet.
+
+        Args:
+            folder: Made by `create_fleet`, or a development fleet.
+            given_keys: Role keys that lie elsewhere.
+
+        Raises:
+            FleetError: There is no fleet, or its root chain does not hold.
+        """
+        self.folder = folder
+        self._dev_secret = dev_fleet_secret(folder) if (folder / FLEET_SECRET_FILE).exists() else None
+        self._given = [read_role_key(path) for path in given_keys]
+        if self._dev_secret is None and not (folder / "roots" / "0001.root").exists():
+            raise FleetError(f"there is no fleet in {folder}; make one with `swarmd keys root {folder} --name NAME`")
+        self.trust_of(DEV_SWARM)
+
+    @property
+    def is_dev(self) -> bool:
+        """Whether this is a throw-away fleet."""
+        return self._dev_secret is not None
+
+    def roots(self) -> list[bytes]:
+        """The root chain, oldest first."""
+        later = [path.read_bytes() for path in sorted((self.folder / "roots").glob("*.root"))]
+        return [dev_root(self._dev_secret, _CRYPTO), *later] if self._dev_secret is not None else later
+
+    def trust_of(self, swarm: str) -> Trust:
+        """What a member of a swarm that has heard everything believes.
+
+        Raises:
+            FleetError: A statement in the folder does not hold.
+        """
+        if not _SWARM_NAME.fullmatch(swarm):
+            raise FleetError(f"{swarm!r} cannot name a swarm; 1 to 64 letters, digits, dots, dashes or underlines")
+        try:
+            trust = Trust(swarm, self.roots(), _CRYPTO)
+            for path in sorted(self._swarm(swarm).glob("revoke-*")):
+                trust.add_revocation(path.read_bytes())
+            for statement in self._group_statements(swarm):
+                trust.add_group_key(statement)
+        except IdentityError as error:
+            raise FleetError(f"the fleet in {self.folder} does not hold: {error}; restore it from a copy") from error
+        return trust
+
+    def root(self) -> Root:
+        """The newest root."""
+        return self.trust_of(DEV_SWARM).root
+
+    def seeds(self, role: str) -> list[bytes]:
+        """As many of a role's present keys as its threshold asks for.
+
+        Raises:
+            FleetError: Too few are here; names the key ids that are missing.
+        """
+        found, missing = self._present_keys(role)
+        _, threshold = self.trust_of(DEV_SWARM).role(role)
+        if not found and not missing:
+            raise FleetError(
+                f"the root names no role {role!r}; give it keys with `swarmd keys role {self.folder} {role}`"
+            )
+        if len(found) < threshold:
+            raise FleetError(
+                f"role {role!r} takes {threshold} signatures and {len(found)} of its keys are here; give more with "
+                f"--key FILE (missing: {', '.join(key_id.hex()[:8] for key_id in missing)})"
+            )
+        return found[:threshold]
+
+    def change_role(self, role: str, need: int, count: int, *, stolen: bool = False) -> Statement:
+        """Draw new keys for a role and sign the next root, which names them instead of the old ones.
+
+        Args:
+            role: An existing role or a new one.
+            need: Signatures the role will take.
+            count: Keys to draw.
+            stolen: Start a new epoch: what the old release and floor keys signed counts no more.
+
+        Returns:
+            The new root.
+
+        Raises:
+            FleetError: Too few root keys are here, or the numbers make no sense.
+        """
+        old = self.root()
+        signers = self.seeds("root")  # Before anything is written.
+        drawn = _draw_keys(role, need, count)
+        by_id = {key_id_of(key): key for key in old.keys}
+        members = {entry.name: (entry.threshold, [by_id[key_id] for key_id in entry.key_ids]) for entry in old.roles}
+        members[role] = (need, [key.public for key in drawn])
+        new = make_root(
+            old.swarm_fleet,
+            members,
+            version=old.version + 1,
+            epoch=old.epoch + stolen,
+            previous=root_digest(self.roots()[-1]),
+        )
+        if role == "root":
+            signers = [*signers, *(key.seed for key in drawn[:need])]
+        signed = sign_statement("root", new, signers, _CRYPTO)
+        self._check(lambda trust: trust.add_root(signed), DEV_SWARM)
+        first = 1 + max((self._key_number(path) for path in self._key_files(role)), default=0)
+        for number, key in enumerate(drawn, first):
+            write_role_key(_key_path(self.folder, role, number), key)
+        path = self.folder / "roots" / f"{new.version:04}.root"
+        revoked = {swarm: sorted(self.trust_of(swarm).revoked) for swarm in self.swarms()}
+        _write_public(path, signed)
+        if role in _SIGNED_BY:
+            self._retire(_SIGNED_BY[role])
+        if role == "revoke":  # What the old keys signed holds no longer for who comes later: say it again.
+            for swarm, nodes in revoked.items():
+                if nodes:
+                    self.revoke(swarm, nodes, "signed again by new keys")
+        return Statement("root", signed, path)
+
+    def enrol(self, name: str, swarm: str, roles: Sequence[str] = ()) -> Identity:
+        """Make a node's identity; the swarm's first group key is drawn where it has none.
+
+        The same name again gives the node a new key and a certificate that replaces the old one.
+
+        Raises:
+            FleetError: The enrol keys are not here, or the name does not do.
+        """
+        trust = self.trust_of(swarm)
+        if self._dev_secret is not None:
+            identity = make_dev_identity(self._dev_secret, swarm, name, _CRYPTO)
+        else:
+            if not trust.group_keys:
+                self.rotate(swarm)
+                trust = self.trust_of(swarm)
+            try:
+                identity = enrol(
+                    secrets.token_bytes(SEED_BYTES),
+                    name,
+                    swarm,
+                    self.roots(),
+                    self._group_statements(swarm),
+                    self.seeds("enrol"),
+                    _CRYPTO,
+                    roles=roles,
+                    counter=_next_counter(self._certificate_counters(swarm, name)),
+                )
+            except IdentityError as error:
+                raise FleetError(f"cannot enrol {name!r}: {error}") from error
+        whole = msgspec.structs.replace(
+            identity,
+            roots=tuple(self.roots()),
+            group_keys=tuple(self._group_statements(swarm)) or identity.group_keys,
+            revocations=tuple(statement for kind, statement in trust.statements() if kind == "revoke"),
+        )
+        self._record_node(swarm, name, whole.certificate)
+        return whole
+
+    def rotate(self, swarm: str) -> Statement:
+        """Draw and sign the swarm's next group key.
+
+        Raises:
+            FleetError: The enrol keys are not here.
+        """
+        trust = self.trust_of(swarm)
+        counter = _next_counter(trust.group_keys)
+        payload = GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES))
+        signed = sign_statement("group", payload, self.seeds("enrol"), _CRYPTO)
+        self._check(lambda trust: trust.add_group_key(signed), swarm)
+        path = self._swarm(swarm) / f"group-{counter:020}"
+        _make_folder(path.parent)
+        _refuse_existing(path)
+        write_secret_file(path, signed)
+        return Statement("group", signed, path)
+
+    def revoke(self, swarm: str, nodes: Sequence[bytes], reason: str) -> Statement:
+        """Sign that these nodes are out for good.
+
+        Raises:
+            FleetError: The revoke keys are not here, or all of them are out already.
+        """
+        trust = self.trust_of(swarm)
+        fresh = [node for node in nodes if node not in trust.revoked]
+        if not fresh:
+            raise FleetError("every one of these nodes is revoked already")
+        counter = _next_counter(trust.revocations)
+        signed = sign_statement(
+            "revoke", Revocation(swarm, counter, tuple(fresh), reason), self.seeds("revoke"), _CRYPTO
+        )
+        self._check(lambda trust: trust.add_revocation(signed), swarm)
+        path = self._swarm(swarm) / f"revoke-{counter:020}"
+        _write_public(path, signed)
+        return Statement("revoke", signed, path)
+
+    def nodes(self, swarm: str) -> list[Certificate]:
+        """The newest certificate of every enrolled node, sorted by name."""
+        newest: dict[str, Certificate] = {}
+        for path in sorted(self._swarm(swarm).glob("node-*")):
+            certificate = _read_certificate(path)
+            if certificate.name not in newest or newest[certificate.name].counter < certificate.counter:
+                newest[certificate.name] = certificate
+        return [newest[name] for name in sorted(newest)]
+
+    def find_node(self, swarm: str, text: str) -> list[bytes]:
+        """Node ids that a name, or the first eight or more hex digits of an id, stands for.
+
+        A name stands for every key that was ever enrolled under it: whoever has an old one is shut out too.
+
+        Raises:
+            FleetError: Nobody is known by it; a full id of 32 digits is always taken.
+        """
+        all_known = [_read_certificate(path) for path in sorted(self._swarm(swarm).glob("node-*"))]
+        if self._dev_secret is not None:
+            all_known.append(make_dev_identity(self._dev_secret, swarm, text[:64] or "-", _CRYPTO).claims())
+        by_name = [certificate.node for certificate in all_known if certificate.name == text]
+        if by_name and not re.fullmatch(r"[0-9a-f]{32}", text):
+            return sorted(set(by_name))
+        if re.fullmatch(r"[0-9a-f]{32}", text):
+            return [bytes.fromhex(text)]
+        by_id = {c.node for c in all_known if len(text) >= 8 and c.node.hex().startswith(text)}
+        if len(by_id) != 1:
+            raise FleetError(
+                f"{'several nodes' if by_id else 'no node'} of swarm {swarm!r} known as {text!r}; "
+                f"`swarmd keys show {self.folder} --swarm {swarm}` lists them"
+            )
+        return sorted(by_id)
+
+    def statements(self, swarm: str) -> list[tuple[str, bytes]]:
+        """Everything that a running node may lack, in an order in which it can be taken."""
+        return self.trust_of(swarm).statements()
+
+    def swarms(self) -> list[str]:
+        """Every swarm that anything was signed for, sorted."""
+        return sorted(path.name for path in (self.folder / "swarms").glob("*") if path.is_dir())
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _present_keys(self, role: str) -> tuple[list[bytes], list[bytes]]:
+        """Seeds that are here, and ids of keys that are not."""
+        wanted, _ = self.trust_of(DEV_SWARM).role(role)
+        seeds = [key.seed for key in self._given]
+        seeds += [read_role_key(path).seed for path in self._key_files(role)]
+        if self._dev_secret is not None and role in DEV_ROLES:
+            seeds += dev_role_seeds(self._dev_secret, role)
+        found: dict[bytes, bytes] = {}
+        for seed in seeds:
+            found.setdefault(key_id_of(_CRYPTO.public_key(seed)), seed)
+        present = [found[key_id] for key_id in sorted(found) if key_id in wanted]
+        return present, [key_id for key_id in sorted(wanted) if key_id not in found]
+
+    def _key_files(self, role: str) -> list[Path]:
+        return [path for path in sorted((self.folder / "keys").glob(f"{role}-*.key")) if self._key_number(path)]
+
+    @staticmethod
+    def _key_number(path: Path) -> int:
+        text = path.stem.rpartition("-")[2]
+        return int(text) if text.isdigit() else 0
+
+    def _group_statements(self, swarm: str) -> list[bytes]:
+        first = []
+        if self._dev_secret is not None:
+            first = list(make_dev_identity(self._dev_secret, swarm, "-", _CRYPTO).group_keys)
+        return first + [
+            read_secret_file(path, "restore it from a copy") for path in sorted(self._swarm(swarm).glob("group-*"))
+        ]
+
+    def _retire(self, prefix: str) -> None:
+        """Put aside what was signed by keys that the root no longer names."""
+        for swarm in self.swarms():
+            for path in self._swarm(swarm).glob(f"{prefix}-*"):
+                _make_folder(path.parent / "former")
+                path.rename(path.parent / "former" / path.name)
+
+    def _swarm(self, swarm: str) -> Path:
+        return self.folder / "swarms" / swarm
+
+    def _certificate_counters(self, swarm: str, name: str) -> list[int]:
+        known = [_read_certificate(path) for path in self._swarm(swarm).glob("node-*")]
+        return [certificate.counter for certificate in known if certificate.name == name]
+
+    def _record_node(self, swarm: str, name: str, certificate: bytes) -> None:
+        digest = decode_certificate(certificate).node.hex()[:8]
+        path = self._swarm(swarm) / f"node-{_NODE_FILE.sub('_', name)}-{digest}"
+        if not path.exists():
+            _write_public(path, certificate)
+
+    def _check(self, take: "object", swarm: str) -> None:
+        """Prove that a member would take a statement, before it is written anywhere."""
+        assert callable(take), "called with a lambda"
+        try:
+            take(self.trust_of(swarm))
+        except IdentityError as error:
+            raise FleetError(f"the statement would not hold: {error}; nothing was written") from error
+
+
+def decode_certificate(statement: bytes) -> Certificate:
+    """A certificate's content, unverified.
+
+    Raises:
+        IdentityError: It is none.
+    """
+    try:
+        return msgspec.msgpack.decode(decode_envelope(statement).payload, type=Certificate)
+    except msgspec.MsgspecError as error:
+        raise IdentityError(f"not a node's certificate: {error}") from error
+
+
+def _read_certificate(path: Path) -> Certificate:
+    try:
+        return decode_certificate(path.read_bytes())
+    except IdentityError as error:
+        raise FleetError(f"{path}: {error}; restore it from a copy") from error
+
+
+def _draw_keys(role: str, need: int, count: int) -> list[RoleKey]:
+    if not re.fullmatch(r"[a-z][a-z-]{0,31}", role):
+        raise FleetError(f"{role!r} cannot name a role; lower-case letters and dashes")
+    if not 1 <= need <= count <= 16:
+        raise FleetError(f"role {role!r}: {need} of {count} keys cannot sign; 1 <= needed <= keys <= 16")
+    return [RoleKey(role, secrets.token_bytes(SEED_BYTES)) for _ in range(count)]
+
+
+def _next_counter(used: Iterable[int]) -> int:
+    """Higher than any before; seconds in 32 bits, since officers at two desks seldom sign in the same one."""
+    return max([*(counter + 1 for counter in used), int(time.time())])
+
+
+def _key_path(folder: Path, role: str, number: int) -> Path:
+    return folder / "keys" / f"{role}-{number}.key"
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise FleetError(f"cannot make {folder}: {error.strerror}") from error
+
+
+def _refuse_existing(path: Path) -> None:
+    _make_folder(path.parent)
+    if path.exists():
+        raise FleetError(f"{path} exists already; nothing was written")
+
+
+def _write_public(path: Path, data: bytes) -> None:
+    _refuse_existing(path)
+    write_secret_file(path, data)
+    os.chmod(path, 0o644)
