@@ -3,7 +3,8 @@
 DaemonError          the message names the thing and the remedy
 ├── ConfigError      all problems of the configuration at once
 ├── TransportError   an address cannot be bound, a library is missing
-├── StoreError       the journal or a slot cannot be read or written
+├── JournalError     the journal's directory cannot be used
+├── RecordError      a recording cannot be made
 ├── EyeError         the eye cannot start: source, model or labels
 └── ControlError     no daemon answers on the control socket
 """
@@ -21,8 +22,12 @@ class TransportError(DaemonError):
     """A transport cannot start."""
 
 
-class StoreError(DaemonError):
-    """The journal or a slot cannot be read or written."""
+class JournalError(DaemonError):
+    """The journal's directory cannot be used."""
+
+
+class RecordError(DaemonError):
+    """A recording cannot be made."""
 
 
 class EyeError(DaemonError):

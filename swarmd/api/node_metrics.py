@@ -18,7 +18,7 @@ def register_metrics(brain: "Brain") -> None:
     metrics.counters("swarmd_driver", "Events, effects, refusals and alarms.", "what", lambda: brain.driver.counts)
     metrics.counters("swarmd_swarm", "Counters summed over the swarm.", "what", brain.replica.counter_sums)
     metrics.counters(
-        "swarmd_detections", "Own detections by what became of them.", "what", lambda: brain.observing.counts
+        "swarmd_detections", "Own detections by what became of them.", "what", lambda: brain.sightings.counts
     )
     metrics.counters(
         "swarmd_positions", "Positions of members, said and heard.", "what", lambda: brain.whereabouts.counts
@@ -36,7 +36,7 @@ def register_metrics(brain: "Brain") -> None:
     )
     metrics.gauges("swarmd_objects", "Objects of the deduplicated picture.", "", lambda: {"": len(brain.objects())})
     metrics.gauges("swarmd_eye_measure", "What the eye measures of itself.", "what", lambda: _eye_gauges(brain))
-    metrics.gauges("swarmd_journal_degraded", "1: facts wait in memory.", "", lambda: {"": int(brain.store.degraded)})
+    metrics.gauges("swarmd_journal_degraded", "1: facts wait in memory.", "", lambda: {"": int(brain.journal.degraded)})
     metrics.info("swarmd_build", "What runs.", lambda: {"version": brain.info().version, "node": brain.name})
     metrics.info(
         "swarmd_model_version",
@@ -61,7 +61,7 @@ def all_counters(brain: "Brain") -> Mapping[str, int]:
         "transport": brain.transport.counters(),
         "node": brain.node.summary().counters,
         "driver": brain.driver.counts,
-        "detections": brain.observing.counts,
+        "detections": brain.sightings.counts,
         "positions": brain.whereabouts.counts,
         "eye": _eye(brain),
         **{bridge.name: _with_gauges(bridge) for bridge in brain.bridges},

@@ -8,7 +8,7 @@ from swarmd import __version__
 from swarmd.api import views
 from swarmd.api.verbs import number_argument, text_argument
 from swarmd.brain.journal import summary as journal_summary
-from swarmd.brain.locating import position_row
+from swarmd.brain.positions import position_row
 from swarmd.bridges import geojson
 from swarmd.bridges.base import DetectionSeen
 from swarmd.bridges.record.verbs import RecordVerbs
@@ -91,7 +91,7 @@ class _Answers:
             "http": brain.http_address,
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
-            "journal": journal_summary(brain.store),
+            "journal": journal_summary(brain.journal),
             "state": dict(brain.replica.health()),
             "transport": brain.transport.counters(),
         }
@@ -220,7 +220,7 @@ class _Answers:
             raise DaemonError(f"argument 'detections' must be a list of at most {OUTSIDE_MAX}")
         now = time.monotonic_ns()
         found = [self._outside(row, now) for row in rows]
-        passed = self._brain.observing.take(found)
+        passed = self._brain.sightings.take(found)
         if passed:
             self._brain.driver.command("state", Observed(tuple(passed)))
         for detection in passed:
@@ -324,19 +324,19 @@ class _Answers:
         ee, en, nn = (number_argument({"covariance_m2": value}, "covariance_m2") for value in covariance)
         if min(ee, nn) <= 0 or en * en >= ee * nn or max(ee, nn) > 1e8:
             raise DaemonError("the position's covariance is no covariance")
-        observing = self._brain.observing
+        sightings = self._brain.sightings
         if "latitude_deg" in row:
             latitude, longitude = number_argument(row, "latitude_deg"), number_argument(row, "longitude_deg")
             if abs(latitude) > 90 or abs(longitude) > 180:
                 raise DaemonError(f"({latitude}, {longitude}) is no place on Earth")
-            return observing.locate(GroundPosition(latitude, longitude, (ee, en, nn)))
+            return sightings.locate(GroundPosition(latitude, longitude, (ee, en, nn)))
         if "east_m" not in row and "north_m" not in row:
             return None, None, None, ""
         east_m, north_m = number_argument(row, "east_m"), number_argument(row, "north_m")
         if abs(east_m) + abs(north_m) > 1e6:
             raise DaemonError("the position is farther than 1,000 km away")
         rounded = (max(1, round(ee * 1e4)), round(en * 1e4), max(1, round(nn * 1e4)))
-        return round(east_m * 100), round(north_m * 100), rounded, observing.asset_at(east_m, north_m, (ee, en, nn))
+        return round(east_m * 100), round(north_m * 100), rounded, sightings.asset_at(east_m, north_m, (ee, en, nn))
 
     def _track(self, name: str) -> int:
         number = self._tracks.get(name)

@@ -30,7 +30,7 @@ def health(brain: "Brain") -> Reply:
     problems = []
     if brain.eye is not None and brain.eye.state == "failed":
         problems.append(f"the eye is given up: {brain.eye.problem}")
-    if brain.store.degraded:
+    if brain.journal.degraded:
         problems.append("the journal cannot be written; own facts wait in memory")
     return _json(503 if problems else 200, {"healthy": not problems, "problems": problems})
 

@@ -24,12 +24,12 @@ from swarmd.api.events import EventLines, event_of, read_commands
 from swarmd.api.metrics import Metrics
 from swarmd.api.verbs import Verbs
 from swarmd.brain.bus import Bus, Feed, Notice
+from swarmd.brain.discovery import discover, wants_mdns
 from swarmd.brain.driver import Driver
-from swarmd.brain.joining import discover, follow_group_keys, wants_mdns
-from swarmd.brain.journal import Store
-from swarmd.brain.locating import Throttle, position_of
+from swarmd.brain.group_keys import follow_group_keys
+from swarmd.brain.journal import Journal
 from swarmd.brain.notify import Notifier
-from swarmd.brain.observing import Observing
+from swarmd.brain.positions import Throttle, position_of
 from swarmd.brain.supervise import Supervisor
 from swarmd.bridges.base import Bridge, BusEvent, NodeInfo, NodePosition, PictureSeen, PoseSeen, PositionSeen, seen_of
 from swarmd.config.loading import Loaded, changed_keys
@@ -42,13 +42,21 @@ from swarmd.release.service import ReleaseService, ServiceConfig
 from swarmd.transports.base import Transport
 from swarmd.transports.factory import make_transport, resolve
 from swarmd_models.geo.positions import Plane
+from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.crypto import Crypto, NaClCrypto
 from swarmd_protocols.effects import Alarm, Command, Join, Leave, Started, StateChanged, UserEvent
 from swarmd_protocols.errors import IdentityError, ProtocolError
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.node import MemberView, Node, NodeConfig
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.observations import CellView, DefineCells, DetectionLearned, DetectionView, ObjectView
+from swarmd_protocols.state.observations import (
+    CellView,
+    DefineCells,
+    DetectionLearned,
+    DetectionView,
+    LocalDetection,
+    ObjectView,
+)
 from swarmd_protocols.state.positions import NAME as WHERE
 from swarmd_protocols.state.positions import PlaceLearned, Whereabouts, WhereaboutsConfig
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
@@ -127,9 +135,9 @@ class Brain:
         self.log.bind(self.name)
         self.plane = Plane(*config.node.origin) if config.node.origin else None
         cells = self._read_site()
-        self.store = Store(self._state_dir(), config.state.durability, SYNCED_PREFIXES)
-        self._stack.callback(self.store.close)
-        self.driver = Driver(self.store, self.bus, self.log, self.metrics)
+        self.journal = Journal(self._state_dir(), config.state.durability, SYNCED_PREFIXES)
+        self._stack.callback(self.journal.close)
+        self.driver = Driver(self.journal, self.bus, self.log, self.metrics)
         self._stack.callback(self.driver.close)
         self.transport = await self._open_transport()
         self.node, self.replica = await self._compose()
@@ -213,7 +221,7 @@ class Brain:
             from swarmd_models.geo.survey import load_survey
 
             cells = load_survey(Path(config.claims.cells), self.plane, config.claims.cell_m)
-        self.observing = Observing(self.plane, site_map, config.dedup.asset_probability)
+        self.sightings = SightingFilter(LocalDetection, self.plane, site_map, config.dedup.asset_probability)
         return cells
 
     def _state_dir(self) -> Path:
@@ -235,7 +243,7 @@ class Brain:
         return transport
 
     async def _compose(self) -> tuple[Node, Replica]:
-        records, self.store.records = self.store.records, {}
+        records, self.journal.records = self.journal.records, {}
         boot = self._next_boot(records.get(BOOT_KEY, b""))
         replica = Replica(
             node=self.identity.node,
@@ -297,7 +305,7 @@ class Brain:
         """A number higher than in any earlier life, even when the journal is lost: then the wall clock is the floor."""
         last = int.from_bytes(stored[:8], "big")
         boot = max(last + 1, int(time.time()))
-        self.store.commit([(BOOT_KEY, boot.to_bytes(8, "big"))])
+        self.journal.commit([(BOOT_KEY, boot.to_bytes(8, "big"))])
         return boot
 
     def _dedup(self) -> DedupConfig:
@@ -356,7 +364,7 @@ class Brain:
             self.config,
             self.driver,
             self.bus,
-            self.observing,
+            self.sightings,
             self.metrics,
             self.log,
             self.identity.node,
@@ -399,7 +407,7 @@ class Brain:
     def _start_bridges(self) -> None:
         from swarmd.api.node_metrics import register_bridge
         from swarmd.bridges import make_bridges
-        from swarmd.bridges.config import mavlink_for
+        from swarmd.config.bridges import mavlink_for
 
         config = self.config
         mavlink = mavlink_for(config.pose.source, config.mavlink)
@@ -434,16 +442,16 @@ class Brain:
             if self.notifier.is_heard and (fresh := self.status_line()) != line:
                 line = fresh
                 self.notifier.status(line)
-            self.store.retry(time.monotonic_ns())
+            self.journal.retry(time.monotonic_ns())
             self._journal_alarms()
             if self.eye is not None:
                 self.eye.tick()
-            if self.store.wal_bytes() > 1 << 20:
-                await loop.run_in_executor(None, self.store.checkpoint)
+            if self.journal.wal_bytes() > 1 << 20:
+                await loop.run_in_executor(None, self.journal.checkpoint)
             await asyncio.sleep(interval)
 
     def _journal_alarms(self) -> None:
-        for code, text in self.store.take_alarms():
+        for code, text in self.journal.take_alarms():
             self.log.error("alarm", code=code, text=text)
             self.bus.publish(Alarm(code, text))
 

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from swarmd.config.sections import Config
 from swarmd.errors import TransportError
 from swarmd.transports.address import parse_address
 from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.trust.identity import Identity
 
 if TYPE_CHECKING:
     from zeroconf import ServiceStateChange, Zeroconf
@@ -22,8 +24,11 @@ if TYPE_CHECKING:
 
 SERVICE_TYPE = "_swarmd._udp.local."
 _LOOKUP_MS = 3_000
+"""Milliseconds until an announced service must have answered with its record: three of mDNS's own repeats."""
 _LOOKUPS_MAX = 32
+"""Lookups at once: whoever announces more at a time is heard when they announce again."""
 _FOUND_MAX = 1_024
+"""Addresses that are remembered as told, so that a liar on the network cannot fill the memory."""
 
 
 def swarm_tag(swarm: str) -> str:
@@ -150,3 +155,31 @@ def announced_address(properties: "dict[bytes, bytes | None]", tag: str) -> Addr
     except ValueError:
         return None
     return address if port else None
+
+
+def wants_mdns(config: Config, address: Address) -> bool:
+    """Whether to look for members by mDNS: as configured, or where it makes sense.
+
+    Args:
+        config: `swarm.mdns` is "on", "off" or "auto".
+        address: Where this node is reached; on loopback there is nobody to find.
+    """
+    if config.swarm.mdns != "auto":
+        return config.swarm.mdns == "on"
+    host = parse_address(address)[0]
+    local = host.startswith("127.") or host == "::1"
+    return not local and not config.swarm.dev_fleet and config.transport.gossip != "dds"
+
+
+async def discover(identity: Identity, address: Address, found: Callable[[Address], None]) -> None:
+    """Announce this node and report others; runs for ever.
+
+    Raises:
+        TransportError: No multicast here.
+    """
+    discovery = Discovery(identity.swarm, identity.node, address, found)
+    await discovery.start()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await discovery.close()

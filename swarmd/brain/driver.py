@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from swarmd.api.metrics import Metrics
 from swarmd.brain.bus import Bus
-from swarmd.brain.journal import Store
+from swarmd.brain.journal import Journal
 from swarmd.logs import Logger
 from swarmd.transports.base import Transport, TransportHandlers
 from swarmd_protocols.effects import (
@@ -48,10 +48,10 @@ class Driver:
     """Performs one node's effects on real sockets, timers and disk."""
 
     def __init__(
-        self, store: Store, bus: Bus, log: Logger, metrics: Metrics, clock_ns: Clock = time.monotonic_ns
+        self, journal: Journal, bus: Bus, log: Logger, metrics: Metrics, clock_ns: Clock = time.monotonic_ns
     ) -> None:
         """Prepare; `attach` gives it the node and the transport."""
-        self._store = store
+        self._journal = journal
         self._bus = bus
         self._log = log
         self._clock_ns = clock_ns
@@ -153,7 +153,7 @@ class Driver:
         records = [(effect.key, effect.value) for effect in effects if isinstance(effect, Persist)]
         if records:
             began = time.perf_counter_ns()
-            self._store.commit(records)
+            self._journal.commit(records)
             self._commit_time.add(time.perf_counter_ns() - began)
         for effect in effects:
             self._perform_one(effect)

@@ -15,15 +15,15 @@ from typing import Any
 from swarmd.api.metrics import Metrics
 from swarmd.brain.bus import Bus, Notice
 from swarmd.brain.driver import Driver
-from swarmd.brain.observing import Observing
 from swarmd.brain.pictures import Pictures
 from swarmd.bridges.base import DetectionSeen, PoseSeen
-from swarmd.bridges.config import eye_pose_for
+from swarmd.config.bridges import eye_pose_for
 from swarmd.config.sections import Config
 from swarmd.errors import EyeError
 from swarmd.eye import ipc
 from swarmd.eye.supervisor import EyeSupervisor
 from swarmd.logs import Logger
+from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.types import Pose, TrackEvent
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.errors import StateError
@@ -59,7 +59,7 @@ class EyeLink:
         config: Config,
         driver: Driver,
         bus: Bus,
-        observing: Observing,
+        sightings: SightingFilter[LocalDetection],
         metrics: Metrics,
         log: Logger,
         node: NodeId,
@@ -69,7 +69,7 @@ class EyeLink:
         self._config = config
         self._driver = driver
         self._bus = bus
-        self._observing = observing
+        self._sightings = sightings
         self._log = log
         self._node = node
         self._name = name
@@ -345,7 +345,7 @@ class EyeLink:
         frame: ipc.FrameDone,
         boxes: Mapping[int, Box | None],
     ) -> None:
-        passed = self._observing.take(found)
+        passed = self._sightings.take(found)
         if not passed:
             return
         self._command(Observed(tuple(passed)))
@@ -368,20 +368,7 @@ class EyeLink:
 
     def _local(self, event: TrackEvent) -> LocalDetection:
         self._highest_track = max(self._highest_track, event.track_id)
-        east_cm, north_cm, covariance_cm2, asset = self._observing.locate(event.position)
-        return LocalDetection(
-            kind=event.kind,
-            track_id=event.track_id,
-            label=event.label,
-            score_milli=max(0, min(1000, round(event.score * 1000))),
-            east_cm=east_cm,
-            north_cm=north_cm,
-            covariance_cm2=covariance_cm2,
-            asset=asset,
-            moving=self._config.eye.moving,
-            captured_ns=event.captured_ns,
-            model_digest=bytes.fromhex(self.model_digest)[:8].ljust(8, b"\0"),
-        )
+        return self._sightings.place(event, self.model_digest, self._config.eye.moving)
 
     def _on_here(self, here: ipc.Here) -> None:
         if here.pose is None:
@@ -400,7 +387,7 @@ class EyeLink:
         self._bus.publish(self.pose)
 
     def _tracks_end(self) -> None:
-        ends = self._observing.forget_all(time.monotonic_ns())
+        ends = self._sightings.forget_all(time.monotonic_ns())
         if ends:
             self._command(Observed(tuple(ends)))
 
@@ -410,8 +397,8 @@ class EyeLink:
         if not (self._flying and self._config.claims.fly and self.model) or self._closed or len(self._cells) >= 2:
             return
         east_m, north_m, battery = 0.0, 0.0, 1000
-        if self.pose is not None and self._observing.plane is not None:
-            east_m, north_m = self._observing.plane.to_m(self.pose.latitude_deg, self.pose.longitude_deg)
+        if self.pose is not None and self._sightings.plane is not None:
+            east_m, north_m = self._sightings.plane.to_m(self.pose.latitude_deg, self.pose.longitude_deg)
             battery = self.pose.battery_milli if self.pose.battery_milli is not None else 1000
         self._command(WantCell(round(east_m * 100), round(north_m * 100), battery))
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from swarmd.errors import StoreError
+from swarmd.errors import JournalError
 
 FILE_NAME = "journal.sqlite"
 RETRY_NS = 2_000_000_000
@@ -31,7 +31,7 @@ _SCHEMA = "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB 
 Record = tuple[bytes, bytes | None]
 
 
-class Store:
+class Journal:
     """One open journal; the only writer, which a lock on its directory ensures."""
 
     def __init__(self, directory: Path, durability: str = "process", synced_prefixes: Sequence[bytes] = ()) -> None:
@@ -43,7 +43,7 @@ class Store:
             synced_prefixes: Keys that begin so are always synced to the disk.
 
         Raises:
-            StoreError: The directory cannot be used, or another daemon uses it.
+            JournalError: The directory cannot be used, or another daemon uses it.
         """
         self._path = directory / FILE_NAME
         self._full = durability == "power"
@@ -208,14 +208,14 @@ def _lock_directory(directory: Path) -> int:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(
+        raise JournalError(
             f"{directory}: cannot be used for the journal: {error.strerror}; choose another --state"
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise StoreError(f"{directory}: another daemon uses this directory; give each its own --state") from None
+        raise JournalError(f"{directory}: another daemon uses this directory; give each its own --state") from None
     return handle
 
 
@@ -283,11 +283,11 @@ def _move_aside(path: Path) -> Path:
     return aside
 
 
-def summary(store: Store) -> Mapping[str, object]:
+def summary(journal: Journal) -> Mapping[str, object]:
     """What `status` says about the journal."""
     return {
-        "degraded": store.degraded,
-        "commits": store.commits,
-        "failures": store.failures,
-        "moved_aside": str(store.recovered_from) if store.recovered_from is not None else "",
+        "degraded": journal.degraded,
+        "commits": journal.commits,
+        "failures": journal.failures,
+        "moved_aside": str(journal.recovered_from) if journal.recovered_from is not None else "",
     }

@@ -1,7 +1,7 @@
 """Bridges to what users speak: MQTT 5, ROS 2 over DDS, MAVLink, MCAP, OpenTelemetry. Each fails alone."""
 
 from swarmd.bridges.base import Bridge
-from swarmd.bridges.config import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
 from swarmd.errors import TransportError
 
 

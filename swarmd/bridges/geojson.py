@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from swarmd.api.views import unix_s
-from swarmd.brain.locating import position_row
+from swarmd.brain.positions import position_row
 from swarmd.bridges.base import DetectionSeen, NodeInfo, NodePosition
 from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.ids import NodeId

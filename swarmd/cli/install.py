@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Install and say what was done."""
     import json
 
-    from swarmd.cli.installing import Installer, program_path
+    from swarmd.cli.installer import Installer, program_path
     from swarmd.cli.settings import flags_of
     from swarmd.config.loading import load
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from swarmd.bridges.config import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
 from swarmd.config.option import option
 
 

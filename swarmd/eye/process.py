@@ -46,7 +46,7 @@ from swarmd.eye.ipc import (
 )
 from swarmd.eye.link import Link, every, leave
 from swarmd.eye.mailbox import Mailbox
-from swarmd.eye.showing import Showing
+from swarmd.eye.pictures import PictureMaker
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
 from swarmd.eye.swap import Swapper
 from swarmd_models.bundle import Reference, load_bundle
@@ -103,7 +103,7 @@ class EyeProcess:
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
         self._ring: FrameRing | None = None
-        self._showing = Showing()
+        self._pictures = PictureMaker()
 
     def run(self) -> int:
         """Work until the source ends or the brain says stop; the exit status."""
@@ -271,7 +271,7 @@ class EyeProcess:
     def _show(self, frame: Frame, result: EyeResult) -> None:
         """A small picture, where somebody asked for some."""
         try:
-            picture = self._showing.picture(frame, result.detections)
+            picture = self._pictures.picture(frame, result.detections)
         except cv2.error as error:
             self._announce(f"a picture could not be made: {error}")
             return
@@ -350,7 +350,7 @@ class EyeProcess:
                 if self._swapper is not None:
                     self._swapper.begin(model, labels)
             case ShowFrames():
-                self._showing.want(message)
+                self._pictures.want(message)
             case SwapBack():
                 if self._swapper is not None:
                     self._swapper.go_back()

@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from swarmd.bridges.base import Bridge, NodePosition, PositionSeen
-from swarmd.bridges.config import DdsConfig, MqttConfig
+from swarmd.config.bridges import DdsConfig, MqttConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import ObjectChanged

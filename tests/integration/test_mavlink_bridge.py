@@ -19,9 +19,9 @@ pytest.importorskip("pymavlink", reason="pymavlink is not installed (extra mavli
 from pymavlink import mavutil
 from pymavlink.dialects.v20 import common as mavlink
 
-from swarmd.bridges.config import MavlinkConfig, eye_pose_for, mavlink_for
 from swarmd.bridges.mavlink.bridge import MavlinkBridge
 from swarmd.bridges.mavlink.fusion import VehicleFusion, yaw_of
+from swarmd.config.bridges import MavlinkConfig, eye_pose_for, mavlink_for
 from swarmd_models.geo.geolocate import multiply, quaternion_from_euler
 from tests.bridge_world import ALICE, World, detection
 

@@ -13,10 +13,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from swarmd.bridges.base import NodePosition, PositionSeen
-from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.bridges.mqtt.topics import spec
 from swarmd.bridges.trace import trace_of
+from swarmd.config.bridges import MqttConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import ObjectChanged
 from tests.bridge_world import (
@@ -180,7 +180,7 @@ async def test_the_will_says_offline_when_the_daemon_dies(tmp_path: Path) -> Non
     program = (
         "import asyncio, sys\n"
         "from tests.bridge_world import World\n"
-        "from swarmd.bridges.config import MqttConfig\n"
+        "from swarmd.config.bridges import MqttConfig\n"
         "from swarmd.bridges.mqtt.bridge import MqttBridge\n"
         "asyncio.run(MqttBridge(MqttConfig(enabled=True, port=int(sys.argv[1]), will_delay_s=0)).run(World()))\n"
     )

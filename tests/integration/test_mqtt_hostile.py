@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paho.mqtt.enums import CallbackAPIVersion
 
-from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.bridges.mqtt.link import COMMAND_MAX_BYTES, Incoming
 from swarmd.bridges.mqtt.topics import COMMAND_VERBS
+from swarmd.config.bridges import MqttConfig
 from tests.bridge_world import World, broker, mosquitto_binary
 
 _JSON = st.recursive(

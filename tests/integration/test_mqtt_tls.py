@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.bridge import MqttBridge
+from swarmd.config.bridges import MqttConfig
 from tests.bridge_world import World, broker, detection, mosquitto_binary
 
 pytestmark = [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.bridges.config import OtelConfig
 from swarmd.bridges.trace import trace_of, trace_of_view
+from swarmd.config.bridges import OtelConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
 from tests.bridge_world import ALICE, BOB, World, broker, detection, free_port, mosquitto_binary, object_view

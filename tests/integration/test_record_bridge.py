@@ -19,11 +19,11 @@ from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 
 from swarmd.bridges.base import NodePosition, PictureSeen, PositionSeen
-from swarmd.bridges.config import RecordConfig
 from swarmd.bridges.record.bridge import RecordBridge
 from swarmd.bridges.record.reading import Recording, recover
 from swarmd.bridges.record.recorder import Recorder
-from swarmd.errors import DaemonError, StoreError
+from swarmd.config.bridges import RecordConfig
+from swarmd.errors import DaemonError, RecordError
 from swarmd_protocols.effects import MemberChanged, MemberState
 from tests import ros2_store
 from tests.bridge_world import BOB, World, detection, pose
@@ -226,7 +226,7 @@ async def test_every_damage_of_a_recording_is_survived(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "run.mcap"
     path.write_bytes(b"precious")
-    with pytest.raises(StoreError, match=r"run\.mcap.*another file"):
+    with pytest.raises(RecordError, match=r"run\.mcap.*another file"):
         Recorder(path, "ros2", {}, 1 << 20, 0)
     assert path.read_bytes() == b"precious"
 

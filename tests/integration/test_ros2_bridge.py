@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from swarmd.bridges.base import NodePosition, PositionSeen
-from swarmd.bridges.config import DdsConfig
 from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
+from swarmd.config.bridges import DdsConfig
 from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
 from tests import ros2_store

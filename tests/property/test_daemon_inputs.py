@@ -21,7 +21,7 @@ from swarmd.api.control import ControlServer
 from swarmd.api.events import _take
 from swarmd.api.http import HttpServer, Reply
 from swarmd.api.verbs import Verbs
-from swarmd.brain.journal import Store
+from swarmd.brain.journal import Journal
 from swarmd.config.loading import load
 from swarmd.errors import ConfigError
 from swarmd.logs import Logger
@@ -179,7 +179,7 @@ class _Sink:
 def test_any_damage_to_the_journal_leaves_a_working_store(damage: bytes, place: int, kind: int) -> None:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        store = Store(folder)
+        store = Journal(folder)
         store.commit([(b"k%d" % i, b"v" * 50) for i in range(60)])
         store.close()
         target = folder / ("journal.sqlite" if kind < 3 else "journal.sqlite-wal")
@@ -189,10 +189,10 @@ def test_any_damage_to_the_journal_leaves_a_working_store(damage: bytes, place: 
         else:
             content[place : place + len(damage)] = damage
         target.write_bytes(content)
-        again = Store(folder)
+        again = Journal(folder)
         again.commit([(b"new", b"1")])
         assert not again.degraded
         again.close()
-        last = Store(folder)
+        last = Journal(folder)
         assert last.records[b"new"] == b"1"
         last.close()

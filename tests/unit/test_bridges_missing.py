@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from swarmd.bridges import make_bridges
-from swarmd.bridges.config import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
 from swarmd.errors import DaemonError
 
 OFF = (MqttConfig(), DdsConfig(), MavlinkConfig(), RecordConfig(), OtelConfig())

@@ -18,14 +18,14 @@ from swarmd.api.metrics import Metrics
 from swarmd.brain import supervise
 from swarmd.brain.bus import Bus
 from swarmd.brain.driver import Driver
-from swarmd.brain.journal import Store
-from swarmd.brain.observing import Observing
+from swarmd.brain.journal import Journal
 from swarmd.brain.supervise import Supervisor
 from swarmd.demo.truth import compare
-from swarmd.errors import StoreError
+from swarmd.errors import JournalError
 from swarmd.logs import Logger
 from swarmd.transports.base import REFUSED
 from swarmd_models.geo.positions import Plane
+from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.geo.sitemap import Asset, SiteMap
 from swarmd_protocols.effects import (
     Alarm,
@@ -64,7 +64,7 @@ class ScriptedNode:
 class WatchingTransport:
     """Notes, at each send, what the journal already holds; refuses on the spot, as a kernel may."""
 
-    store: Store
+    store: Journal
     driver: Driver
     sends: list[tuple[bytes, int]] = field(default_factory=list)
 
@@ -76,8 +76,8 @@ class WatchingTransport:
 
 def make(
     tmp_path: Path, answer: Callable[[Event], list[Effect]]
-) -> tuple[Driver, ScriptedNode, WatchingTransport, Store]:
-    store = Store(tmp_path)
+) -> tuple[Driver, ScriptedNode, WatchingTransport, Journal]:
+    store = Journal(tmp_path)
     driver = Driver(store, Bus(quiet()), quiet(), Metrics())
     node, transport = ScriptedNode(answer), WatchingTransport(store, driver)
     driver.attach(node, transport)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ async def test_facts_are_durable_before_any_send_of_the_same_call(tmp_path: Path
     driver.request(Started())
     assert transport.sends == [(b"1", 1), (b"2", 1)]  # One commit, before both.
     store.close()
-    again = Store(tmp_path)
+    again = Journal(tmp_path)
     assert again.records == {b"a": b"1", b"b": b"2"}
     again.close()
 
@@ -195,7 +195,7 @@ async def test_tasks_start_again_until_they_return() -> None:
         nonlocal runs
         runs += 1
         if runs == 1:
-            raise StoreError("x")
+            raise JournalError("x")
         if runs == 2:
             raise KeyError("bug")
 
@@ -213,13 +213,13 @@ async def test_tasks_start_again_until_they_return() -> None:
 LOOK = LocalDetection("new", 1, "hot", 900, 0, 500, (100, 0, 100), "p5", False, 0, bytes(8))
 
 
-def observing() -> Observing:
+def sightings() -> SightingFilter[LocalDetection]:
     panels = SiteMap([Asset(f"p{i}", 0.0, float(i), 2.2, 0.99) for i in range(20)])
-    return Observing(Plane(0.0, 0.0), panels, 0.95)
+    return SightingFilter(LocalDetection, Plane(0.0, 0.0), panels, 0.95)
 
 
 def test_a_track_is_held_back_until_its_asset_is_sure() -> None:
-    see = observing()
+    see = sightings()
     unsure = replace(LOOK, asset="", north_cm=550)
     assert see.take([unsure]) == []
     (shared,) = see.take([replace(LOOK, kind="update", captured_ns=1)])
@@ -231,7 +231,7 @@ def test_a_track_is_held_back_until_its_asset_is_sure() -> None:
 
 
 def test_a_track_that_never_settles_is_shared_without_an_asset_when_it_ends() -> None:
-    see = observing()
+    see = sightings()
     unsure = replace(LOOK, asset="", north_cm=550)
     see.take([unsure])
     assert [d.kind for d in see.take([replace(unsure, kind="end", captured_ns=9)])] == ["new", "end"]
@@ -240,12 +240,12 @@ def test_a_track_that_never_settles_is_shared_without_an_asset_when_it_ends() ->
 
 def test_what_is_on_no_asset_is_shared_at_once() -> None:
     far = replace(LOOK, asset="", east_cm=5000)
-    assert observing().take([far]) == [far]
-    assert observing().take([replace(far, east_cm=None, north_cm=None, covariance_cm2=None)])[0].kind == "new"
+    assert sightings().take([far]) == [far]
+    assert sightings().take([replace(far, east_cm=None, north_cm=None, covariance_cm2=None)])[0].kind == "new"
 
 
 def test_updates_pass_when_they_say_something() -> None:
-    see = Observing(Plane(0.0, 0.0), None, 0.95)
+    see = SightingFilter(LocalDetection, Plane(0.0, 0.0), None, 0.95)
     look = replace(LOOK, asset="")
     see.take([look])
     assert see.take([replace(look, kind="update", captured_ns=1)]) == []
@@ -254,14 +254,14 @@ def test_updates_pass_when_they_say_something() -> None:
 
 
 def test_a_dead_eyes_tracks_end_once() -> None:
-    see = observing()
+    see = sightings()
     see.take([LOOK, replace(LOOK, track_id=2, asset="", north_cm=550)])
     assert sorted((d.track_id, d.kind) for d in see.forget_all(99)) == [(1, "end"), (2, "end"), (2, "new")]
     assert see.forget_all(100) == []
 
 
 def test_memory_of_tracks_is_bounded() -> None:
-    see = Observing(None, None, 0.95)
+    see = SightingFilter(LocalDetection, None, None, 0.95)
     rng = random.Random(1)
     for _ in range(6000):
         see.take(
@@ -328,7 +328,7 @@ def test_a_running_brain_needs_no_openssl() -> None:
 
 
 def test_alarms_reach_the_bus(tmp_path: Path) -> None:
-    store, bus, heard = Store(tmp_path), Bus(quiet()), []
+    store, bus, heard = Journal(tmp_path), Bus(quiet()), []
     bus.subscribe(heard.append)
     driver = Driver(store, bus, quiet(), Metrics())
     transport = WatchingTransport(store, driver)

@@ -9,7 +9,7 @@ import pytest
 from swarmd.brain.pictures import Pictures
 from swarmd.bridges.base import PictureSeen
 from swarmd.eye.ipc import FromEye, Picture, ShowFrames, ToEye, decode_from_eye, decode_to_eye, encode
-from swarmd.eye.showing import PICTURE_MAX_BYTES, Showing
+from swarmd.eye.pictures import PICTURE_MAX_BYTES, PictureMaker
 from swarmd_models.types import Detection, Frame, Image
 
 MS = 1_000_000
@@ -25,41 +25,41 @@ def pixels(picture: Picture) -> Image:
 
 
 def test_nothing_leaves_unasked_and_nothing_after_the_end() -> None:
-    showing = Showing()
-    assert showing.picture(frame(0), []) is None
-    showing.want(ShowFrames(100))
-    assert showing.picture(frame(1), []) is not None
-    showing.want(ShowFrames())
-    assert showing.picture(frame(1000), []) is None
+    maker = PictureMaker()
+    assert maker.picture(frame(0), []) is None
+    maker.want(ShowFrames(100))
+    assert maker.picture(frame(1), []) is not None
+    maker.want(ShowFrames())
+    assert maker.picture(frame(1000), []) is None
 
 
 def test_pictures_come_at_the_rate_and_size_that_was_asked_for() -> None:
-    showing = Showing()
-    showing.want(ShowFrames(500, 160, 60))
-    shown = [picture for at in range(0, 3000, 33) if (picture := showing.picture(frame(at), [])) is not None]
+    maker = PictureMaker()
+    maker.want(ShowFrames(500, 160, 60))
+    shown = [picture for at in range(0, 3000, 33) if (picture := maker.picture(frame(at), [])) is not None]
     assert len(shown) == 6
     assert {(picture.width, picture.height) for picture in shown} == {(160, 128)}
     assert pixels(shown[0]).shape[:2] == (128, 160)
 
 
 def test_a_picture_has_a_bound_whatever_is_in_it() -> None:
-    showing = Showing()
-    showing.want(ShowFrames(1, 4096, 100))
+    maker = PictureMaker()
+    maker.want(ShowFrames(1, 4096, 100))
     noise = np.random.default_rng(2).integers(0, 255, (2160, 3840, 3), dtype=np.uint8)
-    picture = showing.picture(frame(0, noise), [])
+    picture = maker.picture(frame(0, noise), [])
     assert picture is None or len(picture.jpeg) <= PICTURE_MAX_BYTES
-    calm = showing.picture(frame(10), [])
+    calm = maker.picture(frame(10), [])
     assert calm is not None
     assert 0 < len(calm.jpeg) <= PICTURE_MAX_BYTES
 
 
 @pytest.mark.parametrize(("label", "is_hidden"), [("person", True), ("license plate", True), ("hot-spot", False)])
 def test_people_are_made_unreadable(label: str, is_hidden: bool) -> None:
-    showing = Showing()
-    showing.want(ShowFrames(1, 640, 95))
+    maker = PictureMaker()
+    maker.want(ShowFrames(1, 640, 95))
     fine = np.zeros((480, 640), dtype=np.uint8)
     fine[::2, ::2] = 255
-    picture = showing.picture(frame(0, fine), [Detection(0, label, 0.9, (100.0, 100.0, 300.0, 300.0))])
+    picture = maker.picture(frame(0, fine), [Detection(0, label, 0.9, (100.0, 100.0, 300.0, 300.0))])
     assert picture is not None
     inside = pixels(picture)[150:250, 150:250].astype(float)
     assert bool(inside.std() < 20) is is_hidden

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from swarmd.brain.locating import Throttle, place_of, position_of, position_row
+from swarmd.brain.positions import Throttle, place_of, position_of, position_row
 from swarmd.bridges.base import PoseSeen
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Rejected, SetTimer, StateChanged

@@ -9,15 +9,15 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from swarmd.brain.observing import Observing
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
 from swarmd_models.eye import Eye
 from swarmd_models.geo.geolocate import Intrinsics, quaternion_from_euler
 from swarmd_models.geo.positions import Plane
+from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.geo.sitemap import Asset, SiteMap
 from swarmd_models.recipes.compose import Sensor, pixel_to_ground, rotation_from_euler
-from swarmd_models.types import Frame, Pose, TrackEvent
+from swarmd_models.types import Frame, Pose
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import Choices
@@ -88,9 +88,9 @@ class PixelEye:
             self._eye = Eye.open(bundle, intrinsics=self._lens)
         except ModelError as error:
             raise ScenarioError(f"detector.model {model!r}: {error}") from error
-        self._digest = bytes.fromhex(bundle.digest)[:8].ljust(8, b"\0")
-        self._observing = Observing(
-            Plane(*farm.origin), _assets(farm) if site_map else None, self._camera.asset_probability
+        self._digest = bundle.digest
+        self._sightings = SightingFilter(
+            LocalDetection, Plane(*farm.origin), _assets(farm) if site_map else None, self._camera.asset_probability
         )
         self.frames = 0
         """Rendered so far."""
@@ -109,7 +109,9 @@ class PixelEye:
             What is to be shared of it.
         """
         result = self._eye.see(self._frame(east_cm / 100, north_cm / 100, captured_ns))
-        found = self._observing.take([self._local(event) for event in result.events])
+        found = self._sightings.take(
+            [self._sightings.place(event, self._digest, moving=False) for event in result.events]
+        )
         for detection in found:
             if detection.kind != "end" and detection.east_cm is not None and detection.north_cm is not None:
                 asset = self._site.asset_at(detection.east_cm, detection.north_cm)
@@ -141,22 +143,6 @@ class PixelEye:
         )
         self.frames += 1
         return Frame(self.frames, captured_ns, image, pose)
-
-    def _local(self, event: TrackEvent) -> LocalDetection:
-        east_cm, north_cm, covariance_cm2, asset = self._observing.locate(event.position)
-        return LocalDetection(
-            kind=event.kind,
-            track_id=event.track_id,
-            label=event.label,
-            score_milli=max(0, min(1000, round(event.score * 1000))),
-            east_cm=east_cm,
-            north_cm=north_cm,
-            covariance_cm2=covariance_cm2,
-            asset=asset,
-            moving=False,
-            captured_ns=event.captured_ns,
-            model_digest=self._digest,
-        )
 
 
 def _assets(farm: Farm) -> SiteMap:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen
-from swarmd.bridges.config import MavlinkConfig
 from swarmd.bridges.mavlink.fusion import VehicleFusion
+from swarmd.config.bridges import MavlinkConfig
 from swarmd.errors import DaemonError, TransportError
 from swarmd_models.geo.geolocate import quaternion_from_euler
 

@@ -16,7 +16,7 @@ from typing import Any
 from pymavlink.dialects.v20 import common as mavlink
 
 from swarmd.bridges.base import DaemonView, DetectionSeen
-from swarmd.bridges.config import MavlinkConfig
+from swarmd.config.bridges import MavlinkConfig
 from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.effects import MemberState
 

@@ -1,8 +1,8 @@
 """The AsyncAPI 3 document, generated from the topic table: what the code does is what the document says."""
 
 from swarmd import __version__
-from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.topics import TOPICS
+from swarmd.config.bridges import MqttConfig
 
 
 def document(swarm: str, config: MqttConfig) -> dict[str, object]:

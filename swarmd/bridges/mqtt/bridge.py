@@ -19,11 +19,11 @@ import msgspec
 from swarmd import __version__
 from swarmd.bridges import geojson
 from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo, PoseSeen, PositionSeen
-from swarmd.bridges.config import MqttConfig
 from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
 from swarmd.bridges.mqtt.topics import COMMAND_VERBS, TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_seen
+from swarmd.config.bridges import MqttConfig
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
 from swarmd_protocols.state.observations import CellChanged, CellView, ObjectChanged

@@ -25,7 +25,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from swarmd.bridges.config import MqttConfig
+from swarmd.config.bridges import MqttConfig
 from swarmd.errors import TransportError
 
 CONNECT_TIMEOUT_S = 10.0

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo
-from swarmd.bridges.config import OtelConfig
 from swarmd.bridges.trace import SightingTrace, trace_of_seen, trace_of_view
+from swarmd.config.bridges import OtelConfig
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId

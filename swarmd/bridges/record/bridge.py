@@ -18,10 +18,10 @@ from swarmd.bridges.base import (
     PoseSeen,
     PositionSeen,
 )
-from swarmd.bridges.config import RecordConfig
 from swarmd.bridges.record.recorder import Recorder
 from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
 from swarmd.bridges.ros2.names import token
+from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError
 from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
@@ -100,7 +100,7 @@ class RecordBridge:
         """Make the file now, so that whoever asked hears at once when that fails; `run` does it otherwise.
 
         Raises:
-            StoreError: The file cannot be made.
+            RecordError: The file cannot be made.
         """
         self._daemon = daemon
         info = daemon.info()

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.bridges.ros2.names import TYPE_HASHES
-from swarmd.errors import StoreError
+from swarmd.errors import RecordError
 
 try:
     from mcap.writer import CompressionType, Writer
     from mcap_ros2.writer import serialize_dynamic
 except ImportError as problem:
-    raise StoreError(f"recording needs mcap ({problem}); run: pip install 'swarmd[record]'") from problem
+    raise RecordError(f"recording needs mcap ({problem}); run: pip install 'swarmd[record]'") from problem
 
 CHUNK_BYTES = 256 * 1024
 CHUNK_S = 2.0
@@ -58,7 +58,7 @@ class Recorder:
             min_free_bytes: It ends when the disk has less left.
 
         Raises:
-            StoreError: The file cannot be made; names it and the cause.
+            RecordError: The file cannot be made; names it and the cause.
         """
         self.path = path
         self.profile = profile
@@ -73,7 +73,7 @@ class Recorder:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("xb")
         except OSError as error:
-            raise StoreError(f"cannot record to {path}: {error.strerror}; choose another file or make room") from error
+            raise RecordError(f"cannot record to {path}: {error.strerror}; choose another file or make room") from error
         self._writer = Writer(self._file, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
         self._writer.start(profile="ros2" if profile == "ros2" else "", library="swarmd")
         self._writer.add_metadata("swarmd", {"format": FORMAT_VERSION, "profile": profile, **metadata})

@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any
 
 from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodePosition, PoseSeen, PositionSeen
-from swarmd.bridges.config import DdsConfig
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.convert import (
     cell_of,
@@ -29,6 +28,7 @@ from swarmd.bridges.ros2.mapping import DIAGNOSTIC_LEVELS, FRAME
 from swarmd.bridges.ros2.names import dds_topic, ros_type, token
 from swarmd.bridges.ros2.participant import Ros2Participant, is_read, write
 from swarmd.bridges.trace import trace_of_seen
+from swarmd.config.bridges import DdsConfig
 from swarmd.errors import DaemonError, TransportError
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId

@@ -18,7 +18,7 @@ _QUALITY_STEP = 15
 _QUALITY_MIN = 10
 
 
-class Showing:
+class PictureMaker:
     """Decides which frames are shown, and makes them small."""
 
     def __init__(self) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.brain.journal import FILE_NAME, Store
-from swarmd.errors import StoreError
+from swarmd.brain.journal import FILE_NAME, Journal
+from swarmd.errors import JournalError
 
 
 def reopened(folder: Path) -> dict[bytes, bytes]:
-    store = Store(folder)
+    store = Journal(folder)
     try:
         return store.records
     finally:
@@ -21,7 +21,7 @@ def reopened(folder: Path) -> dict[bytes, bytes]:
 
 
 def test_records_survive_and_the_last_value_wins(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = Journal(tmp_path)
     store.commit([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")])
     store.commit([(b"b", None), (b"c", b"")])
     store.close()
@@ -30,8 +30,8 @@ def test_records_survive_and_the_last_value_wins(tmp_path: Path) -> None:
 
 def test_a_killed_process_loses_no_committed_batch(tmp_path: Path) -> None:
     program = (
-        "import os, sys, signal; from pathlib import Path; from swarmd.brain.journal import Store\n"
-        "s = Store(Path(sys.argv[1]))\n"
+        "import os, sys, signal; from pathlib import Path; from swarmd.brain.journal import Journal\n"
+        "s = Journal(Path(sys.argv[1]))\n"
         "for i in range(50): s.commit([(b'k%d' % i, b'v'), (b'last', b'%d' % i)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -43,22 +43,22 @@ def test_a_killed_process_loses_no_committed_batch(tmp_path: Path) -> None:
 
 
 def test_two_daemons_cannot_share_a_directory(tmp_path: Path) -> None:
-    first = Store(tmp_path)
-    with pytest.raises(StoreError, match="another daemon uses this directory"):
-        Store(tmp_path)
+    first = Journal(tmp_path)
+    with pytest.raises(JournalError, match="another daemon uses this directory"):
+        Journal(tmp_path)
     first.close()
-    Store(tmp_path).close()
+    Journal(tmp_path).close()
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="choose another --state"):
-        Store(tmp_path / "file" / "state")
+    with pytest.raises(JournalError, match="choose another --state"):
+        Journal(tmp_path / "file" / "state")
 
 
 @pytest.mark.parametrize("damage", ["header", "middle", "not a database", "other tables"])
 def test_a_damaged_journal_is_moved_aside_and_what_can_be_read_is_kept(tmp_path: Path, damage: str) -> None:
-    store = Store(tmp_path)
+    store = Journal(tmp_path)
     for i in range(400):
         store.commit([(b"key%05d" % i, b"v" * 200)])
     store.close()
@@ -77,7 +77,7 @@ def test_a_damaged_journal_is_moved_aside_and_what_can_be_read_is_kept(tmp_path:
         with sqlite3.connect(path) as other:
             other.execute("CREATE TABLE records (something TEXT)")
         other.close()
-    store = Store(tmp_path)
+    store = Journal(tmp_path)
     codes = [code for code, _ in store.take_alarms()]
     assert codes == ["journal_corrupt"]
     assert store.recovered_from is not None
@@ -93,8 +93,8 @@ def test_a_damaged_journal_is_moved_aside_and_what_can_be_read_is_kept(tmp_path:
 
 def test_a_torn_write_ahead_log_costs_only_its_tail(tmp_path: Path) -> None:
     program = (
-        "import os, sys, signal; from pathlib import Path; from swarmd.brain.journal import Store\n"
-        "s = Store(Path(sys.argv[1]))\n"
+        "import os, sys, signal; from pathlib import Path; from swarmd.brain.journal import Journal\n"
+        "s = Journal(Path(sys.argv[1]))\n"
         "for i in range(20): s.commit([(b'%03d' % i, b'v' * 100)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -108,7 +108,7 @@ def test_a_torn_write_ahead_log_costs_only_its_tail(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_degrades_to_memory_and_heals(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = Journal(tmp_path)
     store.commit([(b"before", b"1")])
     assert store._database is not None
     pages = store._database.execute("PRAGMA page_count").fetchone()[0]
@@ -126,7 +126,7 @@ def test_a_full_disk_degrades_to_memory_and_heals(tmp_path: Path) -> None:
 
 
 def test_power_durability_syncs_every_commit_and_process_only_identity(tmp_path: Path) -> None:
-    def levels(store: Store) -> list[str]:
+    def levels(store: Journal) -> list[str]:
         seen: list[str] = []
         assert store._database is not None
         store._database.set_trace_callback(lambda text: seen.append(text) if "synchronous" in text else None)
@@ -135,6 +135,6 @@ def test_power_durability_syncs_every_commit_and_process_only_identity(tmp_path:
         store.close()
         return seen
 
-    once = levels(Store(tmp_path / "a", "process", (b"node/",)))
+    once = levels(Journal(tmp_path / "a", "process", (b"node/",)))
     assert len([text for text in once if "FULL" in text]) == 1
-    assert len([text for text in levels(Store(tmp_path / "b", "power", (b"node/",))) if "FULL" in text]) == 2
+    assert len([text for text in levels(Journal(tmp_path / "b", "power", (b"node/",))) if "FULL" in text]) == 2

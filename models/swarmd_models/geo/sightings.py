@@ -1,26 +1,101 @@
-"""From what an eye or an outside detector says to what the swarm shares: plane, asset, moment.
+"""From what an eye or an outside detector says to what is worth sharing: plane, asset, moment.
 
-Rules: - Degrees become centimetres about the mission origin here, and nowhere else. No origin or no position: the
-detection is shared without one. - With a site map, a track whose asset is still ambiguous is held back until a better
-look settles it or the track ends: sharing
-  it at once under a guessed asset would put a false object on everybody's map.
+Rules:
+
+- Degrees become centimetres about the mission origin here, and nowhere else. No origin or no position: the detection is
+  shared without one.
+- With a site map, a track whose asset is still ambiguous is held back until a better look settles it or the track ends:
+  sharing it at once under a guessed asset would put a false object on everybody's map.
 - `new` and `end` always pass; an `update` passes when it changes the asset or the position noticeably, or `UPDATE_NS`
-after the last one.
+  after the last one.
+
+What is shared is of a type that the caller chooses (the daemon and the simulator: the protocols' `LocalDetection`);
+this module only asks that it is a dataclass with the fields of `Placed`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import Field, dataclass, replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from swarmd_models.geo.positions import Plane
-from swarmd_protocols.state.observations import LocalDetection
-
-if TYPE_CHECKING:
-    from swarmd_models.geo.sitemap import SiteMap
+from swarmd_models.geo.sitemap import SiteMap
+from swarmd_models.types import TrackEvent
 
 UPDATE_NS = 1_000_000_000
+"""Nanoseconds after which a track that stays where it was is told again: peers keep a sighting's time to a second."""
 TRACKS_MAX = 4096
+"""Living tracks that are remembered, far more than one frame can hold; the oldest are forgotten first."""
 MOVED_CM = 20
+"""Centimetres, east and north added up, from which a position counts as changed: about the error of a good fix."""
+_DIGEST_BYTES = 8
+"""Bytes of the model's SHA-256 that travel with a detection."""
+
+
+class Placed(Protocol):
+    """A detection with its place on the plane, as it is shared."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def kind(self) -> str:
+        """ "new", "update" or "end"."""
+        ...
+
+    @property
+    def track_id(self) -> int:
+        """Unique in the life of the detector."""
+        ...
+
+    @property
+    def east_cm(self) -> int | None:
+        """From the mission origin."""
+        ...
+
+    @property
+    def north_cm(self) -> int | None:
+        """From the mission origin."""
+        ...
+
+    @property
+    def covariance_cm2(self) -> tuple[int, int, int] | None:
+        """(east-east, east-north, north-north)."""
+        ...
+
+    @property
+    def asset(self) -> str:
+        """From the site map; "" where none is known."""
+        ...
+
+    @property
+    def captured_ns(self) -> int:
+        """Monotonic clock."""
+        ...
+
+
+D = TypeVar("D", bound=Placed)
+D_co = TypeVar("D_co", bound=Placed, covariant=True)
+
+
+class Make(Protocol[D_co]):
+    """Makes one detection as it is shared."""
+
+    def __call__(
+        self,
+        *,
+        kind: str,
+        track_id: int,
+        label: str,
+        score_milli: int,
+        east_cm: int | None,
+        north_cm: int | None,
+        covariance_cm2: tuple[int, int, int] | None,
+        asset: str,
+        moving: bool,
+        captured_ns: int,
+        model_digest: bytes,
+    ) -> D_co:
+        """One detection."""
+        ...
 
 
 class Position(Protocol):
@@ -43,21 +118,29 @@ class Position(Protocol):
 
 
 @dataclass(slots=True)
-class _Track:
-    shared: LocalDetection | None
-    held: LocalDetection | None
+class _Track(Generic[D]):
+    shared: D | None
+    held: D | None
     shared_ns: int
 
 
-class Observing:
-    """Turns track events into `LocalDetection`s."""
+class SightingFilter(Generic[D]):
+    """Places track events and says which of them are worth sharing."""
 
-    def __init__(self, plane: Plane | None, site_map: "SiteMap | None", asset_probability: float) -> None:
-        """Place detections about `plane` and name assets from `site_map`, where there are any."""
+    def __init__(self, make: Make[D], plane: Plane | None, site_map: SiteMap | None, asset_probability: float) -> None:
+        """Place detections about `plane` and name assets from `site_map`, where there are any.
+
+        Args:
+            make: Makes a detection as it is shared.
+            plane: About the mission origin.
+            site_map: The site's assets.
+            asset_probability: How sure the nearest asset must be to be named, 0 to 1.
+        """
+        self._make = make
         self.plane = plane
         self._site_map = site_map
         self._asset_probability = asset_probability
-        self._tracks: dict[int, _Track] = {}
+        self._tracks: dict[int, _Track[D]] = {}
         self.counts = {"shared": 0, "held_back": 0, "without_position": 0, "ambiguous": 0, "tracks_forgotten": 0}
 
     def locate(self, position: Position | None) -> tuple[int | None, int | None, tuple[int, int, int] | None, str]:
@@ -76,7 +159,30 @@ class Observing:
             return ""
         return self._site_map.asset_of(east_m, north_m, covariance_m2, self._asset_probability)
 
-    def take(self, detections: Iterable[LocalDetection]) -> list[LocalDetection]:
+    def place(self, event: TrackEvent, model_digest: str, moving: bool) -> D:
+        """One track event as it would be shared.
+
+        Args:
+            event: From the eye.
+            model_digest: SHA-256 of the model, hexadecimal digits; "" where it is unknown.
+            moving: What is seen moves by itself.
+        """
+        east_cm, north_cm, covariance_cm2, asset = self.locate(event.position)
+        return self._make(
+            kind=event.kind,
+            track_id=event.track_id,
+            label=event.label,
+            score_milli=max(0, min(1000, round(event.score * 1000))),
+            east_cm=east_cm,
+            north_cm=north_cm,
+            covariance_cm2=covariance_cm2,
+            asset=asset,
+            moving=moving,
+            captured_ns=event.captured_ns,
+            model_digest=bytes.fromhex(model_digest)[:_DIGEST_BYTES].ljust(_DIGEST_BYTES, b"\0"),
+        )
+
+    def take(self, detections: Iterable[D]) -> list[D]:
         """Pass on what should be shared now.
 
         Args:
@@ -91,7 +197,7 @@ class Observing:
         self.counts["shared"] += len(passed)
         return passed
 
-    def forget_all(self, now_ns: int) -> list[LocalDetection]:
+    def forget_all(self, now_ns: int) -> list[D]:
         """The eye died: every track it had ends now, and what was held back is shared."""
         ends = []
         for track_id in list(self._tracks):
@@ -102,7 +208,7 @@ class Observing:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _seen(self, detection: LocalDetection) -> list[LocalDetection]:
+    def _seen(self, detection: D) -> list[D]:
         track = self._tracks.get(detection.track_id)
         if track is None:
             if len(self._tracks) >= TRACKS_MAX:
@@ -131,7 +237,7 @@ class Observing:
             return self._share(track, replace(detection, kind="update"))
         return []
 
-    def _end(self, detection: LocalDetection) -> list[LocalDetection]:
+    def _end(self, detection: D) -> list[D]:
         track = self._tracks.pop(detection.track_id, None)
         if track is None:
             return []
@@ -149,11 +255,11 @@ class Observing:
             return [replace(detection, kind="new"), replace(detection, kind="end")]
         return [replace(detection, kind="end")]
 
-    def _share(self, track: _Track, detection: LocalDetection) -> list[LocalDetection]:
+    def _share(self, track: _Track[D], detection: D) -> list[D]:
         track.shared, track.held, track.shared_ns = detection, None, detection.captured_ns
         return [detection]
 
-    def _is_ambiguous(self, detection: LocalDetection) -> bool:
+    def _is_ambiguous(self, detection: D) -> bool:
         if self._site_map is None or detection.asset or detection.east_cm is None or detection.covariance_cm2 is None:
             return False
         assert detection.north_cm is not None
@@ -161,7 +267,7 @@ class Observing:
         return self._site_map.is_near(detection.east_cm / 100, detection.north_cm / 100, (ee, en, nn))
 
 
-def _is_news(old: LocalDetection, new: LocalDetection) -> bool:
+def _is_news(old: Placed, new: Placed) -> bool:
     if old.asset != new.asset or (old.east_cm is None) != (new.east_cm is None):
         return True
     if old.asset or old.east_cm is None or new.east_cm is None:
