@@ -346,7 +346,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _bridge(args: argparse.Namespace) -> int:
-    from swarmd_sim.run.bridge import compare
+    from swarmd.demo.predictions import compare
 
     table = compare(args.nodes, args.seconds, args.seed, args.rounds, args.formations)
     if args.json:
@@ -358,12 +358,12 @@ def _bridge(args: argparse.Namespace) -> int:
 
 def _mutants(args: argparse.Namespace) -> int:
     from swarmd_sim.run.mutants import catalogue
-    from swarmd_sim.run.mutation_score import hunt
+    from swarmd_sim.run.mutation_score import score_mutants
     from swarmd_sim.run.progress import Progress
 
     names = sorted(name for name in catalogue() if args.only in name)
     with Progress(len(names), "mutants", quiet=args.json) as progress:
-        table = hunt(names, args.seeds, args.jobs, progress.step)
+        table = score_mutants(names, args.seeds, args.jobs, progress.step)
     if args.json:
         print_json(table.to_json())
     else:

@@ -19,9 +19,12 @@ MODULES = {
     "swarmd_protocols": (
         "channel/channel channel/codec channel/sender channel/dissemination node state/anti_entropy state/replica "
         "state/crdt/store swim/core swim/members swim/membership "
-        "swim/prober swim/repair swim/shared swim/swim swim/links swim/overlay swim/rules swim/sizing"
+        "swim/prober swim/repair swim/shared swim/swim swim/links swim/overlay swim/rules swim/sizing "
+        "state/projection state/crdt/batch state/crdt/log state/crdt/ownlog state/dedup/view state/dedup/gate "
+        "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
+        "releases/swarming trust/canonical trust/envelopes trust/fields crypto"
     ),
-    "swarmd_sim": "run/engine run/host radio/network radio/radio run/choices faults/clocks",
+    "swarmd_sim": "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks faults/disk",
 }
 """What an idle swarm spends its time in; the rest stays as it is."""
 ROOMS = {"swarmd_protocols": "protocols", "swarmd_sim": "sim", "swarmd_models": "models", "swarmd": "."}

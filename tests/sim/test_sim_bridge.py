@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from swarmd_sim.errors import SimError
-from swarmd_sim.run.bridge import Medians, compare, predict
+from swarmd.demo.predictions import Medians, compare, predict
 from swarmd_sim.run.host import Cores
-from swarmd_sim.run.netns import Namespaces, unavailable
-from swarmd_sim.run.realswarm import HostFigures
+from swarmd.demo.netns import Namespaces, unavailable
+from swarmd.demo.realswarm import HostFigures
 
 MS = 1_000_000
 

@@ -43,7 +43,7 @@ def test_a_death_may_stay_unknown_longer_only_where_the_dead_one_was_deaf() -> N
     deaf = Fault(20 * S, "deaf", (6,), 8 * S, 0)
     simulation = Simulation(scenario, 63, Options(script=[deaf, Fault(24 * S, "power_loss", (5, 6), 12 * S, 0)]))
     simulation.injector.schedule(simulation.script)
-    checker = MembershipChecker(simulation.bystander)
+    checker = MembershipChecker(simulation.context)
     usual_ns = int(scenario.checks.detect_s * S)
     assert checker._limit_ns(6, 24 * S) == usual_ns + DEAF_NS
     assert checker._limit_ns(5, 24 * S) == usual_ns

@@ -1,4 +1,4 @@
-"""What checkers look at: the run as an omniscient bystander sees it."""
+"""What checkers look at: a whole run, known from outside."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from swarmd_sim.world.site import Site
 
 
 @dataclass(slots=True)
-class Bystander:
+class RunContext:
     """Everything there is to know about a run.
 
     Attributes:
@@ -98,7 +98,7 @@ class CheckerBase:
         run: The run.
     """
 
-    def __init__(self, run: Bystander) -> None:
+    def __init__(self, run: RunContext) -> None:
         self.run = run
 
     def on_member(self, host: Host, change: MemberChanged) -> None:

@@ -7,7 +7,7 @@ excused only by a fault or by air between the two.
 from collections.abc import Iterator
 
 from swarmd_protocols.state.observations import CellAssigned
-from swarmd_sim.checkers.base import Bystander, CheckerBase
+from swarmd_sim.checkers.base import RunContext, CheckerBase
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Fact
 
@@ -22,7 +22,7 @@ _PEERS = 8
 class ClaimsChecker(CheckerBase):
     """See the module."""
 
-    def __init__(self, run: Bystander) -> None:
+    def __init__(self, run: RunContext) -> None:
         super().__init__(run)
         self._at_work: dict[str, dict[int, tuple[int, int]]] = {}
         """(since, life) by cell and host."""

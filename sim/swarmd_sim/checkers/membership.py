@@ -2,7 +2,7 @@
 
 from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
-from swarmd_sim.checkers.base import Bystander, CheckerBase
+from swarmd_sim.checkers.base import RunContext, CheckerBase
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.host import Host
 
@@ -24,7 +24,7 @@ _UNDECIDED = (*_HERE, MemberState.SUSPECT)
 class MembershipChecker(CheckerBase):
     """See the module."""
 
-    def __init__(self, run: Bystander) -> None:
+    def __init__(self, run: RunContext) -> None:
         super().__init__(run)
         self._incarnations: dict[tuple[int, NodeId], int] = {}
         self._late_reported: set[int] = set()

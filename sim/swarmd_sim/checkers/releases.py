@@ -7,7 +7,7 @@ every eye really runs. What a node has been told it asks of nobody: a node that 
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.rollout import Verdict, cohort_size, ranks
-from swarmd_sim.checkers.base import Bystander, CheckerBase
+from swarmd_sim.checkers.base import RunContext, CheckerBase
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.publisher import MODEL, Flaw, Published
 from swarmd_sim.run.releases import Run
@@ -25,7 +25,7 @@ _HOUSEKEEPING = "its tries are used up"
 class ReleasesChecker(CheckerBase):
     """See the module."""
 
-    def __init__(self, run: Bystander) -> None:
+    def __init__(self, run: RunContext) -> None:
         super().__init__(run)
         self._ran: dict[bytes, set[int]] = {}
         self._told: set[tuple[str, int, bytes]] = set()

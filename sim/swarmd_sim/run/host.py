@@ -415,7 +415,8 @@ class Host:
             self._arm_wake()
             return
         if self._resuming is not None:
-            (effects, start, then), self._resuming = self._resuming, None
+            effects, start, then = self._resuming
+            self._resuming = None
             self._perform(effects, start, then)
         while (
             self._backlog

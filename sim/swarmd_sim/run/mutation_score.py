@@ -23,7 +23,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class HuntTable:
+class MutationScore:
     """The whole table."""
 
     rows: list[Found] = field(default_factory=list)
@@ -53,7 +53,7 @@ class HuntTable:
         ]
 
 
-def hunt(names: Sequence[str], seeds: int, jobs: int = 1, progress: Callable[[], None] | None = None) -> HuntTable:
+def score_mutants(names: Sequence[str], seeds: int, jobs: int = 1, progress: Callable[[], None] | None = None) -> MutationScore:
     """Fuzz each mutant until it is found.
 
     Args:
@@ -65,7 +65,7 @@ def hunt(names: Sequence[str], seeds: int, jobs: int = 1, progress: Callable[[],
     Returns:
         The table.
     """
-    table = HuntTable()
+    table = MutationScore()
     for name in names:
         about = catalogue()[name]
         plan = FuzzPlan(about.scenario or DEFAULT_SCENARIO, about.overrides, name)

@@ -46,7 +46,7 @@ class ModelSigner:
         return self._crypto.verify(public_key, message, signature)
 
 
-class NodeMaker:
+class NodeFactory:
     """Builds nodes for the hosts of one run.
 
     Args:

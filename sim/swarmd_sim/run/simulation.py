@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from swarmd_protocols.state.replica import ReplicaConfig
 from swarmd_protocols.swim.config import SwimConfig
-from swarmd_sim.checkers.base import Bystander
+from swarmd_sim.checkers.base import RunContext
 from swarmd_sim.checkers.claims import ClaimsChecker
 from swarmd_sim.checkers.membership import MembershipChecker
 from swarmd_sim.checkers.releases import ReleasesChecker
@@ -206,7 +206,7 @@ class Simulation:
             self.releases,
         )
         self.watch.untouched_since = self.injector.untouched_since
-        self.bystander = Bystander(
+        self.context = RunContext(
             scenario,
             self.engine,
             self.hosts,
@@ -220,8 +220,8 @@ class Simulation:
             overridden(ReplicaConfig(), scenario.state, "state"),
             self.releases,
         )
-        self.truth = TruthChecker(self.bystander)
-        run = self.bystander
+        self.truth = TruthChecker(self.context)
+        run = self.context
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
         self.checkers.append(ReleasesChecker(run))
         self.watch.checkers = list(self.checkers)
@@ -434,9 +434,9 @@ def _busy_ns(scenario: Scenario) -> list[int]:
 
 
 def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:
-    from swarmd_sim.run.node_factory import NodeMaker
+    from swarmd_sim.run.node_factory import NodeFactory
 
-    return NodeMaker
+    return NodeFactory
 
 
 def _is_dead_timer(call: Callable[[Any], None], argument: Any) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from swarmd_sim.errors import SimError
-from swarmd_sim.run.netns import Loopback, Namespaces
+from swarmd.demo.netns import Loopback, Namespaces
 from swarmd_sim.run.scenario import NS_PER_S
 
 Place = Namespaces | Loopback
