@@ -1,6 +1,7 @@
 """`swarmd sim`: run, fuzz, replay, sweep and report simulations of the daemon's own protocol objects."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -51,7 +52,7 @@ def _add_fuzz(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     _add_common(fuzz_parser, "fuzz")
     fuzz_parser.add_argument("--seeds", type=_count, default=100, help="how many (%(default)s)")
     fuzz_parser.add_argument("--first-seed", type=int, default=1, help="the first (%(default)s)")
-    fuzz_parser.add_argument("--jobs", type=_count, default=1, help="processes (%(default)s)")
+    fuzz_parser.add_argument("--jobs", type=_count, default=_cores(), help="processes (every core: %(default)s)")
     fuzz_parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="stop after N failing seeds")
     fuzz_parser.add_argument("--shrink", type=int, default=0, metavar="RUNS", help="shrink the first failing seed")
     fuzz_parser.add_argument("--coverage", type=Path, metavar="FILE", help="write the coverage matrix as Markdown")
@@ -106,8 +107,13 @@ def _add_mutants(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     mutants_parser = verbs.add_parser("mutants", help="how many seeds it takes to find each protocol bug on purpose")
     mutants_parser.add_argument("--seeds", type=_count, default=50, help="most seeds a mutant (%(default)s)")
     mutants_parser.add_argument("--only", default="", help="mutants whose name contains this")
-    mutants_parser.add_argument("--jobs", type=_count, default=1)
+    mutants_parser.add_argument("--jobs", type=_count, default=_cores(), help="processes (every core: %(default)s)")
     add_json(mutants_parser)
+
+
+def _cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _count(text: str) -> int:

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from swarmd.demo.netns import Loopback, Namespaces, unavailable
+from swarmd.demo.realswarm import HostFigures, figures_of, measure, median_s
 from swarmd_sim.errors import SimError
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.choices import Choices
-from swarmd.demo.netns import Loopback, Namespaces, unavailable
-from swarmd.demo.realswarm import HostFigures, figures_of, measure, median_s
 from swarmd_sim.run.scenario import NS_PER_S, Scenario, scenario_from_table
 from swarmd_sim.run.simulation import Options, Simulation
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from swarmd_sim.errors import SimError
 from swarmd.demo.netns import Loopback, Namespaces
+from swarmd_sim.errors import SimError
 from swarmd_sim.run.scenario import NS_PER_S
 
 Place = Namespaces | Loopback

@@ -24,7 +24,10 @@ MODULES = {
         "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
         "releases/swarming trust/canonical trust/envelopes trust/fields crypto"
     ),
-    "swarmd_sim": "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks faults/disk",
+    "swarmd_sim": (
+        "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks "
+        "faults/disk"
+    ),
 }
 """What an idle swarm spends its time in; the rest stays as it is."""
 ROOMS = {"swarmd_protocols": "protocols", "swarmd_sim": "sim", "swarmd_models": "models", "swarmd": "."}

@@ -7,7 +7,7 @@ excused only by a fault or by air between the two.
 from collections.abc import Iterator
 
 from swarmd_protocols.state.observations import CellAssigned
-from swarmd_sim.checkers.base import RunContext, CheckerBase
+from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Fact
 

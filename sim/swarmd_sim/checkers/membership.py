@@ -2,7 +2,7 @@
 
 from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
-from swarmd_sim.checkers.base import RunContext, CheckerBase
+from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.host import Host
 

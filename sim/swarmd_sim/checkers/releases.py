@@ -7,7 +7,7 @@ every eye really runs. What a node has been told it asks of nobody: a node that 
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.rollout import Verdict, cohort_size, ranks
-from swarmd_sim.checkers.base import RunContext, CheckerBase
+from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.publisher import MODEL, Flaw, Published
 from swarmd_sim.run.releases import Run

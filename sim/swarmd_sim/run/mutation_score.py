@@ -53,7 +53,9 @@ class MutationScore:
         ]
 
 
-def score_mutants(names: Sequence[str], seeds: int, jobs: int = 1, progress: Callable[[], None] | None = None) -> MutationScore:
+def score_mutants(
+    names: Sequence[str], seeds: int, jobs: int = 1, progress: Callable[[], None] | None = None
+) -> MutationScore:
     """Fuzz each mutant until it is found.
 
     Args:
