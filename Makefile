@@ -47,25 +47,25 @@ demo-release: setup  ## a release's whole life on four real daemons
 	$(PY) -m swarmd.demo.release $(ARGS)
 
 bench: setup  ## eye, daemon, world: JSON on standard output
-	$(PY) tests/bench/bench_eye.py && $(PY) tests/bench/bench_daemon.py && $(PY) tests/bench/bench_render.py
+	$(PY) -m tests.bench.bench_eye && $(PY) -m tests.bench.bench_daemon && $(PY) -m tests.bench.bench_render
 
 bench-swim: setup  ## membership beside serf (ARGS="--n 32 --json"); installs serf where it is missing and you are root
-	$(PY) tests/bench/swim/swim_bench.py $(ARGS)
+	$(PY) -m tests.bench.swim.swim_bench $(ARGS)
 
 bench-state: .venv-bench/.done  ## the replicated state beside pycrdt and loro
-	.venv-bench/bin/python tests/bench/bench_state.py $(ARGS)
+	.venv-bench/bin/python -m tests.bench.bench_state $(ARGS)
 
 bench-sim: setup  ## the simulator's speed, memory and predictions
-	$(PY) tests/bench/bench_sim.py $(ARGS)
+	$(PY) -m tests.bench.bench_sim $(ARGS)
 
 bench-sim-compiled: setup  ## the same with protocols and simulator compiled by mypyc in out/compiled (needs a C compiler)
 	$(PY) tests/bench/compile_sim.py && PYTHONPATH=out/compiled $(PY) tests/bench/bench_sim.py $(ARGS)
 
 bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
-	.venv-bench/bin/python tests/bench/bench_release.py $(ARGS)
+	.venv-bench/bin/python -m tests.bench.bench_release $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
-	$(PY) tests/bench/bench_interfaces.py $(ARGS)
+	$(PY) -m tests.bench.bench_interfaces $(ARGS)
 
 package: setup  ## build the wheel and test it beside a hostile models/
 	$(PY) -m pytest tests/packaging && $(PY) -m swarmd.release.sbom requirements/all.lock out/swarmd.cdx.json

@@ -4,7 +4,7 @@ Twenty nodes tell ten detections a second each, evenly spread, and their positio
 times a second; a reader in another process takes everything. CPU is process time of all threads, without what the same
 process takes with no bridge; RSS as the kernel says it.
 
-    python tests/bench/bench_bridges.py [--seconds 20] [--only dds|mqtt]
+    python -m tests.bench.bench_bridges [--seconds 20] [--only dds|mqtt]
 """
 
 import argparse
@@ -21,14 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from swarmd.bridges.base import Bridge, NodePosition, PositionSeen
 from swarmd.config.bridges import DdsConfig, MqttConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import ObjectChanged
-from tests.bridge_world import World, broker, detection, object_view
+from tests.support.bridge_world import World, broker, detection, object_view
 
 DOMAIN = 81
 NODES, HZ = 20, 10
@@ -175,7 +173,7 @@ def main() -> int:
     result: dict[str, Any] = {"load_average": os.getloadavg()[0], "nodes": NODES, "hz": HZ}
     for kind in ("none", "dds", "mqtt"):
         # Each in a process of its own, so that nobody pays for another's libraries.
-        command = [sys.executable, __file__, "--only", kind, "--seconds", str(args.seconds)]
+        command = [sys.executable, "-m", "tests.bench.bench_bridges", "--only", kind, "--seconds", str(args.seconds)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=args.seconds + 120)
         result[kind] = json.loads(done.stdout)
     for kind in ("dds", "mqtt"):

@@ -1,6 +1,6 @@
 """What a running daemon costs and how fast it is: one JSON object, from real processes on loopback.
 
-    python tests/bench/bench_daemon.py [--nodes 4] [--idle-s 30] [--detections 200]
+    python -m tests.bench.bench_daemon [--nodes 4] [--idle-s 30] [--detections 200]
 
 - `help_cpu_ms`: CPU of `swarmd --help`, best of five.
 - `idle`: brains without an eye, all members met, nothing happening: RSS and CPU of each (median and worst).
@@ -22,12 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from daemon_processes import Daemon, alive_members, wait_for
-
 from swarmd.api.histogram import Histogram
+from tests.support.daemons import Daemon, alive_members, wait_for
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """Figures of the eye against its bars. Prints one JSON object; exit status 1 when a bar is missed.
 
-`python tests/bench/bench_eye.py [--seconds 5] [--swaps 1000]`. One thread. Ratios are taken within one run, and CPU
+`python -m tests.bench.bench_eye [--seconds 5] [--swaps 1000]`. One thread. Ratios are taken within one run, and CPU
 time rather than wall time where another process may have taken the core.
 """
 
@@ -14,12 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "models"), str(ROOT / "sim"), str(ROOT / "protocols"), str(ROOT)]
-
-from swarmd.eye.ipc import Configure, FrameDone, FromEye, Stats, SwapDone, SwapModel  # noqa: E402
-from swarmd.eye.supervisor import EyeSupervisor  # noqa: E402
-from swarmd_models.bench_infer import measure_all  # noqa: E402
+from swarmd.eye.ipc import Configure, FrameDone, FromEye, Stats, SwapDone, SwapModel
+from swarmd.eye.supervisor import EyeSupervisor
+from swarmd_models.bench_infer import measure_all
 
 FARM = "sim://farm?drone=1&of=1&seed=7&faults=0.05&fly=lanes"
 ZOO = "zoo:small-320"

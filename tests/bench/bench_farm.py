@@ -1,4 +1,4 @@
-"""What one drone finds of rendered farms: `python tests/bench/bench_farm.py --model zoo:small-320 --seeds 1-24 --json`.
+"""What one drone finds of rendered farms: `python -m tests.bench.bench_farm --model zoo:small-320 --seeds 1-24 --json`.
 
 Each farm is flown over once in lanes, alone, 10 frames a second at 12 m/s; a finding is a track with the bundle's
 `min_hits`. It is of the fault within 1.2 m, or false. Farms are drawn by the code that drew a part of the training:

@@ -4,7 +4,7 @@ Prints one JSON object: latency to an MQTT subscriber and to a ROS 2 reader (p50
 of ready CDR (detections a second), CPU of the bridges at 20 nodes x 10 Hz, memory of a brain with both bridges, and
 an outage of the broker.
 
-    python tests/bench/bench_interfaces.py [--samples 300] [--json]
+    python -m tests.bench.bench_interfaces [--samples 300] [--json]
 """
 
 import argparse
@@ -17,11 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from swarmd.api.control import ControlClient
 from swarmd.bridges.ros2.participant import loopback_xml
-from tests.bridge_world import broker, free_port
+from tests.support.bridge_world import broker, free_port
 
 DOMAIN = 78
 PAUSE_S = 0.12

@@ -12,13 +12,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "tests" / "sim")]
 
 
 def delta_rows(pairs: Path | None) -> list[dict]:
-    from delta_helpers import ZOO, head_only, tuned
-
     from swarmd.release.bench import measure
+    from tests.support.deltas import ZOO, head_only, tuned
 
     if pairs is None:
         old = ZOO.read_bytes()
@@ -51,7 +49,7 @@ def air_rows() -> list[dict]:
     """One file to eight nodes on one simulated radio channel: bytes on the air over the file, cast and unicast."""
     import random
 
-    from release_air_helpers import AirWorld
+    from tests.support.release_air import AirWorld
 
     data, rows = random.Random(1).randbytes(1 << 20), []
     for loss in (0, 5, 10):
@@ -67,7 +65,7 @@ def air_rows() -> list[dict]:
 
 
 def swarm_rows(large: bool) -> list[dict]:
-    from release_swarm_helpers import SwarmWorld
+    from tests.support.release_swarm import SwarmWorld
 
     sizes = [(20, 64, 8, range(5), 1.15), (20, 160, 8, range(3), 1.10)]
     sizes += [(200, 64, 16, range(1, 6), 1.20), (1_000, 64, 16, range(1, 2), 1.30)] if large else []

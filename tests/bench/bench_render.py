@@ -8,14 +8,10 @@ import json
 import statistics
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "sim"), str(ROOT / "models")]
+import cv2
 
-import cv2  # noqa: E402
-
-from swarmd_sim.world.source import open_source  # noqa: E402
+from swarmd_sim.world.source import open_source
 
 
 def measure(size: str, frames: int) -> dict[str, float]:

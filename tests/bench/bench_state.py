@@ -10,21 +10,16 @@ import platform
 import random
 import statistics
 import struct
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "protocols")]
-
-from swarmd_protocols.crypto import NaClCrypto  # noqa: E402
-from swarmd_protocols.ids import NodeId, node_id_of  # noqa: E402
-from swarmd_protocols.state.crdt.batch import (  # noqa: E402
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.state.crdt.batch import (
     BATCH_MAX_BYTES,
     HEAD_BYTES,
     SIGNATURE_BYTES,
@@ -32,13 +27,13 @@ from swarmd_protocols.state.crdt.batch import (  # noqa: E402
     Stream,
     seal_batch,
 )
-from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts  # noqa: E402
-from swarmd_protocols.state.crdt.messages import Batches, encode  # noqa: E402
-from swarmd_protocols.state.crdt.records import encode_counters  # noqa: E402
-from swarmd_protocols.state.dedup.config import DedupConfig  # noqa: E402
-from swarmd_protocols.state.dedup.view import DedupView  # noqa: E402
-from swarmd_protocols.state.replica import Replica, ReplicaConfig  # noqa: E402
-from swarmd_protocols.subprotocol import Peer  # noqa: E402
+from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts
+from swarmd_protocols.state.crdt.messages import Batches, encode
+from swarmd_protocols.state.crdt.records import encode_counters
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.view import DedupView
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from swarmd_protocols.subprotocol import Peer
 
 KEY_BYTES = 6
 PAYLOAD_BYTES = 20
@@ -285,7 +280,7 @@ def heal(seeds: list[bytes]) -> dict[str, Any]:
 
 def swarm_latency(nodes: int, loss: float, detections: int) -> dict[str, Any]:
     """Virtual time from a detection at one node to the object at all others."""
-    from tests.unit.state_helpers import Mesh, detection
+    from tests.support.state_mesh import Mesh, detection
 
     mesh = Mesh(nodes, seed=9, loss=loss)
     rng = random.Random(10)

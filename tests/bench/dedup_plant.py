@@ -4,7 +4,7 @@ For each share of faulty modules, position error and rule: objects, duplicates l
 distinct faults lost (faults without an object of their own). Three drones pass every table once; the error of a pass is
 common to all its frames (that is how GPS errs), plus 5 cm for each report.
 
-    python tests/bench/dedup_plant.py [--json] [--seeds N]        needs ../shared/data/site
+    python -m tests.bench.dedup_plant [--json] [--seeds N]        needs ../shared/data/site
 """
 
 import argparse
@@ -16,17 +16,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "protocols"), str(ROOT / "models"), str(ROOT / "sim")]
+from swarmd_models.geo.sitemap import Asset, SiteMap
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.own import OwnSightings
+from swarmd_protocols.state.dedup.view import DedupView
+from swarmd_protocols.state.observations import LocalDetection
 
-from swarmd_models.geo.sitemap import Asset, SiteMap  # noqa: E402
-from swarmd_protocols.ids import NodeId  # noqa: E402
-from swarmd_protocols.state.dedup.config import DedupConfig  # noqa: E402
-from swarmd_protocols.state.dedup.own import OwnSightings  # noqa: E402
-from swarmd_protocols.state.dedup.view import DedupView  # noqa: E402
-from swarmd_protocols.state.observations import LocalDetection  # noqa: E402
-
-SITE = ROOT.parent / "shared" / "data" / "site" / "pampa_panels.csv.gz"
+SITE = Path(__file__).resolve().parents[3] / "shared" / "data" / "site" / "pampa_panels.csv.gz"
 DRONES = 3
 OWN_ERROR_M = 0.05
 TABLES = 200

@@ -1,6 +1,6 @@
 """A blob through real daemons in network namespaces with slow uplinks (root needed; nothing outside is touched).
 
-    sudo .venv/bin/python tests/bench/release_netns.py [--nodes 8] [--mib 3] [--mbit 8] [--loss 0] [--runs 1]
+    sudo .venv/bin/python -m tests.bench.release_netns [--nodes 8] [--mib 3] [--mbit 8] [--loss 0] [--runs 1]
                                                        [--transport dds [--cast 700]]
 
 One seeder and `nodes` receivers, each `swarmd run` without an eye in a namespace of its own, all on one bridge; egress

@@ -2,7 +2,7 @@
 
 Needs the training environment (`make model`) and a checkpoint of `swarmd_models.recipes.train`:
 
-    .venv-train/bin/python tests/bench/release_pairs.py CHECKPOINT.pt OUT [--steps 200]
+    .venv-train/bin/python -m tests.bench.release_pairs CHECKPOINT.pt OUT [--steps 200]
 
 Writes base, gentle (all weights, learning rate 1e-4), strong (1e-3) and head .tflite files into OUT, the last
 with only the output layers trained, each exported by the recipe's own INT8 export.

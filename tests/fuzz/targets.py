@@ -44,12 +44,12 @@ from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import canonical, roots
 from swarmd_protocols.trust.envelopes import decode_envelope as decode_release_envelope
 from swarmd_protocols.trust.identity import Identity, decode_envelope, make_dev_identity
-from tests.unit import swim_vectors
-from tests.unit.delta_helpers import tuned
-from tests.unit.release_helpers import Keys, make_release
-from tests.unit.state_helpers import Mesh, detection
-from tests.unit.swim_net import SECRET, Net
-from tests.unit.swim_thief import Thief
+from tests.support import swim_vectors
+from tests.support.deltas import tuned
+from tests.support.release_world import Keys, make_release
+from tests.support.state_mesh import Mesh, detection
+from tests.support.swim_net import SECRET, Net
+from tests.support.swim_thief import Thief
 
 Target = Callable[[bytes], None]
 CRYPTO = ModelCrypto()

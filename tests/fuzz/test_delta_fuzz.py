@@ -5,16 +5,10 @@
 
 import os
 import random
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from delta_helpers import ZOO, tuned
-from release_helpers import Keys, make_release
 
 from swarmd.release import at_rest, slots
 from swarmd.release.audit import verify_lines
@@ -26,6 +20,8 @@ from swarmd_protocols.releases.rollout import parse_report
 from swarmd_protocols.releases.statements import parse_release, parse_statement
 from swarmd_protocols.trust import canonical, roots
 from swarmd_protocols.trust.envelopes import decode_envelope
+from tests.support.deltas import ZOO, tuned
+from tests.support.release_world import Keys, make_release
 
 ROUNDS = int(os.environ.get("RELEASE_FUZZ", "60"))
 OLD = ZOO.read_bytes()

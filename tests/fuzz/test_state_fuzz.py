@@ -13,7 +13,7 @@ from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_
 from swarmd_protocols.state.crdt.facts import decode_facts
 from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
-from tests.unit.state_helpers import Mesh, detection
+from tests.support.state_mesh import Mesh, detection
 
 COUNT = int(os.environ.get("SWARMD_FUZZ", "3000"))
 

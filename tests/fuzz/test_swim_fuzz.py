@@ -18,10 +18,10 @@ from swarmd_protocols.swim.messages import TIE_PLEASE, Forward, Shuffle, Tie
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.fuzz.mutator import Fuzzer
 from tests.fuzz.targets import bodies
-from tests.unit import swim_vectors
-from tests.unit.partial_net import bounded, partial_net
-from tests.unit.swim_net import SECRET, Net
-from tests.unit.swim_thief import Thief
+from tests.support import swim_vectors
+from tests.support.partial_net import bounded, partial_net
+from tests.support.swim_net import SECRET, Net
+from tests.support.swim_thief import Thief
 
 RUNS = int(os.environ.get("SWARMD_FUZZ_RUNS", "2000"))
 CRYPTO = ModelCrypto()

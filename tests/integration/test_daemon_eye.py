@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_processes import Daemon, alive_members, digests, wait_for
+
+from tests.support.daemons import Daemon, alive_members, digests, wait_for
+from tests.support.paths import python_path
 
 Start = Callable[..., Daemon]
 FARM = "sim://farm?seed=7&tables=4&fly=lanes&laps=0"
@@ -54,13 +56,12 @@ def test_whatever_befalls_the_runtime_membership_is_untouched(
     """A crash, a hang that keeps the interpreter's lock, no memory, NaN: the eye comes back or steps down, aloud."""
     faults = tmp_path / "faults"
     faults.write_text("Crashes\nHangsWithTheLock\nRunsOutOfMemory\nAnswersNan\n")
-    here = str(Path(__file__).parent)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH", "")])))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("SWARMD_TEST_ONCE", str(faults))
     a = start("a", "--no-eye").up()
     b = start(
         "b", "--source", FARM + "&pace=max", "--model", "zoo:small-320", "--set",
-        "eye.backends=eye_bad_runtimes:OneAfterTheOther,litert", join=a.status()["address"],
+        "eye.backends=tests.support.bad_runtimes:OneAfterTheOther,litert", join=a.status()["address"],
     ).up()  # fmt: skip
     wait_for(lambda: alive_members(a) == alive_members(b) == 2, "two members")
     wait_for(
@@ -69,7 +70,7 @@ def test_whatever_befalls_the_runtime_membership_is_untouched(
     said = b.log()
     for words in ("signal: SIGSEGV", "silence: no word for", "exit: status 1", "exit: status 4"):
         assert words in said, words
-    assert "steps down to backend litert instead of eye_bad_runtimes:OneAfterTheOther" in said
+    assert "steps down to backend litert instead of tests.support.bad_runtimes:OneAfterTheOther" in said
     assert eye(b)["counters"]["restarts"] == 4
     assert alive_members(a) == alive_members(b) == 2
     assert not [event for event in a.events() if event["event"] == "failed"], "nobody was given up"

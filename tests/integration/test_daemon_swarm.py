@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_processes import Daemon, alive_members, digests, wait_for
+
+from tests.support.daemons import Daemon, alive_members, digests, wait_for
 
 Start = Callable[..., Daemon]
 

@@ -1,15 +1,14 @@
 """A real eye on `zoo:auto` takes another model when heat, battery or load ask for it, and comes back."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
-from eye_process_helpers import FARM, Watched
 
 from swarmd.eye.ipc import Problem, Ready, Stats, SwapDone, SwapModel
+from tests.support.eye_process import FARM, Watched
+from tests.support.paths import python_path
 
-HERE = Path(__file__).parent
 WIDE = FARM + "&size=640x512"
 
 
@@ -102,7 +101,7 @@ def test_an_order_is_not_overruled(tmp_path: Path) -> None:
 def test_frames_that_take_too_long_swap_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Load: the runtime becomes slow, as on a board that something else has taken over."""
     once = tmp_path / "slow"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")])))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("SWARMD_TEST_ONCE", str(once))
     System(tmp_path)
 
@@ -110,7 +109,7 @@ def test_frames_that_take_too_long_swap_the_model(tmp_path: Path, monkeypatch: p
         async with Watched(
             WIDE,
             model="zoo:auto",
-            backends=("eye_bad_runtimes:Slow",),
+            backends=("tests.support.bad_runtimes:Slow",),
             frame_interval_ms=400.0,
             system=str(tmp_path),
             dwell_s=0.5,

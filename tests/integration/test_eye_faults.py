@@ -1,24 +1,21 @@
 """Runtimes that hang, crash, answer NaN or run out of memory: the supervisor brings the eye back or steps it down."""
 
 import asyncio
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from eye_process_helpers import FARM, Watched
 
 from swarmd.eye.ipc import Configure, Problem, Ready, Stats, SwapDone, SwapModel
 from swarmd.eye.supervisor import EyeSupervisor
 from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
-
-HERE = Path(__file__).parent
+from tests.support.eye_process import FARM, Watched
+from tests.support.paths import python_path
 
 
 @pytest.fixture(autouse=True)
 def _bad_runtimes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")])))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("SWARMD_TEST_ONCE", str(tmp_path / "once"))
 
 
@@ -33,7 +30,7 @@ def _bad_runtimes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 )
 def test_a_runtime_that_fails_once_costs_seconds(runtime: str, reason: str) -> None:
     async def scenario() -> None:
-        async with Watched(FARM + "&pace=max", backends=(f"eye_bad_runtimes:{runtime}",)) as eye:
+        async with Watched(FARM + "&pace=max", backends=(f"tests.support.bad_runtimes:{runtime}",)) as eye:
             await eye.until(lambda: len(eye.of(Ready)) == 2, "the second life", 60)
             seen = eye.frames()
             await eye.until(lambda: eye.frames() > seen + 30, "frames of the second life")
@@ -49,7 +46,7 @@ def test_a_runtime_that_fails_once_costs_seconds(runtime: str, reason: str) -> N
 
 def test_a_runtime_that_answers_nan_is_stepped_over_at_once() -> None:
     async def scenario() -> None:
-        async with Watched(backends=("eye_bad_runtimes:AnswersNan", "litert")) as eye:
+        async with Watched(backends=("tests.support.bad_runtimes:AnswersNan", "litert")) as eye:
             await eye.until(lambda: eye.supervisor.state == "degraded" and eye.frames() > 3, "frames on LiteRT", 60)
             said = [problem.text for problem in eye.of(Problem)]
             assert any("NaN or infinity" in text for text in said)
@@ -62,8 +59,8 @@ def test_a_runtime_that_answers_nan_is_stepped_over_at_once() -> None:
 
 def test_a_model_fails_and_the_next_one_is_taken() -> None:
     async def scenario() -> None:
-        eye = Watched(backends=("eye_bad_runtimes:AnswersNan",))
-        config = Configure(FARM, "zoo:small-320", backends=("eye_bad_runtimes:AnswersNan",))
+        eye = Watched(backends=("tests.support.bad_runtimes:AnswersNan",))
+        config = Configure(FARM, "zoo:small-320", backends=("tests.support.bad_runtimes:AnswersNan",))
         eye.supervisor = EyeSupervisor(config, eye.said.append, ("zoo:small-320",), lambda e, t: eye.log.append((e, t)))
         async with eye:
             await eye.until(lambda: any("steps down to model zoo:small-320" in t for _, t in eye.log), "the step", 60)
@@ -86,7 +83,7 @@ def test_runtimes_that_are_not_there_are_stepped_over_aloud() -> None:
 
 def test_a_runtime_that_prepares_itself_is_seen_to() -> None:
     async def scenario() -> None:
-        async with Watched(backends=("eye_bad_runtimes:BuildsFirst",)) as eye:
+        async with Watched(backends=("tests.support.bad_runtimes:BuildsFirst",)) as eye:
             await eye.until(lambda: eye.supervisor.state == "building_engine", "the state")
             await eye.until(lambda: eye.frames() > 2, "frames")
             assert eye.supervisor.state == "running"
@@ -99,8 +96,7 @@ def test_a_runtime_that_prepares_itself_is_seen_to() -> None:
 
 def _bad_bundles(folder: Path) -> dict[str, Path]:
     """Models that nothing can be done with, each with a digest that is right, and the words that say so."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
-    from eye_helpers import ZOO_MODEL, write_bundle
+    from tests.support.bundles import ZOO_MODEL, write_bundle
 
     data = ZOO_MODEL.read_bytes()
     cases: dict[str, tuple[bytes, dict[str, str]]] = {

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from eye_process_helpers import FARM, Watched
 
 from swarmd.errors import EyeError
 from swarmd.eye.ipc import (
@@ -27,6 +26,7 @@ from swarmd.eye.ipc import (
     SwapDone,
     SwapModel,
 )
+from tests.support.eye_process import FARM, Watched
 
 EYE_RSS_LIMIT_KB = 110_000
 
@@ -267,8 +267,7 @@ def test_a_camera_that_is_not_there_is_waited_for() -> None:
 
 
 def test_a_model_is_swapped_between_two_frames_and_back(tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
-    from eye_helpers import write_bundle
+    from tests.support.bundles import write_bundle
 
     other = write_bundle(tmp_path, extra='[track]\nstatic = true\n\n[provenance]\nabout = "another threshold"')
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from keys_daemons import Daemon, all_see, wait_for
 
 from swarmd.cli.main import main
 from swarmd.identity.files import IDENTITY_FILE, write_secret_file
 from swarmd.identity.fleet import Fleet, create_fleet
+from tests.support.daemon_members import Daemon, all_see, wait_for
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 

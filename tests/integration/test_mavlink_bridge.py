@@ -23,7 +23,7 @@ from swarmd.bridges.mavlink.bridge import MavlinkBridge
 from swarmd.bridges.mavlink.fusion import VehicleFusion, yaw_of
 from swarmd.config.bridges import MavlinkConfig, eye_pose_for, mavlink_for
 from swarmd_models.geo.geolocate import multiply, quaternion_from_euler
-from tests.bridge_world import ALICE, World, detection
+from tests.support.bridge_world import ALICE, World, detection
 
 SECOND = 1_000_000_000
 

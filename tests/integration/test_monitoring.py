@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_world import free_port
+from tests.support.bridge_world import free_port
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "monitoring" / "swarmd.rules.yml"

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from tests.integration.daemon_processes import Daemon, alive_members, wait_for
+from tests.support.daemons import Daemon, alive_members, wait_for
 
 promtool = shutil.which("promtool")
 

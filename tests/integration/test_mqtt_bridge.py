@@ -19,7 +19,7 @@ from swarmd.bridges.trace import trace_of
 from swarmd.config.bridges import MqttConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import ObjectChanged
-from tests.bridge_world import (
+from tests.support.bridge_world import (
     ALICE,
     BOB,
     Broker,

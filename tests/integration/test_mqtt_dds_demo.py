@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_world import mosquitto_binary
+from tests.support.bridge_world import mosquitto_binary
 
 pytestmark = pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from swarmd.bridges.mqtt.bridge import homeassistant_device, homeassistant_topic
-from tests.bridge_world import World
+from tests.support.bridge_world import World
 
 JUDGE = Path(__file__).with_name("homeassistant_judge.py")
 BASE = "swarm/v1/farm/node/alice"

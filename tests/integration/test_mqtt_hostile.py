@@ -16,7 +16,7 @@ from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.bridges.mqtt.link import COMMAND_MAX_BYTES, Incoming
 from swarmd.bridges.mqtt.topics import COMMAND_VERBS
 from swarmd.config.bridges import MqttConfig
-from tests.bridge_world import World, broker, mosquitto_binary
+from tests.support.bridge_world import World, broker, mosquitto_binary
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

@@ -15,8 +15,8 @@ import pytest
 
 from swarmd.api.control import ControlClient
 from swarmd.api.views import unix_s
-from tests.bridge_world import Broker, Subscriber, mosquitto_binary
-from tests.integration.daemon_processes import Daemon, alive_members, digests, wait_for
+from tests.support.bridge_world import Broker, Subscriber, mosquitto_binary
+from tests.support.daemons import Daemon, alive_members, digests, wait_for
 
 OUTAGE_S = float(os.environ.get("SWARMD_MQTT_OUTAGE_S", "1"))
 RATE_HZ = 20

@@ -12,7 +12,7 @@ import pytest
 
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.config.bridges import MqttConfig
-from tests.bridge_world import World, broker, detection, mosquitto_binary
+from tests.support.bridge_world import World, broker, detection, mosquitto_binary
 
 pytestmark = [
     pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)"),

@@ -14,8 +14,8 @@ from swarmd.bridges.trace import trace_of, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
-from tests.bridge_world import ALICE, BOB, World, broker, detection, free_port, mosquitto_binary, object_view
-from tests.integration.daemon_processes import Daemon, alive_members, wait_for
+from tests.support.bridge_world import ALICE, BOB, World, broker, detection, free_port, mosquitto_binary, object_view
+from tests.support.daemons import Daemon, alive_members, wait_for
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from daemon_processes import Daemon, digests, wait_for
+
+from tests.support.daemons import Daemon, digests, wait_for
 
 
 def test_daemons_with_partial_views_say_so_and_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

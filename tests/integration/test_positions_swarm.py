@@ -17,8 +17,8 @@ from cyclonedds.topic import Topic
 
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.participant import loopback_xml, qos
-from tests.integration.daemon_processes import Daemon, wait_for
 from tests.integration.test_mavlink_bridge import write_tlog
+from tests.support.daemons import Daemon, wait_for
 
 DOMAIN = 79
 CONFIG = f"[node]\norigin = [47.3977, 8.5456]\n[dds]\nenabled = true\ndomain = {DOMAIN}\n"

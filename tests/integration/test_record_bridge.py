@@ -25,8 +25,8 @@ from swarmd.bridges.record.recorder import Recorder
 from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError, RecordError
 from swarmd_protocols.effects import MemberChanged, MemberState
-from tests import ros2_store
-from tests.bridge_world import BOB, World, detection, pose
+from tests.support import ros2_store
+from tests.support.bridge_world import BOB, World, detection, pose
 
 JPEG = b"\xff\xd8" + bytes(range(256)) * 40 + b"\xff\xd9"
 

@@ -19,7 +19,7 @@ from cyclonedds.topic import Topic
 from swarmd.bridges.record.reading import Recording
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.participant import loopback_xml, qos
-from tests.integration.daemon_processes import Daemon, wait_for
+from tests.support.daemons import Daemon, wait_for
 
 DOMAIN = 80
 FARM = "sim://farm?seed=7&tables=4&fly=lanes&laps=0"

@@ -18,8 +18,8 @@ from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
 from swarmd.config.bridges import DdsConfig
 from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
-from tests import ros2_store
-from tests.bridge_world import BOB, World, detection, object_view, pose
+from tests.support import ros2_store
+from tests.support.bridge_world import BOB, World, detection, object_view, pose
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
 

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import netlab
-from keys_daemons import Daemon, all_see, wait_for
-from netlab import Lab
+from tests.support import netlab
+from tests.support.daemon_members import Daemon, all_see, wait_for
+from tests.support.netlab import Lab
 
 pytestmark = netlab.marks(300)
 CUT_S = float(os.environ.get("SWARMD_CUT_S", "12"))

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from transport_helpers import Endpoint, KeyRing, run, until, until_sent
-from transport_simulated import Ether, SimulatedTransport
 
 from swarmd.errors import TransportError
 from swarmd.transports import base
@@ -15,6 +13,8 @@ from swarmd.transports.base import MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.factory import make_transport
 from swarmd_protocols.effects import HostAnswer
+from tests.support.transport_endpoints import Endpoint, KeyRing, run, until, until_sent
+from tests.support.transport_simulated import Ether, SimulatedTransport
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from transport_helpers import run, until
 
 from swarmd.brain.discovery import Discovery, announced_address, swarm_tag
 from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
+from tests.support.transport_endpoints import run, until
 
 
 def node(number: int) -> NodeId:

@@ -8,10 +8,11 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 
-import netlab
 import pytest
-from keys_daemons import Daemon, all_see
-from netlab import Lab
+
+from tests.support import netlab
+from tests.support.daemon_members import Daemon, all_see
+from tests.support.netlab import Lab
 
 COUNT = 6
 

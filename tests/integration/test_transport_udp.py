@@ -6,14 +6,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from transport_helpers import Endpoint, KeyRing, curve_pair, run, until, until_sent
 
 from swarmd.transports import base, zmq_link
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.factory import make_transport
+from tests.support.paths import ROOT
+from tests.support.transport_endpoints import Endpoint, KeyRing, curve_pair, run, until, until_sent
 
 
 def endpoint(keys: CurveKeys, kind: str = "udp", listen: str = "127.0.0.1:0") -> Endpoint:
@@ -205,9 +205,13 @@ def test_a_connection_that_was_cut_delivers_again_at_once_after_the_cut() -> Non
     """The peer's end of the dead connection is still there when the new one arrives, and must not shadow it."""
     if os.geteuid() != 0 or shutil.which("nft") is None:
         pytest.skip("needs root and nft, for a network namespace of its own")
-    script = Path(__file__).with_name("transport_cut.py")
     done = subprocess.run(
-        ["unshare", "--net", "--", sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=90
+        ["unshare", "--net", "--", sys.executable, "-m", "tests.support.transport_cut"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 3.0, f"{done.stdout} s after the cut was lifted"

@@ -18,8 +18,8 @@ from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.shared import Shared
 from swarmd_protocols.swim.sizing import SizeSketch
 from swarmd_protocols.swim.swim import Swim
-from tests.unit import partial_start as start
-from tests.unit.partial_net import (
+from tests.support import partial_start as start
+from tests.support.partial_net import (
     SMALL,
     bounded,
     components,
@@ -30,8 +30,8 @@ from tests.unit.partial_net import (
     partial_net,
     settled,
 )
-from tests.unit.swim_net import SECRET, S
-from tests.unit.swim_thief import Thief
+from tests.support.swim_net import SECRET, S
+from tests.support.swim_thief import Thief
 
 LEAN = replace(SwimConfig.lean(), full_view_max=12, active_view=5, passive_view=12)
 

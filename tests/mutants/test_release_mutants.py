@@ -3,13 +3,9 @@
 A suite that stays green without the check it tests would be worth nothing.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_release_attacks import ATTACKS
 
 from swarmd.release.delta import bounded, child, codec

@@ -18,9 +18,9 @@ from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.shared import Shared
 from swarmd_protocols.trust.identity import Trust
+from tests.support.swim_net import SECRET, Net
+from tests.support.swim_thief import Thief
 from tests.unit import test_swim_regressions as regressions
-from tests.unit.swim_net import SECRET, Net
-from tests.unit.swim_thief import Thief
 
 FAILED, ALIVE = MemberState.FAILED, MemberState.ALIVE
 

@@ -10,7 +10,7 @@ from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, TRACK, Sighting
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.gate import fuse
 from swarmd_protocols.state.dedup.view import DedupView
-from tests.property.dedup_reference import decide
+from tests.support.dedup_reference import decide
 
 NODES = [NodeId(bytes([n]) * 16) for n in range(4)]
 CONFIG = DedupConfig(groups={"b": "a"})

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from swarmd_protocols.effects import Leave, MemberState, UserEvent, UserEventDelivered
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import EVENTS
-from tests.unit.partial_net import bounded, components, dead_neighbours, neighbours, one_sided
-from tests.unit.swim_net import Net, S
+from tests.support.partial_net import bounded, components, dead_neighbours, neighbours, one_sided
+from tests.support.swim_net import Net, S
 
 NODES = 14
 indexes = st.integers(0, NODES - 1)

@@ -1,21 +1,17 @@
 """The version state is a join-semilattice and what it makes of statements does not depend on how they arrived."""
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from release_helpers import MODEL, Keys, make_release
 
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.releases import rollout, versions
 from swarmd_protocols.releases.rollout import Report, ReportBook, Rollout, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Halt, Heartbeat, Revoke
 from swarmd_protocols.trust.envelopes import Envelope, key_id, signed_bytes
+from tests.support.release_world import MODEL, Keys, make_release
 
 CRYPTO = ModelCrypto()
 KEYS = Keys("laws", CRYPTO)

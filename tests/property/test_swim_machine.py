@@ -25,7 +25,7 @@ from swarmd_protocols.effects import (
 from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META
 from swarmd_protocols.swim.messages import LEVEL_FAILED
 from swarmd_protocols.swim.rules import accusers_wanted
-from tests.unit.swim_net import MS, Net, S
+from tests.support.swim_net import MS, Net, S
 
 NODES = 4
 indexes = st.integers(0, NODES - 1)

@@ -12,7 +12,7 @@ from swarmd_protocols.state.crdt.records import Lease
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.observations import CellAssigned, CellDone, CellLost, DefineCells, ObjectChanged, WantCell
 from swarmd_protocols.state.replica import ReplicaConfig
-from tests.unit.state_helpers import MS, Mesh, S, detection
+from tests.support.state_mesh import MS, Mesh, S, detection
 
 SEEDS = int(os.environ.get("SWARMD_CLAIM_SEEDS", "3"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit import partial_start
+from tests.support import partial_start
 
 LAWS = [
     partial_start.a_busy_member_is_not_called_dead,

@@ -10,7 +10,7 @@ import pytest
 
 from swarmd_protocols.effects import Command, Leave, MemberState, SetMeta, UserEvent
 from swarmd_protocols.trust.identity import AddStatement, Revocation, dev_role_seeds, sign_statement
-from tests.unit.partial_net import (
+from tests.support.partial_net import (
     SMALL,
     bounded,
     components,
@@ -20,7 +20,7 @@ from tests.unit.partial_net import (
     partial_net,
     settled,
 )
-from tests.unit.swim_net import SECRET, Net
+from tests.support.swim_net import SECRET, Net
 
 ALIVE, FAILED, LEFT = MemberState.ALIVE, MemberState.FAILED, MemberState.LEFT
 

@@ -4,14 +4,14 @@ import random
 from hashlib import sha256
 
 import pytest
-from release_air_helpers import AirWorld
-from release_helpers import make_release
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.casting import BEGINS, ENDS, OVER, PIECE_BYTES, CastConfig, Caster, CastHearing, Note
 from swarmd_protocols.releases.messages import CastNote, Piece, Push, encode_message
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.stores import describe
+from tests.support.release_air import AirWorld
+from tests.support.release_world import make_release
 
 DATA = random.Random(1).randbytes(256 << 10)
 SECOND = 1_000_000_000

@@ -9,11 +9,11 @@ import statistics
 from hashlib import sha256
 
 import pytest
-from release_swarm_helpers import SwarmWorld
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarming import Ask, BlobSwarm, SwarmingConfig, _Window
+from tests.support.release_swarm import SwarmWorld
 
 
 @pytest.mark.parametrize(("nodes", "chunks", "degree", "seeds", "bar"), [(20, 64, 8, 5, 1.15), (20, 160, 8, 3, 1.10)])

@@ -17,9 +17,7 @@ from swarmd_sim.run.choices import MILLION, Choices, derived_seed
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
-
-sys.path.insert(0, str(Path(__file__).parent))
-from sim_small_node import SmallMaker
+from tests.support.small_node import SmallMaker
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = {"workload.user_events_per_min": 0, "workload.notes_per_min": 0, "drones.work": "none"}
@@ -176,8 +174,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
 
 def test_the_digest_does_not_depend_on_the_hash_seed() -> None:
     code = (
-        "import sys; sys.path[:0] = ['tests/sim', 'protocols', 'models', 'sim', '.']\n"
-        "from test_sim_engine import small\n"
+        "from tests.sim.test_sim_engine import small\n"
         "print(small(11, **{'swarm.seconds': 40, 'checks.settle_s': 10, 'fault': []}).run().figures['trace_digest'])"
     )
     digests = set()

@@ -12,7 +12,7 @@ from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.observations import CellDone, Count, DefineCells, SetNote, StatusReport
 from swarmd_protocols.state.replica import ReplicaConfig
-from tests.unit.state_helpers import Mesh, S, detection
+from tests.support.state_mesh import Mesh, S, detection
 
 COUNT = int(os.environ.get("SWARMD_SCHEDULES", "40"))
 FIRST = int(os.environ.get("SWARMD_FIRST_SCHEDULE", "0"))

@@ -12,7 +12,7 @@ import pytest
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.effects import GoAway, Leave, MemberState, SetMeta, UserEvent
 from swarmd_protocols.swim.config import SwimConfig
-from tests.unit.swim_net import MS, Net, S
+from tests.support.swim_net import MS, Net, S
 
 ALIVE, FAILED, DEGRADED, SUSPECT = MemberState.ALIVE, MemberState.FAILED, MemberState.DEGRADED, MemberState.SUSPECT
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 import brotli
 import numpy as np
 import pytest
-from delta_helpers import ZOO, head_only, tuned
 
 from swarmd.release.delta import blocks, bounded, child, codec, flatbuffer, rans
 from swarmd.release.errors import DeltaError
+from tests.support.deltas import ZOO, head_only, tuned
 
 OLD = ZOO.read_bytes()
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from eye_helpers import ZOO_MODEL
 
 import swarmd_models.backends.tensorrt as trt_backend
 import swarmd_models.backends.tensorrt_build as trt_build
@@ -33,6 +32,7 @@ from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import BackendError
 from swarmd_models.golden import check_golden, sqnr_db
+from tests.support.bundles import ZOO_MODEL
 
 RNG = np.random.default_rng(11)
 BUNDLE = load_bundle("zoo:small-320")

@@ -5,13 +5,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from eye_helpers import ZOO_MODEL, ZOO_TOML, write_bundle
 
 from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, BackendError, ModelError
 from swarmd_models.golden import check_golden
 from swarmd_models.tflite_file import embedded_labels, parse_labels
+from tests.support.bundles import ZOO_MODEL, ZOO_TOML, write_bundle
 
 
 def test_the_default_model_loads_and_agrees_with_its_golden_vector() -> None:

@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-from eye_helpers import write_bundle
-from second_helpers import write_second
-
 from swarmd.eye.choice import ModelChoice
 from swarmd.eye.ipc import Configure, SwapDone
 from swarmd_models.bundle import load_bundle
@@ -12,6 +9,8 @@ from swarmd_models.choose import CALM_NS, DWELL_NS, Conditions, Ladder, Rung, cl
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.device import Device, battery_milli, describe, temperature_c
 from swarmd_models.eye import Eye, EyeOptions
+from tests.support.bundles import write_bundle
+from tests.support.second_stage import write_second
 
 RUNGS = [Rung(Path("tiny"), "tiny", 2.0), Rung(Path("small"), "small", 6.0), Rung(Path("medium"), "medium", 30.0)]
 GOOD = Conditions(50.0, 900, 20.0)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from eye_helpers import head_bundle, spec
 
 from swarmd_models.bundle import Calibration
 from swarmd_models.decoders import Candidates, make_decoder
@@ -11,6 +10,7 @@ from swarmd_models.decoders.base import MAX_CANDIDATES
 from swarmd_models.decoders.yolo import yolo_layout
 from swarmd_models.errors import ArtefactError, BackendError
 from swarmd_models.nms import suppress
+from tests.support.bundles import head_bundle, spec
 
 CELLS = 4 * 4 + 2 * 2 + 1
 

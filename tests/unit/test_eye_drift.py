@@ -8,7 +8,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from eye_helpers import seen
 
 from swarmd_models import reference
 from swarmd_models.bundle import ZOO, Bundle, load_bundle
@@ -17,6 +16,7 @@ from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import FrameSpec, frames_of
 from swarmd_models.types import Image
 from swarmd_models.watch import JUDGED_EVERY, LARGE_PSI, MIN_WINDOW, ModelWatch, features_of
+from tests.support.bundles import seen
 
 
 def _drawn(count: int, seed: int) -> list[Image]:

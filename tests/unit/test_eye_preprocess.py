@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from eye_helpers import spec
 
 from swarmd_models.bundle import InputRule
 from swarmd_models.errors import ArtefactError, FrameError
 from swarmd_models.preprocess import Preprocessor
+from tests.support.bundles import spec
 
 RNG = np.random.default_rng(5)
 INT8 = spec("i", (1, 32, 32, 3), "int8", 1 / 255, -128)

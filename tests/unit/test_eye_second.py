@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from second_helpers import HEIGHT, WIDTH, brightness_model, linear_model, load_second, write_second
 
 from swarmd.release.author import bundle_files
 from swarmd_models.bundle import ZOO, Bundle, SecondRule, load_bundle
@@ -16,6 +15,7 @@ from swarmd_models.evaluate import FrameSpec, ModuleScorer, evaluate_frames, fra
 from swarmd_models.golden import check_golden
 from swarmd_models.second import SecondStage, cut_out, fuse, sigmoid
 from swarmd_models.types import Image
+from tests.support.second_stage import HEIGHT, WIDTH, brightness_model, linear_model, load_second, write_second
 
 RULE = SecondRule(Path("x.tflite"), "00")
 

@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from eye_helpers import seen
 
 from swarmd_models.association import centre_distance, common_shift
 from swarmd_models.bundle import TrackRule
@@ -13,6 +12,7 @@ from swarmd_models.geo.geolocate import GroundFix, Intrinsics, enu_m, enu_to_pix
 from swarmd_models.geo.poses import make_pose
 from swarmd_models.tracker import MAX_TRACKS, Tracker
 from swarmd_models.types import Detection, Pose, TrackEvent
+from tests.support.bundles import seen
 
 MS = 1_000_000
 CAMERA = Intrinsics.from_hfov(60.0, 640, 512)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from eye_helpers import seen, write_bundle
 
 from swarmd.eye.ipc import SwapDone
 from swarmd.eye.swap import Swapper
@@ -30,6 +29,7 @@ from swarmd_models.watch import (
     measure_reference,
     psi,
 )
+from tests.support.bundles import seen, write_bundle
 
 RNG = np.random.default_rng(7)
 AT_04 = {f"class{number}": 0.4 for number in range(16)}.__getitem__

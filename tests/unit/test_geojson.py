@@ -11,7 +11,7 @@ from swarmd.bridges import geojson
 from swarmd.bridges.base import NodePosition, seen_of
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_of
 from swarmd_protocols.state.observations import DetectionView
-from tests.bridge_world import ALICE, BOB, World, detection, object_view
+from tests.support.bridge_world import ALICE, BOB, World, detection, object_view
 
 COMMON = {"id", "label", "score", "asset", "east_m", "north_m", "covariance_m2", "first_seen_s", "last_seen_s"}
 VIEW = DetectionView(

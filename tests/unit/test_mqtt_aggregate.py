@@ -23,7 +23,7 @@ from swarmd.bridges.mqtt.aggregate import (
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS, LOGICAL_BITS
 from swarmd_protocols.state.observations import ObjectView
-from tests.bridge_world import ALICE, BOB, object_view
+from tests.support.bridge_world import ALICE, BOB, object_view
 
 HOUR = 480_000
 """An hour since 1970, first of its day."""

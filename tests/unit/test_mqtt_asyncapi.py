@@ -12,7 +12,7 @@ from swarmd.bridges.mqtt.asyncapi import document
 from swarmd.bridges.mqtt.bridge import homeassistant_device
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.config.bridges import MqttConfig
-from tests.bridge_world import World, detection, object_view
+from tests.support.bridge_world import World, detection, object_view
 
 # The parts of the AsyncAPI 3.0.0 schema that this document uses, written from the specification.
 ASYNCAPI = {

@@ -22,7 +22,7 @@ from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.subprotocol import Cast, Priority, Send
 from swarmd_protocols.swim.messages import Sub
 from swarmd_protocols.trust.identity import Identity, make_dev_identity
-from tests.unit.swim_net import MS, SECRET, Net
+from tests.support.swim_net import MS, SECRET, Net
 
 
 class Gossip:

@@ -24,9 +24,9 @@ from swarmd_protocols.swim.messages import (
     Tie,
     Vouched,
 )
-from tests.unit.partial_net import SMALL, bounded, neighbours, overlay, partial_net, settled
-from tests.unit.swim_net import SECRET, Net, S
-from tests.unit.swim_thief import Thief
+from tests.support.partial_net import SMALL, bounded, neighbours, overlay, partial_net, settled
+from tests.support.swim_net import SECRET, Net, S
+from tests.support.swim_thief import Thief
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
-from release_helpers import MODEL, Keys, World, make_release
 
 from swarmd.release.delta import child, codec
 from swarmd.release.errors import DeltaError
@@ -25,6 +24,7 @@ from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust import envelopes, identity, roots
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
+from tests.support.release_world import MODEL, Keys, World, make_release
 
 KEYS = Keys("fleet", ModelCrypto())
 FACTS = NodeFacts(

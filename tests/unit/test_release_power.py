@@ -8,12 +8,12 @@ good release runs everywhere, the bad one nowhere, and no node has lost what it 
 import random
 
 import pytest
-from release_helpers import MODEL, World, make_release
-from slots_model_files import Crash, ModelFiles
 
 from swarmd.release.slots import PlainBlobs, Slots, fresh_slot
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.rollout import Verdict
+from tests.support.model_files import Crash, ModelFiles
+from tests.support.release_world import MODEL, World, make_release
 
 V1, V2, V3 = b"one" * 3_000, b"two" * 3_000, b"bad" * 3_000
 COUNT = 8

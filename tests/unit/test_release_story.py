@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from release_helpers import MODEL, Keys, World, make_release
-
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.releases import requests, rollout
 from swarmd_protocols.releases.releases import LocalModel
 from swarmd_protocols.releases.rollout import Verdict
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
 from swarmd_protocols.subprotocol import Send
+from tests.support.release_world import MODEL, Keys, World, make_release
 
 V1, V2, V3 = b"one" * 20_000, b"two" * 20_000, b"bad" * 20_000
 

@@ -8,7 +8,7 @@ pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds
 
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.cdr import encode_detections, encode_markers
-from tests import ros2_store
+from tests.support import ros2_store
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=9)
 NUMBER = st.floats(allow_nan=False)

@@ -8,11 +8,11 @@ from hashlib import sha256
 
 import msgspec
 import pytest
-from slots_model_files import Crash, ModelFiles
 
 from swarmd.release import at_rest, fsx, slots
 from swarmd.release.at_rest import SealedBlobs
 from swarmd.release.slots import TRIES, PlainBlobs, Slot, Slots, fresh_slot
+from tests.support.model_files import Crash, ModelFiles
 
 NODE_KEY = b"k" * 32
 

@@ -11,7 +11,7 @@ from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts
 from swarmd_protocols.state.observations import Count, LocalDetection, Observed, StatusReport
-from tests.unit.state_helpers import CRYPTO, Mesh, S, detection
+from tests.support.state_mesh import CRYPTO, Mesh, S, detection
 
 LIFE = 77
 

@@ -13,7 +13,7 @@ from swarmd_protocols.state.observations import (
     WantCell,
 )
 from swarmd_protocols.state.replica import ReplicaConfig
-from tests.unit.state_helpers import MS, Mesh, S, detection
+from tests.support.state_mesh import MS, Mesh, S, detection
 
 
 def seen(mesh, index, track, east, north, **more):

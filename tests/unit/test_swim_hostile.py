@@ -55,8 +55,8 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     sign_statement,
 )
-from tests.unit.swim_net import SECRET, Net, S
-from tests.unit.swim_thief import ADDRESS, Thief
+from tests.support.swim_net import SECRET, Net, S
+from tests.support.swim_thief import ADDRESS, Thief
 
 FAILED, ALIVE = MemberState.FAILED, MemberState.ALIVE
 

@@ -3,7 +3,7 @@
 import pytest
 
 from swarmd_protocols.effects import HostAnswer, HostProbed, MemberState, SetMeta, UserEvent
-from tests.unit.swim_net import Net
+from tests.support.swim_net import Net
 
 
 def formed(count=4):

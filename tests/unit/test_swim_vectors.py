@@ -11,7 +11,7 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.trust.identity import decode_envelope
-from tests.unit import swim_vectors
+from tests.support import swim_vectors
 
 GOLDEN = json.loads(swim_vectors.PATH.read_text())["vectors"]
 

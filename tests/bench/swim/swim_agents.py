@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from swim_host import CONTROL_PORT, GOSSIP_PORT, address, group_id
+from tests.bench.swim.swim_host import CONTROL_PORT, GOSSIP_PORT, address, group_id
 
 
 @dataclass(frozen=True)

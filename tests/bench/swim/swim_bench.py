@@ -20,12 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import swim_host
-from swim_agents import Kind, Serf, Swarm, Swarmd, find_serf
-from swim_bars import held_bars, print_table
-from swim_scenarios import SCENARIOS, Run
+from tests.bench.swim import swim_host
+from tests.bench.swim.swim_agents import Kind, Serf, Swarm, Swarmd, find_serf
+from tests.bench.swim.swim_bars import held_bars, print_table
+from tests.bench.swim.swim_scenarios import SCENARIOS, Run
 
 PROGRAM = Path(__file__).resolve().parents[3] / ".venv" / "bin" / "swarmd"
 

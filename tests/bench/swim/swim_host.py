@@ -24,7 +24,9 @@ def enter_namespace() -> None:
         if os.geteuid() != 0:
             sys.exit("bench-swim: needs root, for a network namespace of its own; run it with sudo")
         os.environ[_MARKER] = "1"
-        os.execvp("unshare", ["unshare", "--net", "--", sys.executable, *sys.argv])
+        os.execvp(
+            "unshare", ["unshare", "--net", "--", sys.executable, "-m", "tests.bench.swim.swim_bench", *sys.argv[1:]]
+        )
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 

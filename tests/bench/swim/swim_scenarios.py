@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from swim_agents import Swarm
-from swim_host import Rules, sample, usage
+from tests.bench.swim.swim_agents import Swarm
+from tests.bench.swim.swim_host import Rules, sample, usage
 
 Result = dict[str, Any]
 

@@ -4,14 +4,9 @@ import asyncio
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "protocols"), str(Path(__file__).parent)]
-
-from transport_helpers import Endpoint, KeyRing, until_sent  # noqa: E402
-
-from swarmd.transports.factory import make_transport  # noqa: E402
+from swarmd.transports.factory import make_transport
+from tests.support.transport_endpoints import Endpoint, KeyRing, until_sent
 
 CUT_S = 4.5
 """Longer than the dialler's heartbeat takes to give up, shorter than the listener's."""

@@ -10,9 +10,9 @@ from swarmd_protocols.swim.messages import Fingerprints, Pulse, Record
 from swarmd_protocols.swim.sizing import SLOTS, quantize
 from swarmd_sim.run.scenario import scenario_from_table
 from swarmd_sim.run.simulation import Options, Simulation
-from tests.unit.partial_net import SMALL, components, neighbours, one_sided, partial_net, settled
-from tests.unit.swim_net import MS, SECRET, Net
-from tests.unit.swim_thief import Thief
+from tests.support.partial_net import SMALL, components, neighbours, one_sided, partial_net, settled
+from tests.support.swim_net import MS, SECRET, Net
+from tests.support.swim_thief import Thief
 
 FAILED, SUSPECT, DEGRADED = MemberState.FAILED, MemberState.SUSPECT, MemberState.DEGRADED
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.config import SwimConfig
-from tests.unit.swim_net import Net
+from tests.support.swim_net import Net
 
 SMALL = replace(SwimConfig(), full_view_max=12, active_view=4, passive_view=12)
 NEIGHBOURS_MAX = SMALL.active_view + 2

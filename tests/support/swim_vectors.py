@@ -1,6 +1,6 @@
 """Builds the golden vectors of the wire: every message, every signed body, frames with fixed keys.
 
-`python -m tests.unit.swim_vectors` rewrites protocols/vectors/swim.json; a changed vector is a new wire version.
+`python -m tests.support.swim_vectors` rewrites protocols/vectors/swim.json; a changed vector is a new wire version.
 """
 
 import json

@@ -1,12 +1,7 @@
 """Real `Releases` of every node on one simulated radio channel: each frame takes the air, a cast takes it once."""
 
 import random
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from release_helpers import World, make_release
 
 from swarmd_protocols.channel.channel import GROUP_OVERHEAD_BYTES, PAIR_OVERHEAD_BYTES
 from swarmd_protocols.releases.casting import CastConfig
@@ -15,6 +10,7 @@ from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Cast, Send
 from swarmd_sim.radio.radio import Radio, RadioConfig
 from swarmd_sim.run.choices import Choices
+from tests.support.release_world import World, make_release
 
 _HEAD_BYTES = 16
 _BURST_BYTES = 1_400

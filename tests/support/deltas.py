@@ -1,7 +1,7 @@
 """Pairs of real `.tflite` files that differ as a fine-tune makes them differ.
 
 No training here: INT8 weights move by noise in proportion to each channel's own spread, scales drift and are computed
-anew, biases move. Figures for deltas of really trained pairs are made by `tests/bench/bench_release.py --pairs`.
+anew, biases move. Figures for deltas of really trained pairs are made by `python -m tests.bench.bench_release --pairs`.
 """
 
 from collections.abc import Callable

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from keys_daemons import ROOT, Daemon, all_see
 
 from swarmd.identity.files import dev_fleet_secret
+from tests.support.daemon_members import ROOT, Daemon, all_see
 
 NETLAB = ROOT.parent / "shared" / "lab" / "netlab"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from eye_helpers import ZOO_TOML
 
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.second import cut_out
+from tests.support.bundles import ZOO_TOML
 
 WIDTH, HEIGHT = 40, 24
 OUT_SCALE = 0.125

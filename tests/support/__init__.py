@@ -1,0 +1,1 @@
+"""What tests share: worlds, nets, daemons and files to test with."""
