@@ -41,17 +41,25 @@ from swarmd_protocols.effects import (
 )
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import Address, NodeId
-from swarmd_protocols.subprotocol import Cast, HearsCasts, HearsRevocations, Peer, Send, SubEffect, SubProtocol
+from swarmd_protocols.subprotocol import (
+    Cast,
+    HearsCasts,
+    HearsRevocations,
+    HearsTrust,
+    Peer,
+    Send,
+    SubEffect,
+    SubProtocol,
+)
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
-from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, TRUST, Member
+from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Sub
-from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.swim import Swim
-from swarmd_protocols.trust.identity import AddStatement, Identity
+from swarmd_protocols.trust.identity import AddStatement, Identity, Trust, open_trust
 
 _BOOT_JOURNAL = b"node/boot"
-_TRUST_JOURNAL = b"node/trust/"
 _TICK = ("swim", "tick")
 _TICK_SLACK_NS = 1_000_000
 _QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
@@ -129,6 +137,7 @@ class Node:
         restored: Mapping[bytes, bytes],
         subprotocols: Sequence[SubProtocol],
         advertise: Address,
+        trust: Trust | None = None,
     ) -> None:
         """Compose a node; nothing happens before the event `Started`.
 
@@ -140,11 +149,12 @@ class Node:
             restored: All journal records (`Persist`) of the node's earlier life; empty for a new node.
             subprotocols: Already restored from the same records by their maker; names are distinct.
             advertise: Where peers reach this node, in the transport's notation.
+            trust: `open_trust(identity, restored, crypto)`, where sub-protocols share it.
 
         Raises:
             IdentityError: The identity does not hold.
         """
-        trust = identity.trust(crypto)
+        trust = trust or open_trust(identity, restored, crypto)
         claims = identity.claims()
         boot = int.from_bytes(restored.get(_BOOT_JOURNAL, b"")[:8], "big") + 1
         if boot > BOOT_MAX:
@@ -154,7 +164,7 @@ class Node:
             NodeId(claims.node),
             claims.name,
             identity.seed,
-            identity.certificate,
+            trust.certificate_statement(NodeId(claims.node)) or identity.certificate,
             advertise,
             config.version[:32],
             config.capability[:64],
@@ -172,7 +182,11 @@ class Node:
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
         self._tick_due_ns = 0
-        self._restore_trust()
+        self._trust_revision = trust.revision
+        if not trust.group_keys:
+            raise IdentityError("the identity holds no group key: enrol the node anew")
+        channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
+        self._swim.count_trust()
         self._handlers: dict[type, Callable[[Any], None]] = {
             DatagramReceived: self._on_datagram,
             StreamReceived: self._on_stream,
@@ -188,28 +202,6 @@ class Node:
             Command: self._on_command,
         }
 
-    def _restore_trust(self) -> None:
-        core = self._core
-        for kind in ("root", "revoke", "group"):
-            prefix = _TRUST_JOURNAL + kind.encode() + b"/"
-            # Root links only follow one by one: as many rounds as there are links.
-            waiting = [value for key, value in sorted(self._restored.items()) if key.startswith(prefix)]
-            for _ in range(len(waiting)):
-                waiting = [statement for statement in waiting if not self._takes(kind, statement)]
-        for _, statement in core.trust.statements():
-            core.table.adjust(TRUST, 0, fingerprint(statement))
-        groups = core.trust.group_keys
-        if not groups:
-            raise IdentityError("the identity holds no group key: enrol the node anew")
-        self._wire.channel.set_group_keys({counter: group.key for counter, group in groups.items()})
-
-    def _takes(self, kind: str, statement: bytes) -> bool:
-        try:
-            self._core.trust.add(kind, statement)
-        except IdentityError:
-            return False
-        return True
-
     # --- the one entry point -----------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
@@ -222,6 +214,8 @@ class Node:
         core.now_ns = now_ns
         wire.effects = []
         self._handlers[type(event)](event)
+        if core.trust.has_news:
+            self._on_trust()
         if core.queue.pressing:
             wire.flush()
         if len(core.trust.revoked) != self._revoked:
@@ -244,8 +238,10 @@ class Node:
         self._wire.emit(Persist(_BOOT_JOURNAL, core.own.boot.to_bytes(8, "big")))
         self._swim.start(self._restored)
         self._restored = {}
+        self._swim.on_trust()
         for sub in self._subs.values():
             self._perform(sub, sub.start(core.now_ns))
+        self._tell_trust()
 
     def _on_timer(self, event: TimerFired) -> None:
         core = self._core
@@ -307,6 +303,8 @@ class Node:
             if held.get(member.node) is not member:
                 break  # Forgotten for what it said before: its view became partial, or it is revoked.
             self._dispatch(member, message, source)
+            if core.trust.has_news:
+                self._on_trust()
 
     def _on_cast(self, messages: Sequence[Message]) -> None:
         """What some member cast to all: for sub-protocols that ask for it, and nothing of membership's."""
@@ -372,6 +370,22 @@ class Node:
             self._wire.stream(member, [message], send.priority)
         else:
             self._wire.datagram_or_stream(member, [message])
+
+    def _on_trust(self) -> None:
+        """What counts may have changed: shut out who is, tell the sub-protocols, and only then spread what is new."""
+        trust = self._core.trust
+        news = trust.take_news()
+        if trust.revision != self._trust_revision:
+            self._trust_revision = trust.revision
+            self._swim.on_trust()
+            self._tell_trust()
+        for kind, statement in news:
+            self._wire.trust_changed(kind, statement)
+
+    def _tell_trust(self) -> None:
+        for sub in self._subs.values():
+            if isinstance(sub, HearsTrust):
+                self._perform(sub, sub.on_trust(self._core.now_ns))
 
     def _tell_revoked(self) -> None:
         revoked = frozenset(self._core.trust.revoked)

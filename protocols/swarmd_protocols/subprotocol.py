@@ -111,6 +111,15 @@ class SubProtocol(Protocol):
 
 
 @runtime_checkable
+class HearsTrust(Protocol):
+    """A sub-protocol that also wants to know when who counts has changed; without the method it hears nothing."""
+
+    def on_trust(self, now_ns: int) -> list[SubEffect]:
+        """`TrustView.revision` rose, or the node starts; called before a new group key is spread."""
+        ...
+
+
+@runtime_checkable
 class HearsRevocations(Protocol):
     """A sub-protocol that also wants to know who was shut out of the fleet."""
 

@@ -10,10 +10,10 @@ from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import Address
 from swarmd_protocols.subprotocol import Priority, SubProtocol
 from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
-from swarmd_protocols.swim.members import TRUST, Member
+from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Hello, Sections, Statement, Sub
 from swarmd_protocols.swim.rules import eager_fanout, fingerprint
-from swarmd_protocols.trust.identity import TrustChanged
+from swarmd_protocols.trust.identity import TRUST_JOURNAL, TrustChanged
 
 _S = 1_000_000_000
 _MS = 1_000_000
@@ -254,11 +254,12 @@ class Wire:
         return Sections(tuple(self.core.table.sections) if view else (), subs)
 
     def trust_changed(self, kind: str, statement: bytes) -> None:
-        """A root, revocation or group key was taken: journal it, count it in the digest, spread it."""
+        """A statement of trust was taken: journal it, spread it."""
         core = self.core
         mark = fingerprint(statement)
-        self.effects.append(Persist(b"node/trust/" + kind.encode() + b"/" + mark.to_bytes(8, "big"), statement))
-        core.table.adjust(TRUST, 0, mark)
+        self.effects.append(Persist(TRUST_JOURNAL + kind.encode() + b"/" + mark.to_bytes(8, "big"), statement))
+        if kind == "seen":
+            return
         core.changed()
         encoded = encode(Statement(kind, statement))
         if len(encoded) <= 1_000:

@@ -263,3 +263,10 @@ class Core:
         self.changed()
         if spread:
             self.spread(("alive", own.node), own.encoded_alive, VERDICT)
+
+    def show_certificate(self, certificate: bytes) -> None:
+        """Show this certificate with the own record from here on."""
+        own = self.own
+        if certificate != own.certificate:
+            own.certificate = self.crypto.share(certificate)
+            own.encoded_record = encode(Record(certificate, own.body, self.sign("alive", own.body)))

@@ -158,7 +158,7 @@ class Membership:
         """A new entry of the table for a record whose certificate and signature hold."""
         core = self.core
         try:
-            certificate = core.crypto.share(core.trust.certificate(message.certificate))
+            certificate = core.crypto.share(core.trust.admit_certificate(message.certificate))
             if certificate.node != body.node:
                 raise IdentityError("a record's certificate is another node's")
             if not core.signed_by(certificate.public_key, "alive", message.body, message.signature):
@@ -571,16 +571,19 @@ class Membership:
         if member.since_ns == since_ns and self.core.table.by_node.get(member.node) is member:
             self.forget(member)
 
-    def revoke(self, nodes: frozenset[bytes]) -> None:
-        """Shut members out for good."""
-        self.overlay.revoke(nodes)
-        for node in sorted(nodes):
-            member = self.core.table.by_node.get(node)
-            if member is not None:
-                if member.state is not MemberState.FAILED:
-                    member.failed = True
-                    self.evaluate(member, "revoked")
-                self.forget(member)
+    def on_trust(self) -> None:
+        """Judge everybody anew: who is shut out is forgotten, who was certified again shows the newer certificate."""
+        core = self.core
+        self.overlay.on_trust()
+        for member in [core.table.by_node[node] for node in sorted(core.table.by_node)]:
+            statement = core.trust.certificate_statement(member.node)
+            if statement is not None:
+                member.certificate = core.crypto.share(statement)
+                continue
+            if member.state is not MemberState.FAILED:
+                member.failed = True
+                self.evaluate(member, "revoked")
+            self.forget(member)
 
     # --- journal -----------------------------------------------------------------------------------------------------
 

@@ -691,10 +691,11 @@ class Overlay:
             for member in sorted(lost.values(), key=lambda gone: (gone.since_ns, gone.node))[: len(lost) - _LOST_MAX]:
                 self._membership.forget(member)
 
-    def revoke(self, nodes: frozenset[bytes]) -> None:
-        """Shut out for good."""
-        for node in nodes:
-            self.passive.pop(node, None)
+    def on_trust(self) -> None:
+        """Forget whose certificate no longer holds."""
+        trust = self.core.trust
+        for node in [node for node, known in self.passive.items() if not trust.holds(known.record.certificate)]:
+            del self.passive[node]
 
     # --- between neighbours ------------------------------------------------------------------------------------------
 

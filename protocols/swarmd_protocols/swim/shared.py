@@ -120,7 +120,7 @@ class Shared:
             body = decode_body(_HAPPENING_BODY, message.body)
             origin = self._origin(body.origin)
             if origin is None:
-                certificate = core.trust.certificate(message.certificate)
+                certificate = core.trust.admit_certificate(message.certificate)
                 if certificate.node != body.origin:
                     raise IdentityError("an event's certificate is another node's")
                 origin = Origin(NodeId(body.origin), certificate.name, certificate.public_key, message.certificate)
@@ -346,10 +346,11 @@ class Shared:
         while len(self._origins) > _ORIGINS_MAX:
             del self._origins[next(iter(self._origins))]
 
-    def forget_origins(self, nodes: frozenset[bytes]) -> None:
-        """They are revoked: nothing that they say counts any more."""
-        for node in nodes:
-            self._origins.pop(node, None)
+    def on_trust(self) -> None:
+        """Nothing counts any more of origins whose certificate no longer holds."""
+        trust = self.core.trust
+        for node in [node for node, origin in self._origins.items() if not trust.holds(origin.certificate)]:
+            del self._origins[node]
 
     def view_changed(self) -> None:
         """The view has become partial or full: events count in the digest by origin, or by member."""

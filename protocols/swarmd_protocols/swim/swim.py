@@ -10,7 +10,7 @@ from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import RECORD, Core
-from swarmd_protocols.swim.members import MEMBERS, Member
+from swarmd_protocols.swim.members import MEMBERS, TRUST, Member
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import (
     HEARD_BASELINE,
@@ -43,6 +43,7 @@ from swarmd_protocols.swim.messages import (
     Want,
 )
 from swarmd_protocols.swim.repair import Repair
+from swarmd_protocols.swim.rules import fingerprint
 from swarmd_protocols.swim.shared import Shared
 
 _MS = 1_000_000
@@ -69,6 +70,7 @@ class Swim:
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
+        self._shut_out = False
         self._knocks = 0
         self._seed_turn = -1
         self._handlers: dict[type, Callable[[Member, Any, Address], None]] = {
@@ -338,17 +340,29 @@ class Swim:
             self._reject(member, str(error))
 
     def take_statement(self, kind: str, statement: bytes) -> bool:
-        """A root, revocation or group key, from a peer or the operator; raises `IdentityError`; False when known."""
+        """A statement of trust, from a peer or the operator; raises `IdentityError`; False when known."""
+        return self.core.trust.add(kind, statement)
+
+    def count_trust(self) -> None:
+        """Let the digest cover what the trust holds."""
+        table = self.core.table
+        marks = sum(fingerprint(statement) for _, statement in self.core.trust.statements())
+        table.adjust(TRUST, table.sections[TRUST], marks)
+
+    def on_trust(self) -> None:
+        """What counts has changed: whoever has no certificate that holds is shut out, at once and everywhere."""
         core = self.core
-        revoked = core.trust.add(kind, statement)
-        if revoked is None:
-            return False
-        core.port.trust_changed(kind, statement)
-        if core.own.node in revoked:
-            core.port.emit(Alarm("revoked", f"this node ({core.own.name!r}) is revoked: the swarm no longer hears it"))
-        self.membership.revoke(revoked)
-        self.shared.forget_origins(revoked)
-        return True
+        trust = core.trust
+        self.count_trust()
+        own = trust.certificate_statement(core.own.node)
+        if own is None and not self._shut_out:
+            text = f"this node ({core.own.name!r}) has no certificate that holds (revoked, or enrolled again): "
+            core.port.emit(Alarm("revoked", text + "the swarm no longer hears it"))
+        self._shut_out = own is None
+        if own is not None:
+            core.show_certificate(own)
+        self.membership.on_trust()
+        self.shared.on_trust()
 
     # --- the world ---------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ ROOT_CHAIN_MAX = 256
 NAME_MAX_CHARS = 64
 KEY_ID_BYTES = 16
 GROUP_KEY_BYTES = 32
+CERTIFICATES_MAX = 8_192
+"""Certificates kept by one node: twice `gossip.members_max`; some 3 MB."""
 ROLES = ("enrol", "revoke", "release", "floor", "heartbeat")
 """What a root hands out besides itself."""
 
@@ -84,6 +86,10 @@ class Revocation(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
+TRUST_JOURNAL = b"node/trust/"
+"""Journal keys: this, the kind, a slash, and what tells statements of the kind apart."""
+JOURNALLED = ("root", "revoke", "node", "seen", "group")
+"""In the order in which they are taken in; "seen" are certificates that replaced nothing."""
 _DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding bytes from outside raises: wrong types, text that is not UTF-8, arrays nested without end."""
 _GROUP_COUNTER_MAX = 2**32 - 1
@@ -193,14 +199,35 @@ class AddStatement:
     statement: bytes
 
 
+class _Certified(msgspec.Struct, frozen=True, eq=False):
+    """A certificate that verified, and the bytes that did."""
+
+    certificate: Certificate
+    statement: bytes
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Which of two replaces the other: the counter; where two desks used one, the same one for everybody."""
+        return _rank(self.certificate, self.statement)
+
+
+def _rank(certificate: Certificate, statement: bytes) -> tuple[int, bytes]:
+    return certificate.counter, blake2b(decode_envelope(statement).payload, digest_size=16).digest()
+
+
 class Trust:
     """What a node believes about its fleet: the newest root, revocations, group keys. Valid statements change it."""
 
     __slots__ = (
+        "_by_name",
+        "_by_node",
         "_crypto",
         "_group_statements",
+        "_news",
         "_role_keys",
+        "_spread",
         "group_keys",
+        "revision",
         "revocations",
         "revoked",
         "root",
@@ -225,6 +252,14 @@ class Trust:
         self.revoked: set[bytes] = set()
         self.group_keys: dict[int, GroupKey] = {}
         self._group_statements: dict[int, bytes] = {}
+        self.revision = 0
+        """See `swarmd_protocols.trust.view`."""
+        self._by_node: dict[bytes, _Certified] = {}
+        """The best certificate of each node; one holds where it is also the best of its name."""
+        self._by_name: dict[str, _Certified] = {}
+        self._spread: dict[bytes, None] = {}
+        """Nodes whose certificate replaced another, so that everybody has to learn it."""
+        self._news: list[tuple[str, bytes]] = []
         for link in roots[1:]:
             self.add_root(link)
 
@@ -248,10 +283,27 @@ class Trust:
         self.roots.append(statement)
         self.root = new
         self._role_keys = _role_table(new)
+        self._news.append(("root", statement))
+        self._judge_certificates()
         return True
 
     def certificate(self, statement: bytes) -> Certificate:
-        """Verify a node's certificate for this swarm; raises `IdentityError` (also for a revoked node)."""
+        """Verify a node's certificate without keeping it; raises `IdentityError`, also for the replaced."""
+        certificate = self._open_certificate(statement)
+        best = self._by_name.get(certificate.name)
+        if best is not None and best.certificate.node != certificate.node and best.rank > _rank(certificate, statement):
+            raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
+        return certificate
+
+    def holds(self, statement: bytes) -> bool:
+        """Whether `certificate` would take it."""
+        try:
+            self.certificate(statement)
+        except IdentityError:
+            return False
+        return True
+
+    def _open_certificate(self, statement: bytes) -> Certificate:
         keys, threshold = self.role("enrol")
         certificate = open_statement("node", statement, keys, threshold, self._crypto, Certificate)
         if certificate.swarm != self.swarm:
@@ -274,7 +326,82 @@ class Trust:
         if fresh:
             self.revocations[revocation.counter] = statement
             self.revoked |= fresh
+            self._news.append(("revoke", statement))
+            self._judge_certificates()
         return fresh
+
+    # --- certificates that are kept ----------------------------------------------------------------------------------
+
+    def certified(self, node: NodeId) -> Certificate | None:
+        """See `TrustView.certified`."""
+        held = self._by_node.get(node)
+        return held.certificate if held is not None and self._by_name.get(held.certificate.name) is held else None
+
+    def certificate_statement(self, node: NodeId) -> bytes | None:
+        """See `TrustView.certificate_statement`."""
+        return self._by_node[node].statement if self.certified(node) is not None else None
+
+    def admit_certificate(self, statement: bytes) -> Certificate:
+        """See `TrustView.admit_certificate`."""
+        certificate = self._open_certificate(statement)
+        self._place(_Certified(certificate, self._crypto.share(statement)))
+        holds = self.certified(NodeId(certificate.node))
+        if holds is None:
+            raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
+        return holds
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take_news` has something."""
+        return bool(self._news)
+
+    def take_news(self) -> list[tuple[str, bytes]]:
+        """Certificates kept since the last call: ("node", statement) replaced another and spreads, "seen" did not."""
+        news, self._news = self._news, []
+        return news
+
+    def _tell(self, node: bytes) -> None:
+        """This node's certificate replaced another: everybody has to learn it."""
+        self.revision += 1
+        self._spread[node] = None
+        self._news.append(("node", self._by_node[node].statement))
+
+    def _place(self, new: "_Certified") -> None:
+        """Keep the best of each node and of each name; the order in which certificates come makes no difference."""
+        node, name = new.certificate.node, new.certificate.name
+        of_node, of_name = self._by_node.get(node), self._by_name.get(name)
+        replaces = False
+        for held in {id(one): one for one in (of_node, of_name) if one is not None}.values():
+            replaces |= held.rank != new.rank
+        if of_node is None or of_node.rank < new.rank:
+            self._by_node[node] = new
+        if of_name is None or of_name.rank < new.rank:
+            self._by_name[name] = new
+        best = self._by_name[name]
+        if replaces:
+            self._tell(best.certificate.node)
+        elif of_node is None:
+            self._news.append(("seen", new.statement))
+        while len(self._by_node) > CERTIFICATES_MAX:
+            gone = self._by_node.pop(next(iter(self._by_node)))
+            if self._by_name.get(gone.certificate.name) is gone:
+                del self._by_name[gone.certificate.name]
+
+    def _judge_certificates(self) -> None:
+        """Everything anew under the trust that now is in force."""
+        self.revision += 1
+        kept = {id(one): one for one in (*self._by_node.values(), *self._by_name.values())}
+        self._by_node, self._by_name = {}, {}
+        news = list(self._news)
+        spread = dict(self._spread)
+        for one in kept.values():
+            try:
+                self._open_certificate(one.statement)
+            except IdentityError:
+                continue
+            self._place(one)
+        self._news = news
+        self._spread = {node: None for node in spread if self.certified(NodeId(node)) is not None}
 
     def add_group_key(self, statement: bytes) -> bool:
         """Take a group key; False where it is already known. Raises `IdentityError`."""
@@ -288,29 +415,38 @@ class Trust:
             return False
         self.group_keys[group.counter] = group
         self._group_statements[group.counter] = statement
+        self.revision += 1
+        self._news.append(("group", statement))
         return True
 
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that a peer may lack, as (kind, statement), in an order in which it can be taken."""
         found = [("root", root) for root in self.roots[1:]]
         found += [("revoke", statement) for _, statement in sorted(self.revocations.items())]
+        found += [("node", held) for node in self._spread if (held := self.certificate_statement(NodeId(node)))]
         return found + [("group", statement) for _, statement in sorted(self._group_statements.items())]
 
-    def add(self, kind: str, statement: bytes) -> frozenset[bytes] | None:
+    def add(self, kind: str, statement: bytes) -> bool:
         """Take a statement from anywhere.
 
         Returns:
-            None where it was known already; otherwise the node ids it newly shuts out (empty for roots and group keys).
+            Whether it was new.
 
         Raises:
             IdentityError: It does not hold, or is of a kind that is not taken here.
         """
         if kind == "root":
-            return frozenset() if self.add_root(statement) else None
+            return self.add_root(statement)
         if kind == "group":
-            return frozenset() if self.add_group_key(statement) else None
+            return self.add_group_key(statement)
         if kind == "revoke":
-            return self.add_revocation(statement) or None
+            return bool(self.add_revocation(statement))
+        if kind == "node":
+            certificate = self.admit_certificate(statement)
+            known = certificate.node in self._spread
+            if not known:
+                self._tell(certificate.node)
+            return not known
         raise IdentityError(f"statements of kind {kind!r} are not taken here")
 
 
@@ -404,7 +540,7 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
             IdentityError: Its certificate, chain or group keys do not hold, or its seed is another node's.
         """
         trust = Trust(self.swarm, self.roots, crypto)
-        if trust.certificate(self.certificate).public_key != crypto.public_key(self.seed):
+        if trust.admit_certificate(self.certificate).public_key != crypto.public_key(self.seed):
             raise IdentityError("the identity's seed does not belong to its certificate")
         for statement in self.group_keys:
             trust.add_group_key(statement)
@@ -545,3 +681,36 @@ def dev_root(fleet_secret: bytes, crypto: Crypto) -> bytes:
 def _derive(secret: bytes, purpose: str) -> bytes:
     key = blake2b(secret, digest_size=64, person=b"swarmd-dev").digest()
     return blake2b(purpose.encode(), key=key, digest_size=SEED_BYTES).digest()
+
+
+def open_trust(identity: Identity, restored: Mapping[bytes, bytes], crypto: Crypto) -> Trust:
+    """The trust of a node at boot: what its identity says, and what it has learned in its earlier lives.
+
+    Args:
+        identity: The node's own.
+        restored: All journal records of the node.
+        crypto: The library to verify with.
+
+    Raises:
+        IdentityError: The identity itself does not hold. Journal records that do not are left aside.
+    """
+    trust = identity.trust(crypto)
+    for kind in JOURNALLED:
+        prefix = TRUST_JOURNAL + kind.encode() + b"/"
+        # Root links only follow one by one: as many rounds as there are links.
+        waiting = [value for key, value in sorted(restored.items()) if key.startswith(prefix)]
+        for _ in range(len(waiting)):
+            waiting = [statement for statement in waiting if not _takes(trust, kind, statement)]
+    trust.take_news()
+    return trust
+
+
+def _takes(trust: Trust, kind: str, statement: bytes) -> bool:
+    try:
+        if kind == "seen":
+            trust.admit_certificate(statement)
+        else:
+            trust.add(kind, statement)
+    except IdentityError:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""The contract through which membership, state and releases ask who counts; `Trust` keeps it.
+
+    trust.revision                     rises whenever an answer given earlier may be another one: a root, a
+                                       revocation, a certificate that replaces one. Not for the first certificate of a
+                                       stranger: nobody can have been judged by it.
+    trust.certified(node)              the certificate of that node that holds now; None for strangers, for revoked and
+                                       replaced ones, and for certificates that the newest root does not stand behind
+    trust.admit_certificate(bytes)     verify one from outside and keep it: the best of each node, the best of each name
+    trust.certificate_statement(node)  its bytes, so that it can travel with what the node has said
+
+A certificate that is admitted is journalled by `Node` and is there before sub-protocols are made: build the trust
+with `open_trust(identity, records, crypto)`, give it to those that ask and to `Node(..., trust=trust)`. A certificate
+that replaced another is itself a statement of the trust lattice and spreads with it, so nodes that know only the old
+one learn that it is void. `Node` calls `on_trust(now_ns)` of every sub-protocol that has it, after the revision rose
+(at the start, by command, from the air) and before it spreads a new group key.
+"""
+
+from typing import Protocol
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.trust.identity import Certificate
+
+
+class TrustView(Protocol):
+    """What a sub-protocol may ask."""
+
+    @property
+    def revision(self) -> int:
+        """Rises whenever what counts changes."""
+        ...
+
+    def certified(self, node: NodeId) -> Certificate | None:
+        """The certificate of a node that holds under the trust in force."""
+        ...
+
+    def admit_certificate(self, statement: bytes) -> Certificate:
+        """Verify a certificate from outside and keep it; of one node, the best is returned.
+
+        Raises:
+            IdentityError: It does not hold, its node is revoked, or its name belongs to a newer key.
+        """
+        ...
+
+    def certificate_statement(self, node: NodeId) -> bytes | None:
+        """The bytes of `certified(node)`."""
+        ...
