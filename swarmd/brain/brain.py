@@ -58,7 +58,7 @@ from swarmd_protocols.state.observations import (
     ObjectView,
 )
 from swarmd_protocols.state.positions import NAME as WHERE
-from swarmd_protocols.state.positions import PlaceLearned, Whereabouts, WhereaboutsConfig
+from swarmd_protocols.state.positions import PlaceLearned, Positions, PositionsConfig
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import Identity
@@ -276,14 +276,14 @@ class Brain:
         )
         return node, replica
 
-    def _open_whereabouts(self, replica: Replica, boot: int) -> Whereabouts:
+    def _open_whereabouts(self, replica: Replica, boot: int) -> Positions:
         share_s = self.config.pose.share_s
         self._told = Throttle(share_s)
-        config = WhereaboutsConfig(
+        config = PositionsConfig(
             period_ns=round(share_s * 1e9), messages_per_s=1 if self.config.gossip.profile == "lean" else 4
         )
         signer = _Signer(self._crypto, self.identity.seed)
-        return Whereabouts(self.identity.node, signer, config, boot, replica.clock.physical_ms)
+        return Positions(self.identity.node, signer, config, boot, replica.clock.physical_ms)
 
     def _open_releases(self, records: Mapping[bytes, bytes]) -> ReleaseService:
         settings = self.config.models

@@ -309,12 +309,12 @@ SWIM: dict[str, Mutant] = {
 STATE: dict[str, Mutant] = {
     "state-no-publish": Mutant(
         "facts are not told and not compared",
-        "state.anti_entropy:Spread.ask_sync",
+        "state.anti_entropy:AntiEntropy.ask_sync",
         gives([]),
         overrides={"radio.loss": 0.3},
     ),
     "state-no-summary": Mutant("summaries start no repair", "state.replica:Replica.on_summary", gives([])),
-    "state-no-answer": Mutant("questions are not answered", "state.anti_entropy:Spread.answer_have", gives([])),
+    "state-no-answer": Mutant("questions are not answered", "state.anti_entropy:AntiEntropy.answer_have", gives([])),
     "state-compare-blind": Mutant("nobody ever lacks anything", "state.crdt.store:Store.compare", gives(([], [], []))),
     "state-no-batches": Mutant("batches are not taken", "state.replica:Replica._on_batches", gives(None)),
     "state-gaps-skipped": Mutant(
@@ -351,8 +351,8 @@ STATE: dict[str, Mutant] = {
         "the digest never changes", "state.crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
     ),
     "state-after-skips": Mutant("repairs leave out the last batch", "state.crdt.log:OriginLog.after", _last_dropped),
-    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Fold._take_facts", _dones_lost),
-    "state-no-facts": Mutant("others' facts are not folded", "state.projection:Fold._take_facts", gives(None)),
+    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Projection._take_facts", _dones_lost),
+    "state-no-facts": Mutant("others' facts are not folded", "state.projection:Projection._take_facts", gives(None)),
     "notes-remove-wins": Mutant(
         "a removal removes unseen puts too",
         "state.crdt.notes:NoteMap.remove",

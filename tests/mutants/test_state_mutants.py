@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from swarmd_protocols.effects import Persist
-from swarmd_protocols.state import projection as fold_module
+from swarmd_protocols.state import projection as projection_module
 from swarmd_protocols.state import replica as replica_module
-from swarmd_protocols.state.anti_entropy import Spread
+from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.clock import Clock
@@ -36,8 +36,8 @@ def laws_of_the_store():
         for _ in range(3):
             order = batches + shuffler.sample(batches, len(batches) // 2)
             shuffler.shuffle(order)
-            store, fold = laws.build(order)
-            assert laws.state_of(store, fold) == once
+            store, views = laws.build(order)
+            assert laws.state_of(store, views) == once
             assert store.lasting_digest() == laws.build(batches)[0].lasting_digest()
 
 
@@ -183,7 +183,7 @@ MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
     ("an older row wins", DedupView, "put", older_row_wins, laws_of_the_store),
     ("the base drops nothing", OriginLog, "_raise_base", base_does_not_drop, laws_of_the_store),
-    ("expired is shown again", fold_module.Fold, "_ttl_ms", nothing_expires, claims_tests.check_expiry),
+    ("expired is shown again", projection_module.Projection, "_ttl_ms", nothing_expires, claims_tests.check_expiry),
     ("no bound on stamps", Clock, "observe", no_clock_bound, laws.test_peers_cannot_ratchet_the_clock),
     ("bound against own stamps", Clock, "observe", bound_against_own_stamps, laws.test_peers_cannot_ratchet_the_clock),
     ("a clock ahead is believed", Clock, "observe", no_clock_bound,
@@ -209,8 +209,8 @@ MUTANTS = [
     ("lower ranks are not reconsidered", DedupView, "_push_below", leaders_are_not_reconsidered,
      dedup_tests.test_incremental_is_from_scratch_in_larger_worlds),
     ("first come, first served", DedupView, "_choose", nearest_by_arrival, dedup_tests.test_order_does_not_matter),
-    ("no repair", Spread, "ask_sync", asks_nobody, some_schedules),
-    ("one life of counters", fold_module.Fold, "counters", one_life_of_counters,
+    ("no repair", AntiEntropy, "ask_sync", asks_nobody, some_schedules),
+    ("one life of counters", projection_module.Projection, "counters", one_life_of_counters,
      basics.test_a_lost_disk_is_filled_again_by_peers),
     ("claims of others are not heard", claims_module.Claims, "_best_heard", everybody_wins,
      claims_tests.check_one_worker_a_cell),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.state.anti_entropy import Spread
+from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, ClockConfig
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, open_batch, seal_batch, verify_batch
@@ -29,7 +29,7 @@ from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
 from swarmd_protocols.state.crdt.store import Store
-from swarmd_protocols.state.projection import Fold
+from swarmd_protocols.state.projection import Projection
 from swarmd_protocols.subprotocol import Peer
 
 S = 1_000_000_000
@@ -92,24 +92,24 @@ def history(rng, who, length=8):
 
 def build(batches):
     """A store and its views, as a replica would join them."""
-    store, fold = Store(100, 1 << 20), Fold(NODES[0], ReplicaConfig())
+    store, views = Store(100, 1 << 20), Projection(NODES[0], ReplicaConfig())
     for batch in batches:
-        reading = fold.read(batch)
+        reading = views.read(batch)
         verdict, dropped = store.add(batch)
         if verdict.value != "added":
             continue
         for old in dropped:
-            fold.drop(old)
-        fold.take(batch, reading, 10)
-    fold.settle()
-    return store, fold
+            views.drop(old)
+        views.take(batch, reading, 10)
+    views.settle()
+    return store, views
 
 
-def state_of(store, fold):
+def state_of(store, views):
     held = sorted(batch.digest for batch in store.batches())
-    view = sorted((e.origin, e.row, e.leader.origin, e.leader.row.key) for e in fold.view.all())
-    done = {cell: dict(sorted(by.items())) for cell, by in fold.claims.done.items() if by}
-    return held, view, done, fold.notes.values(), fold.counters(), [fold.status(node) for node in NODES]
+    view = sorted((e.origin, e.row, e.leader.origin, e.leader.row.key) for e in views.view.all())
+    done = {cell: dict(sorted(by.items())) for cell, by in views.claims.done.items() if by}
+    return held, view, done, views.notes.values(), views.counters(), [views.status(node) for node in NODES]
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,15 +117,15 @@ def state_of(store, fold):
 def test_the_store_and_every_view_know_no_order_and_no_repetition(seed, shuffler):
     rng = random.Random(seed)
     batches = [batch for who in range(3) for batch in history(rng, who)]
-    store, fold = build(batches)
-    once = state_of(store, fold)
+    store, views = build(batches)
+    once = state_of(store, views)
     for _ in range(3):
         order = batches + shuffler.sample(batches, len(batches) // 2)
         shuffler.shuffle(order)
-        other_store, other_fold = build(order)
+        other_store, other_views = build(order)
         assert other_store.lasting_digest() == store.lasting_digest()
         assert other_store.vitals_digest() == store.vitals_digest()
-        assert state_of(other_store, other_fold) == once
+        assert state_of(other_store, other_views) == once
 
 
 @settings(max_examples=60, deadline=None)
@@ -311,13 +311,13 @@ def test_a_clock_that_is_contradicted_for_a_moment_is_not_set_again():
 
 def test_the_time_is_asked_of_whom_it_was_not_asked_yet_and_then_in_turn():
     store, clock, now = Store(8, 1 << 20), Clock(ClockConfig(), 0), 10**12
-    spread = Spread(NODES[0], ReplicaConfig(), random.Random(1), store)
+    repair = AntiEntropy(NODES[0], ReplicaConfig(), random.Random(1), store)
     peers = [NodeId(bytes([n]) * 16) for n in range(7)]
-    spread.know_peers([Peer(node, "n", b"", True, 0) for node in peers])
+    repair.know_peers([Peer(node, "n", b"", True, 0) for node in peers])
     asked = []
     for _ in range(21):
         now += S
-        (question,) = spread.ask_clock(now, clock)
+        (question,) = repair.ask_clock(now, clock)
         asked.append(question.to)
         clock.vote(question.to, now, now, now)
         assert clock.is_young(now) == (len(asked) >= 3)

@@ -55,7 +55,7 @@ class _Want:
     tries: int
 
 
-class Spread:
+class AntiEntropy:
     """Dissemination and anti-entropy of one node."""
 
     def __init__(self, node: NodeId, config: ReplicaConfig, rng: random.Random, store: Store) -> None:

@@ -48,7 +48,7 @@ _MOVED_CM = 50
 
 
 @dataclass(frozen=True, slots=True)
-class WhereaboutsConfig:
+class PositionsConfig:
     """Rates; they may differ between nodes."""
 
     period_ns: int = SAY_NS
@@ -122,14 +122,14 @@ class PlaceLearned:
     located: Located | None
 
 
-class Whereabouts:
+class Positions:
     """The sub-protocol `where`."""
 
     def __init__(
         self,
         node: NodeId,
         signer: Signer,
-        config: WhereaboutsConfig,
+        config: PositionsConfig,
         boot: int,
         physical_ms: Callable[[int], int],
     ) -> None:

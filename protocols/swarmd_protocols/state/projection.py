@@ -38,7 +38,7 @@ Detail: TypeAlias = ObjectChanged | DetectionLearned | CellAssigned | CellLost |
 _SUPERSEDED_MAX = 4_096
 
 
-class Fold:
+class Projection:
     """All views of one node."""
 
     def __init__(self, node: NodeId, config: ReplicaConfig) -> None:

@@ -1,8 +1,8 @@
 """The replicated state as one sub-protocol of the node: signed logs below, objects, cells and counters above.
 
-How the parts meet: `crdt.store` holds the batches of every origin, `crdt.ownlog` writes this node's own, `spread` makes
-news travel and repairs what differs, `fold` reads batches into views (`dedup.view`, `claims`, notes, counters), `clock`
-gives swarm time. Everything is journalled before it is said.
+How the parts meet: `crdt.store` holds the batches of every origin, `crdt.ownlog` writes this node's own, `anti_entropy`
+makes news travel and repairs what differs, `projection` reads batches into views (`dedup.view`, `claims`, notes,
+counters), `clock` gives swarm time. Everything is journalled before it is said.
 """
 
 import random
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from swarmd_protocols.effects import Alarm, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.state.anti_entropy import Spread
+from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, stamp_of
 from swarmd_protocols.state.config import ReplicaConfig as ReplicaConfig
 from swarmd_protocols.state.crdt import messages
@@ -46,7 +46,7 @@ from swarmd_protocols.state.observations import (
 from swarmd_protocols.state.observations import (
     DetectionView as DetectionView,
 )
-from swarmd_protocols.state.projection import Fold
+from swarmd_protocols.state.projection import Projection
 from swarmd_protocols.state.replica_views import ReplicaViews
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
@@ -90,8 +90,8 @@ class Replica(ReplicaViews):
         self._rng = rng
         self.clock = Clock(config.clock, wall_offset_ns)
         self._store = Store(config.origins_max, config.origin_bytes_max)
-        self._fold = Fold(node, config)
-        self._spread = Spread(node, config, rng, self._store)
+        self._projection = Projection(node, config)
+        self._anti_entropy = AntiEntropy(node, config, rng, self._store)
         self._keys: dict[NodeId, bytes] = {node: public_key} if public_key else {}
         self._waiting: dict[bytes, tuple[NodeId, Batch]] = {}
         self._asked_keys: dict[NodeId, int] = {}
@@ -154,8 +154,8 @@ class Replica(ReplicaViews):
             )
         self._restore_counters()
         self._own.may_clean = bool(restored) and not bad
-        self._fold.settle()
-        self._fold.forget_changes()
+        self._projection.settle()
+        self._projection.forget_changes()
 
     def _take_restored(self, batch: Batch) -> bool:
         try:
@@ -166,7 +166,7 @@ class Replica(ReplicaViews):
             self._records_n[batch.stream] = 0
             if batch.stream is Stream.LEASES:
                 # Whatever was held before the restart is not worked on now: say so instead of letting it run out.
-                self._fold.claims.dirty = True
+                self._projection.claims.dirty = True
         return True
 
     def _restore_proof(self, packed: bytes) -> None:
@@ -205,10 +205,10 @@ class Replica(ReplicaViews):
         for peer in peers:
             if peer.public_key:
                 self._learn_key(peer.node, peer.public_key)
-        self._spread.know_peers(peers)
+        self._anti_entropy.know_peers(peers)
         roster = sorted([self._node, *(peer.node for peer in peers)])
         reachable = [self._node, *(peer.node for peer in peers if peer.reachable)]
-        self._fold.claims.know_roster(roster, reachable)
+        self._projection.claims.know_roster(roster, reachable)
         # Who was asked for a key and is no peer any more cannot answer; repair brings the batch again.
         here = set(roster)
         for digest in [digest for digest, (sender, _) in self._waiting.items() if sender not in here]:
@@ -237,7 +237,7 @@ class Replica(ReplicaViews):
             case Have():
                 self._on_have(sender, message, effects)
             case messages.Buckets():
-                effects += self._spread.answer_buckets(sender, message)
+                effects += self._anti_entropy.answer_buckets(sender, message)
             case Proof():
                 self._on_proof(message, effects)
             case ClockAsk(sent_ns):
@@ -247,8 +247,8 @@ class Replica(ReplicaViews):
                 self.clock.vote(sender, sent_ns, physical_ns, now_ns)
                 step_ms = self.clock.take_step_ms()
                 if step_ms:
-                    self._pending += self._fold.own.restamp(step_ms)
-                    self._fold.reconsider()
+                    self._pending += self._projection.own.restamp(step_ms)
+                    self._projection.reconsider()
                     self._misstamped = True
                     self._flush(effects, now_ns)
             case KeyAsk(origins):
@@ -272,11 +272,11 @@ class Replica(ReplicaViews):
             case "flush":
                 self._flush(effects, now_ns)
             case "rumor":
-                effects += self._spread.rumor()
-                if self._spread.has_news():
+                effects += self._anti_entropy.rumor()
+                if self._anti_entropy.has_news():
                     self._set(effects, "rumor", now_ns + self._config.rumor_ns)
             case "ask":
-                effects += self._spread.ask_again()
+                effects += self._anti_entropy.ask_again()
             case "vitals":
                 self._say_vitals(effects, now_ns)
             case "expire":
@@ -289,7 +289,7 @@ class Replica(ReplicaViews):
             case "journal":
                 self._journal(effects)
             case "clock":
-                effects += self._spread.ask_clock(now_ns, self.clock)
+                effects += self._anti_entropy.ask_clock(now_ns, self.clock)
                 self.clock.slew(now_ns)
                 unsure = not self.clock.synced or self.clock.is_young(now_ns)
                 pause = _UNSURE_ASK_NS if unsure else self._config.clock_ask_ns
@@ -312,15 +312,15 @@ class Replica(ReplicaViews):
                 self._count(increments)
                 self._vitals_soon(effects, Stream.COUNTERS, now_ns)
             case DefineCells(cells):
-                self._fold.define_cells(cells)
+                self._projection.define_cells(cells)
             case WantCell(east_cm, north_cm, battery_milli):
-                self._fold.want_cell(east_cm, north_cm, battery_milli)
+                self._projection.want_cell(east_cm, north_cm, battery_milli)
             case CellProgress(cell_id):
-                self._fold.claims.progress(cell_id)
+                self._projection.claims.progress(cell_id)
             case CellDone(cell_id, quality_milli):
                 if not 0 <= quality_milli <= 1000:
                     raise StateError(f"quality_milli is {quality_milli}; it must be 0 to 1000")
-                self._pending.append(Done(self._fold.finish_cell(cell_id), quality_milli))
+                self._pending.append(Done(self._projection.finish_cell(cell_id), quality_milli))
                 self._flush(effects, now_ns)
             case SetNote(key, value):
                 self._set_note(key, value, now_ns)
@@ -344,17 +344,17 @@ class Replica(ReplicaViews):
             if own == summary:
                 return []
         effects: list[SubEffect] = []
-        effects += self._spread.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns)
+        effects += self._anti_entropy.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns)
         return effects
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
         """News for the datagram now being built."""
-        return self._spread.piggyback(budget_bytes)
+        return self._anti_entropy.piggyback(budget_bytes)
 
     # --- Own facts ----------------------------------------------------------------------------------------------
 
     def _observe(self, detections: Sequence[LocalDetection], now_ns: int) -> None:
-        self._pending += self._fold.observe(detections, self._incarnation, self._capture_stamp(now_ns))
+        self._pending += self._projection.observe(detections, self._incarnation, self._capture_stamp(now_ns))
 
     def _capture_stamp(self, now_ns: int) -> Callable[[int], int]:
         clock = self.clock
@@ -363,7 +363,7 @@ class Replica(ReplicaViews):
     def _set_note(self, key: str, value: bytes, now_ns: int) -> None:
         if not 0 < len(key.encode()) <= 64 or len(value) > 512:
             raise StateError("a note's key has 1 to 64 bytes and its value at most 512")
-        removes = self._fold.notes.dots_of(key)[:16]
+        removes = self._projection.notes.dots_of(key)[:16]
         if value:
             self._note_serial += 1
             stamp = self.clock.tick(now_ns)
@@ -400,7 +400,7 @@ class Replica(ReplicaViews):
         for batch in batches:
             effects.append(Persist(fact_key(batch), batch.raw))
             self._accept(batch, now_ns, effects)
-        effects += self._spread.publish(batches, self._node)
+        effects += self._anti_entropy.publish(batches, self._node)
 
     def _say_record(self, stream: Stream, body: bytes, effects: list[SubEffect], now_ns: int) -> Batch:
         n = self._records_n.get(stream, 0) + 1
@@ -418,7 +418,7 @@ class Replica(ReplicaViews):
 
     def _vitals_soon(self, effects: list[SubEffect], stream: Stream, now_ns: int) -> None:
         """The first of a quiet time goes at once, the rest in the rhythm of `vitals_ns`."""
-        due = self._vitals_ns.get(stream, -(1 << 62)) + self._spread.stretch(self._config.vitals_ns)
+        due = self._vitals_ns.get(stream, -(1 << 62)) + self._anti_entropy.stretch(self._config.vitals_ns)
         if now_ns >= due:
             self._say_vital(stream, effects, now_ns)
         else:
@@ -429,7 +429,7 @@ class Replica(ReplicaViews):
 
     def _say_vitals(self, effects: list[SubEffect], now_ns: int) -> None:
         for stream in list(self._dirty_vitals):
-            due = self._vitals_ns.get(stream, 0) + self._spread.stretch(self._config.vitals_ns)
+            due = self._vitals_ns.get(stream, 0) + self._anti_entropy.stretch(self._config.vitals_ns)
             if now_ns >= due:
                 del self._dirty_vitals[stream]
                 self._say_vital(stream, effects, now_ns)
@@ -440,7 +440,7 @@ class Replica(ReplicaViews):
         self._vitals_ns[stream] = now_ns
         body = self._status if stream is Stream.STATUS else encode_counters(self._counters)
         if body:
-            effects += self._spread.publish([self._say_record(stream, body, effects, now_ns)], self._node)
+            effects += self._anti_entropy.publish([self._say_record(stream, body, effects, now_ns)], self._node)
 
     # --- What arrives -------------------------------------------------------------------------------------------
 
@@ -467,7 +467,7 @@ class Replica(ReplicaViews):
             for origin in sorted(unknown)[:64]:
                 self._asked_keys[origin] = now_ns
             effects.append(Send(sender, messages.encode(KeyAsk(tuple(sorted(unknown)[:64]))), True, Priority.SYNC))
-        effects += self._spread.publish(fresh, sender)
+        effects += self._anti_entropy.publish(fresh, sender)
 
     def _is_known(self, batch: Batch) -> bool:
         log = self._store.logs.get(batch.origin)
@@ -501,7 +501,7 @@ class Replica(ReplicaViews):
         Raises:
             WireError: The body cannot be read; nothing has changed.
         """
-        reading = self._fold.read(batch)
+        reading = self._projection.read(batch)
         verdict, dropped = self._store.add(batch)
         if verdict is Verdict.CONFLICT:
             self._on_conflict(batch, effects)
@@ -514,7 +514,7 @@ class Replica(ReplicaViews):
         if batch.origin == self._node and batch.dot[0] != self._incarnation and batch.stream is Stream.FACTS:
             items = facts_of(decode_facts(batch.body))
             self._own.adopt(batch, items)
-            self._fold.own_restored(items)
+            self._projection.own_restored(items)
         if batch.origin == self._node and batch.dot[0] >= self._incarnation and now_ns and effects is not None:
             self._meet_own_past(batch, effects)
         if batch.stream is Stream.FACTS and not self.clock.observe(batch.stamp, now_ns) and effects is not None:
@@ -522,7 +522,7 @@ class Replica(ReplicaViews):
             self._reads["late"] += 1
             self._deferred[batch.digest] = batch
             return True
-        self._fold.take(batch, reading, now_ns)
+        self._projection.take(batch, reading, now_ns)
         return True
 
     def _meet_own_past(self, batch: Batch, effects: list[SubEffect]) -> None:
@@ -540,7 +540,7 @@ class Replica(ReplicaViews):
 
     def _drop(self, batch: Batch) -> None:
         if self._deferred.pop(batch.digest, None) is None:
-            self._fold.drop(batch)
+            self._projection.drop(batch)
         log = self._store.logs.get(batch.origin)
         if log is not None and (batch.stream, batch.dot[0]) in log.records:
             # Its successor overwrites the same journal record.
@@ -563,7 +563,7 @@ class Replica(ReplicaViews):
         )
         packed = messages.encode(proof)
         self._unjournalled[b"state/q/" + origin] = packed
-        effects += self._spread.tell_all(packed)
+        effects += self._anti_entropy.tell_all(packed)
 
     def _judge_proof(self, proof: Proof) -> NodeId | None:
         """The author that two batches convict, unless it is shut out already."""
@@ -580,13 +580,13 @@ class Replica(ReplicaViews):
             return None
         for batch in self._store.quarantine(a.origin, (proof.first, proof.second)):
             self._drop(batch)
-        self._fold.forget_origin(a.origin)
+        self._projection.forget_origin(a.origin)
         self.clock.forget(a.origin)
         return a.origin
 
     def _on_have(self, sender: NodeId, have: Have, effects: list[SubEffect]) -> None:
         lacking, wanted, proofs = self._store.compare(have)
-        effects += self._spread.answer_have(sender, have, lacking, wanted, proofs)
+        effects += self._anti_entropy.answer_have(sender, have, lacking, wanted, proofs)
 
     def _learn_key(self, node: NodeId, key: bytes) -> None:
         if self._keys.get(node) != key and node_id_of(key) == node:
@@ -603,7 +603,7 @@ class Replica(ReplicaViews):
             if self._admit(sender, batch, self._keys[batch.origin], effects, now_ns):
                 fresh.setdefault(sender, []).append(batch)
         for sender, batches in fresh.items():
-            effects += self._spread.publish(batches, sender)
+            effects += self._anti_entropy.publish(batches, sender)
 
     # --- Time passes --------------------------------------------------------------------------------------------
 
@@ -614,7 +614,7 @@ class Replica(ReplicaViews):
             self._misstamped = False
             self._pending = [*self._own.rewrite(), *self._pending]
             self._flush(effects, now_ns)
-        for name in self._fold.expire(self.clock.physical_ms(now_ns)):
+        for name in self._projection.expire(self.clock.physical_ms(now_ns)):
             self._own.kill(name)
 
     def _take_deferred(self, now_ns: int) -> None:
@@ -622,7 +622,7 @@ class Replica(ReplicaViews):
         for digest, batch in list(self._deferred.items()):
             if self.clock.observe(batch.stamp, now_ns):
                 del self._deferred[digest]
-                self._fold.take(batch, self._fold.read(batch), now_ns)
+                self._projection.take(batch, self._projection.read(batch), now_ns)
 
     def _journal(self, effects: list[SubEffect]) -> None:
         waiting, self._unjournalled = self._unjournalled, {}
@@ -630,19 +630,19 @@ class Replica(ReplicaViews):
 
     def _finish(self, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """What every event ends with: decide, tell, and set the timers that follow."""
-        details, lease_due = self._fold.finish(now_ns, self.clock.physical_ms(now_ns))
-        if self._fold.claims.dirty:
-            self._fold.claims.dirty = False
-            batch = self._say_record(Stream.LEASES, encode_leases(self._fold.claims.record()), effects, now_ns)
-            effects += self._spread.publish([batch], self._node)
+        details, lease_due = self._projection.finish(now_ns, self.clock.physical_ms(now_ns))
+        if self._projection.claims.dirty:
+            self._projection.claims.dirty = False
+            batch = self._say_record(Stream.LEASES, encode_leases(self._projection.claims.record()), effects, now_ns)
+            effects += self._anti_entropy.publish([batch], self._node)
         effects += [StateChanged(NAME, detail) for detail in details]
         if lease_due is not None and self._timers.get(("state", "claims")) != lease_due:
             self._set(effects, "claims", lease_due)
-        if self._spread.has_news() and ("state", "rumor") not in self._timers:
+        if self._anti_entropy.has_news() and ("state", "rumor") not in self._timers:
             self._set(effects, "rumor", now_ns + self._config.rumor_ns)
         if self._deferred and ("state", "late") not in self._timers:
             self._set(effects, "late", now_ns + _LATE_NS)
-        if self._spread.has_wants() and ("state", "ask") not in self._timers:
+        if self._anti_entropy.has_wants() and ("state", "ask") not in self._timers:
             self._set(effects, "ask", now_ns + self._config.ask_ns)
         if self._unjournalled and ("state", "journal") not in self._timers:
             self._set(effects, "journal", now_ns + self._config.journal_ns)

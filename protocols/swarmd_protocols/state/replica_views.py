@@ -5,7 +5,7 @@ from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.crdt.batch import Batch
 from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
-from swarmd_protocols.state.projection import Fold
+from swarmd_protocols.state.projection import Projection
 
 
 class ReplicaViews:
@@ -14,7 +14,7 @@ class ReplicaViews:
     clock: Clock
     _node: NodeId
     _store: Store
-    _fold: Fold
+    _projection: Projection
     _counters: dict[str, int]
     _deferred: dict[bytes, Batch]
     _waiting: dict[bytes, tuple[NodeId, Batch]]
@@ -23,27 +23,27 @@ class ReplicaViews:
 
     def objects(self) -> list[ObjectView]:
         """Things in the world as the swarm agrees on them, by id."""
-        return self._fold.objects()
+        return self._projection.objects()
 
     def detections(self) -> list[DetectionView]:
         """Every node's own sightings, before deduplication."""
-        return self._fold.detections()
+        return self._projection.detections()
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
         """What a living track of this node became in the shared state; None for a track that feeds nothing."""
-        return self._fold.own_sighting(track_id)
+        return self._projection.own_sighting(track_id)
 
     def superseded_by(self, object_id: str) -> str:
         """The object that an object of this id has become part of, or ""."""
-        return self._fold.superseded_by(object_id)
+        return self._projection.superseded_by(object_id)
 
     def cells(self) -> list[CellView]:
         """The survey area, in the order of its definition."""
-        return self._fold.cells()
+        return self._projection.cells()
 
     def counters(self) -> dict[str, dict[NodeId, int]]:
         """Counter to node to value; own counts are current, others' as they last said."""
-        shown = self._fold.counters()
+        shown = self._projection.counters()
         for name, value in self._counters.items():
             by = shown.setdefault(name, {})
             by[self._node] = max(value, by.get(self._node, 0))
@@ -55,11 +55,11 @@ class ReplicaViews:
 
     def notes(self) -> dict[str, bytes]:
         """Operator notes, by key."""
-        return self._fold.notes.values()
+        return self._projection.notes.values()
 
     def status(self, node: NodeId) -> bytes | None:
         """A node's latest status record."""
-        return self._fold.status(node)
+        return self._projection.status(node)
 
     def digest(self) -> bytes:
         """16 bytes over everything that lasts: equal exactly where two nodes know the same facts.
@@ -83,7 +83,7 @@ class ReplicaViews:
             "origins": len(self._store.logs),
             "batches_held": sum(len(log.facts) + len(log.records) for log in logs),
             "bytes_held": sum(log.size_bytes for log in logs),
-            "sightings": self._fold.view.count,
+            "sightings": self._projection.view.count,
             "quarantined": len(self._store.quarantined),
             "waiting_for_keys": len(self._waiting),
             "deferred": len(self._deferred),

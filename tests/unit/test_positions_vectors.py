@@ -1,6 +1,6 @@
 """Golden bytes of a member's place, checked both ways; every truncation and bit flip is refused and never raises.
 
-`SWARMD_WRITE_VECTORS=1 pytest tests/unit/test_whereabouts_vectors.py` writes them anew.
+`SWARMD_WRITE_VECTORS=1 pytest tests/unit/test_positions_vectors.py` writes them anew.
 """
 
 import json
@@ -15,7 +15,7 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.effects import Rejected
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import NodeSigner
-from swarmd_protocols.state.positions import MESSAGE_BYTES, Place, SayPlace, Whereabouts, WhereaboutsConfig
+from swarmd_protocols.state.positions import MESSAGE_BYTES, Place, Positions, PositionsConfig, SayPlace
 from swarmd_protocols.subprotocol import Peer, Send
 
 FILE = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "where.json"
@@ -32,10 +32,10 @@ CASES: dict[str, Place | None] = {
 }
 
 
-def node(seed: bytes, peer: bytes) -> Whereabouts:
+def node(seed: bytes, peer: bytes) -> Positions:
     signer = NodeSigner(CRYPTO, seed)
-    one = Whereabouts(
-        node_id_of(CRYPTO.public_key(seed)), signer, WhereaboutsConfig(gap_ns=0), 5, lambda now_ns: now_ns // 1_000_000
+    one = Positions(
+        node_id_of(CRYPTO.public_key(seed)), signer, PositionsConfig(gap_ns=0), 5, lambda now_ns: now_ns // 1_000_000
     )
     key = CRYPTO.public_key(peer)
     one.on_peers([Peer(node_id_of(key), "peer", key, True)], 0)

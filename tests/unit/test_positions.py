@@ -17,9 +17,9 @@ from swarmd_protocols.state.positions import (
     NAME,
     Place,
     PlaceLearned,
+    Positions,
+    PositionsConfig,
     SayPlace,
-    Whereabouts,
-    WhereaboutsConfig,
 )
 from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 
@@ -37,9 +37,9 @@ def id_of(index: int) -> NodeId:
     return node_id_of(CRYPTO.public_key(seed_of(index)))
 
 
-def node(index: int, boot: int = 7, config: WhereaboutsConfig | None = None) -> Whereabouts:
+def node(index: int, boot: int = 7, config: PositionsConfig | None = None) -> Positions:
     signer = NodeSigner(CRYPTO, seed_of(index))
-    return Whereabouts(id_of(index), signer, config or WhereaboutsConfig(), boot, lambda now_ns: now_ns // 1_000_000)
+    return Positions(id_of(index), signer, config or PositionsConfig(), boot, lambda now_ns: now_ns // 1_000_000)
 
 
 def peers(*indices: int) -> list[Peer]:
@@ -50,11 +50,11 @@ def sends(effects: list[SubEffect]) -> list[Send]:
     return [effect for effect in effects if isinstance(effect, Send)]
 
 
-def said(one: Whereabouts, at_ns: int, place: Place | None = HERE) -> bytes:
+def said(one: Positions, at_ns: int, place: Place | None = HERE) -> bytes:
     return sends(one.on_command(SayPlace(place, at_ns), at_ns))[0].payload
 
 
-def pair() -> tuple[Whereabouts, Whereabouts]:
+def pair() -> tuple[Positions, Positions]:
     a, b = node(1), node(2)
     a.on_peers(peers(2), 0)
     b.on_peers(peers(1, 3), 0)
@@ -90,7 +90,7 @@ def test_the_later_number_wins_whatever_the_order() -> None:
     messages = [said(a, at * S, replace(HERE, latitude_e7=at * 1_000)) for at in (10, 12, 14)]
     rng = random.Random(5)
     for _ in range(20):
-        b = node(2, config=WhereaboutsConfig(gap_ns=0))
+        b = node(2, config=PositionsConfig(gap_ns=0))
         b.on_peers(peers(1), 0)
         for message in rng.sample(messages * 2, 6):
             b.on_message(id_of(1), message, 15 * S)
@@ -138,7 +138,7 @@ def test_old_letters_and_letters_from_the_future_are_refused() -> None:
 
 
 def test_a_flood_is_not_read() -> None:
-    a = node(1, config=WhereaboutsConfig(period_ns=1, messages_per_s=10**9, still_factor=1))
+    a = node(1, config=PositionsConfig(period_ns=1, messages_per_s=10**9, still_factor=1))
     b = node(2)
     a.on_peers(peers(2), 0)
     b.on_peers(peers(1), 0)
@@ -149,7 +149,7 @@ def test_a_flood_is_not_read() -> None:
     assert b.counts["too_soon"] == 99
 
 
-def drive(one: Whereabouts, seconds: int, count: int, speed_e7: int) -> int:
+def drive(one: Positions, seconds: int, count: int, speed_e7: int) -> int:
     """Poses ten times a second; how many datagrams leave."""
     one.on_peers(peers(*range(100, 100 + count)), 0)
     timer, sent = None, 0
@@ -197,7 +197,7 @@ def test_whoever_comes_later_is_told_although_nothing_moves() -> None:
 
 
 def test_period_zero_says_nothing() -> None:
-    a = node(1, config=WhereaboutsConfig(period_ns=0))
+    a = node(1, config=PositionsConfig(period_ns=0))
     a.on_peers(peers(2), 0)
     assert a.on_command(SayPlace(HERE, S), S) == []
 
