@@ -1,0 +1,391 @@
+"""A statement on its way from desk to desk: prepared on one machine, signed on others, submitted by anybody.
+
+    {"format": "swarmd-prepared-1", "kind": "revoke", "does": ["shuts out …"], "payload": BASE64, "root": BASE64,
+     "certificates": [BASE64], "officers": ["ssh-ed25519 … alice"], "signatures": [{"key": HEX, "signature": BASE64}]}
+
+A signature covers `signing_bytes(kind, payload)`, as a node checks it. The rest helps people: `root` is the root in
+force where the statement was prepared, and says whose signatures it takes; `certificates` and `officers` give names to
+ids. `does` is for who opens the file in an editor; nobody believes it: what is shown before a signature is computed
+from the payload. Nothing in the file is trusted for what a node does; a desk that holds the fleet's folder (`--fleet`)
+judges by that instead.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from swarmd.errors import DaemonError
+from swarmd.identity.files import write_secret_file
+from swarmd.identity.officers import OfficerKeyError, PublicHalf, Signer, parse_public
+from swarmd.identity.words import ROLE_OF, Context, Words, WordsError, describe, parse_root, roles_of
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.releases import statements as models
+from swarmd_protocols.trust import envelopes
+from swarmd_protocols.trust.identity import (
+    Certificate,
+    Envelope,
+    Root,
+    decode_envelope,
+    open_statement,
+    root_digest,
+    signing_bytes,
+)
+
+FORMAT: Final = "swarmd-prepared-1"
+FILE_MAX_BYTES = 1 << 20
+"""Bytes of a file; a release's payload has at most 48 KiB, a root's statement 64 KiB, a certificate below 1 KiB."""
+PAYLOAD_MAX_BYTES = 49_152
+"""Bytes of a payload: what every statement's envelope may carry."""
+_CRYPTO = NaClCrypto()
+_Line = Annotated[str, Meta(max_length=512)]
+_Data = Annotated[bytes, Meta(max_length=65_536)]
+
+
+class PreparedError(DaemonError):
+    """A prepared file cannot be used as asked; nothing was signed, written or sent."""
+
+
+class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One officer's signature."""
+
+    key: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    """The key's id, hex."""
+    signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
+
+
+class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file's content."""
+
+    format: Literal["swarmd-prepared-1"]
+    kind: Annotated[str, Meta(max_length=32)]
+    does: Annotated[tuple[_Line, ...], Meta(max_length=256)]
+    payload: Annotated[bytes, Meta(max_length=PAYLOAD_MAX_BYTES)]
+    root: _Data = b""
+    certificates: Annotated[tuple[_Data, ...], Meta(max_length=64)] = ()
+    officers: Annotated[tuple[_Line, ...], Meta(max_length=256)] = ()
+    signatures: Annotated[tuple[Signature, ...], Meta(max_length=32)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Signatures that a statement takes of one role, and how far it is."""
+
+    role: str
+    need: int
+    keys: Mapping[bytes, bytes]
+    """Key id to public key of all that may sign."""
+    signed: tuple[bytes, ...]
+    """Ids of those whose signature holds."""
+
+    @property
+    def lacking(self) -> int:
+        """Signatures that are still missing."""
+        return max(0, self.need - len(self.signed))
+
+
+_DECODER = msgspec.json.Decoder(Prepared)
+
+
+def decode(data: bytes) -> Prepared:
+    """Read a prepared file's bytes from anywhere.
+
+    Raises:
+        PreparedError: They are none.
+    """
+    if len(data) > FILE_MAX_BYTES:
+        raise PreparedError(f"a prepared statement has at most {FILE_MAX_BYTES} bytes; this has {len(data)}")
+    try:
+        prepared = _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PreparedError(f"not a prepared statement of swarmd: {error}") from error
+    if prepared.kind not in ROLE_OF:
+        raise PreparedError(f"statements of kind {prepared.kind!r} are not known here; is this swarmd too old?")
+    if len({entry.key for entry in prepared.signatures}) < len(prepared.signatures):
+        raise PreparedError("the prepared statement carries two signatures of one key; it is damaged")
+    return prepared
+
+
+def encode(prepared: Prepared) -> bytes:
+    """The file's bytes, with what the statement does in words at its head."""
+    told = words(prepared)
+    whole = msgspec.structs.replace(prepared, does=tuple(line[:512] for line in (told.title, *told.effects))[:256])
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+
+
+def prepare(
+    kind: str,
+    payload: bytes,
+    root: bytes,
+    officers: Iterable[PublicHalf] = (),
+    certificates: Iterable[bytes] = (),
+) -> Prepared:
+    """Make a statement that nobody has signed.
+
+    Args:
+        kind: Its type tag.
+        payload: The bytes that will be shipped.
+        root: The root statement in force; b"" for a fleet's first root.
+        officers: Names for keys.
+        certificates: Of the nodes that it speaks of.
+
+    Raises:
+        WordsError: The payload is no such statement.
+        PreparedError: It is too large.
+    """
+    lines = tuple(half.line for half in officers)
+    prepared = Prepared(FORMAT, kind, (), payload, root, tuple(certificates), lines)
+    return decode(encode(prepared))  # What nobody could read is not written.
+
+
+def context(prepared: Prepared) -> Context:
+    """Names and the root, as far as the file's own parts hold.
+
+    Raises:
+        WordsError: Its root is none.
+    """
+    root = _root_of(prepared)
+    halves = [_half(line) for line in prepared.officers]
+    officers = {half.key_id: half.name for half in halves if half is not None}
+    nodes = {}
+    if root is not None and "enrol" in roles_of(root):
+        role = roles_of(root)["enrol"]
+        keys = _keys(root, "enrol")
+        for statement in prepared.certificates:
+            try:
+                held = open_statement("node", statement, keys, role.threshold, _CRYPTO, Certificate)
+            except IdentityError:
+                continue  # A name that nobody vouches for is not shown.
+            nodes[held.node] = held
+    return Context(root, officers, nodes)
+
+
+def words(prepared: Prepared) -> Words:
+    """What it does.
+
+    Raises:
+        WordsError: It is no statement that a node would take.
+    """
+    told = describe(prepared.kind, prepared.payload, context(prepared))
+    if (
+        prepared.kind == "root"
+        and prepared.root
+        and parse_root(prepared.payload).previous != root_digest(prepared.root)
+    ):
+        raise WordsError("this root does not name the root that it says it follows; prepare it anew")
+    return told
+
+
+def requirements(prepared: Prepared, root: Root | None = None) -> list[Requirement]:
+    """Whose signatures it takes, and who has signed.
+
+    Args:
+        prepared: The statement.
+        root: The root to judge by; the file's own where absent.
+
+    Raises:
+        PreparedError: No root names the role.
+    """
+    in_force = root or _root_of(prepared)
+    judges = [in_force] if in_force is not None else []
+    if prepared.kind == "root":
+        judges.append(parse_root(prepared.payload))
+    found = [_requirement(prepared, judge) for judge in judges]
+    if not found:
+        raise PreparedError(f"the file does not say by which root a {prepared.kind} statement is judged; give --fleet")
+    return found
+
+
+def add_signature(prepared: Prepared, signer: Signer) -> Prepared:
+    """The statement with one more signature.
+
+    Raises:
+        PreparedError: The key is not of the role, or has signed already.
+        DaemonError: The key cannot sign.
+    """
+    check_signer(prepared, signer)
+    half = signer.half
+    message = signing_bytes(prepared.kind, prepared.payload)
+    signature = signer.sign(message)
+    if not _CRYPTO.verify(half.public, message, signature):
+        raise PreparedError(f"{half.name}'s signature does not hold; the key's file may be damaged")
+    kept = [entry for entry in prepared.signatures if entry.key != half.key_id.hex()]
+    entries = sorted([*kept, Signature(half.key_id.hex(), signature)], key=lambda entry: entry.key)
+    known = {line.split(" ")[1] for line in prepared.officers}
+    officers = prepared.officers if half.line.split(" ")[1] in known else (*prepared.officers, half.line)
+    return msgspec.structs.replace(prepared, signatures=tuple(entries), officers=officers)
+
+
+def check_signer(prepared: Prepared, signer: Signer, root: Root | None = None) -> None:
+    """Refuse a key that may not sign this, before its passphrase is asked for.
+
+    Raises:
+        PreparedError: It may not, or has signed already.
+    """
+    found = requirements(prepared, root)
+    half = signer.half
+    known = context(prepared)
+    if signer.role and signer.role not in {one.role for one in found}:
+        raise PreparedError(f"{half.name} is a key of the role {signer.role}; this takes keys of {_roles(found)}")
+    if not any(half.key_id in one.keys for one in found):
+        held = [role.name for role in known.root.roles if half.key_id in role.key_ids] if known.root else []
+        is_of = f"is a key of {', '.join(held)}" if held else "is no key of this fleet"
+        who = ", ".join(sorted({known.officer(key) for one in found for key in one.keys}))
+        raise PreparedError(f"{half.name} {is_of}; this takes {_roles(found)}: {who}")
+    if any(half.key_id in one.signed for one in found):
+        raise PreparedError(f"{half.name} has signed this already")
+
+
+def merge(one: Prepared, other: Prepared) -> Prepared:
+    """One statement with the signatures of two files that hold; two officers may sign copies at the same time.
+
+    Raises:
+        PreparedError: The two files are different statements.
+    """
+    if (one.kind, one.payload, one.root) != (other.kind, other.payload, other.root):
+        raise PreparedError("these files are different statements; only signatures of one statement can be joined")
+    entries: dict[str, Signature] = {}
+    for prepared in (one, other):
+        good = {key.hex() for requirement in requirements(prepared) for key in requirement.signed}
+        for entry in prepared.signatures:
+            if entry.key in good:
+                entries.setdefault(entry.key, entry)
+    officers = tuple(dict.fromkeys((*one.officers, *other.officers)))[:256]
+    joined = tuple(entries[key] for key in sorted(entries))
+    return msgspec.structs.replace(one, signatures=joined, officers=officers)
+
+
+def missing(prepared: Prepared, root: Root | None = None) -> list[str]:
+    """Who has still to sign, a line for each role; empty where it is enough."""
+    known = context(prepared)
+    lines = []
+    for one in requirements(prepared, root):
+        if one.lacking:
+            open_keys = sorted(known.officer(key) for key in one.keys if key not in one.signed)
+            lines.append(
+                f"{one.role} takes {one.need} signatures and has {len(one.signed)}; "
+                f"{one.lacking} of: {', '.join(open_keys)}"
+            )
+    return lines
+
+
+def statement_of(prepared: Prepared, root: Root | None = None) -> bytes:
+    """The signed statement as nodes take it, with the signatures that hold.
+
+    Raises:
+        PreparedError: Too few have signed; says who is missing.
+    """
+    lacking = missing(prepared, root)
+    if lacking:
+        raise PreparedError(f"not signed by enough officers: {'; '.join(lacking)}")
+    good = {key for one in requirements(prepared, root) for key in one.signed}
+    pairs = [(bytes.fromhex(entry.key), entry.signature) for entry in prepared.signatures]
+    return encode_statement(prepared.kind, prepared.payload, [pair for pair in sorted(pairs) if pair[0] in good])
+
+
+def encode_statement(kind: str, payload: bytes, pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A statement in the envelope of its room."""
+    if kind in models.ROLE_OF:
+        signed = tuple((envelopes.KeyId(key), signature) for key, signature in pairs)
+        return envelopes.Envelope(kind, payload, signed).encode()
+    return msgspec.msgpack.encode(Envelope(payload, tuple(pairs)))
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Prepared:
+    """Read a prepared file.
+
+    Raises:
+        PreparedError: It cannot be read, or is none.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise PreparedError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return decode(data)
+    except PreparedError as error:
+        raise PreparedError(f"{path}: {error}") from error
+
+
+def write_new(path: Path, prepared: Prepared) -> None:
+    """Write a prepared file, 0600, whole or not at all; a file that is there is kept.
+
+    Raises:
+        PreparedError: There is one already.
+    """
+    if path.exists():
+        raise PreparedError(f"{path} exists already; nothing was written")
+    write_secret_file(path, encode(prepared))
+
+
+def write_joined(path: Path, prepared: Prepared) -> Prepared:
+    """Write a file back with its new signatures, and with those that others added to it meanwhile.
+
+    Returns:
+        What the file holds then.
+
+    Raises:
+        PreparedError: It holds another statement by now.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise PreparedError(f"cannot open {path.parent}: {error.strerror}") from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # Released with the descriptor, also when the process dies.
+        whole = merge(read(path), prepared) if path.exists() else prepared
+        write_secret_file(path, encode(whole))
+        return whole
+    finally:
+        os.close(folder)
+
+
+def _root_of(prepared: Prepared) -> Root | None:
+    if not prepared.root:
+        return None
+    try:
+        return parse_root(decode_envelope(prepared.root).payload)
+    except IdentityError as error:
+        raise WordsError(f"the root in the prepared file is none: {error}") from error
+
+
+def _half(line: str) -> PublicHalf | None:
+    try:
+        return parse_public(line)
+    except OfficerKeyError:
+        return None
+
+
+def _keys(root: Root, role: str) -> dict[bytes, bytes]:
+    wanted = set(roles_of(root)[role].key_ids)
+    by_id = {PublicHalf(key, "-").key_id: key for key in root.keys}
+    return {key_id: key for key_id, key in sorted(by_id.items()) if key_id in wanted}
+
+
+def _requirement(prepared: Prepared, root: Root) -> Requirement:
+    name = ROLE_OF[prepared.kind]
+    role = roles_of(root).get(name)
+    if role is None:
+        raise PreparedError(f"root {root.version} names no keys for the role {name}; nobody can sign this")
+    keys = _keys(root, name)
+    message = signing_bytes(prepared.kind, prepared.payload)
+    signed = tuple(
+        key_id
+        for entry in prepared.signatures
+        if (key_id := bytes.fromhex(entry.key)) in keys and _CRYPTO.verify(keys[key_id], message, entry.signature)
+    )
+    return Requirement(name, role.threshold, keys, signed)
+
+
+def _roles(found: Sequence[Requirement]) -> str:
+    return f"keys of the role {' and '.join(dict.fromkeys(one.role for one in found))}"
