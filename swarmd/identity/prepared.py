@@ -215,7 +215,8 @@ def add_signature(prepared: Prepared, signer: Signer) -> Prepared:
     signature = signer.sign(message)
     if not _CRYPTO.verify(half.public, message, signature):
         raise PreparedError(f"{half.name}'s signature does not hold; the key's file may be damaged")
-    kept = [entry for entry in prepared.signatures if entry.key != half.key_id.hex()]
+    good = {key.hex() for one in requirements(prepared) for key in one.signed}
+    kept = [entry for entry in prepared.signatures if entry.key in good]
     entries = sorted([*kept, Signature(half.key_id.hex(), signature)], key=lambda entry: entry.key)
     known = {line.split(" ")[1] for line in prepared.officers}
     officers = prepared.officers if half.line.split(" ")[1] in known else (*prepared.officers, half.line)

@@ -44,6 +44,7 @@ from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import canonical, roots
 from swarmd_protocols.trust.envelopes import decode_envelope as decode_release_envelope
 from swarmd_protocols.trust.identity import Identity, decode_envelope, make_dev_identity
+from tests.fuzz import key_targets
 from tests.support import swim_vectors
 from tests.support.deltas import tuned
 from tests.support.release_world import Keys, make_release
@@ -376,4 +377,6 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "eye-files": _eye_files,
     "bundles": _bundles,
     "transport-frames": _transport_frames,
+    "prepared-statements": lambda: Fuzzed(key_targets.prepared_corpus(), key_targets.read_prepared, 20),
+    "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),
 }
