@@ -26,6 +26,11 @@ class MqttConfig:
     )
     inflight_messages: int = option(20, "Unacknowledged messages at once, at most.", low=1, high=1000)
     reconnect_max_s: float = option(30.0, "Longest pause between connection attempts, seconds.", low=1, high=3600)
+    reply_prefix: str = option(
+        "",
+        "Replies to commands go below `REPLY_PREFIX/CLIENT` and nowhere else; empty: `BASE/SWARM/reply`. No other "
+        "topic of swarmd may lie there.",
+    )
     homeassistant: bool = option(False, "Publish Home Assistant discovery.")
     homeassistant_prefix: str = option("homeassistant", "Home Assistant's discovery prefix.")
     homie: bool = option(False, "Publish Homie 5 state.")
@@ -137,3 +142,32 @@ def eye_pose_for(pose_source: str, mavlink: MavlinkConfig) -> str:
     """
     is_told = pose_source.startswith("tlog:") or (not pose_source and mavlink.enabled)
     return "live" if is_told else pose_source
+
+
+def reply_prefix_problem(mqtt: MqttConfig) -> str:
+    """Why `mqtt.reply_prefix` cannot be used: no reply may ever land where something else lives; "" where it can.
+
+    >>> reply_prefix_problem(MqttConfig(reply_prefix="desk/replies"))
+    ''
+    >>> reply_prefix_problem(MqttConfig(reply_prefix="swarm"))
+    "mqtt.reply_prefix is 'swarm', above topics of swarmd (swarm/v1); name another, such as swarmd-replies"
+    """
+    prefix = mqtt.reply_prefix
+    if not prefix:
+        return ""
+    levels = prefix.split("/")
+    if not all(levels) or levels[0].startswith("$") or any(wild in prefix for wild in "+#"):
+        return f"mqtt.reply_prefix is {prefix!r}; write topic levels without wildcards, as in swarmd-replies"
+    for taken in (mqtt.base, mqtt.homeassistant_prefix, "homie"):
+        theirs = taken.split("/")
+        shared = min(len(levels), len(theirs))
+        if levels[:shared] != theirs[:shared]:
+            continue
+        is_reply_room = taken == mqtt.base and levels[shared + 1 : shared + 2] == ["reply"]
+        if not is_reply_room:
+            where = "below" if len(levels) > len(theirs) else "above"
+            return (
+                f"mqtt.reply_prefix is {prefix!r}, {where} topics of swarmd ({taken}); name another, "
+                "such as swarmd-replies"
+            )
+    return ""

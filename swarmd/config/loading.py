@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from swarmd.config.bridges import reply_prefix_problem
 from swarmd.config.sections import Config, sections
 from swarmd.errors import ConfigError
 
@@ -300,6 +301,8 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             problems.append(f"{origins['swarm', 'join']}: swarm.join holds {text!r}; write IP:PORT")
     if len(config.node.name.encode()) > 64:
         problems.append(f"{origins['node', 'name']}: node.name is longer than 64 bytes")
+    if problem := reply_prefix_problem(config.mqtt):
+        problems.append(f"{origins['mqtt', 'reply_prefix']}: {problem}")
     return problems
 
 

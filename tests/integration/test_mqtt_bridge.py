@@ -130,7 +130,7 @@ async def test_commands_are_answered_whatever_the_bytes_are(tmp_path: Path) -> N
             await until(lambda: bridge.counters().get("published", 0) >= 4)
 
             async def ask(verb: str, payload: str) -> dict[str, object]:
-                command = ["mosquitto_rr", "-V", "5", "-p", str(server.port), "-e", "reply/x", "-W", "5"]
+                command = ["mosquitto_rr", "-V", "5", "-p", str(server.port), "-e", "swarm/v1/farm/reply/x", "-W", "5"]
                 command += ["-t", f"swarm/v1/farm/cmd/alice/{verb}", "-m", payload]
                 done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
                 answer: dict[str, object] = json.loads(done.stdout)

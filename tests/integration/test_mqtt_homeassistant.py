@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from swarmd.bridges.mqtt.bridge import homeassistant_device, homeassistant_topic
+from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
 from tests.support.bridge_world import World
 
 JUDGE = Path(__file__).with_name("homeassistant_judge.py")

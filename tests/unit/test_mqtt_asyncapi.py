@@ -9,7 +9,7 @@ import pytest
 
 from swarmd.bridges import geojson
 from swarmd.bridges.mqtt.asyncapi import document
-from swarmd.bridges.mqtt.bridge import homeassistant_device
+from swarmd.bridges.mqtt.homeassistant import homeassistant_device
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.config.bridges import MqttConfig
 from tests.support.bridge_world import World, detection, object_view

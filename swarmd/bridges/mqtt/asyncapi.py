@@ -16,6 +16,7 @@ def document(swarm: str, config: MqttConfig) -> dict[str, object]:
         A JSON-ready AsyncAPI 3.0.0 document.
     """
     base = f"{config.base}/{swarm}"
+    reply_prefix = config.reply_prefix or f"{base}/reply"
     channels: dict[str, object] = {}
     operations: dict[str, object] = {}
     messages: dict[str, object] = {}
@@ -27,7 +28,7 @@ def document(swarm: str, config: MqttConfig) -> dict[str, object]:
             "payload": dict(entry.schema),
         }
         channels[entry.name] = {
-            "address": f"{base}/{entry.path}",
+            "address": f"{reply_prefix}/{{client}}" if entry.name == "reply" else f"{base}/{entry.path}",
             "messages": {entry.name: {"$ref": f"#/components/messages/{entry.name}"}},
             **(
                 {"parameters": {key: {"description": text} for key, text in entry.parameters.items()}}

@@ -6,7 +6,6 @@ limited to read verbs and user events.
 
 import asyncio
 import contextlib
-import json
 import math
 import secrets
 import time
@@ -16,12 +15,13 @@ from fractions import Fraction
 
 import msgspec
 
-from swarmd import __version__
 from swarmd.bridges import geojson
 from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo, PoseSeen, PositionSeen
 from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
+from swarmd.bridges.mqtt.commands import Commands
+from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
-from swarmd.bridges.mqtt.topics import COMMAND_VERBS, TOPICS, spec, topic_token
+from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_seen
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import DaemonError
@@ -61,6 +61,7 @@ class MqttBridge:
         self._hours: HourlyCounts | None = None
         self._retelling: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
+        self._commands = Commands(self._run_command, config.reply_prefix or f"{config.base}/+/reply")
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts of the bridge and its connection."""
@@ -92,6 +93,7 @@ class MqttBridge:
         self._daemon = daemon
         self._node = topic_token(info.name)
         self._base = f"{self._config.base}/{topic_token(info.swarm)}"
+        self._commands = Commands(self._run_command, self._config.reply_prefix or f"{self._base}/reply")
         self._discovery_topic = homeassistant_topic(self._config.homeassistant_prefix, info)
         link = MqttLink(
             self._config,
@@ -383,113 +385,19 @@ class MqttBridge:
     # --- in from the broker -----------------------------------------------------------------------------------------
 
     def _on_command(self, message: Incoming) -> None:
-        """Answer one command; whatever the bytes are, the answer is a sentence and the bridge goes on."""
-        verb = message.topic.rsplit("/", 1)[-1]
-        reply: Mapping[str, object]
-        try:
-            reply = {"ok": True, "result": self._run_command(verb, message.payload)}
-            self._counts["commands"] += 1
-        except (DaemonError, ValueError, RecursionError) as error:
-            reply = {"ok": False, "error": str(error)}
-            self._counts["commands_refused"] += 1
-        if message.response_topic and not any(wild in message.response_topic for wild in "+#"):
+        """Answer one command where it may be answered; whatever the bytes are, the bridge goes on."""
+        answer = self._commands.answer(message.topic.rsplit("/", 1)[-1], message.payload, message.response_topic)
+        self._counts[answer.outcome] += 1
+        if answer.reply is not None:
             assert self._link is not None
             self._link.publish(
                 message.response_topic,
-                json.dumps(reply, default=str).encode(),
+                answer.reply,
+                retain=False,
                 expiry_s=spec("command").expiry_s,
                 correlation=message.correlation,
             )
 
-    def _run_command(self, verb: str, payload: bytes) -> Mapping[str, object]:
-        if verb not in COMMAND_VERBS:
-            raise DaemonError(f"unknown verb {verb[:40]!r}; known: {', '.join(COMMAND_VERBS)}")
-        arguments = msgspec.json.decode(payload) if payload.strip() else {}
-        if not isinstance(arguments, dict):
-            raise DaemonError("the payload must be a JSON object, or empty")
+    def _run_command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         assert self._daemon is not None
         return self._daemon.command(verb, arguments)
-
-
-def homeassistant_topic(prefix: str, info: NodeInfo) -> str:
-    """Where this device is announced; by its id, since Home Assistant hears only letters, digits, `_` and `-` there."""
-    return f"{prefix}/device/swarmd_{info.node.hex()[:16]}/config"
-
-
-def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, object]:
-    """Home Assistant's device discovery message: one device with its counts, battery, place and connectivity.
-
-    Args:
-        info: This daemon.
-        base: Topic base with the swarm's name.
-        node: The device's name as a topic level.
-
-    Returns:
-        A JSON-ready mapping for `homeassistant_topic`.
-
-    Source:
-        Home Assistant documentation, MQTT, "Discovery messages": device discovery payload.
-    """
-    here = f"{base}/node/{node}"
-    unique = f"swarmd_{info.node.hex()[:16]}"
-    # Not of the whole device: what says that it is offline must stay available then.
-    availability = [
-        {"topic": f"{here}/state", "payload_available": "online", "payload_not_available": "offline"},
-    ]
-    components: dict[str, dict[str, object]] = {
-        key: {
-            "platform": "sensor",
-            "name": name,
-            "state_topic": f"{here}/summary",
-            "value_template": f"{{{{ value_json.{key} }}}}",
-            "state_class": "measurement",
-            "availability": availability,
-        }
-        for key, name in (
-            ("objects", "Objects"),
-            ("confirmed", "Confirmed objects"),
-            ("alive", "Members alive"),
-            ("detections", "Detections"),
-        )
-    }
-    components["battery"] = {
-        "platform": "sensor",
-        "name": "Battery",
-        "device_class": "battery",
-        "unit_of_measurement": "%",
-        "state_topic": f"{here}/telemetry",
-        "value_template": "{{ None if value_json.battery is none else (value_json.battery * 100) | round }}",
-        "state_class": "measurement",
-        "availability": availability,
-    }
-    components["place"] = {
-        "platform": "device_tracker",
-        "name": "Place",
-        "source_type": "gps",
-        "json_attributes_topic": f"{here}/telemetry",
-        "json_attributes_template": "{{ {'latitude': value_json.lat, 'longitude': value_json.lon, "
-        "'gps_accuracy': value_json.sigma_m} | tojson }}",
-        "availability": availability,
-    }
-    components["online"] = {
-        "platform": "binary_sensor",
-        "name": "Online",
-        "device_class": "connectivity",
-        "state_topic": f"{here}/state",
-        "payload_on": "online",
-        "payload_off": "offline",
-    }
-    return {
-        "device": {
-            "identifiers": [unique],
-            "name": f"swarmd {info.name}",
-            "manufacturer": "swarmd",
-            "model": info.model or "observer",
-            "sw_version": info.version,
-        },
-        "origin": {"name": "swarmd", "sw_version": __version__},
-        "components": {
-            f"{unique}_{key}": {**config, "unique_id": f"{unique}_{key}"} for key, config in components.items()
-        },
-        "qos": 1,
-    }

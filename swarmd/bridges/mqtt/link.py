@@ -29,8 +29,15 @@ from swarmd.config.bridges import MqttConfig
 from swarmd.errors import TransportError
 
 CONNECT_TIMEOUT_S = 10.0
+"""Seconds for TCP, TLS and CONNACK together: a handshake over a bad mobile link takes three."""
 COMMAND_MAX_BYTES = 16 * 1024
+"""Bytes of a command's payload: a user event carries at most 512, the rest is slack for spaces and longer names."""
+CORRELATION_MAX_BYTES = 256
+"""Bytes of correlation data that are echoed; what clients send is a number or a UUID."""
+RECEIVED_MAX = 256
+"""Commands that wait for the loop: six times what `commands.VERB_BURST` would admit of one verb."""
 _FIRST_PAUSE_S = 0.5
+"""Seconds until the second attempt to connect; it doubles up to `reconnect_max_s`."""
 _FIXED_BYTES = 16
 """More than header, lengths and packet id of a PUBLISH ever take."""
 
@@ -122,6 +129,7 @@ class MqttLink:
         """The waiting retained message of each topic, by its key in `_waiting`."""
         self._packet_max = 0
         self._acknowledged: deque[tuple[int, Any]] = deque()
+        self._received: deque[Any] = deque()
         self._is_woken = False
         self._inflight: dict[int, Outgoing] = {}
         self._aliases: dict[str, int] = {}
@@ -290,7 +298,12 @@ class MqttLink:
                 self._overheard = str(text)
 
         def on_message(_client: Any, _userdata: Any, message: Any) -> None:
-            loop.call_soon_threadsafe(self._after_message, message)
+            # Commands that come faster than the loop takes them are dropped here, the newest first.
+            if len(self._received) >= RECEIVED_MAX:
+                self._count("dropped_flood")
+                return
+            self._received.append(message)
+            loop.call_soon_threadsafe(self._after_message)
 
         client.on_socket_open = on_socket_open
         client.on_connect = on_connect
@@ -352,18 +365,20 @@ class MqttLink:
                 self._count("published")
         self._drain()
 
-    def _after_message(self, message: Any) -> None:
+    def _after_message(self) -> None:
+        message = self._received.popleft()
         self._count("received")
-        if len(message.payload) > COMMAND_MAX_BYTES:
+        properties = message.properties
+        correlation = getattr(properties, "CorrelationData", None) or b""
+        if len(message.payload) > COMMAND_MAX_BYTES or len(correlation) > CORRELATION_MAX_BYTES:
             self._count("dropped_oversized")
             return
-        properties = message.properties
         self._on_message(
             Incoming(
                 message.topic,
                 bytes(message.payload),
                 getattr(properties, "ResponseTopic", "") or "",
-                getattr(properties, "CorrelationData", None),
+                correlation or None,
             )
         )
 

@@ -225,13 +225,24 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         "command",
         "cmd/{node}/{verb}",
-        "A request; `all` as node addresses every device. Send ResponseTopic and CorrelationData to get a reply.",
+        "A request; `all` as node addresses every device. With ResponseTopic `reply/{client}` a reply comes there, "
+        "with the CorrelationData of the request.",
         False,
         1,
         10,
         {"type": "object"},
         direction="receive",
         parameters={**_NODE, "verb": "One of: status, members, objects, cells, counters, event."},
+    ),
+    TopicSpec(
+        "reply",
+        "reply/{client}",
+        "The answer to one command; up to two more levels may follow. Commands that ask for it elsewhere are not run.",
+        False,
+        1,
+        10,
+        _object(ok={"type": "boolean"}),
+        parameters={"client": "What the asker is known by; its commands are counted under this name."},
     ),
 )
 

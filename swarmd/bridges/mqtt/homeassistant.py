@@ -1,0 +1,88 @@
+"""Home Assistant's discovery of this device: one retained message that says which topics are its sensors."""
+
+from swarmd import __version__
+from swarmd.bridges.base import NodeInfo
+
+
+def homeassistant_topic(prefix: str, info: NodeInfo) -> str:
+    """Where this device is announced; by its id, since Home Assistant hears only letters, digits, `_` and `-` there."""
+    return f"{prefix}/device/swarmd_{info.node.hex()[:16]}/config"
+
+
+def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, object]:
+    """Home Assistant's device discovery message: one device with its counts, battery, place and connectivity.
+
+    Args:
+        info: This daemon.
+        base: Topic base with the swarm's name.
+        node: The device's name as a topic level.
+
+    Returns:
+        A JSON-ready mapping for `homeassistant_topic`.
+
+    Source:
+        Home Assistant documentation, MQTT, "Discovery messages": device discovery payload.
+    """
+    here = f"{base}/node/{node}"
+    unique = f"swarmd_{info.node.hex()[:16]}"
+    # Not of the whole device: what says that it is offline must stay available then.
+    availability = [
+        {"topic": f"{here}/state", "payload_available": "online", "payload_not_available": "offline"},
+    ]
+    components: dict[str, dict[str, object]] = {
+        key: {
+            "platform": "sensor",
+            "name": name,
+            "state_topic": f"{here}/summary",
+            "value_template": f"{{{{ value_json.{key} }}}}",
+            "state_class": "measurement",
+            "availability": availability,
+        }
+        for key, name in (
+            ("objects", "Objects"),
+            ("confirmed", "Confirmed objects"),
+            ("alive", "Members alive"),
+            ("detections", "Detections"),
+        )
+    }
+    components["battery"] = {
+        "platform": "sensor",
+        "name": "Battery",
+        "device_class": "battery",
+        "unit_of_measurement": "%",
+        "state_topic": f"{here}/telemetry",
+        "value_template": "{{ None if value_json.battery is none else (value_json.battery * 100) | round }}",
+        "state_class": "measurement",
+        "availability": availability,
+    }
+    components["place"] = {
+        "platform": "device_tracker",
+        "name": "Place",
+        "source_type": "gps",
+        "json_attributes_topic": f"{here}/telemetry",
+        "json_attributes_template": "{{ {'latitude': value_json.lat, 'longitude': value_json.lon, "
+        "'gps_accuracy': value_json.sigma_m} | tojson }}",
+        "availability": availability,
+    }
+    components["online"] = {
+        "platform": "binary_sensor",
+        "name": "Online",
+        "device_class": "connectivity",
+        "state_topic": f"{here}/state",
+        "payload_on": "online",
+        "payload_off": "offline",
+    }
+    return {
+        "device": {
+            "identifiers": [unique],
+            "name": f"swarmd {info.name}",
+            "manufacturer": "swarmd",
+            "model": info.model or "observer",
+            "sw_version": info.version,
+        },
+        "origin": {"name": "swarmd", "sw_version": __version__},
+        "components": {
+            f"{unique}_{key}": {**config, "unique_id": f"{unique}_{key}"} for key, config in components.items()
+        },
+        "qos": 1,
+    }

@@ -1,0 +1,99 @@
+"""Faults of the bridges that their laws must find: each law is run with the fault in place and has to fail."""
+
+from collections.abc import Callable
+
+import pytest
+
+from swarmd.bridges.mqtt import commands
+from swarmd.bridges.mqtt.bridge import MqttBridge
+from swarmd.rates import TokenBucket, TokenBuckets
+from tests.integration import test_mqtt_hostile as laws
+
+
+def _everything_may_be_answered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commands, "client_of", lambda topic, prefix: topic)
+
+
+def _a_prefix_without_its_slash(patch: pytest.MonkeyPatch) -> None:
+    real = commands.client_of
+    patch.setattr(commands, "client_of", lambda topic, prefix: "x" if topic.startswith(prefix) else real(topic, prefix))
+
+
+def _run_before_it_is_asked_where_to(patch: pytest.MonkeyPatch) -> None:
+    real = commands.Commands.answer
+
+    def answer(self: commands.Commands, verb: str, payload: bytes, response_topic: str) -> commands.Answer:
+        self._reply(verb, payload)
+        return real(self, verb, payload, response_topic)
+
+    patch.setattr(commands.Commands, "answer", answer)
+
+
+def _endless_buckets(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TokenBuckets, "take", lambda self, who, now_ns: True)
+    patch.setattr(TokenBucket, "take", lambda self, now_ns, tokens=1.0: True)
+
+
+def _one_bucket_for_all_clients(patch: pytest.MonkeyPatch) -> None:
+    real = TokenBuckets.take
+    patch.setattr(TokenBuckets, "take", lambda self, who, now_ns: real(self, who[1], now_ns))
+
+
+def _work_is_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TokenBucket, "spend", lambda self, now_ns, tokens: None)
+
+
+def _bytes_are_free(patch: pytest.MonkeyPatch) -> None:
+    real = TokenBucket.take
+    patch.setattr(TokenBucket, "take", lambda self, now_ns, tokens=1.0: real(self, now_ns, min(tokens, 1.0)))
+
+
+def _a_largest_reply_that_is_never_reached(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commands, "REPLY_MAX_BYTES", 1 << 40)
+
+
+def _replies_are_kept_by_the_broker(patch: pytest.MonkeyPatch) -> None:
+    real = MqttBridge._on_command
+
+    def on_command(self: MqttBridge, message: object) -> None:
+        link = self._link
+        publish = link.publish  # type: ignore[union-attr]
+        self._link = type(link)(publish=lambda *args, **rest: publish(*args, **{**rest, "retain": True}))  # type: ignore
+        real(self, message)  # type: ignore[arg-type]
+
+    patch.setattr(MqttBridge, "_on_command", on_command)
+
+
+def _nobody_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = TokenBuckets.__init__
+    patch.setattr(TokenBuckets, "__init__", lambda self, per_s, burst, most: real(self, per_s, burst, 1 << 40))
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (_everything_may_be_answered, lambda: laws.test_a_reply_that_would_go_elsewhere_is_not_even_composed("$SYS/x")),
+        (
+            _a_prefix_without_its_slash,
+            lambda: laws.test_a_reply_that_would_go_elsewhere_is_not_even_composed("swarm/v1/farm/replyx/me"),
+        ),
+        (
+            _run_before_it_is_asked_where_to,
+            lambda: laws.test_a_reply_that_would_go_elsewhere_is_not_even_composed("other/x"),
+        ),
+        (_endless_buckets, laws.test_one_client_cannot_use_up_anothers_commands),
+        (_endless_buckets, laws.test_whatever_is_asked_rates_hold_and_a_quiet_client_is_heard),
+        (_one_bucket_for_all_clients, laws.test_one_client_cannot_use_up_anothers_commands),
+        (_work_is_free, laws.test_dear_answers_are_given_as_rarely_as_they_are_dear),
+        (_bytes_are_free, laws.test_replies_share_a_budget_of_bytes),
+        (_a_largest_reply_that_is_never_reached, laws.test_a_reply_is_never_retained_and_has_a_largest_size),
+        (_replies_are_kept_by_the_broker, laws.test_a_reply_is_never_retained_and_has_a_largest_size),
+        (_nobody_is_forgotten, laws.test_the_table_of_clients_is_bounded),
+    ],
+)
+def test_the_law_finds_the_fault(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None]
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()
