@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from swarmd_protocols.channel.channel import CAST, DATAGRAM, GROUP, Channel, frame_kind
+from swarmd_protocols.channel.channel import CAST, CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE, Channel, frame_kind
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
 from swarmd_protocols.channel.sender import Wire
 from swarmd_protocols.crypto import Crypto
@@ -64,6 +64,7 @@ _TICK = ("swim", "tick")
 _TICK_SLACK_NS = 1_000_000
 _QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
 _LOSSY = 0.25
+_DATAGRAMS_ONLY = (DATAGRAM, CAST, NOTICE, COOKIE, CONTACT)
 _OWN_NETWORK = ("unreachable", "forbidden")
 """Reasons of `SendFailed` that speak about this node's own network; full queues and expired frames do not."""
 
@@ -275,27 +276,26 @@ class Node:
             if len(frame) > limit_bytes:
                 raise WireError(f"frame of {len(frame)} bytes; at most {limit_bytes} are taken on this path")
             kind = frame_kind(frame)
-            if is_stream == (kind in (DATAGRAM, CAST)) and kind != GROUP:
+            if is_stream == (kind in _DATAGRAMS_ONLY) and kind != GROUP:
                 raise WireError(f"frame sealed for path {kind} came on another")
             if kind == CAST:
                 self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes))
                 return
-            if kind == GROUP:
-                group, body = self._wire.channel.open_group(frame)
-                self._swim.on_hello(decode_messages(body, limit_bytes), source, group)
+            if kind >= GROUP:
+                self._on_contact(source, kind, frame, limit_bytes)
                 return
             opened = self._wire.open(frame)
             if opened is None:
                 core.counters["unopened"] += 1
                 if not is_stream:
-                    # Somebody holds an older record of us, or is new to us: show ours and ask for theirs.
-                    self._wire.hello(source, True)
+                    self._wire.unopened(source, frame)
                 return
             member, body = opened
             messages = decode_messages(body, limit_bytes)
         except WireError as error:
             core.counters["malformed"] += 1
-            self._wire.emit(Rejected(source, str(error)))
+            if self._wire.contacts.reports(core.now_ns):
+                self._wire.emit(Rejected(source, str(error)))
             return
         self._swim.on_frame(member)
         held = core.table.by_node
@@ -305,6 +305,19 @@ class Node:
             self._dispatch(member, message, source)
             if core.trust.has_news:
                 self._on_trust()
+
+    def _on_contact(self, source: Address, kind: int, frame: bytes, limit_bytes: int) -> None:
+        """A first contact, or what is said about one; raises `WireError`."""
+        if kind == NOTICE:
+            member = self._wire.on_notice(source, frame)
+            if member is not None:
+                self._swim.on_notice(member)
+        elif kind == COOKIE:
+            self._wire.on_cookie(source, frame)
+        else:
+            opened = self._wire.on_first_contact(source, kind, frame)
+            if opened is not None:
+                self._swim.on_hello(decode_messages(opened.body, limit_bytes), source, opened.group)
 
     def _on_cast(self, messages: Sequence[Message]) -> None:
         """What some member cast to all: for sub-protocols that ask for it, and nothing of membership's."""

@@ -3,6 +3,7 @@
     pair frame    version|kind 1B · sender's session tag 4B · counter 4B · XSalsa20-Poly1305(body)      25 B overhead
     group frame   version|kind 1B · group key counter 4B · nonce 24B · XSalsa20-Poly1305(body)          45 B overhead
     cast frame    the same, under a key derived from the group's: for everybody, from some member
+    notice, cookie, contact: see `contact.py`
 
 A session is a boot of a node: a fresh X25519 key pair whose public half stands in the node's signed record, so two
 nodes that know each other's records can seal at once, without a handshake. The pair's keys mix the static identities
@@ -19,9 +20,14 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 
 WIRE_VERSION = 1
-DATAGRAM, STREAM, BULK, GROUP, CAST = 1, 2, 3, 4, 5
+DATAGRAM, STREAM, BULK, GROUP, CAST, NOTICE, COOKIE, CONTACT = range(1, 9)
 PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
 GROUP_OVERHEAD_BYTES = 1 + 4 + 24 + SEAL_BYTES
+MAC_BYTES = 16
+NONCE_START_BYTES = 8
+NOTICE_BYTES = 1 + 4 + 4 + MAC_BYTES
+COOKIE_BYTES = 1 + NONCE_START_BYTES + MAC_BYTES + MAC_BYTES
+CONTACT_OVERHEAD_BYTES = 1 + MAC_BYTES
 REPLAY_WINDOW = 64
 STREAM_REPLAY_WINDOW = 1_024
 """Streams are sent in bursts of many frames, and a transport may use several connections for them."""
@@ -29,7 +35,13 @@ TAG_BYTES = 4
 PAST_MAX = 512
 """Sessions remembered after their peer was forgotten."""
 
-_HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in (DATAGRAM, STREAM, BULK, GROUP, CAST)}
+_HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in range(DATAGRAM, CONTACT + 1)}
+_LENGTH_MIN = {
+    GROUP: GROUP_OVERHEAD_BYTES,
+    CAST: GROUP_OVERHEAD_BYTES,
+    COOKIE: COOKIE_BYTES,
+    CONTACT: CONTACT_OVERHEAD_BYTES + GROUP_OVERHEAD_BYTES,
+}
 _COUNTER_MAX = 2**32 - 1
 _NONCE_HEAD = {kind: bytes(19) + bytes((kind,)) for kind in (DATAGRAM, STREAM, BULK)}
 
@@ -145,6 +157,7 @@ class Channel:
 
     __slots__ = (
         "_cast",
+        "_contact_keys",
         "_crypto",
         "_exchange_secret",
         "_floor",
@@ -172,6 +185,7 @@ class Channel:
         self.tag = self.public[:TAG_BYTES]
         self._group_keys: dict[int, bytes] = {}
         self._group_seal = 0
+        self._contact_keys: dict[int, bytes] = {}
         self._cast = (b"", b"")
         self._nonces = 0
         self._past: dict[bytes, Past] = {}
@@ -183,6 +197,9 @@ class Channel:
         """Counter to key; the highest counter seals, all open."""
         self._group_keys = dict(keys)
         self._group_seal = max(keys, default=0)
+        self._contact_keys = {
+            counter: blake2b(key, digest_size=32, person=b"swarmd-contact").digest() for counter, key in keys.items()
+        }
 
     def seal_group(self, body: bytes, counter: int | None = None) -> bytes:
         """A frame that every holder of the group key can open; the newest key where no counter is given."""
@@ -205,6 +222,60 @@ class Channel:
         if body is None:
             raise WireError("first contact does not open under its group key")
         return counter, body
+
+    # --- notices and cookies -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def nonce_start(group_frame: bytes) -> bytes:
+        """What tells one group frame from all others."""
+        return group_frame[5 : 5 + NONCE_START_BYTES]
+
+    def seal_notice(self, frame: bytes) -> bytes:
+        """Tell the sender of a pair frame, by its tag and counter, that it does not open here."""
+        return _HEAD[NOTICE] + frame[1:9] + _mac(self._contact_keys[self._group_seal], b"notice", frame[1:9])
+
+    def open_notice(self, notice: bytes) -> tuple[int, int] | None:
+        """Counter of the sender's group key and of this node's frame that did not open; None where it is forged."""
+        if len(notice) != NOTICE_BYTES or notice[1:5] != self.tag:
+            return None
+        for group, key in self._contact_keys.items():
+            if _mac(key, b"notice", notice[1:9]) == notice[9:]:
+                return group, int.from_bytes(notice[5:9], "big")
+        return None
+
+    def _cookie(self, source: str, epoch: int) -> bytes:
+        return _mac(self._secret, b"address", epoch.to_bytes(8, "big", signed=True) + source.encode())
+
+    def seal_cookie(self, hello: bytes, source: str, epoch: int, group: int) -> bytes:
+        """Ask the sender of a group frame to return a cookie from the address that it claims to have."""
+        told = self.nonce_start(hello) + self._cookie(source, epoch)
+        return _HEAD[COOKIE] + told + _mac(self._contact_keys[group], b"cookie", told)
+
+    def open_cookie(self, frame: bytes, nonce: bytes) -> bytes | None:
+        """The cookie given for the hello whose nonce begins like this; None where it is forged or for another one."""
+        if len(frame) != COOKIE_BYTES or frame[1 : 1 + NONCE_START_BYTES] != nonce:
+            return None
+        told, mac = frame[1:-MAC_BYTES], frame[-MAC_BYTES:]
+        if any(_mac(key, b"cookie", told) == mac for key in self._contact_keys.values()):
+            return told[NONCE_START_BYTES:]
+        return None
+
+    @staticmethod
+    def contact(cookie: bytes, hello: bytes) -> bytes:
+        """A group frame that returns a cookie."""
+        return _HEAD[CONTACT] + cookie + hello
+
+    @staticmethod
+    def hello_in(contact: bytes) -> bytes:
+        """The group frame in a contact frame; raises `WireError`."""
+        hello = contact[CONTACT_OVERHEAD_BYTES:]
+        if hello[:1] != _HEAD[GROUP]:
+            raise WireError("a contact without a first contact")
+        return hello
+
+    def cookie_holds(self, contact: bytes, source: str, epoch: int) -> bool:
+        """Whether a contact returns the cookie of its source."""
+        return contact[1:CONTACT_OVERHEAD_BYTES] == self._cookie(source, epoch)
 
     # --- casts -------------------------------------------------------------------------------------------------------
 
@@ -283,6 +354,10 @@ def frame_kind(frame: bytes) -> int:
     if frame[0] >> 4 != WIRE_VERSION:
         raise WireError(f"frame of wire version {frame[0] >> 4}; this node speaks {WIRE_VERSION}")
     kind = frame[0] & 15
-    if kind not in _HEAD or (kind in (GROUP, CAST) and len(frame) < GROUP_OVERHEAD_BYTES):
+    if kind not in _HEAD or len(frame) < _LENGTH_MIN.get(kind, 0):
         raise WireError(f"frame of unknown kind {kind}, or cut short")
     return kind
+
+
+def _mac(key: bytes, purpose: bytes, data: bytes) -> bytes:
+    return blake2b(data, key=key, digest_size=MAC_BYTES, person=b"swarmd-" + purpose).digest()

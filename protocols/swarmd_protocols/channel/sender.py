@@ -5,6 +5,7 @@ from zlib import crc32
 
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
+from swarmd_protocols.channel.contact import Contacts, Opened
 from swarmd_protocols.effects import Effect, Persist, Rejected, SendCast, SendDatagram, SendStream, StateChanged
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import Address
@@ -20,9 +21,8 @@ _MS = 1_000_000
 _FRAME_ROOM = DATAGRAM_MAX_BYTES - PAIR_OVERHEAD_BYTES - 3
 _PUSH_ROOM = 1_150
 _FLUSH_GAP_NS = 20 * _MS
-_HELLO_GAP_NS = 200 * _MS
-_HELLO_SOURCES_MAX = 1_024
-_HELLOS_PER_S = 200
+_SUMMARISED_MAX = 1_024
+"""Peers whose last summary is remembered; the oldest is forgotten first."""
 _SUMMARY_GAP_NS = 100 * _MS
 _PEERS_GAP_NS = 100 * _MS
 _RATE_WINDOW_S = 8
@@ -63,15 +63,13 @@ class Wire:
         self._peers_due = False
         self._peers_ns = -_S
         self.core: Core
+        self.contacts: Contacts
         self._debt = 0.0
         self._debt_ns = 0
         self._rate = 0.0
         self._rate_ns = 0
         self._flushed_ns = -_S
         self._flush_due = False
-        self._greeted: dict[tuple[Address, bool], int] = {}
-        self._hello_tokens = float(_HELLOS_PER_S)
-        self._hello_ns = 0
         self._summarised: dict[bytes, int] = {}
         self._by_tag: dict[bytes, Member | list[Member]] = {}
         """Nearly every tag is one member's own; a list only where four bytes happen to be equal."""
@@ -82,6 +80,7 @@ class Wire:
     def bind(self, core: Core) -> None:
         """Know the core; called once, before the first event."""
         self.core = core
+        self.contacts = Contacts(self.channel, core.counters)
 
     # --- Port --------------------------------------------------------------------------------------------------------
 
@@ -178,27 +177,49 @@ class Wire:
 
     def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:
         """See `Port.hello`; at a bounded rate per address and in all."""
-        now_ns = self.core.now_ns
-        # An answer that tells a node its later life does not wait for the greeting before it.
-        greeting = (address, bool(extra))
-        last_ns = self._greeted.get(greeting)
-        if last_ns is not None and now_ns - last_ns < _HELLO_GAP_NS:
-            return
-        self._hello_tokens = min(_HELLOS_PER_S, self._hello_tokens + (now_ns - self._hello_ns) * _HELLOS_PER_S / _S)
-        self._hello_ns = now_ns
-        if self._hello_tokens < 1:
-            self.core.counters["hellos_over_rate"] += 1
-            return
-        self._hello_tokens -= 1
-        if len(self._greeted) >= _HELLO_SOURCES_MAX:
-            del self._greeted[next(iter(self._greeted))]
-        self._greeted.pop(greeting, None)
-        self._greeted[greeting] = now_ns
+        self._hello(address, answer, group, extra, paid=False)
+
+    def answer_hello(self, address: Address, group: int, extra: bytes) -> None:
+        """See `Port.answer_hello`."""
+        self._hello(address, False, group, extra, paid=True)
+
+    def _hello(self, address: Address, answer: bool, group: int | None, extra: bytes, *, paid: bool) -> None:
         parts = [self.core.own.encoded_record, encode(Hello(answer))]
-        frame = self.channel.seal_group(join([*parts, extra] if extra else parts), group)
-        self._account(frame)
-        self._spend(len(frame))
-        self.effects.append(SendDatagram(address, frame))
+        self._contact(address, self.contacts.hello(address, parts, group, self.core.now_ns, extra=extra, paid=paid))
+
+    def _contact(self, address: Address, frame: bytes | None) -> None:
+        if frame is not None:
+            self._account(frame)
+            self._spend(len(frame))
+            self.effects.append(SendDatagram(address, frame))
+
+    def on_first_contact(self, source: Address, kind: int, frame: bytes) -> Opened | None:
+        """A hello arrived: what is to be processed of it; under load it is answered with a cookie instead."""
+        taken = self.contacts.take(source, kind, frame, self.core.now_ns)
+        if isinstance(taken, bytes):
+            self._contact(source, taken)
+            return None
+        return taken
+
+    def on_cookie(self, source: Address, frame: bytes) -> None:
+        """A cookie arrived: the hello goes out again with it."""
+        self._contact(source, self.contacts.on_cookie(source, frame, self.core.now_ns))
+
+    def unopened(self, source: Address, frame: bytes) -> None:
+        """A datagram does not open: its sender holds an older record of this node, or is new to it, or is nobody."""
+        member = source in self.core.table.by_address
+        self._contact(source, self.contacts.notice(source, frame, self.core.now_ns, member=member))
+
+    def on_notice(self, source: Address, frame: bytes) -> Member | None:
+        """A member could not open what this node sent: it is shown this node's record, and asked for its own."""
+        member = self.core.table.by_address.get(source)
+        if member is None or member.session is None:
+            return None
+        group = self.contacts.on_notice(frame, member.session.past()[DATAGRAM])
+        if group is None:
+            return None
+        self.hello(member.address, True, group)
+        return member
 
     def session_over(self, member: Member) -> None:
         """See `Port.session_over`."""
@@ -247,7 +268,7 @@ class Wire:
         if not view and not summaries:
             return None
         if summaries:
-            if len(self._summarised) >= _HELLO_SOURCES_MAX:
+            if len(self._summarised) >= _SUMMARISED_MAX:
                 del self._summarised[next(iter(self._summarised))]
             self._summarised[member.node] = now_ns
         subs = tuple((sub.name, sub.summary()) for sub in self.subprotocols) if summaries else ()

@@ -65,6 +65,10 @@ class Port(Protocol):
         """
         ...
 
+    def answer_hello(self, address: Address, group: int, extra: bytes) -> None:
+        """Show this node's record to who showed its own; see `hello`."""
+        ...
+
     def emit(self, effect: Effect) -> None:
         """Give an effect to the driver."""
         ...

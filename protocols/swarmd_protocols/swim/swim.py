@@ -319,7 +319,7 @@ class Swim:
                 self.membership.on_accusation(message, member)
         later_life = self.membership.later_life(member, record)
         if (hello.answer or later_life) and not core.own.left:
-            core.port.hello(source, False, group, later_life)
+            core.port.answer_hello(source, group, later_life)
         if member.unheard:
             self.membership.prober.knock(member)
         elif member.failed:
@@ -332,6 +332,11 @@ class Swim:
             core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
             if not core.table.partial:
                 self.repair.open(member, MEMBERS)
+
+    def on_notice(self, member: Member) -> None:
+        """A member could not read what was said to it: what it is being asked comes again behind the record."""
+        self.membership.prober.greeted(member)
+        self.membership.overlay.greeted(member)
 
     def _on_statement(self, member: Member, message: Statement, _: Address) -> None:
         try:
