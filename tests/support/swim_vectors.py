@@ -70,11 +70,19 @@ def build() -> list[dict[str, str]]:
     public = crypto.public_key(seeds[1])
     session = a.session(node_id_of(public), public, b.public)
     body = join([encode(wire.Ping(1, b"12345678"))])
+    pinged = b""
     for name, kind in (("datagram", DATAGRAM), ("stream", STREAM), ("bulk", BULK)):
         frame = a.seal(session, kind, body)
+        pinged = pinged or frame
         vectors.append({"name": f"frame/{name}", "message": "seed 00..1f to seed 20..3f, ping", "hex": frame.hex()})
     a.set_group_keys({1: b"g" * 32})
     vectors.append({"name": "frame/group", "message": "group key g*32", "hex": a.seal_group(body).hex()})
+    hello, contact = a.seal_group(body), a.seal_cookie(a.seal_group(body), "10.0.0.6:7946", 7, 1)
+    vectors += [
+        {"name": "frame/notice", "message": "to the ping of frame/datagram", "hex": a.seal_notice(pinged).hex()},
+        {"name": "frame/cookie", "message": "10.0.0.6:7946, epoch 7", "hex": contact.hex()},
+        {"name": "frame/contact", "message": "cookie c*16", "hex": a.contact(b"c" * 16, hello).hex()},
+    ]
     identity = ids.make_dev_identity(b"the secret of the vectors", "farm", "drone-1", crypto)
     for name, statement in (
         ("root", identity.roots[0]),

@@ -384,7 +384,9 @@ def test_unknown_ids_and_names_do_not_grow_the_node():
         node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x11" + rng.randbytes(60)), now)
     assert len(node.members()) == members
     assert len(node._swim.shared.logs) <= members
-    assert len(node._wire._greeted) <= 1_024
+    contacts = node._wire.contacts
+    for held in (contacts._greeted, contacts._noticed, contacts._said, contacts._cookies):
+        assert len(held) <= 1_024
     assert len(node._swim.membership._allowance) <= members
     assert len(node._swim.membership.prober._open) <= 1_024
 

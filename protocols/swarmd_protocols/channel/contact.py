@@ -207,7 +207,7 @@ class Contacts:
         if found is None:
             return None
         group, counter = found
-        return group if last_counter - _COUNTERS_BACK < counter <= last_counter else None
+        return group if max(0, last_counter - _COUNTERS_BACK) < counter <= last_counter else None
 
     def reports(self, now_ns: int) -> bool:
         """Whether one more refused frame is reported; all are counted."""

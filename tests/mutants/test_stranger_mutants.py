@@ -1,0 +1,65 @@
+"""Mutants of first contact: each breaks one rule of what strangers are given, and a law finds it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from swarmd_protocols.channel import contact as contact_module
+from swarmd_protocols.channel.bucket import TokenBucket
+from swarmd_protocols.channel.channel import Channel
+from swarmd_protocols.channel.contact import Contacts
+from swarmd_protocols.channel.sender import Wire
+from tests.property import test_stranger_laws as laws
+
+
+def full_answer_to_a_frame_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wire, "unopened", lambda self, source, frame: self.hello(source, True))
+
+
+def hellos_open_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contact_module, "_NONCES_MAX", 0)
+
+
+def cookie_without_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = Channel._cookie
+    monkeypatch.setattr(Channel, "_cookie", lambda self, source, epoch: genuine(self, "", epoch))
+
+
+def cookie_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contacts, "on_cookie", lambda self, source, frame, now_ns: None)
+
+
+def notice_always_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Contacts, "on_notice", lambda self, frame, last_counter: 1)
+
+
+def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: dict[int, TokenBucket] = {}
+
+    def begin(self: Contacts, *arguments: object) -> None:
+        genuine(self, *arguments)  # type: ignore[arg-type]
+        bucket = shared.setdefault(id(self), self._own)
+        self._own = self._unproven = self._proven = self._notice_bucket = bucket
+
+    genuine = Contacts.__init__
+    monkeypatch.setattr(Contacts, "__init__", begin)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "law"),
+    [
+        (full_answer_to_a_frame_that_does_not_open, laws.test_answers_to_strangers_are_no_longer_than_what_they_sent),
+        (hellos_open_twice, laws.test_a_frame_that_is_played_again_earns_nothing),
+        (cookie_without_address, laws.test_under_load_only_a_returned_cookie_is_answered_in_full),
+        (cookie_never_returned, laws.test_a_newcomer_returns_its_cookie_when_recorded_hellos_flood_the_members),
+        (notice_always_believed, laws.test_a_notice_is_believed_once_it_names_a_frame_of_this_boot),
+        (one_bucket_for_all, lambda: laws.test_a_newcomer_joins_under_a_flood(laws.unknown_tag)),
+    ],
+    ids=lambda value: value.__name__ if value.__name__ != "<lambda>" else "flood",
+)
+def test_the_law_finds_the_mutant(
+    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()
