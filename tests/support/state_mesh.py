@@ -16,6 +16,8 @@ from swarmd_protocols.subprotocol import Peer, Send
 MS = 1_000_000
 S = 1_000_000_000
 CRYPTO = ModelCrypto()
+WALL_NS = 1_800_000_000 * S
+"""UTC when the virtual clock stands at zero."""
 
 
 @dataclass
@@ -49,11 +51,15 @@ class Mesh:
         delay_ms: tuple[int, int] = (1, 5),
         config: ReplicaConfig | None = None,
         probe_ns: int = S,
+        wall: bool = False,
     ) -> None:
         self.rng = random.Random(seed)
         self.config = config or ReplicaConfig()
         self.loss, self.duplicate, self.delay_ms, self.probe_ns = loss, duplicate, delay_ms, probe_ns
         self.now_ns = S
+        self.wall = wall
+        """Devices have a clock of their own, which is right but for `wrong_wall_ns` (by index, read at boot)."""
+        self.wrong_wall_ns: dict[int, int] = {}
         self.group: Callable[[int], int] = lambda index: 0
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.order = 0
@@ -81,6 +87,7 @@ class Mesh:
             rng=random.Random(self.rng.getrandbits(32)),
             restored=dict(member.disk),
             boot_incarnation=member.boots * 1000,
+            wall_offset_ns=WALL_NS + self.wrong_wall_ns.get(index, 0) if self.wall else 0,
             public_key=member.public_key,
         )
         self.perform(member, member.replica.start(member.local_ns(self.now_ns)))

@@ -83,6 +83,11 @@ class Clock:
         """Since when most voters agree on another time."""
 
     @property
+    def knows_time(self) -> bool:
+        """Whether anybody, be it only the device's own wall clock, has said what time it is."""
+        return self.synced or self._wall_offset_ns != 0
+
+    @property
     def offset_ns(self) -> int:
         """Swarm time minus the monotonic clock, nanoseconds."""
         return self._offset_ns
@@ -101,13 +106,21 @@ class Clock:
         self._last = physical if physical > self._last else self._last + 1
         return self._last
 
+    def is_ahead(self, stamp: int, now_ns: int) -> bool:
+        """Whether a stamp lies farther in the future than clocks may differ."""
+        return (stamp >> LOGICAL_BITS) > self.physical_ms(now_ns) + self._config.drift_bound_ms
+
+    def is_sure(self, now_ns: int) -> bool:
+        """Whether enough peers have confirmed this clock for long enough that what it calls old is old."""
+        return self.synced and not self.is_young(now_ns)
+
     def observe(self, stamp: int, now_ns: int) -> bool:
         """Take a peer's stamp into account.
 
         Returns:
             False when the stamp is beyond the bound: the caller sets the bytes aside and this clock does not move.
         """
-        if (stamp >> LOGICAL_BITS) > self.physical_ms(now_ns) + self._config.drift_bound_ms:
+        if self.is_ahead(stamp, now_ns):
             return False
         if stamp > self._last:
             self._last = stamp

@@ -61,6 +61,8 @@ class Projection:
         self._deadlines: list[tuple[int, int, Entry]] = []
         self._deadline_count = 0
         self._expired: list[ObjectView] = []
+        self._faded: dict[Entry, None] = {}
+        """Leaders that are no longer shown and whose own facts await a clock that can be trusted."""
         self._now_ns = 0
         self._claims_due = True
         self._claims_at_ns: int | None = None
@@ -295,9 +297,17 @@ class Projection:
             if not leader.shown:
                 self.view.touched[leader] = None
 
-    def expire(self, physical_ms: int) -> list[FactId]:
-        """Stop showing what nobody has seen for long; returns own facts that no longer matter."""
-        dead: list[FactId] = []
+    def expire(self, physical_ms: int, is_sure: bool) -> list[FactId]:
+        """Stop showing what nobody has seen for long.
+
+        Args:
+            physical_ms: Swarm time.
+            is_sure: The clock can be trusted. What a wrong clock calls old is only not shown, which the right time
+                undoes; to let go of an own fact cannot be undone.
+
+        Returns:
+            Own facts that no longer matter.
+        """
         while self._deadlines and self._deadlines[0][0] <= physical_ms:
             leader = heappop(self._deadlines)[2]
             leader.watched = False
@@ -308,10 +318,18 @@ class Projection:
                 continue
             leader.shown = False
             self._expired.append(self._object(leader))
+            self._faded[leader] = None
+        if not is_sure:
+            return []
+        dead: list[FactId] = []
+        for leader in self._faded:
+            if leader.leader is not leader or leader.shown or self._is_shown(leader, physical_ms):
+                continue
             for member in leader.members or ():
                 if member.origin == self._node:
                     self.own.forget(member.row.key)
                     dead.append(fact_id(member.row))
+        self._faded.clear()
         return dead
 
     # --- Reading ---------------------------------------------------------------------------------------------------

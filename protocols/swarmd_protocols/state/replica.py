@@ -106,8 +106,8 @@ class Replica(ReplicaViews):
         self._vitals_ns: dict[Stream, int] = {}
         self._dirty_vitals: dict[Stream, None] = {}
         self._note_serial = 0
-        self._misstamped = False
-        """Own batches bear stamps of before the clock was set."""
+        self._begun_ns = 0
+        """When this life began, own monotonic clock."""
         self._reads = {"batches": 0, "rejected": 0, "invalid": 0, "late": 0}
         self._problems: list[str] = []
         self._restored_counters = False
@@ -194,6 +194,7 @@ class Replica(ReplicaViews):
 
     def start(self, now_ns: int) -> list[SubEffect]:
         """Journal the new incarnation, then begin."""
+        self._begun_ns = now_ns
         effects: list[SubEffect] = [Persist(b"state/i", self._incarnation.to_bytes(6, "big"))]
         effects += [Alarm("state-journal", problem) for problem in self._problems]
         self._set(effects, "expire", now_ns + self._config.expire_ns)
@@ -249,8 +250,8 @@ class Replica(ReplicaViews):
                 if step_ms:
                     self._pending += self._projection.own.restamp(step_ms)
                     self._projection.reconsider()
-                    self._misstamped = True
                     self._flush(effects, now_ns)
+                    self._set_aside(effects, now_ns)
             case KeyAsk(origins):
                 keys = tuple(self._keys[NodeId(origin)] for origin in origins if origin in self._keys)
                 if keys:
@@ -310,7 +311,9 @@ class Replica(ReplicaViews):
                 self._vitals_soon(effects, Stream.STATUS, now_ns)
             case Count(increments):
                 self._count(increments)
-                self._vitals_soon(effects, Stream.COUNTERS, now_ns)
+                if not self._vitals_soon(effects, Stream.COUNTERS, now_ns):
+                    # Said later, kept now: a crash must not lose what was accepted.
+                    self._seal_record(Stream.COUNTERS, encode_counters(self._counters), effects, now_ns)
             case DefineCells(cells):
                 self._projection.define_cells(cells)
             case WantCell(east_cm, north_cm, battery_milli):
@@ -403,6 +406,12 @@ class Replica(ReplicaViews):
         effects += self._anti_entropy.publish(batches, self._node)
 
     def _say_record(self, stream: Stream, body: bytes, effects: list[SubEffect], now_ns: int) -> Batch:
+        batch = self._seal_record(stream, body, effects, now_ns)
+        self._accept(batch, now_ns, effects)
+        return batch
+
+    def _seal_record(self, stream: Stream, body: bytes, effects: list[SubEffect], now_ns: int) -> Batch:
+        """Sign and journal a record under a number of its own; nobody sees it until it is said."""
         n = self._records_n.get(stream, 0) + 1
         self._records_n[stream] = n
         held = self._store.logs.get(self._node)
@@ -413,19 +422,18 @@ class Replica(ReplicaViews):
         dot = (self._incarnation, n)
         batch = seal_batch(stream, self._node, dot, base, previous, self.clock.tick(now_ns), body, self._signer)
         effects.append(Persist(record_key(batch), batch.raw))
-        self._accept(batch, now_ns, effects)
         return batch
 
-    def _vitals_soon(self, effects: list[SubEffect], stream: Stream, now_ns: int) -> None:
-        """The first of a quiet time goes at once, the rest in the rhythm of `vitals_ns`."""
+    def _vitals_soon(self, effects: list[SubEffect], stream: Stream, now_ns: int) -> bool:
+        """The first of a quiet time goes at once (True), the rest in the rhythm of `vitals_ns`."""
         due = self._vitals_ns.get(stream, -(1 << 62)) + self._anti_entropy.stretch(self._config.vitals_ns)
         if now_ns >= due:
             self._say_vital(stream, effects, now_ns)
-        else:
-            self._vitals_ns.setdefault(stream, now_ns)
-            self._dirty_vitals[stream] = None
-            at = min(due, self._timers.get(("state", "vitals"), due))
-            self._set(effects, "vitals", at)
+            return True
+        self._vitals_ns.setdefault(stream, now_ns)
+        self._dirty_vitals[stream] = None
+        self._set(effects, "vitals", min(due, self._timers.get(("state", "vitals"), due)))
+        return False
 
     def _say_vitals(self, effects: list[SubEffect], now_ns: int) -> None:
         for stream in list(self._dirty_vitals):
@@ -610,12 +618,34 @@ class Replica(ReplicaViews):
     def _expire(self, effects: list[SubEffect], now_ns: int) -> None:
         self.clock.slew(now_ns)
         self._take_deferred(now_ns)
-        if self._misstamped and self._own.may_clean:
-            self._misstamped = False
-            self._pending = [*self._own.rewrite(), *self._pending]
-            self._flush(effects, now_ns)
-        for name in self._projection.expire(self.clock.physical_ms(now_ns)):
+        self._set_aside(effects, now_ns)
+        # In a swarm too small to confirm a clock, a life as long as the time after which facts are old is sure enough.
+        is_sure = self.clock.is_sure(now_ns) or now_ns - self._begun_ns >= self._config.dedup.ttl_ms * 1_000_000
+        for name in self._projection.expire(self.clock.physical_ms(now_ns), is_sure):
             self._own.kill(name)
+
+    def _set_aside(self, effects: list[SubEffect], now_ns: int) -> None:
+        """What lies in the future counts for nobody, its author included; the author says its living facts again.
+
+        Batches come to lie there when this clock is set back, or out of the journal of a life with a wrong clock.
+        """
+        if not self.clock.knows_time:
+            return
+        for origin, log in self._store.logs.items():
+            if not self.clock.is_ahead(log.newest, now_ns):
+                continue
+            ahead = [
+                batch
+                for batch in log.facts.values()
+                if batch.digest not in self._deferred and self.clock.is_ahead(batch.stamp, now_ns)
+            ]
+            if origin == self._node and ahead:
+                self._pending = [*self._own.rewrite({batch.dot for batch in ahead}), *self._pending]
+                self._flush(effects, now_ns)
+            for batch in ahead:
+                if batch.dot in log.facts:
+                    self._deferred[batch.digest] = batch
+                    self._projection.drop(batch)
 
     def _take_deferred(self, now_ns: int) -> None:
         """What was set aside because its stamp lay in the future, and no longer does."""

@@ -33,7 +33,7 @@ class Verdict(Enum):
 class OriginLog:
     """The batches of one origin that still matter."""
 
-    __slots__ = ("base", "facts", "frontier", "lasting", "origin", "records", "size_bytes", "vitals")
+    __slots__ = ("base", "facts", "frontier", "lasting", "newest", "origin", "records", "size_bytes", "vitals")
 
     def __init__(self, origin: NodeId) -> None:
         """Empty."""
@@ -49,6 +49,8 @@ class OriginLog:
         self.vitals = 0
         """The same over `records`."""
         self.size_bytes = 0
+        self.newest = 0
+        """Highest stamp of a batch of facts that was ever here."""
 
     def find(self, stream: Stream, dot: Dot) -> Batch | None:
         """The batch held under a dot."""
@@ -79,6 +81,7 @@ class OriginLog:
         if batch.dot[0] not in self.frontier and len(self.frontier) >= INCARNATIONS_MAX and batch.base <= self.base:
             return Verdict.FULL, []
         self.facts[batch.dot] = batch
+        self.newest = max(self.newest, batch.stamp)
         self.lasting = (self.lasting + int.from_bytes(batch.digest, "little")) & _MASK
         self.size_bytes += len(batch.raw)
         dropped = self._raise_base(batch.base) if batch.base > self.base else []

@@ -9,10 +9,11 @@ Rules this file keeps:
   reboots grow the state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.crdt.batch import (
     BATCH_MAX_BYTES,
     HASH_BYTES,
@@ -80,6 +81,14 @@ def as_facts(items: list[Fact]) -> Facts:
             case NoteRemoval():
                 facts.removals = [*facts.removals, item]
     return facts
+
+
+def bounded(fact: Fact, stamp: int) -> Fact:
+    """A fact whose times do not lie beyond the stamp of the batch that says it."""
+    if isinstance(fact, Sighting | Join) and fact.last > stamp:
+        last = stamp >> LOGICAL_BITS << LOGICAL_BITS
+        return fact._replace(first=min(fact.first, last), last=last)
+    return fact
 
 
 class OwnLog:
@@ -151,14 +160,16 @@ class OwnLog:
         out: list[Batch] = []
         at = 0
         while at < len(items):
+            stamp = stamp_of()
             size = min(_ROWS_A_BATCH, len(items) - at)
+            items[at : at + size] = [bounded(item, stamp) for item in items[at : at + size]]
             body = encode_facts(as_facts(items[at : at + size]))
             while len(body) > _BODY_MAX_BYTES and size > 1:
                 size = max(1, min(size - 1, size * _BODY_MAX_BYTES // len(body)))
                 body = encode_facts(as_facts(items[at : at + size]))
             # The base may only pass what is said again once all of it has been said.
             base = self._pending_base() if at + size == len(items) else self._base
-            out.append(self._seal(items[at : at + size], base, body, stamp_of()))
+            out.append(self._seal(items[at : at + size], base, body, stamp))
             at += size
         return out
 
@@ -209,17 +220,15 @@ class OwnLog:
             self._cleaned = max(self._cleaned, after)
         return again
 
-    def rewrite(self) -> list[Fact]:
-        """All living facts, to be appended next: the base then moves past every batch written so far."""
-        items = [
+    def rewrite(self, dots: Collection[Dot]) -> list[Fact]:
+        """The living facts of some batches, to be appended next; the base does not move."""
+        return [
             item
             for dot in sorted(self._raws)
+            if dot in dots
             for item in facts_of(decode_facts(self._raws[dot][HEAD_BYTES:-SIGNATURE_BYTES]))
             if self._live.get(fact_id(item)) == dot
         ]
-        if items:
-            self._cleaned = (self.incarnation, self._n + 1)
-        return items
 
     def _forget(self, dot: Dot) -> None:
         del self._raws[dot]

@@ -1,0 +1,129 @@
+"""What fuzzing found, as laws: wrong clocks take nothing away, and what was accepted is on disk."""
+
+from swarmd_protocols.effects import Persist
+from swarmd_protocols.state.observations import CellDone, Count, DefineCells
+from tests.support.state_mesh import Mesh, S, detection
+
+HOUR = 3_600 * S
+HALF_HOUR = HOUR // 2
+
+
+def see(mesh, index, track, east, north, **more):
+    member = mesh.members[index]
+    mesh.see(index, detection(member.local_ns(mesh.now_ns), track, east, north, **more))
+
+
+def test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told():
+    mesh = Mesh(5, wall=True)
+    see(mesh, 0, 1, 1000, 2000)
+    mesh.run(30)
+    assert all(len(replica.objects()) == 1 for replica in mesh.replicas)
+    mesh.crash(0)
+    mesh.wrong_wall_ns[0] = HOUR + 120 * S
+    mesh.partition(lambda index: int(index == 0))
+    mesh.boot(0)
+    mesh.run(20)
+    # Its own log goes on meanwhile, and is cleaned as often as it likes.
+    for track in range(2, 40):
+        see(mesh, 0, track, 100_000 + track * 1000, 0)
+        mesh.run(0.2)
+    mesh.wrong_wall_ns[0] = 0
+    mesh.partition(lambda index: 0)
+    mesh.run(60)
+    assert mesh.agree()
+    for replica in mesh.replicas:
+        assert any((thing.east_cm, thing.north_cm) == (1000, 2000) for thing in replica.objects())
+
+
+def test_what_is_old_by_a_clock_that_is_sure_is_let_go():
+    mesh = Mesh(5, wall=True)
+    see(mesh, 0, 1, 1000, 2000)
+    mesh.run(3_700)
+    assert not mesh.replicas[0].objects()
+    assert not mesh.replicas[0]._projection.own.registers
+
+
+def test_a_count_that_was_accepted_is_on_disk_with_the_same_list_of_effects():
+    mesh = Mesh(3)
+    total = 0
+    for step in range(12):
+        mesh.command(0, Count((("frames", step + 1),)))
+        total += step + 1
+        mesh.run(0.7)
+        if step % 4 == 3:
+            mesh.crash(0)
+            mesh.boot(0)
+            assert mesh.members[0].replica.counters()["frames"][mesh.members[0].node] == total
+    mesh.run(30)
+    assert mesh.agree_on_all()
+    assert all(replica.counter_sums() == {"frames": total} for replica in mesh.replicas)
+
+
+def test_a_count_is_journalled_under_a_number_that_nobody_else_will_see():
+    """Two batches under one number would convict the node itself."""
+    mesh = Mesh(3)
+    raws = []
+    member = mesh.members[0]
+    for step in range(6):
+        effects = member.replica.on_command(Count((("frames", 1),)), member.local_ns(mesh.now_ns))
+        raws += [effect.value for effect in effects if isinstance(effect, Persist)]
+        mesh.perform(member, effects)
+        mesh.run(0.5 if step % 2 else 6)
+    assert len(raws) == 6
+    assert not any(replica.health()["quarantined"] for replica in mesh.replicas)
+
+
+def wrong_half_hour(lose_disk):
+    """One node lives with a clock half an hour ahead, cut off, says things, and is then put right by the others."""
+    mesh = Mesh(5, wall=True)
+    see(mesh, 1, 1, 500, 500)
+    mesh.command(1, DefineCells([("a", 0, 0), ("b", 100, 0)]))
+    mesh.run(5)
+    mesh.crash(1, lose_disk=lose_disk)
+    mesh.wrong_wall_ns[1] = HALF_HOUR
+    mesh.partition(lambda index: int(index == 1))
+    mesh.boot(1)
+    mesh.command(1, DefineCells([("a", 0, 0), ("b", 100, 0)]))
+    for track in range(1, 12):
+        see(mesh, 1, track, 50_000 + track * 1000, 0)
+        mesh.run(1)
+    mesh.command(1, CellDone("a", 900))
+    mesh.run(1)
+    return mesh
+
+
+def test_what_was_stamped_in_the_future_counts_for_nobody_and_is_said_again():
+    for lose_disk in (False, True):
+        mesh = wrong_half_hour(lose_disk)
+        mesh.partition(lambda index: 0)
+        mesh.run(40)
+        assert mesh.agree(), lose_disk
+        for replica in mesh.replicas:
+            assert len(replica.objects()) == 12
+        for index, replica in enumerate(mesh.replicas):
+            mesh.command(index, DefineCells([("a", 0, 0), ("b", 100, 0)]))
+            assert [cell.state for cell in replica.cells()] == ["done", "open"]
+
+
+def test_a_journal_from_the_future_counts_no_more_than_what_peers_say():
+    """The reader of future batches restarts with the right clock: it must set them aside as everybody else does."""
+    mesh = wrong_half_hour(lose_disk=False)
+    # Nodes 1 and 2 live together with the wrong time; 2 has all of it in its journal.
+    mesh.crash(2)
+    mesh.wrong_wall_ns[2] = HALF_HOUR
+    mesh.partition(lambda index: int(index in (1, 2)))
+    mesh.boot(2)
+    mesh.run(20)
+    assert len(mesh.members[2].replica.objects()) == 12
+    mesh.crash(1)
+    mesh.crash(2)
+    mesh.wrong_wall_ns[2] = 0
+    mesh.boot(2)
+    mesh.partition(lambda index: 0)
+    mesh.run(30)
+    assert mesh.agree()
+    mesh.wrong_wall_ns[1] = 0
+    mesh.boot(1)
+    mesh.run(40)
+    assert mesh.agree()
+    assert all(len(replica.objects()) == 12 for replica in mesh.replicas)
