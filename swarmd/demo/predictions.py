@@ -21,7 +21,8 @@ from swarmd.demo.realswarm import HostFigures, figures_of, measure, median_s
 from swarmd_sim.errors import SimError
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.choices import Choices
-from swarmd_sim.run.scenario import NS_PER_S, Scenario, scenario_from_table
+from swarmd_sim.run.scenario import NS_PER_S, scenario_from_table
+from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.simulation import Options, Simulation
 
 _EVENT_GAP_S = 0.5

@@ -20,13 +20,11 @@ MODULES = {
         "channel/channel channel/codec channel/sender channel/dissemination node state/anti_entropy state/replica "
         "state/crdt/store swim/core swim/members swim/membership "
         "swim/prober swim/repair swim/shared swim/swim swim/links swim/overlay swim/rules swim/sizing "
-        "state/projection state/crdt/batch state/crdt/log state/crdt/ownlog state/dedup/view state/dedup/gate "
         "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
         "releases/swarming trust/canonical trust/envelopes trust/fields crypto"
     ),
     "swarmd_sim": (
-        "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks "
-        "faults/disk"
+        "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks"
     ),
 }
 """What an idle swarm spends its time in; the rest stays as it is."""

@@ -18,7 +18,7 @@ from swarmd_protocols.effects import (
 )
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.host import Host
-from swarmd_sim.run.scenario import Scenario
+from swarmd_sim.run.sections import Scenario
 
 PERIOD_NS = 200_000_000
 

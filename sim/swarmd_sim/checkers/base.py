@@ -13,7 +13,7 @@ from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Ledger
 from swarmd_sim.run.releases import ReleaseWorld
-from swarmd_sim.run.scenario import Scenario
+from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.watch import Watch
 from swarmd_sim.world.site import Site
 

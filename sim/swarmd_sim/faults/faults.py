@@ -8,6 +8,7 @@ everything at once hides.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.run.choices import MILLION, Choices
 
 _NS_PER_S = 1_000_000_000
@@ -75,6 +76,8 @@ FAULTS: dict[str, FaultKind] = {
 """Every kind of fault there is."""
 
 FAULT_KINDS = tuple(FAULTS)
+"""What `faults.kinds` may name; attacks are drawn apart (`faults.attacks`), so that neither moves the other's draws."""
+FAULTS |= {kind: FaultKind("hostile", about.text, 0, about.per_s, "strokes/s") for kind, about in ATTACK_KINDS.items()}
 RELEASE_KINDS = frozenset({"poison_delta", "forge_release"})
 """Kinds that mean nothing where no release is published."""
 HOSTILE_KINDS = frozenset(kind for kind, about in FAULTS.items() if about.family == "hostile")

@@ -7,7 +7,11 @@ as everything else; the checkers ask that the others are not harmed.
 from collections import deque
 from collections.abc import Callable
 
+from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.state.observations import Count, LocalDetection, Observed, StatusReport
+from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
+from swarmd_sim.faults.attacks import ATTACKS
+from swarmd_sim.faults.attacks.thief import Thief
 from swarmd_sim.faults.byzantine import Forger, accuse_everybody, say
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.radio.network import Network
@@ -54,6 +58,10 @@ class Hostile:
         self._snapshots: dict[int, dict[bytes, bytes]] = {}
         self._lies = 0
         self._releases = releases
+        self._crypto = ModelCrypto()
+        self._thieves: dict[tuple[int, int], Thief] = {}
+        self.acted: dict[str, int] = {}
+        """Strokes of each kind of attack that left a hostile host."""
         self._forger = Forger(releases, choices) if releases is not None else None
 
     def listen(self) -> None:
@@ -69,6 +77,10 @@ class Hostile:
             self._ledger.excuse(host)
             if fault.kind == "equivocate":
                 self._snapshots[node] = host.disk.records()
+            elif fault.kind in ATTACKS:
+                host.forked = host.forked or ATTACK_KINDS[fault.kind].stays
+                self._thieves[number, node] = self._thief(fault, host)
+                self._engine.at(self._engine.now_ns, self._act, (number, fault, host))
             else:
                 self._poison(host, fault.kind == "poison_delta")
                 self._engine.at(self._engine.now_ns, self._act, (number, fault, host))
@@ -78,6 +90,7 @@ class Hostile:
         fault = self._running.pop(number)
         for node in fault.nodes:
             host = self._hosts[node]
+            self._thieves.pop((number, node), None)
             if fault.kind == "equivocate":
                 self._fork(host)
             elif not any(node in other.nodes for other in self._running.values()):
@@ -98,10 +111,28 @@ class Hostile:
         number, fault, host = what
         if number not in self._running:
             return
-        rate = {"replay_attack": 20, "flood": fault.amount, "accuse": fault.amount}.get(fault.kind, 2)
+        thief = self._thieves.get((number, host.index))
+        is_slow = thief is None and fault.kind not in ("flood", "accuse")
+        rate = {"replay_attack": 20}.get(fault.kind, 2) if is_slow else fault.amount
         if host.process_up and not host.stalled:
-            getattr(self, f"_{fault.kind}")(host)
+            if thief is not None:
+                ATTACKS[fault.kind](thief)
+            else:
+                getattr(self, f"_{fault.kind}")(host)
         self._engine.at(self._engine.now_ns + _NS_PER_S // max(1, rate), self._act, what)
+
+    def _thief(self, fault: Fault, host: Host) -> Thief:
+        return Thief(
+            host,
+            fault.amount,
+            self._hosts,
+            self._network,
+            self._choices,
+            self._crypto,
+            self._releases,
+            self.acted,
+            fault.kind,
+        )
 
     def _poison(self, host: Host, on: bool) -> None:
         device = self._releases.devices.get(host.index) if self._releases is not None else None

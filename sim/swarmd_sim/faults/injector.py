@@ -64,7 +64,7 @@ class Injector:
         self._ended: list[Fault] = []
         self._active: dict[int, Fault] = {}
         self._touched_until_ns = [0] * len(hosts)
-        self._hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases)
+        self.hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases)
         self.last_end_ns = 0
         self.script: list[Fault] = []
 
@@ -72,7 +72,7 @@ class Injector:
         """Put the whole script on the heap."""
         self.script = script
         if any(fault.kind in HOSTILE_KINDS for fault in script):
-            self._hostile.listen()
+            self.hostile.listen()
         for fault in script:
             self._engine.at(fault.at_ns, self._begin, fault)
 
@@ -128,7 +128,7 @@ class Injector:
         if family == "link":
             self._begin_link(number, fault)
         elif family == "hostile":
-            self._hostile.begin(number, fault)
+            self.hostile.begin(number, fault)
         else:
             getattr(self, f"_{fault.kind}")(fault)
         self._engine.at(fault.end_ns, self._end, number)
@@ -146,7 +146,7 @@ class Injector:
             if fault.kind == "clog":
                 self._network.unclog()
         elif family == "hostile":
-            self._hostile.end(number)
+            self.hostile.end(number)
         for node in fault.nodes:
             self._end_at(fault, self._hosts[node])
 

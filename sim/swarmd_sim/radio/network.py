@@ -89,6 +89,8 @@ class NetworkCounters:
     delivered: int = 0
     expired: int = 0
     oversized: int = 0
+    injected: int = 0
+    """Datagrams under a source address that was not the sender's."""
 
 
 class Network:
@@ -164,6 +166,25 @@ class Network:
             engine.at(verdict.arrives_ns, self._arrive, (source, target, data))
         else:
             self._faulty_datagram(source, target, data, verdict.arrives_ns)
+
+    def inject(self, host: Endpoint, source: str, target: Endpoint, data: bytes) -> None:
+        """Put bytes into a member's socket from an address that is not the sender's own; only hostile hosts come here.
+
+        Args:
+            host: Whose radio is used.
+            source: The address that the datagram claims.
+            target: Who hears it.
+            data: Its bytes.
+        """
+        self.counters.injected += 1
+        verdict = self._radio.send(host.index, target.index, len(data), self._engine.now_ns)
+        if not verdict.lost and (self.faults.quiet or not self.faults.cut(host.index, target.index)):
+            self._engine.at(verdict.arrives_ns, self._injected, (source, target, data))
+
+    def _injected(self, frame: tuple[str, Endpoint, bytes]) -> None:
+        source, target, data = frame
+        if target.process_up:
+            target.receive_datagram(source, data)
 
     def _faulty_datagram(self, source: int, target: int, data: bytes, arrives_ns: int) -> None:
         fate = self.faults.judge(source, target)

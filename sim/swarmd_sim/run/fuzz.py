@@ -10,7 +10,8 @@ from typing import Any
 from swarmd_sim.errors import SimError
 from swarmd_sim.run.coverage import Coverage
 from swarmd_sim.run.replay import Replay
-from swarmd_sim.run.scenario import Scenario, load_scenario
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.simulation import Options
 
 DEFAULT_SCENARIO = "fuzz"

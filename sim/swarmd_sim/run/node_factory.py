@@ -16,7 +16,8 @@ from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.releases import ReleaseWorld
-from swarmd_sim.run.scenario import NS_PER_S, Scenario
+from swarmd_sim.run.scenario import NS_PER_S
+from swarmd_sim.run.sections import Scenario
 
 SWARM = "sim"
 _SECRET = b"a secret that is only a simulation's"

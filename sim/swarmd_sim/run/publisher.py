@@ -23,7 +23,7 @@ from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
 from swarmd_protocols.trust.identity import DEV_ROLES, dev_role_seeds
 from swarmd_sim.run.choices import Choices
-from swarmd_sim.run.scenario import ReleaseSection
+from swarmd_sim.run.sections import ReleaseSection
 
 MODEL = "eye"
 FACTORY = 1

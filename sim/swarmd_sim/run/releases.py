@@ -26,7 +26,8 @@ from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.publisher import LATENCY_P95_US, MODEL, Flaw, Published, Publisher, apply_delta, flaw_of
-from swarmd_sim.run.scenario import NS_PER_S, Scenario
+from swarmd_sim.run.scenario import NS_PER_S
+from swarmd_sim.run.sections import Scenario
 
 TRIES = 3
 _APPLY_NS = 200_000_000

@@ -19,7 +19,8 @@ from swarmd_sim.errors import ReplayError
 from swarmd_sim.faults.faults import Fault, fault_from_row
 from swarmd_sim.run.mutants import mutated
 from swarmd_sim.run.result import Result
-from swarmd_sim.run.scenario import Scenario, scenario_from_table
+from swarmd_sim.run.scenario import scenario_from_table
+from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.simulation import Options, Simulation
 
 FORMAT = 1

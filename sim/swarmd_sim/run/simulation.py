@@ -18,6 +18,8 @@ from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.checkers.traffic import TrafficChecker
 from swarmd_sim.checkers.truth import TruthChecker
 from swarmd_sim.errors import ScenarioError
+from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
+from swarmd_sim.faults.attack_script import draw_attacks
 from swarmd_sim.faults.clocks import NodeClock
 from swarmd_sim.faults.faults import FAULT_KINDS, RELEASE_KINDS, Fault, draw_script
 from swarmd_sim.faults.injector import Injector
@@ -33,7 +35,8 @@ from swarmd_sim.run.ledger import Ledger
 from swarmd_sim.run.node_factory import overridden
 from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.result import Result, Sample
-from swarmd_sim.run.scenario import NS_PER_S, Scenario
+from swarmd_sim.run.scenario import NS_PER_S
+from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.traces import read_flight_log, read_link_trace
 from swarmd_sim.run.watch import Watch
 from swarmd_sim.run.workload import Workload
@@ -278,6 +281,18 @@ class Simulation:
             min(until_ns, self.quiet_ns),
             int(random_faults.longest_s * NS_PER_S),
             _busy_ns(scenario),
+        )
+        attacks = [k for k in ATTACK_KINDS if k in random_faults.attacks or "all" in random_faults.attacks]
+        if self.releases is None:
+            attacks = [kind for kind in attacks if not ATTACK_KINDS[kind].needs_releases]
+        drawn += draw_attacks(
+            self.choices,
+            attacks,
+            random_faults.attacks_most,
+            scenario.swarm.nodes,
+            from_ns,
+            min(until_ns, self.quiet_ns),
+            scripted + drawn,
         )
         return sorted(scripted + drawn, key=lambda fault: (fault.at_ns, fault.kind, fault.nodes))
 

@@ -9,7 +9,7 @@ from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Ledger
-from swarmd_sim.run.scenario import WorkloadSection
+from swarmd_sim.run.sections import WorkloadSection
 
 _NS_PER_S = 1_000_000_000
 _MINUTE_NS = 60 * _NS_PER_S
