@@ -1,0 +1,45 @@
+"""Attacks of the fuzzer: each really acts, none moves the other faults of a seed, and scenario files may name them."""
+
+import pytest
+
+from swarmd_sim.errors import ScenarioError
+from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
+from swarmd_sim.faults.attacks import ATTACKS
+from swarmd_sim.faults.faults import FAULTS, Fault
+from swarmd_sim.run.scenario import load_scenario
+from swarmd_sim.run.simulation import Options, Simulation
+
+NS_PER_S = 1_000_000_000
+
+
+def test_every_kind_has_a_stroke_and_is_a_fault():
+    assert list(ATTACKS) == list(ATTACK_KINDS)
+    assert set(ATTACK_KINDS) < set(FAULTS)
+    assert all(about.beside in {"", *FAULTS} and 1 <= about.law <= 7 for about in ATTACK_KINDS.values())
+
+
+def test_every_attack_leaves_the_hostile_host_and_ends_with_its_fault():
+    scenario = load_scenario("fuzz", {"release.chance": 1.0, "swarm.seconds": 80, "checks.settle_s": 10})
+    kinds = list(ATTACK_KINDS)
+    script = [
+        Fault((20 * NS_PER_S + index * NS_PER_S), kind, (6,), NS_PER_S, max(ATTACK_KINDS[kind].per_s))
+        for index, kind in enumerate(kinds)
+    ]
+    simulation = Simulation(scenario, 5, Options(script=script))
+    simulation.run()
+    acted = simulation.injector.hostile.acted
+    assert [kind for kind in kinds if not acted.get(kind)] == []
+    assert simulation.hosts[6].hostile  # what stays in its log was never its node's word
+
+
+def test_attacks_have_streams_of_their_own():
+    bare = Simulation(load_scenario("fuzz", {"faults.attacks": []}), 11)
+    attacked = Simulation(load_scenario("fuzz", {"faults.attacks": ["all"], "faults.attacks_most": 4}), 11)
+    others = [fault for fault in attacked.script if fault in bare.script]
+    assert others == bare.script
+    assert any(fault.kind in ATTACK_KINDS for fault in attacked.script)
+
+
+def test_an_unknown_attack_gets_a_suggestion():
+    with pytest.raises(ScenarioError, match="did you mean junk_flood"):
+        load_scenario("fuzz", {"faults.attacks": ["junk_floods"]})
