@@ -1,9 +1,16 @@
 """What every test shares."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.exclusive import own_domain
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell's background job ignores the signal, and so would every child that a test interrupts."""
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
@@ -24,3 +31,10 @@ def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
         if is_setting or name in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+
+
+@pytest.fixture(scope="module")
+def dds_domain() -> Iterator[int]:
+    """A DDS domain that no other module, process or test suite on this machine uses meanwhile."""
+    with own_domain() as number:
+        yield number

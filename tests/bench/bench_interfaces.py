@@ -19,7 +19,8 @@ from typing import Any
 
 from swarmd.api.control import ControlClient
 from swarmd.bridges.ros2.participant import loopback_xml
-from tests.support.bridge_world import broker, free_port
+from tests.support.bridge_world import broker
+from tests.support.exclusive import own_port
 
 DOMAIN = 78
 PAUSE_S = 0.12
@@ -205,7 +206,7 @@ def bridge_load(a: Daemon, b: Daemon, seconds: float) -> dict[str, float]:
 def measure(samples: int, folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"load_average": os.getloadavg()[0], "samples": samples}
     with broker(folder) as server:
-        port_a, port_b = free_port(), free_port()
+        port_a, port_b = own_port(), own_port()
         a = Daemon(folder, "a", port_a, None, None, False)
         b = Daemon(folder, "b", port_b, port_a, server.port, True)
         try:

@@ -3,7 +3,6 @@ installed); what opens is what was sealed."""
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from swarmd.cli.main import main
 from swarmd.release.at_rest import CREDENTIAL, open_node_key
 from swarmd.release.errors import ReleaseError
 from swarmd.release.sealing import protection, seal_key, sealed_with
+from tests.support.exclusive import own_port
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("systemd-creds") is None, reason="systemd-creds is not installed"),
@@ -27,19 +27,6 @@ def unseal(credential: Path, *flags: str) -> bytes:
     return subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
 
 
-def two_free_ports() -> int:
-    """The first of two neighbours: the TPM's library expects its control port behind the other."""
-    for _ in range(50):
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
-            return port
-    pytest.skip("no two free ports")
-
-
 def is_listening(port: int) -> bool:
     """Without a connection, which the software TPM would take for its only one."""
     wanted = f"0100007F:{port:04X}"
@@ -50,7 +37,7 @@ def is_listening(port: int) -> bool:
 def tpm(tmp_path: Path) -> Iterator[str]:
     if shutil.which("swtpm") is None:
         pytest.skip("swtpm is not installed")
-    port = two_free_ports()
+    port = own_port()  # The TPM's library expects its control port behind it.
     (tmp_path / "tpm").mkdir()
     command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={tmp_path / 'tpm'}"]
     command += ["--server", f"type=tcp,port={port}", "--ctrl", f"type=tcp,port={port + 1}"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bridge_world import free_port
+from tests.support.exclusive import own_port
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "monitoring" / "swarmd.rules.yml"
@@ -32,7 +32,7 @@ def test_a_real_prometheus_loads_rules_and_answers_every_query_of_the_board(tmp_
     assert prometheus is not None
     config = tmp_path / "prometheus.yml"
     config.write_text(f"global: {{scrape_interval: 1s}}\nrule_files: ['{RULES}']\n")
-    port = free_port()
+    port = own_port()
     process = subprocess.Popen(
         [
             prometheus,
@@ -70,7 +70,7 @@ def test_a_real_prometheus_loads_rules_and_answers_every_query_of_the_board(tmp_
 
 
 def test_every_metric_that_is_asked_for_exists() -> None:
-    source = "".join((ROOT / "swarmd" / name).read_text() for name in ("brain_metrics.py", "metrics.py"))
+    source = "".join(path.read_text() for path in sorted((ROOT / "swarmd").rglob("*metrics.py")))
     defined = set(re.findall(r"\"(swarmd_[a-z_]+)\"", source)) | {"swarmd_mqtt_queue_messages", "swarmd_mqtt"}
     asked = set(re.findall(r"\b(swarmd_[a-z_]+)\b", RULES.read_text() + BOARD.read_text()))
     suffix = re.compile(r"_(total|bucket|info|count|sum)$")

@@ -179,7 +179,7 @@ async def test_broker_goes_and_comes_back_buffer_is_bounded_and_drained_in_order
 async def test_the_will_says_offline_when_the_daemon_dies(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from tests.bridge_world import World\n"
+        "from tests.support.bridge_world import World\n"
         "from swarmd.config.bridges import MqttConfig\n"
         "from swarmd.bridges.mqtt.bridge import MqttBridge\n"
         "asyncio.run(MqttBridge(MqttConfig(enabled=True, port=int(sys.argv[1]), will_delay_s=0)).run(World()))\n"

@@ -14,8 +14,9 @@ from swarmd.bridges.trace import trace_of, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
-from tests.support.bridge_world import ALICE, BOB, World, broker, detection, free_port, mosquitto_binary, object_view
+from tests.support.bridge_world import ALICE, BOB, World, broker, detection, mosquitto_binary, object_view
 from tests.support.daemons import Daemon, alive_members, wait_for
+from tests.support.exclusive import own_port
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
@@ -24,8 +25,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from swarmd.bridges.otel.bridge import OtelBridge
-
-DOMAIN = 93
 
 
 class Span:
@@ -145,7 +144,7 @@ async def test_nothing_is_sent_for_what_is_not_sampled() -> None:
 async def test_a_collector_that_is_away_or_refuses_is_counted(status: int | None) -> None:
     learned = StateChanged("state", DetectionLearned(view()))
     if status is None:
-        counts = await spans_of(World(), OtelConfig(endpoint=f"http://127.0.0.1:{free_port()}/v1/traces"), learned)
+        counts = await spans_of(World(), OtelConfig(endpoint=f"http://127.0.0.1:{own_port()}/v1/traces"), learned)
     else:
         with collector(status) as server:
             counts = await spans_of(World(), OtelConfig(endpoint=server.endpoint), learned)
@@ -185,7 +184,7 @@ def test_one_trace_spans_two_daemons(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
-async def test_a_trace_begins_in_a_real_eye_and_goes_on_over_mqtt_and_dds(tmp_path: Path) -> None:
+async def test_a_trace_begins_in_a_real_eye_and_goes_on_over_mqtt_and_dds(tmp_path: Path, dds_domain: int) -> None:
     """The eye of one daemon, and at its neighbour: spans, the MQTT property and the DDS topic all name one trace."""
     pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
     from swarmd.bridges.ros2 import messages as m
@@ -196,7 +195,7 @@ async def test_a_trace_begins_in_a_real_eye_and_goes_on_over_mqtt_and_dds(tmp_pa
     def take(sample: m.DiagnosticArray) -> None:
         told.update({one.values[0].value: one.name for one in sample.status})
 
-    reader = Ros2Participant(DOMAIN, "traces_reader", "lo")
+    reader = Ros2Participant(dds_domain, "traces_reader", "lo")
     reader.reader("rt/swarm/detections/traces", m.DiagnosticArray, take, depth=100)
     reader.start(asyncio.get_running_loop(), lambda text: None)
     running: list[Daemon] = []
@@ -205,7 +204,7 @@ async def test_a_trace_begins_in_a_real_eye_and_goes_on_over_mqtt_and_dds(tmp_pa
         common = f'{origin}[otel]\nenabled = true\nendpoint = "{server.endpoint}"\n'
         (tmp_path / "a.toml").write_text(common)
         (tmp_path / "b.toml").write_text(
-            f"{common}[mqtt]\nenabled = true\nport = {mqtt.port}\n[dds]\nenabled = true\ndomain = {DOMAIN}\n"
+            f"{common}[mqtt]\nenabled = true\nport = {mqtt.port}\n[dds]\nenabled = true\ndomain = {dds_domain}\n"
         )
         command = ["mosquitto_sub", "-V", "5", "-p", str(mqtt.port), "-F", "%P %p", "-t", "swarm/v1/dev/detections"]
         heard = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

@@ -20,16 +20,15 @@ from swarmd.bridges.ros2.participant import loopback_xml, qos
 from tests.integration.test_mavlink_bridge import write_tlog
 from tests.support.daemons import Daemon, wait_for
 
-DOMAIN = 79
-CONFIG = f"[node]\norigin = [47.3977, 8.5456]\n[dds]\nenabled = true\ndomain = {DOMAIN}\n"
+CONFIG = "[node]\norigin = [47.3977, 8.5456]\n[dds]\nenabled = true\ndomain = {domain}\n"
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Daemon, Daemon]]:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dds_domain: int) -> Iterator[tuple[Daemon, Daemon]]:
     if not os.environ.get("CYCLONEDDS_URI"):
         monkeypatch.setenv("CYCLONEDDS_URI", loopback_xml("lo"))
     config, log = tmp_path / "b.toml", tmp_path / "flight.tlog"
-    config.write_text(CONFIG)
+    config.write_text(CONFIG.format(domain=dds_domain))
     # Two seconds without a fix, then thirty with one.
     write_tlog(log, 640, lambda row: 3 if row >= 40 else 1)
     b = Daemon(tmp_path, "b", "--no-eye", "--config", str(config)).up()
@@ -46,7 +45,7 @@ def position(daemon: Daemon, name: str) -> Any:
     return next((row["position"] for row in rows if row["name"] == name), None)
 
 
-def test_a_peer_knows_where_the_other_is(pair: tuple[Daemon, Daemon]) -> None:
+def test_a_peer_knows_where_the_other_is(pair: tuple[Daemon, Daemon], dds_domain: int) -> None:
     a, b = pair
     where = wait_for(lambda: position(b, "a-1"), f"a's position at b\n{b.log()}\n{a.log()}")
     assert (where["latitude_deg"], where["longitude_deg"]) == pytest.approx((47.3977, 8.5456), abs=1e-3)
@@ -56,7 +55,7 @@ def test_a_peer_knows_where_the_other_is(pair: tuple[Daemon, Daemon]) -> None:
     features = b.ask("members", form="geojson")["features"]
     assert [feature["properties"]["node"] for feature in features] == ["a-1"]
     assert features[0]["geometry"]["coordinates"] == pytest.approx([8.5456, 47.3977], abs=1e-3)
-    participant = DomainParticipant(DOMAIN)
+    participant = DomainParticipant(dds_domain)
     sensor = qos(reliable=False, transient_local=False, depth=5)
     reader = DataReader(participant, Topic(participant, "rt/a_1/fix", m.NavSatFix, qos=sensor), qos=sensor)
     fix = wait_for(lambda: next((one for one in reader.take(5) if hasattr(one, "status")), None), "a fix of the peer")

@@ -21,7 +21,6 @@ from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.participant import loopback_xml, qos
 from tests.support.daemons import Daemon, wait_for
 
-DOMAIN = 80
 FARM = "sim://farm?seed=7&tables=4&fly=lanes&laps=0"
 
 
@@ -37,7 +36,9 @@ def counts(path: Path) -> dict[str, int]:
     return found
 
 
-def test_recorded_with_pictures_and_published_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_with_pictures_and_published_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dds_domain: int
+) -> None:
     if not os.environ.get("CYCLONEDDS_URI"):
         monkeypatch.setenv("CYCLONEDDS_URI", loopback_xml("lo"))
     config = tmp_path / "a.toml"
@@ -60,7 +61,7 @@ def test_recorded_with_pictures_and_published_again(tmp_path: Path, monkeypatch:
     recorded = counts(path)
     assert recorded["/a/image/compressed"] > 1
 
-    participant = DomainParticipant(DOMAIN)
+    participant = DomainParticipant(dds_domain)
     usual = qos(reliable=True, transient_local=False, depth=1000)
     topic = Topic(participant, "rt/a/image/compressed", m.CompressedImage, qos=usual)
     reader = DataReader(participant, topic, qos=usual)
@@ -74,7 +75,7 @@ def test_recorded_with_pictures_and_published_again(tmp_path: Path, monkeypatch:
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        said = cli("replay", str(path), "--dds", "--domain", str(DOMAIN), "--rate", "20")
+        said = cli("replay", str(path), "--dds", "--domain", str(dds_domain), "--rate", "20")
     finally:
         stop.set()
         thread.join()

@@ -20,6 +20,7 @@ from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
 from tests.support import ros2_store
 from tests.support.bridge_world import BOB, World, detection, object_view, pose
+from tests.support.transport_endpoints import until_sent
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
 
@@ -33,7 +34,6 @@ from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.bridge import Ros2Bridge
 from swarmd.bridges.ros2.participant import SAMPLE_MAX_BYTES, Ros2Participant, loopback_xml, qos
 
-DOMAIN = 77
 _ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 
 
@@ -50,8 +50,8 @@ def loopback() -> Any:
 
 
 @asynccontextmanager
-async def running(world: World, **changes: Any) -> AsyncIterator[Ros2Bridge]:
-    bridge = Ros2Bridge(DdsConfig(enabled=True, domain=DOMAIN, objects_max_hz=50, **changes))
+async def running(domain: int, world: World, **changes: Any) -> AsyncIterator[Ros2Bridge]:
+    bridge = Ros2Bridge(DdsConfig(enabled=True, domain=domain, objects_max_hz=50, **changes))
     task = asyncio.create_task(bridge.run(world))
     await until(lambda: bool(world.callbacks) or task.done())
     if task.done():
@@ -131,11 +131,11 @@ def test_type_hash_and_fields_are_those_of_ros(message: type[Any]) -> None:
     assert ours == [field for field, _ in types.fielddefs[name][1]]
 
 
-async def test_detections_objects_and_late_joiners() -> None:
+async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
     world = World("drone-7")
     types = ros2_store.store()
-    async with running(world):
-        participant = DomainParticipant(DOMAIN)
+    async with running(dds_domain, world):
+        participant = DomainParticipant(dds_domain)
         # A late joiner gets the picture, although nothing changes any more.
         late = RawReader(participant, "rt/swarm/objects", m.Detection3DArray, latched=True)
         decoded = types.deserialize_cdr(await late.take(), late.name)
@@ -168,11 +168,11 @@ async def test_detections_objects_and_late_joiners() -> None:
         assert [one.id for one in array.detections] == ["bob/5", "bob/6"]
 
 
-async def test_no_fix_is_said_and_places_nothing() -> None:
+async def test_no_fix_is_said_and_places_nothing(dds_domain: int) -> None:
     world = World()
     types = ros2_store.store()
-    async with running(world, peers_max_hz=1000):
-        participant = DomainParticipant(DOMAIN)
+    async with running(dds_domain, world, peers_max_hz=1000):
+        participant = DomainParticipant(dds_domain)
         sensor = qos(reliable=False, transient_local=False, depth=5)
         reader = DataReader(participant, Topic(participant, "rt/alice/fix", m.NavSatFix, qos=sensor), qos=sensor)
         await matched(reader)
@@ -184,10 +184,10 @@ async def test_no_fix_is_said_and_places_nothing() -> None:
         assert types.hash_rihs01("sensor_msgs/msg/NavSatFix") == TYPE_HASHES["sensor_msgs/msg/NavSatFix"]
 
 
-async def test_odometry_says_what_it_does_not_know() -> None:
+async def test_odometry_says_what_it_does_not_know(dds_domain: int) -> None:
     world, types = World(), ros2_store.store()
-    async with running(world, peers_max_hz=1000) as bridge:
-        participant = DomainParticipant(DOMAIN)
+    async with running(dds_domain, world, peers_max_hz=1000) as bridge:
+        participant = DomainParticipant(dds_domain)
         reader = RawReader(participant, "rt/alice/odom", m.Odometry, latched=False, reliable=False)
         await matched(reader.reader)
         world.say(pose())
@@ -199,10 +199,10 @@ async def test_odometry_says_what_it_does_not_know() -> None:
         assert ("/alice/odom", "nav_msgs/msg/Odometry: the pose with its covariance") in bridge.topics()
 
 
-async def test_a_ros_detector_feeds_us_and_a_hostile_writer_does_not() -> None:
+async def test_a_ros_detector_feeds_us_and_a_hostile_writer_does_not(dds_domain: int) -> None:
     world = World()
-    async with running(world) as bridge:
-        participant = DomainParticipant(DOMAIN)
+    async with running(dds_domain, world) as bridge:
+        participant = DomainParticipant(dds_domain)
         sensor = qos(reliable=False, transient_local=False, depth=100)
         topic = Topic(participant, "rt/alice/detections_in", m.Detection3DArray, qos=sensor)
         writer = DataWriter(participant, topic, qos=sensor)
@@ -213,8 +213,9 @@ async def test_a_ros_detector_feeds_us_and_a_hostile_writer_does_not() -> None:
             result = m.ObjectHypothesisWithPose(m.ObjectHypothesis(label, score), m.PoseWithCovariance(centre))
             return m.Detection3D(m.Header(), [result], m.BoundingBox3D(centre), "track-1")
 
-        writer.write(m.Detection3DArray(m.Header(), [one("car", 0.5, 1.0)]))
-        await until(lambda: len(world.commands) == 1)
+        first = m.Detection3DArray(m.Header(), [one("car", 0.5, 1.0)])
+        # The writer knows the reader before the reader knows the writer, and what is sent between is lost.
+        await until_sent(lambda: writer.write(first), lambda: world.commands)
         verb, arguments = world.commands[0]
         assert verb == "observe"
         assert arguments["detections"] == [
@@ -236,11 +237,11 @@ async def test_a_ros_detector_feeds_us_and_a_hostile_writer_does_not() -> None:
         await until(lambda: any("cat" in str(arguments) for _, arguments in world.commands))
 
 
-async def test_boxes_of_a_ros_detector_reach_the_swarm_with_their_place() -> None:
+async def test_boxes_of_a_ros_detector_reach_the_swarm_with_their_place(dds_domain: int) -> None:
     world = World()
     world.name = "alice"
-    async with running(world) as bridge:
-        participant = DomainParticipant(DOMAIN)
+    async with running(dds_domain, world) as bridge:
+        participant = DomainParticipant(dds_domain)
         sensor = qos(reliable=False, transient_local=False, depth=100)
 
         def writer_of(name: str, message: type[Any]) -> Any:
@@ -266,12 +267,12 @@ async def test_boxes_of_a_ros_detector_reach_the_swarm_with_their_place() -> Non
         assert bridge.counters()["placed"] == 1
 
 
-async def test_garbage_giants_and_floods_of_a_hostile_writer_cost_little() -> None:
+async def test_garbage_giants_and_floods_of_a_hostile_writer_cost_little(dds_domain: int) -> None:
     from cyclonedds._clayer import ddspy_write
 
     world = World()
-    async with running(world) as bridge:
-        participant = DomainParticipant(DOMAIN)
+    async with running(dds_domain, world) as bridge:
+        participant = DomainParticipant(dds_domain)
         usual = qos(reliable=True, transient_local=False, depth=1000)
         topic = Topic(participant, "rt/alice/detections_in", m.Detection3DArray, qos=usual)
         writer = DataWriter(participant, topic, qos=usual)
@@ -291,13 +292,13 @@ async def test_garbage_giants_and_floods_of_a_hostile_writer_cost_little() -> No
         assert bridge.counters()["dropped_oversized"] == 1
 
 
-async def test_a_peers_position_is_published_again_and_its_lost_fix_too() -> None:
+async def test_a_peers_position_is_published_again_and_its_lost_fix_too(dds_domain: int) -> None:
     world, types = World("drone-7"), ros2_store.store()
     where = NodePosition(BOB, -18.8799, -70.1099, 25.0, 0.0, 0.5, 800, time.monotonic_ns() - 2 * 10**9)
-    async with running(world, peers_max_hz=1000, topic_max_hz=("/*/pose=0.01",)) as bridge:
+    async with running(dds_domain, world, peers_max_hz=1000, topic_max_hz=("/*/pose=0.01",)) as bridge:
         for _ in range(3):  # One topic is made with each word.
             world.say(PositionSeen(BOB, "bob-1", where))
-        participant = DomainParticipant(DOMAIN)
+        participant = DomainParticipant(dds_domain)
         fixes, poses = (
             RawReader(participant, f"rt/bob_1/{key}", message, latched=False, reliable=False)
             for key, message in (("fix", m.NavSatFix), ("pose", m.PoseStamped))
@@ -322,10 +323,10 @@ async def test_a_peers_position_is_published_again_and_its_lost_fix_too() -> Non
         assert bridge.counters()["dropped_peer_name"] == 2
 
 
-async def test_more_peers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_peers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch, dds_domain: int) -> None:
     monkeypatch.setattr("swarmd.bridges.ros2.bridge.PEERS_MAX", 2)
     world = World()
-    async with running(world) as bridge:
+    async with running(dds_domain, world) as bridge:
         for letter in b"bcde":
             node = NodeId(bytes([letter]) * 16)
             world.say(PositionSeen(node, f"p{letter}", NodePosition(node, 1.0, 2.0, 3.0, None, 1.0, None, 0)))
@@ -352,7 +353,7 @@ def test_a_rate_that_cannot_be_read_is_said(entry: str) -> None:
         Ros2Bridge(DdsConfig(topic_max_hz=(entry,)))
 
 
-async def test_fast_dds_reads_the_picture(tmp_path: Path) -> None:
+async def test_fast_dds_reads_the_picture(tmp_path: Path, dds_domain: int) -> None:
     """The vendor behind ROS 2's default middleware receives what we write, and rosbags decodes it."""
     compiler = shutil.which("g++")
     if compiler is None or not Path("/usr/include/fastdds/dds/domain/DomainParticipant.hpp").exists():
@@ -363,9 +364,9 @@ async def test_fast_dds_reads_the_picture(tmp_path: Path) -> None:
     source = Path(__file__).with_name("fastdds_reader.cpp")
     command = [compiler, "-O1", "-std=c++17", "-o", str(program), str(source), "-lfastrtps", "-lfastcdr"]
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=90)
-    async with running(World()):
+    async with running(dds_domain, World()):
         name = m.Detection3DArray.__idl_typename__
-        arguments = [str(program), str(DOMAIN), "rt/swarm/objects", name, "1"]
+        arguments = [str(program), str(dds_domain), "rt/swarm/objects", name, "1"]
         done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=40)
     assert done.stdout, done.stderr
     types = ros2_store.store()

@@ -17,7 +17,6 @@ from cyclonedds.topic import Topic
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.participant import loopback_xml, qos
 
-DOMAIN = 78
 PROCESSES, EACH = 4, 5
 NODES = {f"swarmd_n{number}" for number in range(PROCESSES * EACH)}
 JOINER = """
@@ -40,11 +39,11 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def joiners(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[str]"]]:
+def joiners(monkeypatch: pytest.MonkeyPatch, dds_domain: int) -> Iterator[list["subprocess.Popen[str]"]]:
     monkeypatch.setenv("CYCLONEDDS_URI", loopback_xml("lo"))
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", JOINER, str(first * EACH), str(EACH), str(DOMAIN)],
+            [sys.executable, "-c", JOINER, str(first * EACH), str(EACH), str(dds_domain)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -66,7 +65,7 @@ def tell_all(processes: list["subprocess.Popen[str]"], answer: str) -> None:
         assert process.stdout.readline().strip() == answer
 
 
-def test_a_late_reader_sees_twenty_that_joined_at_once(joiners: list["subprocess.Popen[str]"]) -> None:
+def test_a_late_reader_sees_twenty_that_joined_at_once(joiners: list["subprocess.Popen[str]"], dds_domain: int) -> None:
     tell_all(joiners, "ready")
     for process in joiners:
         assert process.stdin is not None
@@ -74,7 +73,7 @@ def test_a_late_reader_sees_twenty_that_joined_at_once(joiners: list["subprocess
         process.stdin.flush()
     tell_all(joiners, "joined")
     began_s = time.monotonic()
-    participant = DomainParticipant(DOMAIN)
+    participant = DomainParticipant(dds_domain)
     graph, latched = (qos(reliable=True, transient_local=True, depth=depth) for depth in (100, 100))
     nodes = DataReader(
         participant, Topic(participant, "ros_discovery_info", m.ParticipantEntitiesInfo, qos=graph), qos=graph

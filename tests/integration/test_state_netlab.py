@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support import netlab
 from tests.support.daemon_members import Daemon, all_see, wait_for
+from tests.support.exclusive import own_name
 from tests.support.netlab import Lab
 
 pytestmark = netlab.marks(300)
@@ -72,7 +73,7 @@ def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
     cells.write_text("cell_id,east_m,north_m\n" + "\n".join(rows) + "\n")
     config = tmp_path / "site.toml"
     config.write_text("[node]\norigin = [-18.88, -70.11]\n")
-    lab = Lab("swst", tmp_path, 3, ["--config", str(config), "--cells", str(cells)])
+    lab = Lab(own_name("ss"), tmp_path, 3, ["--config", str(config), "--cells", str(cells)])
     try:
         lab.start()
         drones = [Drone(daemon, number) for number, daemon in enumerate(lab.daemons)]

@@ -11,6 +11,7 @@ from swarmd.errors import TransportError
 from swarmd.transports import base
 from swarmd.transports.base import MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES
 from swarmd.transports.curve import CurveKeys
+from swarmd.transports.dds_options import DdsOptions
 from swarmd.transports.factory import make_transport
 from swarmd_protocols.effects import HostAnswer
 from tests.support.transport_endpoints import Endpoint, KeyRing, run, until, until_sent
@@ -22,15 +23,16 @@ pytestmark = pytest.mark.timeout(90)
 class Net:
     """Makes endpoints of one kind that can reach each other."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, dds_domain: int) -> None:
         self.kind = kind
+        self.dds = DdsOptions(domain=dds_domain)
         self.keys = KeyRing()
         self.ether = Ether()
 
     def make(self, listen: str = "127.0.0.1:0", keys: CurveKeys | None = None) -> Endpoint:
         if self.kind == "simulated":
             return Endpoint(SimulatedTransport(self.ether, listen))
-        return Endpoint(make_transport(self.kind, listen, keys or self.keys.member()))
+        return Endpoint(make_transport(self.kind, listen, keys or self.keys.member(), dds=self.dds))
 
     @asynccontextmanager
     async def endpoints(self, count: int) -> AsyncIterator[list[Endpoint]]:
@@ -43,8 +45,8 @@ class Net:
 
 
 @pytest.fixture(params=["udp", "zmq", "dds", "simulated"])
-def net(request: pytest.FixtureRequest) -> Net:
-    return Net(request.param)
+def net(request: pytest.FixtureRequest, dds_domain: int) -> Net:
+    return Net(request.param, dds_domain)
 
 
 def on(net: Net, count: int, body: Callable[[list[Endpoint]], object]) -> None:

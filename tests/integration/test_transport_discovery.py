@@ -1,6 +1,7 @@
 """mDNS on loopback: members of one swarm find each other, strangers and nonsense are ignored."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -17,9 +18,10 @@ def node(number: int) -> NodeId:
 def test_two_of_a_swarm_find_each_other_and_a_third_does_not() -> None:
     async def test() -> None:
         found: dict[str, list[str]] = {"a": [], "b": [], "stranger": []}
-        a = Discovery("farm", node(1), "127.0.0.1:7001", found["a"].append)
-        b = Discovery("farm", node(2), "127.0.0.1:7002", found["b"].append)
-        stranger = Discovery("lake", node(3), "127.0.0.1:7003", found["stranger"].append)
+        farm, lake = f"farm {os.getpid()}", f"lake {os.getpid()}"  # Another test run on this machine hears these too.
+        a = Discovery(farm, node(1), "127.0.0.1:7001", found["a"].append)
+        b = Discovery(farm, node(2), "127.0.0.1:7002", found["b"].append)
+        stranger = Discovery(lake, node(3), "127.0.0.1:7003", found["stranger"].append)
         try:
             await a.start()
             await b.start()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import netlab
 from tests.support.daemon_members import Daemon, all_see
+from tests.support.exclusive import own_name
 from tests.support.netlab import Lab
 
 COUNT = 6
@@ -22,7 +23,7 @@ pytestmark = netlab.marks(180)
 @pytest.fixture(scope="module", params=["udp", "zmq"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One lab for all tests of a transport: each leaves it as it was, the last one excepted."""
-    made = Lab("sw" + request.param[0], tmp_path_factory.mktemp("lab"), COUNT, ["--transport", request.param])
+    made = Lab(own_name("s" + request.param[0]), tmp_path_factory.mktemp("lab"), COUNT, ["--transport", request.param])
     try:
         made.start()
         yield made

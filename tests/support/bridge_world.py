@@ -17,6 +17,7 @@ from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import MemberView
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from tests.support.exclusive import own_port
 
 ALICE, BOB = NodeId(b"a" * 16), NodeId(b"b" * 16)
 
@@ -97,12 +98,6 @@ class World:
             callback(event)
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def mosquitto_binary() -> str | None:
     return shutil.which("mosquitto") or next((p for p in ("/usr/sbin/mosquitto",) if Path(p).exists()), None)
 
@@ -111,7 +106,7 @@ class Broker:
     """A real mosquitto on loopback; can be stopped and started again on the same port."""
 
     def __init__(self, directory: Path, extra: str = "", port: int = 0) -> None:
-        self.port = port or free_port()
+        self.port = port or own_port()
         self._config = directory / "mosquitto.conf"
         default = f"listener {self.port} 127.0.0.1\nallow_anonymous true\n"
         self._config.write_text((extra.format(port=self.port) if extra else default) + "set_tcp_nodelay true\n")

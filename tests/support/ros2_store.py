@@ -17,7 +17,7 @@ VISION = {
     "Detection2DArray": "std_msgs/Header header\nDetection2D[] detections\n",
     "Detection3DArray": "std_msgs/Header header\nDetection3D[] detections\n",
 }
-OWN = Path(__file__).parents[1] / "swarmd" / "bridges" / "ros2" / "msg"
+OWN = Path(__file__).parents[2] / "swarmd" / "bridges" / "ros2" / "msg"
 
 
 def store(which: Stores = Stores.ROS2_JAZZY) -> Any:
