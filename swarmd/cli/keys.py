@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from swarmd.cli import officers
 from swarmd.cli.common import add_control, add_json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -19,22 +20,26 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the verb with its own verbs."""
     parser = subparsers.add_parser("keys", help="the fleet's root and roles; enrol, rotate, revoke")
     verbs = parser.add_subparsers(dest="keys_verb", metavar="VERB", required=True)
-    root = _verb(verbs, "root", "make a fleet: all role keys and the first root")
+    officers.add_verbs(verbs)
+    root = _verb(verbs, "root", "begin a fleet, of officers' public halves or with all keys in one folder")
     root.add_argument("--name", required=True, help="the fleet's name")
+    root.add_argument("--root", nargs="+", metavar=("NEED", "PUB"), help="signatures that a root takes, and whose keys")
     root.add_argument(
         "--role",
+        nargs="+",
         action="append",
         default=[],
-        metavar="ROLE=NEED/KEYS",
-        help="signatures a role needs, and keys to make (default root=2/3 enrol=1/1 revoke=1/2 release=2/3 floor=2/3 "
-        "heartbeat=1/1)",
+        metavar=("ROLE", "NEED PUB"),
+        help="who holds a role: ROLE NEED PUB PUB... Without --root all keys are made here, and ROLE=NEED/KEYS changes "
+        "their number (default root=2/3 enrol=1/1 revoke=1/2 release=2/3 floor=2/3 heartbeat=1/1)",
     )
-    role = _verb(verbs, "role", "new keys for a role, and a new root that names them instead of the old ones")
+    root.add_argument("-o", "--out", type=Path, metavar="FILE", help="for officers to sign (FLEET/root-1.prepared)")
+    role = _verb(verbs, "role", "new keys in the folder for a role, and a root that names them instead of the old ones")
     role.add_argument("role", help="root, enrol, revoke, release, floor or heartbeat")
-    role.add_argument("--need", type=int, default=1, metavar="K", help="signatures the role needs (default 1)")
-    role.add_argument("--keys", type=int, default=1, metavar="N", help="keys to make (default 1)")
+    role.add_argument("--need", type=int, required=True, metavar="K", help="signatures the role needs")
+    role.add_argument("--keys", type=int, required=True, metavar="N", help="keys to make")
     role.add_argument("--stolen", action="store_true", help="void what the old release and floor keys have signed")
-    _add_swarm_push(role, swarm_help="swarm of the member that is told (default: dev)")
+    _add_swarm_push(role, is_required=False)
     enrol = _verb(verbs, "enrol", "make a node's identity")
     enrol.add_argument("node", help="the node's name, unique in the swarm")
     enrol.add_argument("--swarm", required=True, help="the swarm it joins")
@@ -57,6 +62,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Run one verb of `keys`."""
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
+        "officer": officers.run_officer,
+        "prepare": officers.run_prepare,
+        "sign": officers.run_sign,
+        "inspect": officers.run_inspect,
+        "submit": officers.run_submit,
         "root": _root,
         "role": _role,
         "enrol": _enrol,
@@ -80,36 +90,68 @@ def _verb(
     return parser
 
 
-def _add_swarm_push(parser: argparse.ArgumentParser, swarm_help: str = "the swarm") -> None:
-    parser.add_argument("--swarm", default="dev", help=swarm_help)
+def _add_swarm_push(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
+    parser.add_argument("--swarm", required=is_required, help="the swarm")
     add_control(parser)
 
 
 def _root(args: argparse.Namespace) -> int:
-    from swarmd.identity.fleet import DEFAULT_ROLES, create_fleet
+    from swarmd.identity.fleet import DEFAULT_ROLES, FleetError, create_fleet
 
-    fleet = create_fleet(args.fleet, args.name, {**DEFAULT_ROLES, **dict(map(_parse_role, args.role))})
+    if args.root is not None:
+        return _compose(args)
+    if any(len(words) > 1 for words in args.role):
+        raise FleetError("say who holds the role root as well: --root NEED PUB PUB...")
+    fleet = create_fleet(args.fleet, args.name, {**DEFAULT_ROLES, **dict(_parse_role(text) for (text,) in args.role)})
     for entry in fleet.root().roles:
         print(f"{entry.name}: {entry.threshold} of {len(entry.key_ids)} keys must sign")
-    print(f"keys lie in {args.fleet / 'keys'}: move each to its keeper, and give it back with --key when it is needed")
+    keys = args.fleet / "keys"
+    print(f"ALL KEYS LIE IN ONE FOLDER, unsealed: whoever reads {keys} owns the fleet. Good for a first try.")
+    print("for a fleet that flies each officer makes an own key: swarmd keys officer new FILE (docs/keys.md)")
+    return 0
+
+
+def _compose(args: argparse.Namespace) -> int:
+    from swarmd.identity.desk import prepare_first_root
+    from swarmd.identity.fleet import FleetError
+    from swarmd.identity.prepared import write_new
+
+    if (args.fleet / "roots").exists():
+        raise FleetError(f"{args.fleet} holds a fleet already; `swarmd keys prepare root` changes who holds its roles")
+    prepared = prepare_first_root(args.name, officers.holders(args))
+    path = args.out or args.fleet / "root-1.prepared"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_new(path, prepared)
+    officers.tell(prepared, None)
+    print(f"each signs with: swarmd keys sign {path} --key KEY; then: swarmd keys submit {path} --fleet {args.fleet}")
     return 0
 
 
 def _parse_role(text: str) -> tuple[str, tuple[int, int]]:
+    from swarmd.identity.desk import ROLE_NAMES
     from swarmd.identity.fleet import FleetError
+    from swarmd.identity.names import check_known
 
     name, _, numbers = text.partition("=")
     need, _, count = numbers.partition("/")
     if not (need.isdigit() and count.isdigit()):
         raise FleetError(f"--role {text!r}; write it as ROLE=NEED/KEYS, such as release=2/3")
-    return name, (int(need), int(count))
+    return check_known(name, ROLE_NAMES, "role"), (int(need), int(count))
 
 
 def _role(args: argparse.Namespace) -> int:
+    from swarmd.identity.desk import ROLE_NAMES
+    from swarmd.identity.names import check_known
+
     fleet = _open(args)
-    signed = fleet.change_role(args.role, args.need, args.keys, stolen=args.stolen)
+    role = check_known(args.role, ROLE_NAMES, "role")
+    before = next((entry for entry in fleet.root().roles if entry.name == role), None)
+    _reach(args)
+    signed = fleet.change_role(role, args.need, args.keys, stolen=args.stolen)
     print(f"root {fleet.root().version} written to {signed.path}; new keys lie in {args.fleet / 'keys'}")
-    if args.role == "enrol":
+    if before is not None and args.need < before.threshold:
+        print(f"WARNING: role {role} takes {args.need} signatures instead of {before.threshold}")
+    if role == "enrol":
         print("every certificate of the old enrol keys is void with this root: enrol each node again, then push")
     return _tell(args, [signed])
 
@@ -117,7 +159,10 @@ def _role(args: argparse.Namespace) -> int:
 def _enrol(args: argparse.Namespace) -> int:
     from swarmd.identity.files import IDENTITY_FILE, write_secret_file
     from swarmd.identity.fleet import FleetError
+    from swarmd.identity.names import check_name
 
+    check_name(args.node, "a node")
+    check_name(args.swarm, "a swarm")
     path = args.out / IDENTITY_FILE
     if path.exists():
         raise FleetError(f"{path} exists already; remove it if the node is to get a new key")
@@ -130,21 +175,45 @@ def _enrol(args: argparse.Namespace) -> int:
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    signed = _open(args).rotate(args.swarm)
+    fleet = _open(args)
+    _check_swarm(fleet, args.swarm)
+    _reach(args)
+    signed = fleet.rotate(args.swarm)
     print(f"new group key of swarm {args.swarm} written to {signed.path}")
     return _tell(args, [signed])
 
 
 def _revoke(args: argparse.Namespace) -> int:
+    from swarmd.identity.fleet import FleetError
+
     fleet = _open(args)
+    _check_swarm(fleet, args.swarm)
     nodes = [node for text in args.nodes for node in fleet.find_node(args.swarm, text)]
-    signed = [fleet.revoke(args.swarm, nodes, args.reason)]
-    for node in nodes:
+    out_already = fleet.trust_of(args.swarm).revoked
+    fresh = [node for node in nodes if node not in out_already]
+    if fresh:
+        fleet.seeds("revoke")  # Whoever lacks them is told before anything changes.
+    _reach(args)
+    if not fresh:
+        print(f"every one of these nodes of swarm {args.swarm} is out already")
+        return _push(args) if args.control is not None else 0
+    signed = [fleet.revoke(args.swarm, fresh, args.reason)]
+    for node in fresh:
         print(f"node {node.hex()} of swarm {args.swarm} is out: {signed[0].path}")
+    due = ""
     if not args.keep_group_key:
-        signed.append(fleet.rotate(args.swarm))
-        print(f"new group key of swarm {args.swarm} written to {signed[1].path}")
-    return _tell(args, signed)
+        try:
+            signed.append(fleet.rotate(args.swarm))
+            print(f"new group key of swarm {args.swarm} written to {signed[1].path}")
+        except FleetError as error:
+            due = str(error)
+    status = _tell(args, signed)
+    if due:
+        print(
+            f"DUE: a new group key, since the revoked node knows the old one; who holds the role enrol does it ({due})"
+        )
+        print(f"  swarmd keys rotate {args.fleet} --swarm {args.swarm} --key FILE --control SOCKET")
+    return status
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -187,8 +256,23 @@ def _push(args: argparse.Namespace) -> int:
     from swarmd.identity.fleet import Statement
 
     fleet = _open(args)
-    found = [Statement(kind, data, args.fleet) for kind, data in fleet.statements(args.swarm)]
-    return _send(args, found)
+    _check_swarm(fleet, args.swarm)
+    return _send(args, [Statement(kind, data, args.fleet) for kind, data in fleet.statements(args.swarm)])
+
+
+def _check_swarm(fleet: "Fleet", swarm: str) -> None:
+    """Refuse a swarm that nothing was ever signed for; a development fleet knows every name."""
+    if not fleet.is_dev:
+        officers.known_swarm(fleet, swarm)
+
+
+def _reach(args: argparse.Namespace) -> None:
+    """Where a daemon is to be told, find it before anything is signed."""
+    if args.control is not None:
+        from swarmd.api.control import ControlClient
+
+        with ControlClient(args.control) as client:
+            client.call("status")
 
 
 def _open(args: argparse.Namespace) -> "Fleet":
@@ -207,15 +291,14 @@ def _tell(args: argparse.Namespace, signed: "list[Statement]") -> int:
     """Hand statements to the daemon that `--control` names; without it, say how."""
     if args.control is not None:
         return _send(args, signed)
-    print(f"tell a running member: swarmd keys push {args.fleet} --swarm {args.swarm} --control SOCKET")
+    swarm = args.swarm or "SWARM"
+    print(f"tell a running member: swarmd keys push {args.fleet} --swarm {swarm} --control SOCKET")
     return 0
 
 
 def _send(args: argparse.Namespace, signed: "list[Statement]") -> int:
-    from swarmd.api.control import ControlClient
-
-    with ControlClient(args.control) as client:
-        for statement in signed:
-            answer = client.call("trust", kind=statement.kind, statement=statement.data.hex())
-            print(f"{statement.kind}: {'taken' if answer.get('new') else 'known already'}")
+    for statement in signed:
+        officers.send(args.control, statement.kind, statement.data)
+    if not signed:
+        print("there is nothing that a member could lack")
     return 0

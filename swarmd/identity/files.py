@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from swarmd.errors import DaemonError
+from swarmd.identity.names import check_name
 from swarmd.transports.curve import CurveKeys
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
@@ -89,7 +90,9 @@ def open_dev_fleet(directory: Path, name: str, swarm: str = DEV_SWARM) -> Identi
 
     Raises:
         IdentityFileError: Names the file, what is wrong with it, and the remedy.
+        NameRefused: The name does not do.
     """
+    check_name(name, "a node")
     secret = dev_fleet_secret(directory)
     try:
         return make_dev_identity(secret, swarm, name, NaClCrypto())

@@ -29,6 +29,7 @@ from swarmd.identity.files import (
     read_secret_file,
     write_secret_file,
 )
+from swarmd.identity.names import check_name
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.identity import (
@@ -63,8 +64,6 @@ DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
 _SIGNED_BY = {"enrol": "group", "revoke": "revoke"}
 """Which files of a swarm a role's keys have signed, besides certificates."""
 _KEY_HEADER = "swarmd-role-key-1"
-_SWARM_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_NODE_FILE = re.compile(r"[^A-Za-z0-9_.-]")
 _CRYPTO = NaClCrypto()
 
 
@@ -137,6 +136,7 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
     """
     if (folder / "roots").exists() or (folder / FLEET_SECRET_FILE).exists():
         raise FleetError(f"{folder} holds a fleet already; choose another folder")
+    check_name(name, "a fleet")
     keys = {role: _draw_keys(role, need, count) for role, (need, count) in roles.items()}
     root = make_root(name, {role: (roles[role][0], [key.public for key in keys[role]]) for role in roles})
     signed = sign_statement("root", root, [key.seed for key in keys["root"]], _CRYPTO)
@@ -184,8 +184,7 @@ class Fleet:
         Raises:
             FleetError: A statement in the folder does not hold.
         """
-        if not _SWARM_NAME.fullmatch(swarm):
-            raise FleetError(f"{swarm!r} cannot name a swarm; 1 to 64 letters, digits, dots, dashes or underlines")
+        check_name(swarm, "a swarm")
         try:
             trust = Trust(swarm, self.roots(), _CRYPTO)
             for path in sorted(self._swarm(swarm).glob("revoke-*")):
@@ -274,6 +273,7 @@ class Fleet:
             FleetError: The enrol keys are not here, or the name does not do.
         """
         trust = self.trust_of(swarm)
+        check_name(name, "a node")
         if self._dev_secret is not None:
             identity = make_dev_identity(self._dev_secret, swarm, name, _CRYPTO)
         else:
@@ -427,7 +427,7 @@ class Fleet:
 
     def _record_node(self, swarm: str, name: str, certificate: bytes) -> None:
         digest = decode_certificate(certificate).node.hex()[:8]
-        path = self._swarm(swarm) / f"node-{_NODE_FILE.sub('_', name)}-{digest}"
+        path = self._swarm(swarm) / f"node-{name}-{digest}"
         if not path.exists():
             _write_public(path, certificate)
 

@@ -12,6 +12,7 @@ judges by that instead.
 
 import fcntl
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,8 +152,12 @@ def context(prepared: Prepared) -> Context:
         WordsError: Its root is none.
     """
     root = _root_of(prepared)
-    halves = [_half(line) for line in prepared.officers]
-    officers = {half.key_id: half.name for half in halves if half is not None}
+    halves = {half.key_id: half for line in prepared.officers if (half := _half(line)) is not None}
+    named = Counter(half.name for half in halves.values())
+    officers = {
+        key_id: half.name if named[half.name] == 1 else f"{half.name} ({key_id.hex()[:8]})"
+        for key_id, half in halves.items()
+    }
     nodes = {}
     if root is not None and "enrol" in roles_of(root):
         role = roles_of(root)["enrol"]

@@ -16,6 +16,7 @@ from swarmd.identity.files import (
     open_dev_fleet,
 )
 from swarmd.identity.fleet import Fleet, FleetError, RoleKey, create_fleet, read_role_key, write_role_key
+from swarmd.identity.names import NameRefused
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.identity import Trust
@@ -139,14 +140,19 @@ def test_numbers_that_cannot_sign_are_refused(fleet: Fleet, numbers: tuple[int, 
 
 
 def test_names_that_could_leave_the_folder_are_refused(fleet: Fleet) -> None:
-    for swarm in ("../x", "a/b", "", "x" * 65, "."):
-        if swarm != ".":
-            with pytest.raises(FleetError, match="cannot name a swarm"):
-                fleet.enrol("a", swarm)
+    fleet.enrol("a", "farm")
+    before = sorted(fleet.folder.rglob("*"))
+    for name in ("../x", "a/b", "", "x" * 65, ".", "..", "a+b"):
+        with pytest.raises(NameRefused, match="cannot name a swarm"):
+            fleet.enrol("a", name)
+        with pytest.raises(NameRefused, match="cannot name a node"):
+            fleet.enrol(name, "farm")
+        with pytest.raises(NameRefused, match="cannot name a node"):
+            open_dev_fleet(fleet.folder.parent / "dev", name)
     with pytest.raises(FleetError, match="cannot name a role"):
         fleet.change_role("../../x", 1, 1)
-    fleet.enrol("../../evil", "farm")
-    assert {path.parent for path in fleet.folder.rglob("node-*")} == {fleet.folder / "swarms" / "farm"}
+    assert sorted(fleet.folder.rglob("*")) == before
+    assert not (fleet.folder.parent / "dev").exists()
 
 
 def test_damage_is_named(fleet: Fleet, tmp_path: Path) -> None:

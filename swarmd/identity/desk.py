@@ -1,0 +1,409 @@
+"""What officers do with a fleet's folder: prepare statements from it, and put into it what enough of them signed.
+
+    FLEET/officers/NAME.pub        public halves, so that people see names instead of key ids
+    FLEET/pending/0001.prepared    a first root on its way; the folder is no fleet before it is submitted
+
+The folder holds no officer's key. Everything is judged by the folder's newest root, under a lock on the folder, before
+anything is written; each file appears whole or not at all, and none is ever overwritten. A root that another desk
+replaced meanwhile, and a group key under a number that is taken, are refused with what to do.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from swarmd.identity.files import write_secret_file
+from swarmd.identity.fleet import Fleet, FleetError, decode_certificate
+from swarmd.identity.names import check_known, check_name
+from swarmd.identity.officers import OfficerKeyError, PublicHalf, distinct, read_public
+from swarmd.identity.prepared import Prepared, PreparedError, prepare, statement_of
+from swarmd.identity.words import ROLE_OF, parse_root, roles_of
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.releases import statements as models
+from swarmd_protocols.trust.identity import (
+    GROUP_KEY_BYTES,
+    ROLES,
+    Certificate,
+    GroupKey,
+    Revocation,
+    Root,
+    Trust,
+    decode_envelope,
+    key_id_of,
+    make_root,
+    root_digest,
+)
+
+ROLE_NAMES = ("root", *ROLES)
+"""Every role that a root may name."""
+Holders = Mapping[str, tuple[int, Sequence[PublicHalf]]]
+"""Role to how many must sign, and whose keys."""
+_CRYPTO = NaClCrypto()
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a statement."""
+
+    kind: str
+    statement: bytes
+    path: Path
+    is_new: bool
+    notes: tuple[str, ...] = ()
+    """What is to be done next, for people."""
+
+
+# --- prepare --------------------------------------------------------------------------------------------------------
+
+
+def prepare_first_root(name: str, holders: Holders) -> Prepared:
+    """The root that a fleet begins with.
+
+    Args:
+        name: The fleet's name.
+        holders: Must name every role; a role that nobody holds can be given later, by a new root.
+
+    Raises:
+        DaemonError: A name or a number does not do.
+    """
+    if "root" not in holders:
+        raise FleetError("say who holds the role root: --root NEED PUB...")
+    return prepare("root", _encode(_compose(check_name(name, "a fleet"), holders)), b"", _everybody(holders))
+
+
+def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Prepared:
+    """The next root: these roles change hands, the others stay.
+
+    Args:
+        fleet: The fleet.
+        holders: The roles that change.
+        stolen: Start a new epoch, in which what the old release and floor keys signed counts no more.
+
+    Raises:
+        DaemonError: A role is unknown, or a number does not do.
+    """
+    if not holders and not stolen:
+        raise FleetError("say which role changes: --role ROLE NEED PUB..., or --stolen for a new epoch")
+    old = fleet.root()
+    by_id = {key_id_of(key): key for key in old.keys}
+    names = officers(fleet)
+    members = {
+        role.name: (role.threshold, [PublicHalf(by_id[key_id], names.get(key_id, "-")) for key_id in role.key_ids])
+        for role in old.roles
+    }
+    last = fleet.roots()[-1]
+    new = _compose(old.swarm_fleet, {**members, **holders}, old, root_digest(last), stolen=stolen)
+    return prepare("root", _encode(new), last, [*_everybody(holders), *_officers(fleet)])
+
+
+def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason: str) -> Prepared:
+    """Shut nodes out.
+
+    Raises:
+        FleetError: All of them are out already.
+    """
+    trust = fleet.trust_of(swarm)
+    fresh = [node for node in nodes if node not in trust.revoked]
+    if not fresh:
+        raise FleetError("every one of these nodes is revoked already")
+    payload = Revocation(swarm, _counter(), tuple(fresh), reason)
+    spoken_of = [statement for statement in _certificates(fleet, swarm) if decode_certificate(statement).node in fresh]
+    return _prepare(fleet, "revoke", _encode(payload), spoken_of)
+
+
+def prepare_group_key(fleet: Fleet, swarm: str) -> Prepared:
+    """A new group key; the file holds it."""
+    counter = max([_counter(), *(one + 1 for one in fleet.trust_of(swarm).group_keys)])
+    return _prepare(fleet, "group", _encode(GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES))))
+
+
+def prepare_certificate(fleet: Fleet, swarm: str, name: str, public: bytes, roles: Sequence[str] = ()) -> Prepared:
+    """Let a node in whose key was made elsewhere.
+
+    Args:
+        fleet: The fleet.
+        swarm: The swarm that it joins.
+        name: The node's name; a certificate for a name replaces the older one.
+        public: The node's Ed25519 key.
+        roles: What it may besides being a member.
+    """
+    known = [statement for statement in _certificates(fleet, swarm) if decode_certificate(statement).name == name]
+    counter = max([_counter(), *(decode_certificate(statement).counter + 1 for statement in known)])
+    payload = Certificate(node_id_of(public), public, check_name(name, "a node"), tuple(roles), swarm, counter)
+    return _prepare(fleet, "node", _encode(payload), known)
+
+
+def prepare_model_statement(fleet: Fleet, kind: str, payload: bytes) -> Prepared:
+    """A statement about models.
+
+    Raises:
+        FleetError: It names another epoch than the fleet's root.
+    """
+    statement = models.parse_statement(kind, payload)
+    epoch = fleet.root().epoch
+    if statement.epoch != epoch:
+        raise FleetError(
+            f"the statement is of epoch {statement.epoch}; the fleet's root is of epoch {epoch}: nobody takes it"
+        )
+    return _prepare(fleet, kind, payload)
+
+
+def officers(fleet: Fleet) -> dict[bytes, str]:
+    """Key id to name of all whose public half lies in the folder."""
+    return {half.key_id: half.name for half in _officers(fleet)}
+
+
+def _officers(fleet: Fleet) -> list[PublicHalf]:
+    found = []
+    for path in sorted((fleet.folder / "officers").glob("*.pub"))[:256]:
+        with contextlib.suppress(OfficerKeyError):
+            found.append(read_public(path))
+    return found
+
+
+def _prepare(fleet: Fleet, kind: str, payload: bytes, certificates: Sequence[bytes] = ()) -> Prepared:
+    root = fleet.root()
+    role = ROLE_OF[kind]
+    if role not in roles_of(root):
+        raise FleetError(
+            f"root {root.version} names no keys for the role {role}; give it some: swarmd keys prepare root"
+        )
+    concerned = set(roles_of(root)[role].key_ids)
+    halves = [half for half in _officers(fleet) if half.key_id in concerned]
+    return prepare(kind, payload, fleet.roots()[-1], halves, certificates[:64])
+
+
+def _compose(
+    fleet: str, holders: Holders, old: Root | None = None, previous: bytes = b"", *, stolen: bool = False
+) -> Root:
+    for role, (need, halves) in holders.items():
+        check_known(role, ROLE_NAMES, "role")
+        distinct([half for half in halves if half.name != "-"])
+        if not 1 <= need <= len(halves) <= 16:
+            raise FleetError(f"role {role}: {need} of {len(halves)} keys cannot sign; 1 <= needed <= keys <= 16")
+    distinct(_everybody(holders))
+    return make_root(
+        fleet,
+        {role: (need, [half.public for half in halves]) for role, (need, halves) in holders.items()},
+        version=old.version + 1 if old else 1,
+        epoch=old.epoch + stolen if old else 1,
+        previous=previous,
+    )
+
+
+def _everybody(holders: Holders) -> list[PublicHalf]:
+    """Each named half once."""
+    return list(dict.fromkeys(half for _, halves in holders.values() for half in halves if half.name != "-"))
+
+
+def _counter() -> int:
+    """Seconds since 1970, which fit in 32 bits until 2106: two desks seldom use one, and it is said if they do."""
+    return int(time.time())
+
+
+def _certificates(fleet: Fleet, swarm: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((fleet.folder / "swarms" / swarm).glob("node-*"))]
+
+
+# --- submit ---------------------------------------------------------------------------------------------------------
+
+
+def submit(folder: Path, prepared: Prepared) -> Submitted:
+    """Put a statement that enough officers signed into a fleet's folder.
+
+    Args:
+        folder: The fleet's; a first root makes it.
+        prepared: The statement.
+
+    Returns:
+        What was done; `is_new` is False where the folder held the very statement already.
+
+    Raises:
+        PreparedError: Too few have signed, or another desk's statement stands in its place. Nothing was written.
+        FleetError: No node would take it. Nothing was written.
+    """
+    with _locked(folder, make=prepared.kind == "root" and not prepared.root):
+        if prepared.kind == "root":
+            return _submit_root(folder, prepared)
+        fleet = Fleet(folder)
+        if prepared.kind in models.ROLE_OF:
+            data = statement_of(prepared, fleet.root())
+            path = folder / "statements" / f"{prepared.kind}-{_digest(prepared)}.swm"
+            return _put(path, prepared, data)
+        return _submit_trust(fleet, prepared)
+
+
+def _submit_root(folder: Path, prepared: Prepared) -> Submitted:
+    root = parse_root(prepared.payload)
+    path = folder / "roots" / f"{root.version:04}.root"
+    if not path.exists() and (folder / "fleet.secret").exists():
+        raise FleetError(f"{folder} is a development fleet; its keys derive from one secret and no officer holds them")
+    if path.exists():
+        if decode_envelope(path.read_bytes()).payload == prepared.payload:
+            return Submitted("root", path.read_bytes(), path, is_new=False)
+        raise PreparedError(
+            f"{path} is another root {root.version}, from another desk: whatever you changed is not in it; prepare "
+            "yours anew, upon that one"
+        )
+    if root.version == 1:
+        data = statement_of(prepared)
+        _check_chain([data])
+        _write_officers(folder, prepared)
+        _write_public(path, data)
+        return Submitted("root", data, path, is_new=True)
+    fleet = Fleet(folder)
+    if prepared.root != fleet.roots()[-1] and root_digest(prepared.root) != root_digest(fleet.roots()[-1]):
+        raise PreparedError(f"it follows another root than the newest of {folder} (root {fleet.root().version})")
+    data = statement_of(prepared, fleet.root())
+    _check_chain([*fleet.roots(), data])
+    _write_officers(folder, prepared)
+    _write_public(path, data)
+    return Submitted("root", data, path, is_new=True, notes=tuple(_put_aside(fleet)))
+
+
+def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
+    data = statement_of(prepared, fleet.root())
+    swarm = _swarm_of(prepared)
+    trust = fleet.trust_of(swarm)
+    try:
+        if prepared.kind == "node":
+            trust.admit_certificate(data)
+        else:
+            trust.add(prepared.kind, data)
+    except IdentityError as error:
+        raise FleetError(f"no node would take it: {error}; nothing was written") from error
+    place = fleet.folder / "swarms" / swarm
+    digest = _digest(prepared)
+    match prepared.kind:
+        case "revoke":
+            counter = msgspec.msgpack.decode(prepared.payload, type=Revocation).counter
+            return _put(place / f"revoke-{counter:020}-{digest}", prepared, data)
+        case "node":
+            certificate = decode_certificate(data)
+            return _put(place / f"node-{certificate.name}-{certificate.node.hex()[:8]}-{digest}", prepared, data)
+        case _:
+            counter = msgspec.msgpack.decode(prepared.payload, type=GroupKey).counter
+            path = place / f"group-{counter:020}"
+            if path.exists() and decode_envelope(path.read_bytes()).payload != prepared.payload:
+                raise PreparedError(
+                    f"swarm {swarm} has another group key of number {counter}, from another desk; nothing was written: "
+                    "that one will do, or prepare another"
+                )
+            return _put(path, prepared, data, is_secret=True)
+
+
+def _swarm_of(prepared: Prepared) -> str:
+    kinds: dict[str, type[Revocation] | type[Certificate] | type[GroupKey]] = {
+        "revoke": Revocation,
+        "node": Certificate,
+        "group": GroupKey,
+    }
+    return check_name(msgspec.msgpack.decode(prepared.payload, type=kinds[prepared.kind]).swarm, "a swarm")
+
+
+def _put(path: Path, prepared: Prepared, data: bytes, *, is_secret: bool = False) -> Submitted:
+    if path.exists():
+        return Submitted(prepared.kind, path.read_bytes(), path, is_new=False)
+    if is_secret:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_secret_file(path, data)
+    else:
+        _write_public(path, data)
+    return Submitted(prepared.kind, data, path, is_new=True)
+
+
+def _put_aside(fleet: Fleet) -> list[str]:
+    """Move what the newest root no longer stands behind into `former/`; say what is to be signed again."""
+    notes = []
+    chain = fleet.roots()
+    for swarm in fleet.swarms():
+        trust = Trust(swarm, chain, _CRYPTO)
+        place = fleet.folder / "swarms" / swarm
+        gone: dict[str, int] = {}
+        for kind in ("revoke", "group"):
+            for path in sorted(place.glob(f"{kind}-*")):
+                try:
+                    trust.add(kind, path.read_bytes())
+                except IdentityError:
+                    (place / "former").mkdir(mode=0o700, exist_ok=True)
+                    path.rename(place / "former" / path.name)
+                    gone[kind] = gone.get(kind, 0) + 1
+        void = sum(not trust.holds(statement) for statement in _certificates(fleet, swarm))
+        again = f"{fleet.folder} --swarm {swarm}"
+        if gone.get("revoke"):
+            notes.append(f"swarm {swarm}: say again who is out: swarmd keys prepare revoke {again} --again")
+        if gone.get("group") and not trust.group_keys:
+            notes.append(f"swarm {swarm}: make a group key: swarmd keys prepare group-key {again}")
+        if void:
+            notes.append(f"swarm {swarm}: {void} certificates are void under this root; enrol those nodes again")
+    return notes
+
+
+def formerly_revoked(fleet: Fleet, swarm: str) -> list[bytes]:
+    """Nodes that keys which were replaced since have shut out, and the keys in force have not."""
+    now = fleet.trust_of(swarm).revoked
+    found: set[bytes] = set()
+    for path in sorted((fleet.folder / "swarms" / swarm / "former").glob("revoke-*")):
+        payload = decode_envelope(path.read_bytes()).payload
+        found.update(msgspec.msgpack.decode(payload, type=Revocation).nodes)
+    return sorted(found - now)
+
+
+def _check_chain(roots: Sequence[bytes]) -> None:
+    try:
+        Trust("check", roots, _CRYPTO)
+    except IdentityError as error:
+        raise FleetError(f"no node would take this root: {error}; nothing was written") from error
+
+
+def _write_officers(folder: Path, prepared: Prepared) -> None:
+    """Keep the public halves of whoever holds a role by this root; another key under a known name gets its id added."""
+    from swarmd.identity.officers import parse_public
+
+    keys = {key_id_of(key) for key in parse_root(prepared.payload).keys}
+    known = {half.key_id for half in map(read_public, (folder / "officers").glob("*.pub"))}
+    for line in prepared.officers:
+        half = parse_public(line)
+        if half.key_id not in keys or half.key_id in known:
+            continue
+        path = folder / "officers" / f"{half.name}.pub"
+        if path.exists():
+            path = path.with_name(f"{half.name}-{half.key_id.hex()[:8]}.pub")
+        _write_public(path, f"{half.line}\n".encode("ascii"))
+
+
+def _digest(prepared: Prepared) -> str:
+    return blake2b(prepared.payload, digest_size=4).hexdigest()
+
+
+def _write_public(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_secret_file(path, data)
+    path.chmod(0o644)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, make: bool) -> Iterator[None]:
+    """One desk at a time; the lock ends with the descriptor, also when the process dies."""
+    try:
+        if make:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FleetError(f"cannot open {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,262 @@
+"""`swarmd keys` as officers use it: three keys, two desks, and slips that change nothing."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swarmd.cli.main import main
+from swarmd.identity import officers
+from swarmd.identity.fleet import Fleet
+from swarmd.identity.prepared import missing, read
+from tests.support.officers import NAMES, ROLES, officer
+
+PASSPHRASE = "correct horse battery"
+Keys = Callable[..., int]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a sealed key (cheap to open) and a public half of each officer."""
+    monkeypatch.chdir(tmp_path)
+    for name in NAMES:
+        one = officer(name)
+        path = tmp_path / f"{name}.key"
+        path.write_bytes(officers.seal_key(one.seed, name, PASSPHRASE, operations=1, memory_kib=8))
+        path.chmod(0o600)
+        (tmp_path / f"{name}.pub").write_text(one.half.line + "\n")
+    return tmp_path
+
+
+def holders(*skipped: str) -> list[str]:
+    """`--root` and `--role` of the fleet of the tests."""
+    words = []
+    for role, (need, names) in ROLES.items():
+        if role not in skipped:
+            words += ["--root"] if role == "root" else ["--role", role]
+            words += [str(need), *(f"{name}.pub" for name in names)]
+    return words
+
+
+def sign(path: str, *names: str, fleet: str = "") -> int:
+    """`keys sign` with these officers' keys, passphrases through a descriptor."""
+    ours, theirs = os.pipe()
+    os.write(theirs, f"{PASSPHRASE}\n".encode() * len(names))
+    os.close(theirs)
+    words = ["keys", "sign", path, "--yes", "--passphrase-fd", str(ours)]
+    words += [word for name in names for word in ("--key", f"{name}.key")]
+    try:
+        return main([*words, *(["--fleet", fleet] if fleet else [])])
+    finally:
+        os.close(ours)
+
+
+@pytest.fixture
+def fleet(desk: Path) -> Fleet:
+    """A fleet of three officers; node drone-1 and the thief drone-3 are in the swarm farm."""
+    assert main(["keys", "root", "fleet", "--name", "acme", *holders()]) == 0
+    assert sign("fleet/root-1.prepared", "alice", "bob") == 0
+    assert main(["keys", "submit", "fleet/root-1.prepared", "--fleet", "fleet"]) == 0
+    assert main(["keys", "prepare", "group-key", "fleet", "--swarm", "farm", "-o", "group"]) == 1  # No such swarm yet.
+    for out, words in {
+        "group": ["group-key", "fleet", "--first"],
+        "one": ["enrol", "fleet", "drone-1", "--public", "mallory.pub"],
+        "three": ["enrol", "fleet", "drone-3", "--public", "erin.pub"],
+    }.items():
+        assert main(["keys", "prepare", *words, "--swarm", "farm", "-o", out]) == 0
+        assert sign(out, "dave") == 0
+        assert main(["keys", "submit", out, "--fleet", "fleet"]) == 0
+    return Fleet(desk / "fleet")
+
+
+def test_a_fleet_of_three_officers_holds_no_key(fleet: Fleet) -> None:
+    assert not (fleet.folder / "keys").exists()
+    assert [node.name for node in fleet.nodes("farm")] == ["drone-1", "drone-3"]
+    assert len(fleet.trust_of("farm").group_keys) == 1
+    assert sorted(path.name for path in (fleet.folder / "officers").iterdir()) == [
+        f"{name}.pub" for name in ("alice", "bob", "carol", "dave", "erin")
+    ]
+
+
+def test_a_thief_is_shut_out_from_two_desks(fleet: Fleet, capsys: pytest.CaptureFixture[str], desk: Path) -> None:
+    words = ["keys", "prepare", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "stolen", "-o", "out"]
+    assert main(words) == 0
+    (desk / "carols-copy").write_bytes((desk / "out").read_bytes())
+    capsys.readouterr()
+    assert sign("out", "alice", fleet="fleet") == 0
+    said = capsys.readouterr().out
+    assert "shuts out of the swarm 'farm', for good:" in said
+    assert "drone-3 (node " in said
+    assert said.index("shuts out") < said.index("signed by alice")
+    assert "missing: revoke takes 2 signatures and has 1; 1 of: bob, carol" in said
+    assert main(["keys", "submit", "out", "--fleet", "fleet"]) == 1
+    assert "1 of: bob, carol" in capsys.readouterr().err
+    assert not fleet.trust_of("farm").revoked
+    assert sign("carols-copy", "carol", fleet="fleet") == 0
+    assert main(["keys", "submit", "out", "carols-copy", "--fleet", "fleet"]) == 0
+    assert len(fleet.trust_of("farm").revoked) == 1
+    assert main(["keys", "submit", "carols-copy", "out", "--fleet", "fleet"]) == 0
+    assert "was there already" in capsys.readouterr().out
+
+
+def test_a_key_of_the_wrong_role_is_refused_before_its_passphrase(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["keys", "prepare", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "x", "-o", "out"]
+    assert main(words) == 0
+    assert main(["keys", "sign", "out", "--yes", "--key", "dave.key"]) == 1
+    assert "dave is a key of enrol; this takes keys of the role revoke: alice, bob, carol" in capsys.readouterr().err
+    assert missing(read(Path("out")))[0].startswith("revoke takes 2 signatures and has 0")
+
+
+def test_without_a_yes_nothing_is_signed(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["keys", "prepare", "heartbeat", "fleet", "1", "-o", "beat"]) == 0
+    before = Path("beat").read_bytes()
+    assert main(["keys", "sign", "beat", "--key", "erin.key"]) == 1
+    assert "give --yes" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    assert main(["keys", "sign", "beat", "--key", "erin.key"]) == 1
+    assert Path("beat").read_bytes() == before
+
+
+def test_two_desks_cannot_overwrite_each_others_root(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    for out, holder in (("mine", "dave"), ("yours", "erin")):
+        words = ["--role", "heartbeat", "1", f"{holder}.pub", "-o", out]
+        assert main(["keys", "prepare", "root", "fleet", *words]) == 0
+        assert sign(out, "alice", "carol") == 0
+    assert main(["keys", "submit", "mine", "--fleet", "fleet"]) == 0
+    held = fleet.root()
+    capsys.readouterr()
+    assert main(["keys", "submit", "yours", "--fleet", "fleet"]) == 1
+    assert "another root" in capsys.readouterr().err
+    assert fleet.root() == held
+    assert main(["keys", "submit", "mine", "--fleet", "fleet"]) == 0  # Once more harms nobody.
+    assert sign("yours", "bob", fleet="fleet") == 1
+    assert "prepared under another root" in capsys.readouterr().err
+
+
+def test_two_group_keys_of_one_number_are_told_apart(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swarmd.identity.desk._counter", lambda: 4_000_000_000)
+    for out in ("mine", "yours"):
+        assert main(["keys", "prepare", "group-key", "fleet", "--swarm", "farm", "-o", out]) == 0
+        assert sign(out, "dave") == 0
+    assert main(["keys", "submit", "mine", "--fleet", "fleet"]) == 0
+    held = fleet.trust_of("farm").group_keys
+    assert main(["keys", "submit", "yours", "--fleet", "fleet"]) == 1
+    assert "another group key of number 4000000000" in capsys.readouterr().err
+    assert fleet.trust_of("farm").group_keys == held
+
+
+def test_two_revocations_of_one_number_are_both_kept(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd.identity.desk._counter", lambda: 4_000_000_000)
+    for node in ("drone-1", "drone-3"):
+        words = ["keys", "prepare", "revoke", "fleet", node, "--swarm", "farm", "--reason", "x", "-o", node]
+        assert main(words) == 0
+        assert sign(node, "alice", "bob") == 0
+    for node in ("drone-1", "drone-3"):
+        assert main(["keys", "submit", node, "--fleet", "fleet"]) == 0
+    assert len(fleet.trust_of("farm").revoked) == 2
+
+
+def test_new_revoke_keys_say_again_who_is_out(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["keys", "prepare", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "x", "-o", "out"]
+    assert main(words) == 0
+    assert sign("out", "alice", "bob") == 0
+    assert main(["keys", "submit", "out", "--fleet", "fleet"]) == 0
+    gone = set(fleet.trust_of("farm").revoked)
+    words = ["--role", "revoke", "2", "dave.pub", "erin.pub", "mallory.pub", "-o", "root-2"]
+    assert main(["keys", "prepare", "root", "fleet", *words]) == 0
+    said = capsys.readouterr().out
+    assert "out: alice, bob, carol" in said
+    assert "in: dave, erin, mallory" in said
+    assert sign("root-2", "alice", "bob") == 0
+    assert main(["keys", "submit", "root-2", "--fleet", "fleet"]) == 0
+    if not fleet.trust_of("farm").revoked:
+        assert "keys prepare revoke fleet --swarm farm --again" in capsys.readouterr().out
+        words = ["keys", "prepare", "revoke", "fleet", "--again", "--swarm", "farm", "--reason", "x", "-o", "again"]
+        assert main(words) == 0
+        assert sign("again", "dave", "erin") == 0
+        assert main(["keys", "submit", "again", "--fleet", "fleet"]) == 0
+    assert set(fleet.trust_of("farm").revoked) == gone
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["prepare", "root", "fleet", "--role", "relaese", "1", "alice.pub", "-o", "x"], "did you mean 'release'"),
+        (["prepare", "root", "fleet", "--role", "release", "3", "alice.pub", "-o", "x"], "3 of 1 keys cannot sign"),
+        (["prepare", "root", "fleet", "--role", "release", "1", "alice.pub", "alice.pub", "-o", "x"], "are one key"),
+        (["prepare", "root", "fleet", "--role", "release", "alice.pub", "-o", "x"], "write it as ROLE NEED PUB"),
+        (["prepare", "root", "fleet", "-o", "x"], "say which role changes"),
+        (["prepare", "revoke", "fleet", "d", "--swarm", "fram", "--reason", "x", "-o", "x"], "did you mean 'farm'"),
+        (["prepare", "revoke", "fleet", "d", "--swarm", "farm", "--reason", "x", "-o", "x"], "no node of swarm"),
+        (
+            ["prepare", "enrol", "fleet", "..", "--public", "bob.pub", "--swarm", "farm", "-o", "x"],
+            "cannot name a node",
+        ),
+        (
+            ["prepare", "enrol", "fleet", "a+b", "--public", "bob.pub", "--swarm", "farm", "-o", "x"],
+            "cannot name a node",
+        ),
+        (["prepare", "enrol", "fleet", "a", "--public", "bob.pub", "--swarm", "..", "-o", "x"], "cannot name a swarm"),
+        (["prepare", "floor", "fleet", "0", "--model", "m", "-o", "x"], "floor: version"),
+        (["root", "fleet", "--name", "again", "--root", "1", "alice.pub"], "holds a fleet already"),
+        (["push", "fleet", "--swarm", "fram"], "did you mean 'farm'"),
+        (["rotate", "fleet", "--swarm", "lake"], "there is no swarm of this fleet 'lake'"),
+        (["role", "fleet", "bogus", "--need", "1", "--keys", "1"], "there is no role 'bogus'"),
+        (["enrol", "fleet", "a/b", "--swarm", "farm", "--out", "d"], "cannot name a node"),
+    ],
+)
+def test_a_slip_is_refused_and_changes_nothing(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    before = {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(["keys", *words]) == 1
+    assert said in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()} == before
+
+
+def test_no_default_weakens(fleet: Fleet) -> None:
+    for words in (["role", "fleet", "release"], ["rotate", "fleet"], ["push", "fleet"], ["revoke", "fleet", "drone-3"]):
+        with pytest.raises(SystemExit) as usage:
+            main(["keys", *words])
+        assert usage.value.code == 2
+
+
+def test_all_keys_in_one_folder_say_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "try", "--name", "acme"]) == 0
+    assert "ALL KEYS LIE IN ONE FOLDER" in capsys.readouterr().out
+
+
+def test_a_revocation_in_custody_completes_and_says_what_is_due(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The revoke key is here and the enrol key is not: the thief is out, and who changes the group key is said."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1", "--role", "revoke=1/1"]) == 0
+    assert main(["keys", "enrol", "fleet", "drone-3", "--swarm", "farm", "--out", "d3"]) == 0
+    for role in ("enrol", "revoke"):
+        Path(f"fleet/keys/{role}-1.key").rename(f"{role}-1.key")
+    words = ["keys", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "x"]
+    assert main(words) == 1
+    assert not Fleet(Path("fleet")).trust_of("farm").revoked
+    assert main([*words, "--key", "revoke-1.key", "--control", "nobody"]) == 3  # No daemon: nothing is signed.
+    assert not Fleet(Path("fleet")).trust_of("farm").revoked
+    capsys.readouterr()
+    assert main([*words, "--key", "revoke-1.key"]) == 0
+    said = capsys.readouterr().out
+    assert "is out" in said
+    assert "DUE: a new group key" in said
+    assert len(Fleet(Path("fleet")).trust_of("farm").revoked) == 1
+    assert main([*words, "--key", "revoke-1.key"]) == 0
+    assert "is out already" in capsys.readouterr().out
