@@ -43,7 +43,7 @@ from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.health import judge
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, Release
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.versions import NodeFacts

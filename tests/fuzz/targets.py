@@ -33,7 +33,7 @@ from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases import messages
-from swarmd_protocols.releases.rollout import parse_report
+from swarmd_protocols.releases.reports import parse_report
 from swarmd_protocols.releases.statements import parse_release, parse_statement
 from swarmd_protocols.state.crdt import messages as state
 from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch

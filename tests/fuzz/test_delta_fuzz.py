@@ -16,7 +16,7 @@ from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.releases import messages
-from swarmd_protocols.releases.rollout import parse_report
+from swarmd_protocols.releases.reports import parse_report
 from swarmd_protocols.releases.statements import parse_release, parse_statement
 from swarmd_protocols.trust import canonical, roots
 from swarmd_protocols.trust.envelopes import decode_envelope

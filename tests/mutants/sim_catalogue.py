@@ -207,7 +207,7 @@ def _without_check(name: str) -> Callable[[Any], Any]:
 
 def _unsigned_report(_sound: Any) -> Any:
     def broken(envelope: Any, _verify: Any) -> Any:
-        from swarmd_protocols.releases.rollout import parse_report
+        from swarmd_protocols.releases.reports import parse_report
 
         return parse_report(envelope.payload)
 
@@ -481,7 +481,7 @@ RELEASE: dict[str, Mutant] = {
         "everybody tries at once", "releases.rollout:may_try", gives(True), overrides=RELEASES
     ),
     "release-no-way-back": Mutant(
-        "nobody leaves a bad release", "releases.steering:Steering._go_back", gives([]), overrides=RELEASES
+        "nobody leaves a bad release", "releases.policy:RolloutPolicy._go_back", gives([]), overrides=RELEASES
     ),
     "release-no-repair": Mutant(
         "differing summaries start no repair", "releases.exchange:Exchange.repair", gives([]), overrides=RELEASES

@@ -9,7 +9,7 @@ import pytest
 from test_release_attacks import ATTACKS
 
 from swarmd.release.delta import bounded, child, codec
-from swarmd_protocols.releases import releases, rollout, statements, swarming, versions
+from swarmd_protocols.releases import releases, reports, rollout, signed_time, statements, swarming, versions
 from swarmd_protocols.trust import envelopes, fields, roots
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -108,7 +108,7 @@ def _silence_promotes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_report_signature(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rollout, "admit_report", lambda envelope, verify: rollout.parse_report(envelope.payload))
+    patch.setattr(reports, "admit_report", lambda envelope, verify: reports.parse_report(envelope.payload))
 
 
 def _no_output_hash(patch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def _half_bundles(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(releases.Releases, "_keep_time", lambda self, now_ns: [])
+    patch.setattr(signed_time.SignedTime, "keep", lambda self, view, now_ns: [])
 
 
 def _hear_revoked(patch: pytest.MonkeyPatch) -> None:
@@ -179,12 +179,12 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
     "no floor": ("rollback", without(versions.below_floor)),
     "never stale": (
         "indefinite_freeze",
-        lambda patch: patch.setattr(releases.Releases, "is_stale", lambda self, now: False),
+        lambda patch: patch.setattr(signed_time.SignedTime, "is_stale", lambda self, view, now: False),
     ),
     "the time is forgotten": ("freeze_over_reboots", _forget_time),
     "the revoked go on voting": (
         "revoked_voter",
-        lambda patch: patch.setattr(rollout.ReportBook, "forget_nodes", lambda self, nodes: None),
+        lambda patch: patch.setattr(reports.ReportBook, "forget_nodes", lambda self, nodes: None),
     ),
     "the revoked are heard again": ("revoked_voter", _hear_revoked),
     "chunk length and hash unchecked": ("endless_data", _no_chunk_check),

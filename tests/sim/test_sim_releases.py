@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.mutants import mutated
 from swarmd_sim.run.publisher import Flaw, apply_delta, flaw_of, make_delta, make_model

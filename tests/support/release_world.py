@@ -11,7 +11,7 @@ from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetT
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import BundleFile, Gates, Release, Rollout
 from swarmd_protocols.releases.stores import MemoryStore, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig

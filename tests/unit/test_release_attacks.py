@@ -13,11 +13,11 @@ from swarmd.release.errors import DeltaError
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.releases import releases, requests, rollout, statements, versions
+from swarmd_protocols.releases import releases, reports, requests, rollout, statements, versions
 from swarmd_protocols.releases.casting import PIECE_BYTES
 from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.messages import Piece
-from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Verdict
+from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revoke, Rollout, Targets, parse_release
 from swarmd_protocols.releases.stores import MemoryStore, describe
 from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
@@ -144,20 +144,25 @@ def revoked_voter() -> bool:
     """What a node has said of a release counts no more once it is revoked, and it is not heard again."""
     world = World(8, crypto=ModelCrypto())
     data = b"voted" * 2_000
-    liar = world.ids[7]
     world.react = lambda at, detail: None  # type: ignore[method-assign]
     envelope = world.keys.sign("release", make_release(data).payload(), "release")
+    order = rollout.ranks(envelope.digest, world.ids)
+    liars = [at for at, node in enumerate(world.ids) if order[node] < 2]  # Its two canaries: enough to halt.
     world.publish(0, [envelope], data)
     world.run(5)
     lie = requests.TrialEnded(MODEL, envelope.digest, Verdict.FAIL, 5, 50, "lies")
-    world.perform(7, world.nodes[7].on_command(lie, world.now))
+    for at in liars:
+        world.perform(at, world.nodes[at].on_command(lie, world.now))
     world.run(5)
-    halted = [bool(node.halted(MODEL)) for node in world.nodes]
-    for at in range(7):
-        world.perform(at, world.nodes[at].on_revoked(frozenset({liar}), world.now))
+    honest = [node for at, node in enumerate(world.nodes) if at not in liars]
+    halted = [bool(node.halted(MODEL)) for node in honest]
+    gone = frozenset(bytes(world.ids[at]) for at in liars)
+    for at, node in enumerate(world.nodes):
+        if at not in liars:
+            world.perform(at, node.on_revoked(gone, world.now))
     world.run(10)
-    after = [bool(node.halted(MODEL)) for node in world.nodes[:7]]
-    return all(halted) and not any(after) and all(liar not in node.book.participants(MODEL) for node in world.nodes[:7])
+    after = [bool(node.halted(MODEL)) for node in honest]
+    return all(halted) and not any(after) and not any(gone & set(node.book.participants(MODEL)) for node in honest)
 
 
 def endless_data() -> bool:
@@ -388,7 +393,7 @@ def sybil_votes() -> bool:
         payload = report.payload()
         signature = crypto.sign(seed, signed_bytes("health", payload))
         envelope = Envelope("health", payload, ((key_id(crypto.public_key(seed)), signature),))
-        book.add(SignedReport(envelope, rollout.admit_report(envelope, crypto.verify)))
+        book.add(SignedReport(envelope, reports.admit_report(envelope, crypto.verify)), {b"r" * 32})
     return not counted.promoted and counted.passes == 0 and len(book.verdicts(b"r" * 32)) == 1
 
 
@@ -418,7 +423,7 @@ def forged_report() -> bool:
     liar = crypto.sign(b"l" * 32, signed_bytes("health", payload))
     envelope = Envelope("health", payload, ((KeyId(key_id(victim)), liar),))
     try:
-        rollout.admit_report(envelope, crypto.verify)
+        reports.admit_report(envelope, crypto.verify)
     except IdentityError:
         return True
     return False

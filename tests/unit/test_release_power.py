@@ -11,7 +11,7 @@ import pytest
 
 from swarmd.release.slots import PlainBlobs, Slots, fresh_slot
 from swarmd_protocols.releases import requests
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from tests.support.model_files import Crash, ModelFiles
 from tests.support.release_world import MODEL, World, make_release
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.releases import requests, rollout
-from swarmd_protocols.releases.releases import LocalModel
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.local import LocalModel
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
 from swarmd_protocols.subprotocol import Send
 from tests.support.release_world import MODEL, Keys, World, make_release
@@ -175,9 +175,8 @@ def test_a_dead_canary_costs_its_turn_and_no_more() -> None:
 
 def test_a_cache_keeps_the_files_and_has_no_say() -> None:
     world = World(3)
-    config = replace(world.nodes[2]._config, models=(), caches=(MODEL,))
-    world.nodes[2]._config = config
-    world.nodes[2].local = {MODEL: LocalModel(runs=False)}
+    world.nodes[2].policy.config = replace(world.nodes[2].policy.config, models=(), caches=(MODEL,))
+    world.nodes[2].policy.local = {MODEL: LocalModel(runs=False)}
     world.nodes[2].book.statuses.clear()
     digest = release_in(world, 0, V1, 1)
     world.run(30)

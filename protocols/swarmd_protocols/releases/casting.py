@@ -14,11 +14,13 @@ nobody is blamed for a bad one, and a chunk that came out wrong is fetched by un
 Notes come from enrolled peers; what a lying one can win is a bounded wait.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.chunksets import bits
 from swarmd_protocols.releases.statements import Blob
 
 BEGINS, OVER, ENDS = 0, 1, 2
@@ -88,15 +90,9 @@ def place_of_piece(blob: Blob, number: int) -> tuple[int, int, int] | None:
     return index, start, min(PIECE_BYTES, blob.chunk_size(index) - start)
 
 
-def pieces_of_mask(blob: Blob, chunks: int) -> int:
-    """The mask of pieces of a mask of chunks."""
-    pieces = 0
-    while chunks:
-        low = chunks & -chunks
-        numbers = pieces_of_chunk(blob, low.bit_length() - 1)
-        pieces |= ((1 << len(numbers)) - 1) << numbers.start
-        chunks ^= low
-    return pieces
+def all_pieces(blob: Blob) -> int:
+    """The mask of every piece of a blob: chunks are whole multiples of pieces, so there is no gap."""
+    return (1 << -(-blob.size // PIECE_BYTES)) - 1
 
 
 @dataclass(slots=True)
@@ -113,8 +109,10 @@ class Caster:
     rate_bytes_s: int = 0
     _receivers: dict[NodeId, bool] = field(default_factory=dict)
     """Who wants the blob, and whether it has answered this round."""
-    _queue: list[int] = field(default_factory=list)
-    _at: int = 0
+    _queue: Iterator[int] = field(default_factory=lambda: iter(()))
+    """The pieces of this round that are still to be sent."""
+    _left: int = 0
+    _round_pieces: int = 0
     _lacking: int = 0
     _worst: int = 0
     """Most pieces of this round that one receiver has missed."""
@@ -142,7 +140,7 @@ class Caster:
         if self.over or self._is_casting or number != self.round or self._receivers.get(node, True):
             return []
         self._receivers[node] = True
-        lacks &= pieces_of_mask(self.blob, (1 << self.blob.chunk_count) - 1)
+        lacks &= all_pieces(self.blob)
         self._lacking |= lacks
         self._worst = max(self._worst, lacks.bit_count())
         return self._next_round(now_ns) if all(self._receivers.values()) else []
@@ -158,22 +156,23 @@ class Caster:
         if len(self._receivers) < self.config.least_receivers:
             return self._end()
         self.rate_bytes_s = self.config.bytes_s
-        return self._begin(pieces_of_mask(self.blob, (1 << self.blob.chunk_count) - 1), now_ns)
+        return self._begin(all_pieces(self.blob), now_ns)
 
     def _begin(self, pieces: int, now_ns: int) -> list[CastAction]:
         self.round += 1
-        self._queue, self._at, self._lacking, self._worst = list(_bits(pieces)), 0, 0, 0
+        self._queue, self._lacking, self._worst = bits(pieces), 0, 0
+        self._left = self._round_pieces = pieces.bit_count()
         self._is_casting = True
         self._receivers = dict.fromkeys(self._receivers, False)
         return [*self._notes(BEGINS), *self._burst(now_ns)]
 
     def _burst(self, now_ns: int) -> list[CastAction]:
-        burst = self._queue[self._at : self._at + self.config.burst_pieces]
-        self._at += len(burst)
+        burst = list(islice(self._queue, self.config.burst_pieces))
+        self._left -= len(burst)
         self.sent_pieces += len(burst)
         self.due_ns = now_ns + len(burst) * PIECE_BYTES * 1_000_000_000 // self.rate_bytes_s
         actions: list[CastAction] = [CastPiece(number) for number in burst]
-        if self._at < len(self._queue):
+        if self._left:
             return actions
         self._is_casting = False
         self.due_ns += self.config.answers_ns
@@ -184,12 +183,12 @@ class Caster:
         left = self.config.budget * -(-self.blob.size // PIECE_BYTES) - self.sent_pieces
         if not pieces or self.round >= self.config.rounds or pieces.bit_count() > left:
             return self._end()
-        if 5 * self._worst > len(self._queue):  # More than a fifth: rather too fast than unlucky.
+        if 5 * self._worst > self._round_pieces:  # More than a fifth: rather too fast than unlucky.
             self.rate_bytes_s = max(self.config.least_bytes_s, self.rate_bytes_s // 2)
         return self._begin(pieces, now_ns)
 
     def _end(self) -> list[CastAction]:
-        self.over, self.due_ns, self._queue = True, None, []
+        self.over, self.due_ns, self._queue = True, None, iter(())
         return self._notes(ENDS) if self.round else []
 
     def _notes(self, state: int) -> list[CastAction]:
@@ -289,16 +288,15 @@ class CastHearing:
         """Mask of the pieces to ask the caster for; none when it cannot be heard here or is not believed."""
         if not self.heard or not self.is_trusted:
             return 0
-        mask = 0
-        for index in _bits(((1 << self.blob.chunk_count) - 1) & ~have):
+        per_chunk = self.blob.chunk_bytes // PIECE_BYTES
+        width = -(-per_chunk // 8)
+        octets = bytearray(width * self.blob.chunk_count)
+        for index in bits(((1 << self.blob.chunk_count) - 1) & ~have):
             if index not in self._bad:
-                numbers = pieces_of_chunk(self.blob, index)
-                missing = self._parts[index][1] if index in self._parts else (1 << len(numbers)) - 1
-                mask |= missing << numbers.start
-        return mask
-
-
-def _bits(mask: int) -> Sequence[int]:
-    """The indexes of the bits that are set, ascending."""
-    octets = mask.to_bytes(-(-mask.bit_length() // 8), "little")
-    return [8 * at + bit for at, octet in enumerate(octets) if octet for bit in range(8) if octet >> bit & 1]
+                whole = (1 << len(pieces_of_chunk(self.blob, index))) - 1
+                missing = self._parts[index][1] if index in self._parts else whole
+                octets[index * width : (index + 1) * width] = missing.to_bytes(width, "little")
+        if per_chunk % 8 == 0:
+            return int.from_bytes(octets, "little")
+        # Chunks of four pieces share octets; such a blob is small.
+        return sum(octets[index] << index * per_chunk for index in range(self.blob.chunk_count))

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from swarmd_protocols.effects import Rejected
+from swarmd_protocols.effects import Alarm, Rejected
 from swarmd_protocols.ids import NodeId, short
+from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance
 from swarmd_protocols.releases.casting import (
     OVER,
     PIECE_BYTES,
@@ -38,6 +39,18 @@ from swarmd_protocols.releases.swarming import Ask, Blame, BlobSwarm, Give, Refu
 from swarmd_protocols.subprotocol import Cast, Priority, Send, SubEffect
 
 MAX_BLOBS = 64
+"""Files that are given or got at once: those of the releases that are kept of two models."""
+USELESS_PER_S, USELESS_BURST = 50, 500
+"""Messages about files that brought nothing, for each peer. An honest one repeats what may have been lost, four times a
+second and file at most, and less with time."""
+MUTE_NS = 10_000_000_000
+"""A peer that is beyond that is not listened to about files for so long."""
+_NOTE_EVERY_NS = 200_000_000
+"""A caster is told what is missing once in so long; it waits longer than that for the answers of a round."""
+_LIST_EVERY_NS = 1_000_000_000
+"""A peer gets the list of a file's chunks once in so long: 20 bytes ask for up to 128 KiB."""
+MAX_TOLD = 64
+"""Peers whose word about a file is kept while its list of chunks is not here."""
 MAX_MASK_BYTES = MAX_BLOB_BYTES // PIECE_BYTES // 8
 _HELLO_NS = 1_000_000_000
 _GATHER_NS = 20_000_000
@@ -84,6 +97,10 @@ class Fetcher:
         self.finished: list[Blob] = []
         """Blobs that have become complete since the caller last emptied this list."""
         self.blamed: dict[NodeId, int] = {}
+        self._useless = Allowance(USELESS_PER_S, USELESS_BURST)
+        self._muted_ns: dict[NodeId, int] = {}
+        self._listed_ns: dict[tuple[bytes, NodeId], int] = {}
+        self._noted_ns: dict[tuple[bytes, NodeId], int] = {}
         self.cast_counts = {"pieces_out": 0, "pieces_in": 0, "bad_chunks": 0}
 
     @property
@@ -161,7 +178,25 @@ class Fetcher:
         return effects
 
     def on_message(self, sender: NodeId, message: BlobMessage, now_ns: int) -> list[SubEffect]:
-        """A peer's word about a blob; what nobody here gives or wants is ignored."""
+        """A peer's word about a blob; what nobody here gives or wants is ignored, and who goes on with that, too."""
+        if self._muted_ns.get(sender, now_ns) > now_ns:
+            return []
+        swarm = self._swarms.get(message.blob)
+        before = swarm.useless if swarm is not None else 0
+        effects = self._hear(sender, message, now_ns)
+        useless = swarm.useless - before if swarm is not None else int(message.blob not in self._waiting)
+        if not useless or self._useless.take(sender, useless, now_ns):
+            return effects
+        self._mute(sender, now_ns)
+        text = f"member {short(sender)} floods the exchange of files; not heard about them for {MUTE_NS // 10**9} s"
+        return [*effects, Rejected(short(sender), "floods the exchange of files"), Alarm("release-flood", text)]
+
+    def _mute(self, peer: NodeId, now_ns: int) -> None:
+        if len(self._muted_ns) >= MAX_PEERS:
+            del self._muted_ns[next(iter(self._muted_ns))]
+        self._muted_ns[peer] = now_ns + MUTE_NS
+
+    def _hear(self, sender: NodeId, message: BlobMessage, now_ns: int) -> list[SubEffect]:
         waiting = self._waiting.get(message.blob)
         if waiting is not None:
             return self._on_waiting(sender, waiting, message, now_ns)
@@ -170,6 +205,8 @@ class Fetcher:
             return []
         match message:
             case TellChunks(_, mask):
+                if len(mask) > -(-len(swarm.hashes) // 8):
+                    return [Rejected(short(sender), "shows more chunks than the file has")]
                 told = int.from_bytes(mask, "little")
                 effects = self._perform(swarm, swarm.on_tell(sender, told, now_ns), now_ns)
                 caster = self._casters.get(message.blob)
@@ -185,8 +222,7 @@ class Fetcher:
             case Chunk(_, index, data):
                 return self._on_chunk(sender, swarm, index, data, now_ns)
             case AskList():
-                hashes = self._store.hashes(swarm.blob)
-                return [self._send(sender, ChunkList(message.blob, hashes), Priority.BULK)] if hashes else []
+                return self._on_ask_list(sender, swarm, now_ns)
             case CastNote():
                 return self._on_note(sender, swarm, message, now_ns)
             case AskPieces(tag, number, mask):
@@ -260,6 +296,10 @@ class Fetcher:
 
     def _on_note(self, sender: NodeId, swarm: BlobSwarm, note: CastNote, now_ns: int) -> list[SubEffect]:
         """A peer's cast begins, has ended a round (say what we lack), or is done."""
+        is_costly = note.state == OVER
+        if is_costly and self._is_repeated(self._noted_ns, (note.blob, sender), _NOTE_EVERY_NS, now_ns):
+            swarm.useless += 1
+            return []
         if swarm.complete:
             lacks = 0
         else:
@@ -293,6 +333,24 @@ class Fetcher:
         place = place_of_piece(blob, piece.number)
         chunk = self._store.read(blob, place[0]) if place else None
         return chunk[place[1] : place[1] + place[2]] if place and chunk is not None else None
+
+    def _on_ask_list(self, sender: NodeId, swarm: BlobSwarm, now_ns: int) -> list[SubEffect]:
+        tag = swarm.blob.sha256[:PREFIX_BYTES]
+        if self._is_repeated(self._listed_ns, (tag, sender), _LIST_EVERY_NS, now_ns):
+            swarm.useless += 1
+            return []
+        return [self._send(sender, ChunkList(tag, b"".join(swarm.hashes)), Priority.BULK)]
+
+    def _is_repeated(
+        self, times: dict[tuple[bytes, NodeId], int], key: tuple[bytes, NodeId], every_ns: int, now_ns: int
+    ) -> bool:
+        """Whether a peer asks again sooner than it may; else it is noted that it has asked."""
+        if now_ns - times.get(key, -every_ns) < every_ns:
+            return True
+        if len(times) >= MAX_PEERS:
+            del times[next(iter(times))]
+        times[key] = now_ns
+        return False
 
     # --- Inside ---------------------------------------------------------------------------------------------------
 
@@ -328,6 +386,8 @@ class Fetcher:
 
     def _on_waiting(self, sender: NodeId, waiting: _Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
         if isinstance(message, TellChunks):
+            if len(waiting.told) >= MAX_TOLD and sender not in waiting.told:
+                return []
             waiting.told[sender] = int.from_bytes(message.mask, "little")
             # One that shows chunks has the list; the others are asked at the next tick, if it is still missing then.
             return self._ask_list(waiting, now_ns) if waiting.told[sender] else []
@@ -342,6 +402,7 @@ class Fetcher:
         if not good or sha256(message.hashes).digest() != waiting.blob.chunks_sha256:
             waiting.told.pop(sender, None)
             self.blamed[sender] = self.blamed.get(sender, 0) + 1
+            self._mute(sender, now_ns)
             return [
                 Rejected(short(sender), "chunk list does not hash to the manifest"),
                 *self._ask_list(waiting, now_ns),

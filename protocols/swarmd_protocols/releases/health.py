@@ -6,7 +6,7 @@ A gate that cannot be measured fails, except for those the manifest leaves at 0:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Gates
 
 

@@ -1,7 +1,11 @@
-"""The sub-protocol "releases": statements in, statements on; time, peers and messages of what `steering.py` decides.
+"""The sub-protocol "releases": statements in, statements on; time, peers and messages of what `policy.py` decides.
 
 State on disk (journal keys b"releases/…"): roots `r/<n>`, statements `s/<digest>`, the own last report of each model
-`o/<model>`, the signed bound of the time `t`. What peers have said about health is asked for again after a restart.
+`o/<model>`, releases seen promoted `p/<digest>`, the signed bound of the time `t`. What peers have said about health is
+asked for again after a restart.
+
+What one peer may cost is bounded: signatures to check (`CHECKS_PER_S`) and bytes of answers (`ANSWER_BYTES_PER_S`).
+What is beyond is dropped, named in an alarm, and comes again with the repair once a second.
 """
 
 import random
@@ -12,22 +16,44 @@ from swarmd_protocols.effects import Alarm, Persist, Rejected, StateChanged, Tim
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of, short
 from swarmd_protocols.releases import requests, versions
-from swarmd_protocols.releases.exchange import Catalogue, Exchange
+from swarmd_protocols.releases.allowance import Allowance
+from swarmd_protocols.releases.exchange import (
+    MAX_PUSH_COST,
+    REPORT_COST,
+    ROOT_COST,
+    STATEMENT_COST,
+    Catalogue,
+    Exchange,
+)
 from swarmd_protocols.releases.fetching import Fetcher
-from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_message, encode_message
-from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Verdict, admit_report
-from swarmd_protocols.releases.steering import NAME, OWN, TIME, LocalModel, ReleasesConfig, Steering
+from swarmd_protocols.releases.local import LocalModel
+from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_message
+from swarmd_protocols.releases.own_word import OWN, OwnWord
+from swarmd_protocols.releases.policy import NAME, PROMOTED, ReleasesConfig, RolloutPolicy, Timers
+from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, admit_report
+from swarmd_protocols.releases.rollout import Standing
+from swarmd_protocols.releases.signed_time import TIME, SignedTime
+from swarmd_protocols.releases.statements import Release
 from swarmd_protocols.releases.stores import ChunkStore
-from swarmd_protocols.subprotocol import Peer, SubEffect
+from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
 from swarmd_protocols.trust.roots import RootChain
 
 __all__ = ["NAME", "LocalModel", "Releases", "ReleasesConfig"]
 
 _ROOT, _STATEMENT = b"releases/r/", b"releases/s/"
+CHECKS_PER_S, CHECKS_BURST = 400, 4_096
+"""Units of checking that one peer may cost (a report is one: one Ed25519 verification, 50 us): 2 % of a core, and all
+that a newcomer to a swarm of a thousand has to catch up with at once."""
+ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST = 128 << 10, 4 << 20
+"""Bytes that one peer's questions may be answered with; the burst is the whole catalogue of a thousand nodes."""
+_ALARM_EVERY_NS = 60_000_000_000
+"""A peer that costs too much is named once in so long."""
+_SLOW_NS = 30_000_000_000
+"""Between two looks at staleness and at turns that nothing else reminds of."""
 
 
-class Releases(Steering):
+class Releases:
     """See the module; implements `SubProtocol`.
 
     Args:
@@ -53,34 +79,29 @@ class Releases(Steering):
         restored: Mapping[bytes, bytes],
     ) -> None:
         self.node = node_id_of(public_key)
-        self._public_key = public_key
-        self._sign = sign
-        self._store = store
-        self._config = config
         self.chain = RootChain.trust(roots[0], crypto)
         self.book = ReportBook()
         self.fetcher = Fetcher(store, rng, config.swarming, config.cast)
-        self.local = {model: LocalModel(runs=False) for model in config.caches}
-        self.local |= {model: LocalModel() for model in config.models}
+        self._word = OwnWord(public_key, sign)
+        self._timers = Timers()
+        self.policy = RolloutPolicy(
+            config, self._word, self.book, self.fetcher, store, self._timers, self._is_certified, self._fleet
+        )
+        self._time = SignedTime(restored.get(TIME, b""), config.stale_after_ns)
         self._exchange = Exchange(rng)
+        self._checks = Allowance(CHECKS_PER_S, CHECKS_BURST)
+        self._answers = Allowance(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST)
+        self._named_ns: dict[NodeId, int] = {}
         self._state: dict[bytes, versions.Entry] = {}
+        self._seen: tuple[object, ...] = ()
+        """What the view was made of: it is made again only when that has changed."""
         self._peers: list[NodeId] = []
         self._enrolled: set[NodeId] = {self.node}
         self._revoked: frozenset[bytes] = frozenset()
-        self._time_s = self._time_kept_s = int.from_bytes(restored.get(TIME, b"")[:8], "big")
-        self._time_ns: int | None = None
-        self._offers: dict[bytes, int] = {}
-        self._bad_deltas: set[bytes] = set()
-        self._heartbeat_ns = 0
-        self._alarmed: set[str] = set()
-        self._applying: set[bytes] = set()
-        self._served: set[bytes] = set()
-        self._timers: dict[TimerKey, int] = {}
-        self._restore(roots[1:], restored)
-        self.view = versions.view_of(self._state, self.chain)
         self._summary: bytes | None = None
         self._known: tuple[bytes, Catalogue] | None = None
         """The catalogue, and the summary of what it was made from."""
+        self._restore(roots[1:], restored)
 
     def _restore(self, roots: Sequence[bytes], restored: Mapping[bytes, bytes]) -> None:
         """Take the journal in; a record that does not hold any longer is left aside, never trusted."""
@@ -90,26 +111,65 @@ class Releases(Steering):
         for key, value in sorted(restored.items()):
             if key.startswith(_STATEMENT):
                 self._try(lambda one=value: self._admit(decode_envelope(one)))  # type: ignore[misc]
-            elif key.startswith(OWN):
+            elif key.startswith(PROMOTED):
+                self.policy.restore(key.removeprefix(PROMOTED))
+        self._look()
+        for key, value in sorted(restored.items()):
+            if key.startswith(OWN):
                 self._try(lambda one=value: self._restore_report(decode_envelope(one)))  # type: ignore[misc]
 
     def _try(self, action: Callable[[], object]) -> None:
         try:
             action()
         except (IdentityError, WireError):
-            self._alarmed.add("journal")
+            self.policy.alarmed.add("journal")
 
     def _restore_report(self, envelope: Envelope) -> None:
-        report = admit_report(envelope, self.chain.verify)
-        local = self.local.get(report.model)
-        if report.node != self.node or local is None:
-            return
-        self.book.add(SignedReport(envelope, report))
-        local.said = envelope.digest
-        local.sequence, local.verdict, local.about = report.sequence, report.verdict, report.release
-        local.soak_s, local.samples, local.reason = report.soak_s, report.samples, report.reason
-        if report.verdict is Verdict.FAIL:
-            local.failed.add(report.release)
+        signed = self._word.restore(envelope, self.policy.local, self.chain.verify)
+        if signed is not None:
+            self.book.add(signed, self.policy.known())
+
+    def _is_certified(self, node: NodeId) -> bool:
+        return node in self._enrolled
+
+    def _fleet(self) -> int:
+        return len(self._enrolled)
+
+    # --- For status, metrics and the daemon -------------------------------------------------------------------------
+
+    @property
+    def view(self) -> versions.View:
+        """All statements that count."""
+        return self.policy.view
+
+    @property
+    def local(self) -> dict[str, LocalModel]:
+        """Every model as it stands here."""
+        return self.policy.local
+
+    def standing(self, model: str, digest: bytes, release: Release) -> Standing:
+        """See `RolloutPolicy.standing`."""
+        return self.policy.standing(model, digest, release)
+
+    def halted(self, model: str) -> list[bytes]:
+        """See `RolloutPolicy.halted`."""
+        return self.policy.halted(model)
+
+    def desired(self, model: str) -> tuple[bytes, Release] | None:
+        """See `RolloutPolicy.desired`."""
+        return self.policy.desired(model)
+
+    def release(self, model: str, digest: bytes) -> Release | None:
+        """See `RolloutPolicy.release`."""
+        return self.policy.release(model, digest)
+
+    def is_stale(self, now_ns: int) -> bool:
+        """See `SignedTime.is_stale`."""
+        return self._time.is_stale(self.view, now_ns)
+
+    def time_low_s(self, now_ns: int) -> int:
+        """See `SignedTime.low_s`."""
+        return self._time.low_s(self.view, now_ns)
 
     # --- SubProtocol ----------------------------------------------------------------------------------------------
 
@@ -120,12 +180,12 @@ class Releases(Steering):
 
     def start(self, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.start`."""
-        self._heartbeat_ns = now_ns
-        effects: list[SubEffect] = self._arm((NAME, "slow"), now_ns + 30_000_000_000)
-        if "journal" in self._alarmed:
+        self._time.on_heartbeat(now_ns)
+        effects: list[SubEffect] = self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS)
+        if "journal" in self.policy.alarmed:
             effects.append(Alarm("releases-journal", "a journal record about models does not hold and was left aside"))
         for model in self.local:
-            effects += self._say(model)
+            effects += self.policy.say(model)
         return [*effects, *self._after(now_ns)]
 
     def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
@@ -139,12 +199,29 @@ class Releases(Steering):
                 return self._on_push(sender, message, now_ns)
             case Have():
                 everything = self._catalogue()
-                ours = everything.have(reply=False)
-                return list(self._exchange.answer_have(sender, message, ours, everything))
+                answers = self._exchange.answer_have(sender, message, everything.have(reply=False), everything)
+                return self._within_answers(sender, answers, now_ns)
             case Want():
-                return list(self._catalogue().give(sender, message))
+                return self._within_answers(sender, self._catalogue().give(sender, message), now_ns)
             case _:
                 return [*self.fetcher.on_message(sender, message, now_ns), *self._after_fetch(now_ns)]
+
+    def _within_answers(self, peer: NodeId, sends: Sequence[Send], now_ns: int) -> list[SubEffect]:
+        """As many answers as the peer's allowance pays for."""
+        for count, send in enumerate(sends):
+            if not self._answers.take(peer, len(send.payload), now_ns):
+                return [*sends[:count], *self._name(peer, "asks for more than it may be sent", now_ns)]
+        return list(sends)
+
+    def _name(self, peer: NodeId, what: str, now_ns: int) -> list[SubEffect]:
+        """Say who costs too much, once a minute each."""
+        effects: list[SubEffect] = [Rejected(short(peer), what)]
+        if now_ns - self._named_ns.get(peer, -_ALARM_EVERY_NS) < _ALARM_EVERY_NS:
+            return effects
+        if len(self._named_ns) >= 64:
+            del self._named_ns[next(iter(self._named_ns))]
+        self._named_ns[peer] = now_ns
+        return [*effects, Alarm("release-flood", f"member {short(peer)} {what}; the rest is dropped")]
 
     def on_cast(self, payload: bytes, now_ns: int) -> list[SubEffect]:
         """See `HearsCasts.on_cast`: pieces of blobs, and nothing else, since nobody answers for a cast."""
@@ -158,9 +235,8 @@ class Releases(Steering):
 
     def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_timer`."""
-        if self._timers.get(key, now_ns + 1) > now_ns:
-            return []  # Set anew since, for another time.
-        del self._timers[key]
+        if not self._timers.fired(key, now_ns):
+            return []
         match key:
             case (_, "fetch"):
                 return [*self.fetcher.on_tick(now_ns), *self._after_fetch(now_ns)]
@@ -168,7 +244,7 @@ class Releases(Steering):
                 return [*self.fetcher.on_due(now_ns), *self._after_fetch(now_ns)]
             case (_, "slow"):
                 return [
-                    *self._arm((NAME, "slow"), now_ns + 30_000_000_000),
+                    *self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS),
                     *self._staleness(now_ns),
                     *self._after(now_ns),
                 ]
@@ -185,15 +261,13 @@ class Releases(Steering):
             case requests.Provide(blob, first_source):
                 return [*self.fetcher.provide(blob, first_source, now_ns), *self._after_fetch(now_ns)]
             case requests.Running():
-                return self._on_running(request, now_ns)
+                return [*self.policy.on_running(request), *self._after(now_ns)]
             case requests.TrialBegan(model, release):
-                return self._on_trial_began(model, release, now_ns)
+                return [*self.policy.on_trial_began(model, release), *self._after(now_ns)]
             case requests.TrialEnded():
-                return self._on_trial_ended(request, now_ns)
+                return [*self.policy.on_trial_ended(request, now_ns), *self._after(now_ns)]
             case requests.DeltaFailed(delta):
-                self._bad_deltas.add(delta)
-                self._applying.discard(delta)
-                self.fetcher.drop(delta)
+                self.policy.on_delta_failed(delta)
                 return self._after(now_ns)
             case requests.BlobReady():
                 return self._after(now_ns)
@@ -203,6 +277,7 @@ class Releases(Steering):
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_peers`."""
         self._enrolled |= {peer.node for peer in peers if peer.node not in self._revoked}
+        self.policy.trust_edition += 1
         self._peers = [peer.node for peer in peers if peer.reachable]
         return [*self.fetcher.on_peers(self._peers, now_ns), *self._after(now_ns)]
 
@@ -210,6 +285,7 @@ class Releases(Steering):
         """See `HearsRevocations.on_revoked`: what they have said of any release counts no more."""
         self._revoked = nodes
         self._enrolled -= nodes
+        self.policy.trust_edition += 1
         self.book.forget_nodes(nodes)
         return self._after(now_ns)
 
@@ -227,18 +303,7 @@ class Releases(Steering):
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
         """See `SubProtocol.piggyback`: the newest health reports, a bounded number of times each."""
-        payloads: list[bytes] = []
-        limit = 3 * max(1, (len(self._peers) + 1).bit_length())
-        for data in sorted(self._offers, key=lambda one: self._offers[one])[:4]:
-            payload = encode_message(Push((), (), (data,)))
-            if len(payload) > budget_bytes:
-                continue
-            budget_bytes -= len(payload)
-            payloads.append(payload)
-            self._offers[data] += 1
-            if self._offers[data] >= limit:
-                del self._offers[data]
-        return payloads
+        return self._word.piggyback(budget_bytes, len(self._peers))
 
     # --- Statements -------------------------------------------------------------------------------------------------
 
@@ -275,19 +340,29 @@ class Releases(Steering):
         return StateChanged(NAME, requests.Heard(kind, digest, accepted, source, reason))
 
     def _on_push(self, sender: NodeId, message: Push, now_ns: int) -> list[SubEffect]:
+        """Check as much of a push as the peer's allowance and the bound of one event pay for."""
         effects: list[SubEffect] = []
         news: tuple[list[bytes], list[bytes]] = ([], [])
-        for root in message.roots:
-            if self._hear_root(root, short(sender), effects):
-                news[0].append(root)
         before = set(self._state)
-        for statement in message.statements[:512]:
-            grew, more = self._hear(statement, short(sender))
-            effects += more
-            if grew:
-                news[1].append(statement)
-        for report in message.reports[:4_096]:
-            effects += self._hear_report(report, short(sender))
+        source, spent = short(sender), 0
+        parts = [(ROOT_COST, one) for one in message.roots]
+        parts += [(STATEMENT_COST, one) for one in message.statements]
+        parts += [(REPORT_COST, one) for one in message.reports]
+        for cost, data in parts:
+            spent += cost
+            if spent > MAX_PUSH_COST or not self._checks.take(sender, cost, now_ns):
+                effects += self._name(sender, "sends more statements than are checked", now_ns)
+                break
+            if cost == REPORT_COST:
+                effects += self._hear_report(data, source)
+            elif cost == ROOT_COST:
+                if self._hear_root(data, source, effects):
+                    news[0].append(data)
+            else:
+                grew, more = self._hear(data, source)
+                effects += more
+                if grew:
+                    news[1].append(data)
         effects += [Persist(_STATEMENT + gone, None) for gone in sorted(before - set(self._state))]
         if any(news):
             passed_on = Push(tuple(news[0]), tuple(news[1]), ())
@@ -316,8 +391,8 @@ class Releases(Steering):
             return [Rejected(source, str(error))]
         if report.node not in self._enrolled:
             return []
-        if self.book.add(SignedReport(envelope, report)):
-            self._offer(data)
+        if self.book.add(SignedReport(envelope, report), self.policy.known()):
+            self._word.offer(data)
             self._summary = None
         if report.node == self.node:
             return self._hear_myself(envelope, report)
@@ -329,12 +404,7 @@ class Releases(Steering):
         if local is None or not local.runs or report.sequence < local.sequence or envelope.digest == local.said:
             return []
         local.sequence = report.sequence
-        return self._say(report.model)
-
-    def _offer(self, report: bytes) -> None:
-        if len(self._offers) >= 256:
-            del self._offers[max(self._offers, key=lambda one: self._offers[one])]
-        self._offers[report] = 0
+        return self.policy.say(report.model)
 
     def _on_publish(self, envelopes: Sequence[bytes], roots: Sequence[bytes], now_ns: int) -> list[SubEffect]:
         effects: list[SubEffect] = []
@@ -368,15 +438,23 @@ class Releases(Steering):
     def _after(self, now_ns: int) -> list[SubEffect]:
         """Look again, then steer every model."""
         before = self.view.heartbeat
-        self.view = versions.view_of(self._state, self.chain)
+        self._look()
         self._summary = None
         if self.view.heartbeat > before:
-            self._heartbeat_ns = now_ns
-            self._alarmed.discard("stale")
-        effects = [*self._keep_time(now_ns), *self._fork_alarms()]
+            self._time.on_heartbeat(now_ns)
+            self.policy.alarmed.discard("stale")
+        effects = [*self._time.keep(self.view, now_ns), *self._fork_alarms()]
         for model in self.local:
-            effects += self._steer(model, now_ns)
+            effects += self.policy.steer(model, now_ns)
         return [*effects, *self._after_fetch(now_ns)]
+
+    def _look(self) -> None:
+        """Make the view again when something that it is made of has changed: that checks every signature."""
+        made_of = (self.chain.current.version, len(self.chain.forks), *sorted(self._state))
+        signatures = tuple(len(entry.envelope.signatures) for entry in self._state.values())
+        if (*made_of, signatures) != self._seen:
+            self._seen = (*made_of, signatures)
+            self.policy.look(versions.view_of(self._state, self.chain))
 
     def _after_fetch(self, now_ns: int) -> list[SubEffect]:
         """Blobs that became complete lead on; the fetch timers follow the need for them."""
@@ -384,12 +462,12 @@ class Releases(Steering):
         while self.fetcher.finished:
             self.fetcher.finished.clear()
             for model in self.local:
-                effects += self._steer(model, now_ns)
+                effects += self.policy.steer(model, now_ns)
         if self.fetcher.active:
-            effects += self._arm((NAME, "fetch"), now_ns + self._config.fetch_tick_ns)
+            effects += self._timers.arm((NAME, "fetch"), now_ns + self.policy.config.fetch_tick_ns)
         due_ns = self.fetcher.next_due_ns(now_ns)
         if due_ns is not None:
-            effects += self._arm((NAME, "due"), due_ns)
+            effects += self._timers.arm((NAME, "due"), due_ns)
         return effects
 
     def _fork_alarms(self) -> list[SubEffect]:
@@ -397,15 +475,15 @@ class Releases(Steering):
         for name, model in self.view.models.items():
             for release in model.releases.values():
                 code = f"fork/{name}/{release.epoch}/{release.version}"
-                if model.is_forked(release) and code not in self._alarmed:
-                    self._alarmed.add(code)
+                if model.is_forked(release) and code not in self.policy.alarmed:
+                    self.policy.alarmed.add(code)
                     text = f"two different releases of {name} {release.version} are signed; both are blocked"
                     effects.append(Alarm("release-equivocation", text))
         return effects
 
     def _staleness(self, now_ns: int) -> list[SubEffect]:
-        if not self.view.models or not self.is_stale(now_ns) or "stale" in self._alarmed:
+        if not self.view.models or not self.is_stale(now_ns) or "stale" in self.policy.alarmed:
             return []
-        self._alarmed.add("stale")
-        days = (now_ns - self._heartbeat_ns) // 86_400_000_000_000
+        self.policy.alarmed.add("stale")
+        days = self._time.silent_ns(now_ns) // 86_400_000_000_000
         return [Alarm("releases-stale", f"no new heartbeat of the publisher for {days} days; releases may be withheld")]

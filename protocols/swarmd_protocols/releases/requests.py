@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, DeltaRef, Release
 
 # --- Requests, wrapped in `effects.Command("releases", …)` ---

@@ -11,16 +11,20 @@ The rules, each bought with a measurement (docs/performance/releases.md):
 - what was never asked for is dropped unread; lengths come from the signed manifest;
 - while the blob is cast on a shared channel (`casting.py`), the caster shows nothing and receivers hold their requests.
 
-Chunk sets are integers used as bit masks: bit i is chunk i.
+Chunk sets are integers used as bit masks (`chunksets.py`): what a step costs does not grow with the file.
+
+A hostile neighbour costs little (`SwarmingConfig`): one chunk to it at a time, and the next only after the receipt or a
+timeout; a bit that it has told and takes back is believed once in a while only.
 """
 
 import random
-from collections.abc import Iterator
+from collections import deque
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.chunksets import Counts, pick
 from swarmd_protocols.releases.statements import Blob
 
 
@@ -51,6 +55,8 @@ class SwarmingConfig:
     repeat_max_ns: int = 60_000_000_000
     """… up to this, until something is new."""
     ban_ns: int = 600_000_000_000
+    reset_every_ns: int = 10_000_000_000
+    """A neighbour that shows fewer chunks than before has lost some, once in so long; more often it is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +182,6 @@ class Account:
     """Received twice, unasked, or bad."""
 
 
-def bits(mask: int) -> Iterator[int]:
-    """The indexes of the bits that are set, ascending.
-
-    >>> list(bits(0b1011))
-    [0, 1, 3]
-    """
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
 @dataclass(slots=True)
 class BlobSwarm:
     """One blob at one node, whether it has all of it, some, or nothing yet."""
@@ -206,8 +200,10 @@ class BlobSwarm:
     accounts: dict[NodeId, Account] = field(default_factory=dict)
     banned: dict[NodeId, int] = field(default_factory=dict)
     """Until when, monotonic nanoseconds."""
+    useless: int = 0
+    """Messages that brought nothing and asked for nothing that was offered."""
     _near: dict[NodeId, _Neighbour] = field(default_factory=dict)
-    _copies: list[int] = field(default_factory=list)
+    _copies: Counts = field(init=False)
     """How many neighbours show each chunk."""
     _pending: int = 0
     _sending: dict[tuple[NodeId, int], int] = field(default_factory=dict)
@@ -216,14 +212,18 @@ class BlobSwarm:
     _hedged: int = 0
     _usual_ns: int = 0
     """How long a chunk takes from the request to its arrival, smoothed."""
-    _offered: list[int] = field(default_factory=list)
-    _offered_ns: list[int] = field(default_factory=list)
+    _offered: Counts = field(init=False)
+    _offered_at: deque[tuple[int, int]] = field(default_factory=deque)
+    """(when, chunk) of the offers that are not yet old enough to be made again."""
+    _fresh: int = 0
+    """Their mask."""
+    _reset_ns: dict[NodeId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._window = _Window(self.config.upload_window, self.config.upload_window_max, self.config.upload_window)
         count = len(self.hashes)
         assert count == self.blob.chunk_count
-        self._copies, self._offered, self._offered_ns = [0] * count, [0] * count, [0] * count
+        self._copies, self._offered = Counts(count), Counts(count)
 
     @property
     def everything(self) -> int:
@@ -259,8 +259,7 @@ class BlobSwarm:
         neighbour = self._near.pop(node, None)
         if neighbour is None:
             return []
-        for index in bits(neighbour.has):
-            self._copies[index] -= 1
+        self._copies.take(neighbour.has)
         if neighbour.asked is not None:
             self._pending &= ~(1 << neighbour.asked)
         for key in [key for key in self._sending if key[0] == node]:
@@ -272,21 +271,25 @@ class BlobSwarm:
         actions: list[SwarmAction] = []
         known = self._near.get(node)
         if known is not None and known.has & ~mask:
+            if not self._may_reset(node, now_ns):
+                self.useless += 1
+                return actions
             actions += self.on_lost(node, now_ns)
         if node not in self._near:
             actions += self.on_neighbour(node, now_ns)
         neighbour = self._near.get(node)
         if neighbour is None:
+            self.useless += 1
             return actions
         neighbour.heard_ns = now_ns
         new = mask & self.everything & ~neighbour.has
-        for index in bits(new):
-            self._copies[index] += 1
-            since_ns = self._sending.pop((node, index), None)
-            if since_ns is not None:
-                self._account(node).sent += self.blob.chunk_size(index)
-                self._window.on_receipt(now_ns, now_ns - since_ns, self._was_full)
-                self._was_full = False
+        self.useless += known is not None and not new
+        self._copies.add(new)
+        for receiver, index in [key for key in self._sending if key[0] == node and new >> key[1] & 1]:
+            since_ns = self._sending.pop((receiver, index))
+            self._account(node).sent += self.blob.chunk_size(index)
+            self._window.on_receipt(now_ns, now_ns - since_ns, self._was_full)
+            self._was_full = False
         neighbour.has |= new
         if new:
             neighbour.repeat_ns = 0
@@ -298,11 +301,26 @@ class BlobSwarm:
             actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
 
+    def _may_reset(self, node: NodeId, now_ns: int) -> bool:
+        """Whether a neighbour is believed that it has lost chunks."""
+        every_ns = self.config.reset_every_ns
+        if now_ns - self._reset_ns.get(node, -every_ns) < every_ns:
+            return False
+        if len(self._reset_ns) >= 4 * self.config.neighbours:
+            self._reset_ns.pop(next(iter(self._reset_ns)))
+        self._reset_ns[node] = now_ns
+        return True
+
     def on_ask(self, node: NodeId, index: int, now_ns: int) -> list[SwarmAction]:
         """A peer asks for a chunk; only for what it was shown, one at a time."""
         neighbour = self._near.get(node)
         if neighbour is None or not 0 <= index < len(self.hashes) or not neighbour.shown >> index & 1:
+            self.useless += 1
             return []
+        if (node, index) in self._sending:
+            self.useless += 1
+            return []
+        self.useless += neighbour.wants is not None
         waiting = sum(one.wants is not None for one in self._near.values())
         if len(self._sending) + waiting >= max(self.config.upload_queue, self._window.size):
             self._was_full = True
@@ -342,6 +360,7 @@ class BlobSwarm:
         account = self._account(node)
         if neighbour is None or neighbour.asked != index:
             account.wasted += len(data)
+            self.useless += 1
             return False, []
         took_ns = now_ns - neighbour.asked_ns
         self._usual_ns = took_ns if not self._usual_ns else self._usual_ns + (took_ns - self._usual_ns) // 8
@@ -430,14 +449,14 @@ class BlobSwarm:
             shown = 0
             for _, one in idle:
                 shown |= one.has
-            candidates = list(bits(shown & need))
+            candidates = shown & need
             if not candidates:
-                candidates = self._late(shown, now_ns)[:1]
-                self._hedged += len(candidates)
+                late = self._late(shown, now_ns)[:1]
+                candidates = 1 << late[0] if late else 0
+                self._hedged += len(late)
             if not candidates:
                 break
-            least = min(self._copies[index] for index in candidates)
-            index = self.rng.choice([one for one in candidates if self._copies[one] == least])
+            index = pick(self._copies.least(candidates), self.rng)
             holders = [item for item in idle if item[1].has >> index & 1]
             node, neighbour = self.rng.choice(holders)
             neighbour.asked, neighbour.asked_ns = index, now_ns
@@ -471,16 +490,24 @@ class BlobSwarm:
         """Send what was asked for, as far as the window allows; a super-seeder sends what it has sent least first."""
         actions: list[SwarmAction] = []
         while len(self._sending) < self._window.size:
-            waiting = [(one.wants, node) for node, one in self._near.items() if one.wants is not None]
+            waiting = [
+                (one.wants, node)
+                for node, one in self._near.items()
+                if one.wants is not None and not self._is_on_its_way(node)
+            ]
             if not waiting:
                 break
-            index, node = min(waiting, key=lambda item: self._copies[item[0]]) if self.super_seed else waiting[0]
+            index, node = min(waiting, key=lambda item: self._copies.of(item[0])) if self.super_seed else waiting[0]
             neighbour = self._near.pop(node)
             neighbour.wants = None
             self._near[node] = neighbour  # To the end: the next in turn goes first.
             self._sending[node, index] = now_ns
             actions.append(Give(node, index))
         return actions
+
+    def _is_on_its_way(self, node: NodeId) -> bool:
+        """Whether a chunk was sent to a neighbour that has neither been receipted nor timed out."""
+        return any(receiver == node for receiver, _ in self._sending)
 
     def _show(self, node: NodeId, now_ns: int, greet: bool = False) -> list[SwarmAction]:
         """Tell a neighbour what it may ask for: all we have, or, super-seeding, the next few of its own."""
@@ -497,20 +524,20 @@ class BlobSwarm:
                 break
             neighbour.shown |= 1 << index
             neighbour.repeat_ns = 0
-            self._offered[index] += 1
-            self._offered_ns[index] = now_ns
+            self._offered.add(1 << index)
+            self._offered_at.append((now_ns, index))
+            self._fresh |= 1 << index
         return [Tell(node, neighbour.shown)] if neighbour.shown != before or greet else []
 
     def _next_offer(self, neighbour: _Neighbour, now_ns: int) -> int | None:
         """The chunk offered least; a second time only when nobody but its first taker shows it after a while."""
-        choices = list(bits(self.everything & ~neighbour.shown & ~neighbour.has))
+        while self._offered_at and self._offered_at[0][0] <= now_ns - self.config.reoffer_ns:
+            self._fresh &= ~(1 << self._offered_at.popleft()[1])
+        choices = self.everything & ~neighbour.shown & ~neighbour.has
         if not choices:
             return None
-        least = min(self._offered[index] for index in choices)
-        if least > 0:
-            late = now_ns - self.config.reoffer_ns
-            choices = [one for one in choices if self._offered_ns[one] <= late and self._copies[one] <= 1]
+        if not choices & self._offered.under(1):
+            choices &= ~self._fresh & self._copies.under(2)
             if not choices:
                 return None
-            least = min(self._offered[index] for index in choices)
-        return self.rng.choice([one for one in choices if self._offered[one] == least])
+        return pick(self._offered.least(choices), self.rng)

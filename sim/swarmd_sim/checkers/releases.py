@@ -6,7 +6,8 @@ every eye really runs. What a node has been told it asks of nobody: a node that 
 """
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.releases.rollout import Verdict, cohort_size, ranks
+from swarmd_protocols.releases.reports import Verdict
+from swarmd_protocols.releases.rollout import cohort_size, due_count, fails_to_halt, ranks
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.publisher import MODEL, Flaw, Published
@@ -31,6 +32,8 @@ class ReleasesChecker(CheckerBase):
         self._told: set[tuple[str, int, bytes]] = set()
         self._verdicts_seen = 0
         self._halted_ns: dict[bytes, int] = {}
+        self._failed: dict[bytes, set[int]] = {}
+        """Which hosts have failed each release."""
         self._known_ns: dict[tuple[str, bytes], int] = {}
         if run.releases is not None:
             run.releases.listeners.append(self._on_run)
@@ -76,7 +79,7 @@ class ReleasesChecker(CheckerBase):
         if 0 <= halted_ns < run.engine.now_ns - KNOWN_NS and self._settled(host):
             run.watch.violate(
                 "releases.halt_ignored",
-                f"{host.name} tries bad v{published.version}, which a canary failed at {halted_ns / 1e9:.1f} s",
+                f"{host.name} tries bad v{published.version}, which canaries halted at {halted_ns / 1e9:.1f} s",
             )
 
     def _all_were_known(self, host: Host, members: list[Host]) -> bool:
@@ -156,7 +159,11 @@ class ReleasesChecker(CheckerBase):
                 continue
             name = run.hosts[judged.host].name
             if judged.verdict is Verdict.FAIL:
-                self._halted_ns.setdefault(judged.release, judged.at_ns)
+                failed = self._failed.setdefault(judged.release, set())
+                failed.add(judged.host)
+                members = sum(host.boots > 0 for host in run.hosts)
+                if len(failed) >= fails_to_halt(due_count(members, members), published.release.rollout):
+                    self._halted_ns.setdefault(judged.release, judged.at_ns)
                 if published.flaw is Flaw.NONE and not judged.hostile and judged.reason != _HOUSEKEEPING:
                     run.watch.violate("releases.good_failed", f"{name} fails v{published.version}: {judged.reason}")
             elif judged.verdict is Verdict.PASS and published.flaw is not Flaw.NONE and not judged.hostile:
@@ -172,14 +179,16 @@ class ReleasesChecker(CheckerBase):
         self._take_verdicts()
         hosts = run.component()
         by_release: dict[bytes, list[Host]] = {}
+        newest = world.publisher.newest_good()
         for host in hosts:
-            by_release.setdefault(world.running(host), []).append(host)
+            # A host that failed the release itself, say because its power went away thrice, stays with another.
+            if newest is None or host.index not in self._failed.get(newest.digest, ()):
+                by_release.setdefault(world.running(host), []).append(host)
         if len(by_release) > 1:
             parts = {world.version_of(digest): [h.name for h in some][:4] for digest, some in by_release.items()}
             run.watch.violate("releases.split", f"after quiet the fleet runs {len(by_release)} releases: {parts}")
             return
-        newest = world.publisher.newest_good()
-        if newest is None or newest.digest in by_release or newest.digest in self._halted_ns or not hosts:
+        if newest is None or newest.digest in by_release or newest.digest in self._failed or not by_release:
             return
         if self._is_known(newest, hosts):
             run.watch.violate(

@@ -10,7 +10,7 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Effect
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.messages import Push, encode_message
-from swarmd_protocols.releases.rollout import Report, Verdict
+from swarmd_protocols.releases.reports import Report, Verdict
 from swarmd_protocols.releases.statements import DeltaOffer, DeltaRef, Floor, Revoke
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Message, Sub

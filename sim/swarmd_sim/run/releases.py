@@ -17,7 +17,7 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.health import Trial, judge
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
-from swarmd_protocols.releases.rollout import Verdict
+from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, Release
 from swarmd_protocols.releases.stores import MemoryStore
 from swarmd_protocols.trust.identity import Identity

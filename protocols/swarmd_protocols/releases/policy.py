@@ -1,11 +1,15 @@
-"""What a node does about each model, decided by pure views: the rules behind `releases.py`.
+"""What a node does about each model, decided by pure views.
 
-Everything that is decided about a model is decided in `_steer`, after any change, from four things only: the view of
-the signed statements, the counted verdicts, what runs here, and what lies here.
+Everything that is decided about a model is decided in `steer`, after any change, from four things only: the view of the
+signed statements, the counted verdicts, what runs here, and what lies here.
+
+**Settled** is what verdicts touch no more: a release that this node has seen promoted by most of the fleet (written to
+the journal, so a restart does not reopen it), and whatever stands at or below the signed floor. A late FAIL, or a PASS
+that turns into one, changes nothing about these; a signed revocation or halt still does.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swarmd_protocols.effects import Alarm, Persist, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError
@@ -13,17 +17,20 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases import requests, rollout, versions
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.fetching import Fetcher
-from swarmd_protocols.releases.rollout import Report, ReportBook, SignedReport, Standing, Verdict
+from swarmd_protocols.releases.local import LocalModel
+from swarmd_protocols.releases.own_word import OwnWord
+from swarmd_protocols.releases.reports import ReportBook, Verdict
+from swarmd_protocols.releases.rollout import Standing
 from swarmd_protocols.releases.statements import Blob, BundleFile, DeltaRef, Release
 from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import SubEffect
-from swarmd_protocols.trust.envelopes import Envelope, key_id, signed_bytes
 
 NAME = "releases"
-OWN, TIME = b"releases/o/", b"releases/t"
-_TIME_EVERY_S = 600
-"""The bound of the time is written at most so often: flash wears."""
+PROMOTED = b"releases/p/"
+"""Journal keys of the releases that this node has seen promoted."""
+MAX_PROMOTED = 256
+"""Of those at most so many are remembered: 8 models with all the releases that are kept of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,78 +52,110 @@ class ReleasesConfig:
     """Where the transport has a channel that all share: how blobs are cast on it."""
 
 
-@dataclass(slots=True)
-class LocalModel:
-    """One model as it stands on this node."""
-
-    known: bool = False
-    """The daemon has said what runs here; before that nothing is decided."""
-    runs: bool = True
-    """False: a cache, which fetches and gives and has no say."""
-    active: bytes = b""
-    trial: bytes = b""
-    retry_ns: int = 0
-    """After a trial that could not be made: not before then."""
-    kept: tuple[bytes, ...] = ()
-    """Releases that lie in slots and were good here: one can go back to them at once."""
-    phase: str = "idle"
-    about: bytes = b""
-    """The release that phase and verdict are about."""
-    verdict: Verdict = Verdict.NONE
-    soak_s: int = 0
-    samples: int = 0
-    reason: str = ""
-    sequence: int = 0
-    said: bytes = b""
-    """Digest of the own last report."""
-    prepared: set[bytes] = field(default_factory=set)
-    started: set[bytes] = field(default_factory=set)
-    failed: set[bytes] = field(default_factory=set)
-    open_since_ns: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    announced: set[tuple[bytes, str, int]] = field(default_factory=set)
-    went_back: set[bytes] = field(default_factory=set)
+def at_or_below_floor(release: Release, model: versions.ModelView) -> bool:
+    """Whether the floor keys have spoken for a release: what stands at the floor has proven itself."""
+    return model.floor is not None and release.order <= model.floor.order
 
 
-class Steering:
-    """The half of `Releases` that decides about models; `Releases` fills the attributes and hears the statements."""
+class Timers:
+    """Which timers are set, so that a firing that was replaced since is known as stale."""
 
-    node: NodeId
-    view: versions.View
-    book: ReportBook
-    fetcher: Fetcher
-    local: dict[str, LocalModel]
-    _public_key: bytes
-    _sign: Callable[[bytes], bytes]
-    _store: ChunkStore
-    _config: ReleasesConfig
-    _enrolled: set[NodeId]
-    _alarmed: set[str]
-    _bad_deltas: set[bytes]
-    _applying: set[bytes]
-    _served: set[bytes]
-    _timers: dict[TimerKey, int]
-    _heartbeat_ns: int
-    _time_s: int
-    _time_kept_s: int
-    _time_ns: int | None
-    _summary: bytes | None
+    def __init__(self) -> None:
+        self._due_ns: dict[TimerKey, int] = {}
 
-    def _after(self, now_ns: int) -> list[SubEffect]:
-        """Look again after a change, then steer."""
-        raise NotImplementedError
+    def arm(self, key: TimerKey, at_ns: int) -> list[SubEffect]:
+        """Set a timer that is not set yet, or set for later."""
+        if self._due_ns.get(key, at_ns + 1) <= at_ns:
+            return []
+        self._due_ns[key] = at_ns
+        return [SetTimer(key, at_ns)]
 
-    def _offer(self, report: bytes) -> None:
-        """Let a report ride in datagrams."""
-        raise NotImplementedError
+    def fired(self, key: TimerKey, now_ns: int) -> bool:
+        """Whether a firing is the one that was set last."""
+        if self._due_ns.get(key, now_ns + 1) > now_ns:
+            return False
+        del self._due_ns[key]
+        return True
+
+
+class RolloutPolicy:
+    """Decides about models; `Releases` hears the statements and gives it what they make.
+
+    Args:
+        config: Bounds and times.
+        word: Signs this node's reports.
+        book: What all nodes report.
+        fetcher: Gets and gives files.
+        store: Where files lie.
+        timers: Of the sub-protocol.
+        certified: Whether a node's verdicts may count at all.
+        fleet: How many certified nodes this one knows, itself included.
+    """
+
+    def __init__(
+        self,
+        config: ReleasesConfig,
+        word: OwnWord,
+        book: ReportBook,
+        fetcher: Fetcher,
+        store: ChunkStore,
+        timers: Timers,
+        certified: Callable[[NodeId], bool],
+        fleet: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self.book = book
+        self.view = versions.View()
+        self.local = {model: LocalModel(runs=False) for model in config.caches}
+        self.local |= {model: LocalModel() for model in config.models}
+        self.alarmed: set[str] = set()
+        self.trust_edition = 0
+        """Changes whenever other nodes may be certified than before."""
+        self._word = word
+        self._fetcher = fetcher
+        self._store = store
+        self._timers = timers
+        self._certified = certified
+        self._fleet = fleet
+        self._promoted: set[bytes] = set()
+        self._bad_deltas: set[bytes] = set()
+        self._applying: set[bytes] = set()
+        self._served: set[bytes] = set()
+        self._standings: dict[bytes, tuple[tuple[object, ...], Standing]] = {}
+
+    def restore(self, record: bytes) -> None:
+        """The journal says that this release was seen promoted."""
+        self._promoted.add(record)
+
+    def look(self, view: versions.View) -> None:
+        """The statements that count have changed."""
+        self.view = view
+        self.book.keep_votes(self.known())
+        self._standings.clear()
+
+    def known(self) -> set[bytes]:
+        """Digests of the releases that count."""
+        return {digest for model in self.view.models.values() for digest in model.releases}
 
     # --- For status and metrics -------------------------------------------------------------------------------------
 
     def standing(self, model: str, digest: bytes, release: Release) -> Standing:
-        """How far a release has come, as this node counts."""
+        """How far a release has come, as this node counts; a verdict does not touch what is settled."""
         mine = self.view.models.get(model)
         forced = mine.forced_stage.get(digest, -1) if mine else -1
-        nodes = [node for node in self.book.participants(model) if node in self._enrolled]
-        return rollout.standing(digest, release.rollout, nodes, self.book.verdicts(digest), forced)
+        promoted = digest in self._promoted
+        key = (self.book.edition, self.trust_edition, forced, promoted)
+        kept = self._standings.get(digest)
+        if kept is not None and kept[0] == key:
+            return kept[1]
+        nodes = [node for node in self.book.participants(model) if self._certified(node)]
+        found = rollout.standing(digest, release.rollout, nodes, self.book.verdicts(digest), forced)
+        if promoted:
+            found = replace(found, stage=found.stages, halted=False)
+        elif mine is not None and at_or_below_floor(release, mine):
+            found = replace(found, halted=False)
+        self._standings[digest] = key, found
+        return found
 
     def halted(self, model: str) -> list[bytes]:
         """Releases that the counted verdicts stopped."""
@@ -133,41 +172,9 @@ class Steering:
         mine = self.view.models.get(model)
         return mine.releases.get(digest) if mine else None
 
-    def is_stale(self, now_ns: int) -> bool:
-        """Whether no heartbeat was new for so long that it may be a freeze, in this life or over many."""
-        if now_ns - self._heartbeat_ns > self._config.stale_after_ns:
-            return True
-        heard_s = self.view.heartbeat_at_s
-        return bool(heard_s) and (self.time_low_s(now_ns) - heard_s) * 1_000_000_000 > self._config.stale_after_ns
-
-    def time_low_s(self, now_ns: int) -> int:
-        """It is at least this late, Unix seconds: by signed statements and by how long nodes ran since. 0: unknown.
-
-        No wall clock has a part in it, so setting one back or forth changes nothing.
-        """
-        passed_s = (now_ns - self._time_ns) // 1_000_000_000 if self._time_ns is not None else 0
-        return versions.advance_time_s(self._time_s, passed_s if self._time_s else 0, self.view.issued_at_s)
-
-    def _keep_time(self, now_ns: int) -> list[SubEffect]:
-        """Move the bound forward, and write it down now and then."""
-        now_s = self.time_low_s(now_ns)
-        if self._time_ns is None or now_s > self._time_s:
-            self._time_s, self._time_ns = now_s, now_ns
-        if now_s < self._time_kept_s + _TIME_EVERY_S:
-            return []
-        self._time_kept_s = now_s
-        return [Persist(TIME, now_s.to_bytes(8, "big"))]
-
-    def _arm(self, key: TimerKey, at_ns: int) -> list[SubEffect]:
-        """Set a timer that is not set yet, or set for later."""
-        if self._timers.get(key, at_ns + 1) <= at_ns:
-            return []
-        self._timers[key] = at_ns
-        return [SetTimer(key, at_ns)]
-
     # --- One model ----------------------------------------------------------------------------------------------------
 
-    def _steer(self, model: str, now_ns: int) -> list[SubEffect]:
+    def steer(self, model: str, now_ns: int) -> list[SubEffect]:
         """Decide what this node does about a model now."""
         local, mine = self.local[model], self.view.models.get(model)
         if mine is None or (local.runs and not local.known):
@@ -178,11 +185,11 @@ class Steering:
             release = mine.releases.get(running)
             if release is None or running in local.went_back:
                 continue
-            reason = versions.refusal(running, release, mine, self._config.facts, stopped)
+            reason = versions.refusal(running, release, mine, self.config.facts, stopped)
             if reason is not None:
                 return [*effects, *self._go_back(model, running, reason, stopped)]
         effects += self._serve(mine, local.active, now_ns)
-        target = versions.desired(self.view, model, self._config.facts, stopped)
+        target = versions.desired(self.view, model, self.config.facts, stopped)
         if target is None:
             return [*effects, *self._nothing_admissible(model, mine)]
         digest, release = target
@@ -190,7 +197,7 @@ class Steering:
             return effects
         if digest not in local.prepared:
             if now_ns < local.retry_ns:
-                return [*effects, *self._arm((NAME, "turn"), local.retry_ns)]
+                return [*effects, *self._timers.arm((NAME, "turn"), local.retry_ns)]
             return [*effects, *self._gather(model, digest, release, now_ns)]
         return [*effects, *self._try_turn(model, digest, release, now_ns)]
 
@@ -200,9 +207,9 @@ class Steering:
 
     def _nothing_admissible(self, model: str, mine: versions.ModelView) -> list[SubEffect]:
         local = self.local[model]
-        if local.active or f"none/{model}" in self._alarmed or not mine.releases:
+        if local.active or f"none/{model}" in self.alarmed or not mine.releases:
             return []
-        self._alarmed.add(f"none/{model}")
+        self.alarmed.add(f"none/{model}")
         return [Alarm("no-release", f"no release of {model} may run here; the model built into the image runs")]
 
     def _go_back(self, model: str, leave: bytes, reason: str, stopped: Sequence[bytes]) -> list[SubEffect]:
@@ -214,7 +221,7 @@ class Steering:
             release = mine.releases.get(candidate)
             if candidate == leave or release is None:
                 continue
-            if versions.refusal(candidate, release, mine, self._config.facts, stopped) is None:
+            if versions.refusal(candidate, release, mine, self.config.facts, stopped) is None:
                 to = candidate
                 break
         text = f"release {leave.hex()[:8]} of {model} {reason}"
@@ -234,7 +241,7 @@ class Steering:
         if missing:
             return [*effects, *self._phase(model, "fetching", digest)]
         for one in release.bundle:
-            effects += self.fetcher.provide(one.blob, super_seed=False, now_ns=now_ns)
+            effects += self._fetcher.provide(one.blob, super_seed=False, now_ns=now_ns)
         local = self.local[model]
         local.prepared.add(digest)
         effects.append(StateChanged(NAME, requests.Prepare(digest, release)))
@@ -248,14 +255,14 @@ class Steering:
         self._served.add(digest)
         blobs = [one.blob for one in release.bundle] + [one.blob for one in release.deltas]
         here = [blob for blob in blobs if self._store.has_blob(blob.sha256)]
-        return [effect for blob in here for effect in self.fetcher.provide(blob, False, now_ns)]
+        return [effect for blob in here for effect in self._fetcher.provide(blob, False, now_ns)]
 
     def _get(self, model: str, wanted: BundleFile, now_ns: int) -> list[SubEffect]:
         delta = self._usable_delta(model, wanted.blob)
         if delta is None:
-            return self.fetcher.want(wanted.blob, now_ns)
+            return self._fetcher.want(wanted.blob, now_ns)
         if not self._store.has_blob(delta.blob.sha256):
-            return self.fetcher.want(delta.blob, now_ns)
+            return self._fetcher.want(delta.blob, now_ns)
         if delta.blob.sha256 in self._applying:
             return []
         self._applying.add(delta.blob.sha256)
@@ -275,14 +282,14 @@ class Steering:
         if digest in local.started or not local.runs:
             return []
         if now_ns < local.retry_ns:
-            return self._arm((NAME, "turn"), local.retry_ns)
+            return self._timers.arm((NAME, "turn"), local.retry_ns)
         standing = self.standing(model, digest, release)
-        rank = rollout.ranks(digest, {*self.book.participants(model), self.node}).get(self.node, 0)
+        rank = rollout.ranks(digest, {*self.book.participants(model), self._word.node}).get(self._word.node, 0)
         since_ns = local.open_since_ns.setdefault((digest, standing.stage), now_ns)
-        if rollout.may_try(standing, rank, now_ns - since_ns, self._config.turn_ns):
+        if rollout.may_try(standing, rank, now_ns - since_ns, self.config.turn_ns):
             local.started.add(digest)
             return [StateChanged(NAME, requests.StartTrial(digest, release))]
-        return self._arm((NAME, "turn"), now_ns + min(self._config.turn_ns, 10_000_000_000))
+        return self._timers.arm((NAME, "turn"), now_ns + min(self.config.turn_ns, 10_000_000_000))
 
     def _announce(self, model: str, mine: versions.ModelView, now_ns: int) -> list[SubEffect]:
         """Say once what has become of each release."""
@@ -297,10 +304,24 @@ class Steering:
                 what, stage = "halted", 0
             elif standing.promoted:
                 what, stage = "promoted", 0
+                effects += self._settle(model, digest)
             if (digest, what, stage) not in local.announced:
                 local.announced.add((digest, what, stage))
                 changed = requests.RolloutChanged(model, digest, release.version, what, stage)
                 effects.append(StateChanged(NAME, changed))
+        return effects
+
+    def _settle(self, model: str, digest: bytes) -> list[SubEffect]:
+        """Remember a promotion, once most of the fleet takes part: a few nodes that were cut off do not settle it."""
+        nodes = sum(self._certified(node) for node in self.book.participants(model))
+        if digest in self._promoted or 2 * nodes <= self._fleet():
+            return []
+        effects: list[SubEffect] = [Persist(PROMOTED + digest, b"\x01")]
+        if len(self._promoted) >= MAX_PROMOTED:
+            gone = sorted(self._promoted - self.known())[:1] or sorted(self._promoted)[:1]
+            self._promoted -= set(gone)
+            effects += [Persist(PROMOTED + one, None) for one in gone]
+        self._promoted.add(digest)
         return effects
 
     # --- What the daemon reports ------------------------------------------------------------------------------------
@@ -311,21 +332,24 @@ class Steering:
             raise StateError(f"this node does not run {model!r}; it runs {', '.join(self.local) or 'no model'}")
         return local
 
-    def _on_running(self, running: requests.Running, now_ns: int) -> list[SubEffect]:
+    def on_running(self, running: requests.Running) -> list[SubEffect]:
+        """The daemon says what runs here."""
         local = self._model(running.model)
         local.known = True
         local.active, local.trial = running.release, b""
         local.kept = tuple(one for one in running.kept if one != running.release)[:4]
         local.failed |= set(running.rejected)
         local.went_back.discard(running.release)
-        return [*self._say(running.model), *self._after(now_ns)]
+        return self.say(running.model)
 
-    def _on_trial_began(self, model: str, release: bytes, now_ns: int) -> list[SubEffect]:
+    def on_trial_began(self, model: str, release: bytes) -> list[SubEffect]:
+        """The release has taken over for its trial."""
         local = self._model(model)
         local.trial = release
-        return [*self._phase(model, "trial", release), *self._after(now_ns)]
+        return self._phase(model, "trial", release)
 
-    def _on_trial_ended(self, ended: requests.TrialEnded, now_ns: int) -> list[SubEffect]:
+    def on_trial_ended(self, ended: requests.TrialEnded, now_ns: int) -> list[SubEffect]:
+        """The verdict is durable: say it, and go on from it."""
         local = self._model(ended.model)
         local.trial = b""
         local.verdict, local.about, local.reason = ended.verdict, ended.release, ended.reason
@@ -341,16 +365,16 @@ class Steering:
             local.started.discard(ended.release)
             local.prepared.discard(ended.release)
             self._forget_lost(ended.model, ended.release)
-            local.retry_ns = now_ns + self._config.turn_ns
+            local.retry_ns = now_ns + self.config.turn_ns
             local.phase = "ready"
-        return [*self._say(ended.model), *self._after(now_ns)]
+        return self.say(ended.model)
 
     def _forget_lost(self, model: str, digest: bytes) -> None:
         """Files of a release that do not lie here any longer are not given to others, and are fetched again."""
         release = self.release(model, digest)
         for one in release.bundle if release else ():
             if not self._store.has_blob(one.blob.sha256):
-                self.fetcher.drop(one.blob.sha256)
+                self._fetcher.drop(one.blob.sha256)
 
     def _phase(self, model: str, phase: str, about: bytes) -> list[SubEffect]:
         local = self.local[model]
@@ -358,35 +382,19 @@ class Steering:
             return []
         local.phase, local.about, local.verdict, local.reason = phase, about, Verdict.NONE, ""
         local.soak_s = local.samples = 0
-        return self._say(model)
+        return self.say(model)
 
-    def _say(self, model: str) -> list[SubEffect]:
-        """Sign and spread this node's report; durable first, so that its number never goes back."""
+    def on_delta_failed(self, delta: bytes) -> None:
+        """What came out of this delta was not the target: never again, here."""
+        self._bad_deltas.add(delta)
+        self._applying.discard(delta)
+        self._fetcher.drop(delta)
+
+    def say(self, model: str) -> list[SubEffect]:
+        """Sign and spread this node's report."""
         local = self.local[model]
         if not local.runs:
             return []
-        local.sequence += 1
-        running = self.release(model, local.active)
-        report = Report(
-            self._public_key,
-            model,
-            local.sequence,
-            local.active,
-            running.epoch if running else 0,
-            running.version if running else 0,
-            local.phase,
-            local.about,
-            local.verdict,
-            local.soak_s,
-            local.samples,
-            local.reason[: rollout.MAX_REASON],
-        )
-        payload = report.payload()
-        signature = self._sign(signed_bytes("health", payload))
-        envelope = Envelope("health", payload, ((key_id(self._public_key), signature),))
-        self.book.add(SignedReport(envelope, report))
-        local.said = envelope.digest
-        data = envelope.encode()
-        self._offer(data)
-        self._summary = None
-        return [Persist(OWN + model.encode(), data)]
+        signed, record = self._word.say(model, local, self.release(model, local.active))
+        self.book.add(signed, self.known())
+        return [record]

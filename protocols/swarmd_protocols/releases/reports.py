@@ -1,0 +1,246 @@
+"""Health reports: every node's signed word about the models it runs, and the book of all such words.
+
+The book is two maps of maxima, each cut to a bound by an order of its keys, hence a join-semilattice. What it keeps
+depends on the reports and on which releases count, never on the order of arrival. Its bounds are per author: whatever
+one node says, it fills only its own rows.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust import canonical
+from swarmd_protocols.trust.envelopes import (
+    DIGEST_BYTES,
+    KEY_BYTES,
+    Envelope,
+    Verify,
+    decode_envelope,
+    key_id,
+    signed_bytes,
+)
+from swarmd_protocols.trust.fields import MODEL_ID, U63
+
+PHASES = ("idle", "fetching", "ready", "trial", "passed", "failed")
+MAX_REASON = 96
+"""Characters: what a table of a terminal shows of it."""
+MAX_STATUSES_PER_NODE = 4
+"""Models that one node may report on; a device runs one, a larger one may hold a few. Rows above it are not kept."""
+MAX_VOTES_PER_NODE = 256
+"""Verdicts that one node may have, each on a release that counts: 8 models with all the 32 releases that are kept of
+each. At 0.4 kB a report one author costs every other node 100 kB at most."""
+
+
+class Verdict(IntEnum):
+    """The greater wins when a node says both."""
+
+    NONE = 0
+    PASS = 1
+    FAIL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One node's signed word about one model.
+
+    On the wire an array: [public key, model, seq, active release, epoch, version, phase, release, verdict, soak s,
+    samples, reason].
+    """
+
+    public_key: bytes
+    model: str
+    sequence: int
+    active: bytes
+    """Digest of the release that runs; b"" for the model built into the image."""
+    epoch: int
+    version: int
+    phase: str
+    release: bytes
+    """Digest of the release that `phase` and `verdict` are about; b"" for none."""
+    verdict: Verdict
+    soak_s: int
+    samples: int
+    reason: str
+
+    @property
+    def node(self) -> NodeId:
+        """Whose report it is."""
+        return node_id_of(self.public_key)
+
+    def payload(self) -> bytes:
+        """The bytes to sign."""
+        return canonical.encode(
+            [
+                self.public_key,
+                self.model,
+                self.sequence,
+                self.active,
+                self.epoch,
+                self.version,
+                PHASES.index(self.phase),
+                self.release,
+                int(self.verdict),
+                self.soak_s,
+                self.samples,
+                self.reason[:MAX_REASON],
+            ]
+        )
+
+
+def parse_report(payload: bytes) -> Report:
+    """Read the payload of a health report.
+
+    Raises:
+        WireError: It is none.
+    """
+    match canonical.decode(payload, 1_024):
+        case [
+            bytes() as key,
+            str() as model,
+            int() as sequence,
+            bytes() as active,
+            int() as epoch,
+            int() as version,
+            int() as phase,
+            bytes() as release,
+            int() as verdict,
+            int() as soak_s,
+            int() as samples,
+            str() as reason,
+        ]:
+            pass
+        case _:
+            raise WireError("a health report is an array of twelve")
+    numbers = (sequence, epoch, version, phase, verdict, soak_s, samples)
+    if any(isinstance(one, bool) or not 0 <= one <= U63 for one in numbers):
+        raise WireError("health report: a number is out of range")
+    if len(key) != KEY_BYTES or not MODEL_ID.fullmatch(model) or len(reason) > MAX_REASON:
+        raise WireError("health report: key, model or reason is malformed")
+    if not {len(active), len(release)} <= {0, DIGEST_BYTES} or phase >= len(PHASES) or verdict > 2:
+        raise WireError("health report: digest, phase or verdict is malformed")
+    return Report(
+        key, model, sequence, active, epoch, version, PHASES[phase], release, Verdict(verdict), soak_s, samples, reason
+    )
+
+
+def admit_report(envelope: Envelope, verify: Verify) -> Report:
+    """Verify a node's report by the key it names, then read it. Whether that key is enrolled is the caller's to know.
+
+    Raises:
+        IdentityError: The signature does not hold, or there is not exactly one.
+        WireError: It is no report.
+    """
+    if envelope.kind != "health" or len(envelope.signatures) != 1:
+        raise WireError("a health report has exactly one signature")
+    report = parse_report(envelope.payload)
+    (signer, signature) = envelope.signatures[0]
+    message = signed_bytes("health", envelope.payload)
+    if signer != key_id(report.public_key) or not verify(report.public_key, message, signature):
+        raise IdentityError(f"health report of {report.node.hex()[:8]} is not signed by its node")
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReport:
+    """A report with the envelope that proves it."""
+
+    envelope: Envelope
+    report: Report
+
+    @property
+    def status_rank(self) -> tuple[int, bytes]:
+        """The later report of a node is its status."""
+        return self.report.sequence, self.envelope.digest
+
+    @property
+    def vote_rank(self) -> tuple[int, int, bytes]:
+        """A verdict is sticky, FAIL beats PASS; of equal verdicts the first said counts."""
+        return int(self.report.verdict), -self.report.sequence, self.envelope.digest
+
+
+def decode_report(data: bytes, verify: Verify) -> SignedReport:
+    """An encoded report of whichever node; see `admit_report`."""
+    envelope = decode_envelope(data)
+    return SignedReport(envelope, admit_report(envelope, verify))
+
+
+@dataclass(slots=True)
+class ReportBook:
+    """Every node's latest status, and every node's verdict on each release that counts."""
+
+    statuses: dict[tuple[NodeId, str], SignedReport] = field(default_factory=dict)
+    votes: dict[tuple[bytes, NodeId], SignedReport] = field(default_factory=dict)
+    edition: int = 0
+    """Changes whenever what is counted may have: a verdict, or who takes part."""
+
+    def add(self, signed: SignedReport, known: Collection[bytes]) -> bool:
+        """Join one report; True when it changed what is known.
+
+        Args:
+            signed: Verified, of a certified node.
+            known: Digests of the releases that count; verdicts on others are not kept.
+        """
+        report = signed.report
+        changed = False
+        key = (report.node, report.model)
+        status = self.statuses.get(key)
+        if status is None or status.status_rank < signed.status_rank:
+            self.statuses[key] = signed
+            changed = True
+            if status is None:
+                self.edition += 1
+                changed = self._cut_statuses(report.node, key)
+        if report.verdict is Verdict.NONE or report.release not in known:
+            return changed
+        vote_key = (report.release, report.node)
+        vote = self.votes.get(vote_key)
+        if vote is None or vote.vote_rank < signed.vote_rank:
+            self.votes[vote_key] = signed
+            self.edition += 1
+            changed = (vote is not None or self._cut_votes(report.node, vote_key)) or changed
+        return changed
+
+    def _cut_statuses(self, node: NodeId, new: tuple[NodeId, str]) -> bool:
+        """Keep a node's first models by name; whether the new one is among them."""
+        mine = sorted(key for key in self.statuses if key[0] == node)
+        for key in mine[MAX_STATUSES_PER_NODE:]:
+            del self.statuses[key]
+        return new in self.statuses
+
+    def _cut_votes(self, node: NodeId, new: tuple[bytes, NodeId]) -> bool:
+        """Keep a node's first verdicts by digest; whether the new one is among them."""
+        if len(self.votes) <= MAX_VOTES_PER_NODE:
+            return True
+        mine = sorted(key for key in self.votes if key[1] == node)
+        for key in mine[MAX_VOTES_PER_NODE:]:
+            del self.votes[key]
+        return new in self.votes
+
+    def envelopes(self) -> dict[bytes, Envelope]:
+        """Everything worth passing on, by digest."""
+        all_of_it = (*self.statuses.values(), *self.votes.values())
+        return {signed.envelope.digest: signed.envelope for signed in all_of_it}
+
+    def verdicts(self, release: bytes) -> dict[NodeId, Verdict]:
+        """What each node has said of a release."""
+        return {node: signed.report.verdict for (about, node), signed in self.votes.items() if about == release}
+
+    def participants(self, model: str) -> list[NodeId]:
+        """The nodes that say they run the model, sorted."""
+        return sorted(node for node, about in self.statuses if about == model)
+
+    def forget_nodes(self, nodes: Iterable[bytes]) -> None:
+        """Drop all that these nodes have said: they are not certified any longer."""
+        gone = set(nodes)
+        self.statuses = {key: signed for key, signed in self.statuses.items() if key[0] not in gone}
+        self.votes = {key: signed for key, signed in self.votes.items() if key[1] not in gone}
+        self.edition += 1
+
+    def keep_votes(self, known: Collection[bytes]) -> None:
+        """Drop verdicts on releases that count no longer, and take those in that a status carries on one that does."""
+        self.votes = {key: signed for key, signed in self.votes.items() if key[0] in known}
+        self.edition += 1
+        for signed in list(self.statuses.values()):
+            self.add(signed, known)

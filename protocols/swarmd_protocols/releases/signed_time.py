@@ -1,0 +1,56 @@
+"""The lower bound of the time: from signed statements and from how long this node ran, never from a wall clock."""
+
+from swarmd_protocols.effects import Persist
+from swarmd_protocols.releases import versions
+from swarmd_protocols.subprotocol import SubEffect
+
+TIME = b"releases/t"
+"""Journal key of the bound."""
+_TIME_EVERY_S = 600
+"""The bound is written at most so often: flash wears."""
+_NS_PER_S = 1_000_000_000
+
+
+class SignedTime:
+    """How late it is at least, and for how long no heartbeat was new.
+
+    Args:
+        kept: The journal's record; b"" for none.
+        stale_after_ns: Without a new heartbeat for so long, what this node knows may be old.
+    """
+
+    def __init__(self, kept: bytes, stale_after_ns: int) -> None:
+        self._known_s = self._kept_s = int.from_bytes(kept[:8], "big")
+        self._known_ns: int | None = None
+        self._stale_after_ns = stale_after_ns
+        self._heartbeat_ns = 0
+
+    def on_heartbeat(self, now_ns: int) -> None:
+        """The publisher's heartbeat is new; also at the start of a life."""
+        self._heartbeat_ns = now_ns
+
+    def silent_ns(self, now_ns: int) -> int:
+        """Since the last new heartbeat of this life."""
+        return now_ns - self._heartbeat_ns
+
+    def is_stale(self, view: versions.View, now_ns: int) -> bool:
+        """Whether no heartbeat was new for so long that it may be a freeze, in this life or over many."""
+        if self.silent_ns(now_ns) > self._stale_after_ns:
+            return True
+        heard_s = view.heartbeat_at_s
+        return bool(heard_s) and (self.low_s(view, now_ns) - heard_s) * _NS_PER_S > self._stale_after_ns
+
+    def low_s(self, view: versions.View, now_ns: int) -> int:
+        """It is at least this late, Unix seconds; 0 for unknown."""
+        passed_s = (now_ns - self._known_ns) // _NS_PER_S if self._known_ns is not None else 0
+        return versions.advance_time_s(self._known_s, passed_s if self._known_s else 0, view.issued_at_s)
+
+    def keep(self, view: versions.View, now_ns: int) -> list[SubEffect]:
+        """Move the bound forward, and write it down now and then."""
+        now_s = self.low_s(view, now_ns)
+        if self._known_ns is None or now_s > self._known_s:
+            self._known_s, self._known_ns = now_s, now_ns
+        if now_s < self._kept_s + _TIME_EVERY_S:
+            return []
+        self._kept_s = now_s
+        return [Persist(TIME, now_s.to_bytes(8, "big"))]
