@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from swarmd_protocols.releases.messages import AskChunk, AskList, Have, Push, Want, encode_message
-from swarmd_protocols.releases.rollout import Report, Verdict
+from swarmd_protocols.releases.reports import Report, Verdict
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.trust.envelopes import Envelope
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
