@@ -60,7 +60,7 @@ def test_thieves_forge_and_poison_in_vain() -> None:
     faults = [
         {"kind": kind, "at_s": 4.0, "duration_s": 38.0, "nodes": [node], "amount": 5} for node, kind in enumerate(kinds)
     ]
-    simulation = simulated(2, fault=faults, release__revoke="bad")
+    simulation = simulated(3, fault=faults, release__revoke="bad")
     assert simulation.watch.violations == []
     refused = " ".join(simulation.watch.rejected)
     assert "does not hash to the list" in refused
