@@ -1,5 +1,7 @@
 """The dedup rule as it is written, from nothing, without index or increment: what the view is held against."""
 
+from collections.abc import Callable
+
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
 from swarmd_protocols.state.dedup.config import DedupConfig
@@ -12,10 +14,10 @@ Name = tuple[NodeId, SightingKey]
 def decide(rows: dict[Name, Sighting], config: DedupConfig) -> dict[Name, Name]:
     """Every sighting to its leader."""
 
-    def group(row):
+    def group(row: Sighting) -> str:
         return config.groups.get(row.label, row.label)
 
-    def rank(name):
+    def rank(name: Name) -> int:
         return rank_of(name[0], rows[name])
 
     leader_of: dict[Name, Name] = {}
@@ -30,7 +32,15 @@ def decide(rows: dict[Name, Sighting], config: DedupConfig) -> dict[Name, Name]:
     return leader_of
 
 
-def _may_join(name, row, leader, rows, config, group, leader_of):
+def _may_join(
+    name: Name,
+    row: Sighting,
+    leader: Name,
+    rows: dict[Name, Sighting],
+    config: DedupConfig,
+    group: Callable[[Sighting], str],
+    leader_of: dict[Name, Name],
+) -> int | None:
     other = rows[leader]
     if group(row) != group(other):
         return None
@@ -50,8 +60,10 @@ def _may_join(name, row, leader, rows, config, group, leader_of):
     return distance if config.use_covariance else dx * dx + dy * dy
 
 
-def _beside(a_key, a, b_key, b):
+def _beside(a_key: SightingKey, a: Sighting, b_key: SightingKey, b: Sighting) -> bool:
     if a.kind != LATTICE or b.kind != LATTICE or a_key == b_key:
         return False
+    assert isinstance(a.place, tuple)
+    assert isinstance(b.place, tuple)
     dx, dy = b.place[0] - a.place[0], b.place[1] - a.place[1]
     return (dx, dy) in a.beside or (-dx, -dy) in b.beside

@@ -6,6 +6,7 @@ torn or whole; an unsynced name may be the old or the new one. `Crash` is raised
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 
 class Crash(Exception):
@@ -24,7 +25,7 @@ class ModelFiles:
     def __init__(self, disk: dict[str, bytes], crash_at: int | None = None, drop: frozenset[str] = frozenset()) -> None:
         self.disk = dict(disk)
         self.cache = dict(disk)
-        self.pending: list[tuple] = []
+        self.pending: list[tuple[Any, ...]] = []
         self.count = 0
         self.crash_at = crash_at
         self.drop = drop
@@ -98,7 +99,7 @@ class ModelFiles:
 
     def crash_states(self, most: int = 4_000) -> Iterator[dict[str, bytes]]:
         """Every disk that a crash now may leave."""
-        options: list[list[tuple]] = []
+        options: list[list[tuple[Any, ...]]] = []
         for one in self.pending:
             match one:
                 case ("data", path, data):

@@ -1,6 +1,7 @@
 """Questions about partial views on the small test network: who are whose neighbours, and do the laws hold."""
 
 from dataclasses import replace
+from typing import Any
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.config import SwimConfig
@@ -10,7 +11,7 @@ SMALL = replace(SwimConfig(), full_view_max=12, active_view=4, passive_view=12)
 NEIGHBOURS_MAX = SMALL.active_view + 2
 
 
-def partial_net(count=40, seed=1, seconds=30.0, **options):
+def partial_net(count: int = 40, seed: int = 1, seconds: float = 30.0, **options: Any) -> Net:
     """A swarm too large for full views that has had time to settle."""
     options.setdefault("swim", SMALL)
     net = Net(count, seed, **options)
@@ -19,7 +20,7 @@ def partial_net(count=40, seed=1, seconds=30.0, **options):
     return net
 
 
-def neighbours(net):
+def neighbours(net: Net) -> dict[int, set[int]]:
     """Index to the indexes that it holds for neighbours, of all that are up."""
     return {
         host.index: {net.index(member.address) for member in host.node._core.table.reachable}
@@ -28,23 +29,25 @@ def neighbours(net):
     }
 
 
-def one_sided(net):
+def one_sided(net: Net) -> list[tuple[int, int]]:
     """Pairs of which only one holds the other for a neighbour."""
     links = neighbours(net)
     return [(a, b) for a, others in links.items() for b in others if b in links and a not in links[b]]
 
 
-def components(net):
+def components(net: Net) -> list[int]:
     """Sizes of the parts of the overlay among those that are up, largest first."""
     links = neighbours(net)
-    beside = {index: set() for index in links}
+    beside: dict[int, set[int]] = {index: set() for index in links}
     for a, others in links.items():
         for b in others & links.keys():
             beside[a].add(b)
             beside[b].add(a)
-    sizes, seen = [], set()
+    sizes: list[int] = []
+    seen: set[int] = set()
     for index in links:
-        part, waiting = set(), [index]
+        part: set[int] = set()
+        waiting = [index]
         while waiting:
             at = waiting.pop()
             if at not in seen:
@@ -56,17 +59,17 @@ def components(net):
     return sorted(sizes, reverse=True)
 
 
-def dead_neighbours(net):
+def dead_neighbours(net: Net) -> list[tuple[int, int]]:
     """Pairs of a node and a dead one that it takes for a neighbour."""
     links = neighbours(net)
     return [(a, b) for a, others in links.items() for b in others if b not in links]
 
 
-def overlay(net, index):
+def overlay(net: Net, index: int) -> Any:
     return net.hosts[index].node._swim.membership.overlay
 
 
-def bounded(net):
+def bounded(net: Net) -> None:
     """Nothing that a node keeps exceeds its bound."""
     for host in net.hosts:
         if host.up and host.node.summary().partial:
@@ -84,7 +87,7 @@ def bounded(net):
             assert set(table.visitors) == set(table.by_node) - held, host.index
 
 
-def settled(net):
+def settled(net: Net) -> bool:
     """Everybody has neighbours, they are mutual, alive, and the overlay is in one piece."""
     up = sum(host.up for host in net.hosts)
     links = neighbours(net)
@@ -96,7 +99,7 @@ def settled(net):
     )
 
 
-def failed_at(net, subject, since_ns):
+def failed_at(net: Net, subject: int, since_ns: int) -> dict[int, int]:
     """Who declared the subject failed since then, and when."""
     return {
         who: at for at, who, effect in net.changes(MemberState.FAILED, since_ns) if effect.name == f"n{subject:03d}"

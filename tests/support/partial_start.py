@@ -1,6 +1,8 @@
 """How swarms with partial views begin and grow: each function asserts one law, for tests and for mutants of it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -17,16 +19,16 @@ from tests.support.swim_thief import Thief
 FAILED, SUSPECT, DEGRADED = MemberState.FAILED, MemberState.SUSPECT, MemberState.DEGRADED
 
 
-def nobody_accused(net, since_ns=0):
+def nobody_accused(net: Net, since_ns: int = 0) -> bool:
     """No verdict and no doubt about anybody."""
     return not any(net.changes(state, since_ns) for state in (FAILED, SUSPECT, DEGRADED))
 
 
-def all_partial(net):
+def all_partial(net: Net) -> bool:
     return all(host.node.summary().partial for host in net.hosts if host.up)
 
 
-def a_busy_member_is_not_called_dead():
+def a_busy_member_is_not_called_dead() -> None:
     """Where thousands come, a seed forgets strangers in a moment: who still holds it gets its answer, and is told."""
     net = partial_net(count=16, seconds=15.0)
     busy = net.hosts[3].node._core
@@ -35,11 +37,12 @@ def a_busy_member_is_not_called_dead():
         if host.index != 3 and busy.own.node not in host.node._core.table.by_node:
             membership = host.node._swim.membership
             member = membership.on_record(msgspec.msgpack.decode(busy.own.encoded_record, type=Record), None)
+            assert member is not None
             membership.overlay._promote(member)
             held.append(member)
     assert len(held) >= 4
 
-    def forget():
+    def forget() -> None:
         for stranger in list(busy.table.visitors.values()):
             net.hosts[3].node._swim.membership.forget(stranger)
         net.at(net.now + 70 * MS, forget)
@@ -52,15 +55,15 @@ def a_busy_member_is_not_called_dead():
     assert nobody_accused(net, begin)
 
 
-def everybody_narrows():
+def everybody_narrows() -> None:
     """Nobody keeps a full view that is none, whatever got lost or came in another order."""
     for seed in range(1, 8):
         net = Net(24, seed, swim=SMALL)
-        assert net.run_until(lambda net=net: all_partial(net), 4, 0.5) is not None, seed
+        assert net.run_until(partial(all_partial, net), 4, 0.5) is not None, seed
         assert nobody_accused(net), seed
 
 
-def a_pulse_says_that_a_view_is_partial():
+def a_pulse_says_that_a_view_is_partial() -> None:
     """Only who has a partial view sends one, so a full view hears of it even where every other word was lost."""
     net = Net(1, swim=SMALL)
     thief = Thief(SECRET, net.crypto)
@@ -70,7 +73,7 @@ def a_pulse_says_that_a_view_is_partial():
     assert net.hosts[0].node.summary().partial
 
 
-def newcomers_are_not_shown_everybody():
+def newcomers_are_not_shown_everybody() -> None:
     """Who lacks everything is sent this node's own record; a full view begins with others."""
     net = partial_net(count=16, seconds=15.0)
     thief = Thief(SECRET, net.crypto)
@@ -79,7 +82,7 @@ def newcomers_are_not_shown_everybody():
     assert 100 <= sum(len(effect.data) for effect in effects if isinstance(effect, SendDatagram)) <= 600
 
 
-def newcomers_spare_the_seed():
+def newcomers_spare_the_seed() -> None:
     """Thirty newcomers, fifty a second: all are taken in at once, and the seed answers each with a few small frames."""
     net = Net(60, swim=SMALL, start=False)
     for index in range(30):
@@ -98,11 +101,11 @@ def newcomers_spare_the_seed():
     assert nobody_accused(net)
 
 
-def all_partial_of(net, indexes):
+def all_partial_of(net: Net, indexes: Iterable[int]) -> bool:
     return all(net.hosts[index].node.summary().partial for index in indexes)
 
 
-def apart(left, right, seed=1):
+def apart(left: int, right: int, seed: int = 1) -> Net:
     """Two swarms that never heard of each other, each with a first member of its own."""
     net = Net(left + right, seed, swim=SMALL, start=False)
     net.cut(list(range(left)), list(range(left, left + right)))
@@ -116,7 +119,7 @@ def apart(left, right, seed=1):
     return net
 
 
-def an_island_of_full_views_is_taken_in():
+def an_island_of_full_views_is_taken_in() -> None:
     """Ten that know all of themselves, and one contact to a swarm that none of them has heard of."""
     net = apart(30, 10)
     assert not any(host.node.summary().partial for host in net.hosts[30:])
@@ -125,7 +128,7 @@ def an_island_of_full_views_is_taken_in():
     assert nobody_accused(net, begin)
 
 
-def islands_of_partial_views_grow_together():
+def islands_of_partial_views_grow_together() -> None:
     """Two overlays that have one seed in common: a new contact now and then is what joins them."""
     net = apart(20, 16)
     assert all_partial(net)
@@ -134,7 +137,7 @@ def islands_of_partial_views_grow_together():
     assert nobody_accused(net, begin)
 
 
-def a_newcomer_gets_into_a_shrunken_swarm():
+def a_newcomer_gets_into_a_shrunken_swarm() -> None:
     """Eleven of fourteen are left, fewer than the limit of twelve, too many to widen: no newcomer stays outside."""
     net = partial_net(count=14, swim=replace(SMALL, protocol_period_ns=100 * MS))
     for index in (11, 12, 13):
@@ -147,7 +150,7 @@ def a_newcomer_gets_into_a_shrunken_swarm():
     assert net.run_until(lambda: components(net) == [12] and all_partial(net), 20, 0.5) is not None
 
 
-def a_mass_start_harms_nobody():
+def a_mass_start_harms_nobody() -> None:
     """Two hundred a second on a shared radio, through two seeds, in the lean profile."""
     table = {
         "title": "Many at once",

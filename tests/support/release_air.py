@@ -39,7 +39,7 @@ class AirWorld(World):
         sign = lambda message: self.crypto.sign(seed, message)  # noqa: E731
         return Releases(public, sign, [self.keys.root()], self.crypto, self.stores[at], config, rng, self.journals[at])
 
-    def perform(self, at: int, effects: list[object]) -> None:
+    def perform(self, at: int, effects: Sequence[object]) -> None:
         if at in self.dead:
             return
         others = [effect for effect in effects if not isinstance(effect, Send | Cast)]

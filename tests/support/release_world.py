@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -155,7 +155,7 @@ class World:
         self.order += 1
         heapq.heappush(self.heap, (at, self.order, to, what))
 
-    def perform(self, at: int, effects: list[object]) -> None:
+    def perform(self, at: int, effects: Sequence[object]) -> None:
         for effect in effects:
             match effect:
                 case Send(to, payload, _, _):

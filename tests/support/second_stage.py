@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +103,7 @@ def write_second(folder: Path, content: bytes | None = None, **changes: str) -> 
     return path
 
 
-def load_second(folder: Path, **changes: str) -> Bundle:
+def load_second(folder: Path, **changes: Any) -> Bundle:
     """`write_second`, loaded."""
     return load_bundle(write_second(folder, **changes))
 

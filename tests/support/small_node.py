@@ -62,6 +62,7 @@ class SmallNode:
                 self.heard.append(data)
                 return []
             case Command("send", (peer, data)):
+                assert isinstance(data, bytes)
                 return [SendStream(peer, data, now_ns + 10_000_000_000)]
             case Command(_, request):
                 self.requests.append(request)

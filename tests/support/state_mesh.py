@@ -3,10 +3,11 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 
 from swarmd_protocols.crypto import ModelCrypto
-from swarmd_protocols.effects import CancelTimer, Persist, SetTimer, StateChanged
+from swarmd_protocols.effects import CancelTimer, Persist, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.observations import LocalDetection, Observed
@@ -28,7 +29,7 @@ class Member:
     signer: NodeSigner
     replica: Replica | None = None
     disk: dict[bytes, bytes] = field(default_factory=dict)
-    timers: dict[tuple, int] = field(default_factory=dict)
+    timers: dict[TimerKey, int] = field(default_factory=dict)
     details: list[object] = field(default_factory=list)
     effects: list[object] = field(default_factory=list)
     boots: int = 0
@@ -136,7 +137,7 @@ class Mesh:
                     member.timers[key] = at_ns
                     life = member.boots
                     delay = max(0, at_ns - member.local_ns(self.now_ns)) + 1
-                    self.at(delay, lambda key=key, at_ns=at_ns, life=life: self.fire(member, key, at_ns, life))
+                    self.at(delay, partial(self.fire, member, key, at_ns, life))
                 case CancelTimer(key):
                     member.timers.pop(key, None)
                 case Send():
@@ -146,7 +147,7 @@ class Mesh:
                 case _:
                     member.effects.append(effect)
 
-    def fire(self, member: Member, key: tuple, at_ns: int, life: int) -> None:
+    def fire(self, member: Member, key: TimerKey, at_ns: int, life: int) -> None:
         if member.replica is None or member.boots != life or member.timers.get(key) != at_ns:
             return
         del member.timers[key]

@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from swarmd_protocols.crypto import Crypto, ModelCrypto
 from swarmd_protocols.effects import (
@@ -25,6 +26,7 @@ from swarmd_protocols.effects import (
     Started,
     StreamReceived,
     TimerFired,
+    TimerKey,
     UserEventDelivered,
 )
 from swarmd_protocols.node import Node, NodeConfig
@@ -46,7 +48,7 @@ class Host:
         self.frozen = False
         self.dark = False
         self.life = 0
-        self.due: dict[tuple, tuple[int, int]] = {}
+        self.due: dict[TimerKey, tuple[int, int]] = {}
         self.waiting: list[Event] = []
         self.journal: dict[bytes, bytes] = {}
         self.bytes_out = 0
@@ -66,7 +68,7 @@ class Net:
         loss: float = 0.0,
         delay_ns: int = MS,
         start: bool = True,
-        subs: Callable[[int], list] | None = None,
+        subs: Callable[[int], list[Any]] | None = None,
         host_answers: bool = True,
         icmp: bool = True,
     ) -> None:

@@ -1,8 +1,12 @@
 """An adversary with a stolen node key: it can join, seal and sign as itself, and say whatever it likes."""
 
-from swarmd_protocols.channel.channel import DATAGRAM, GROUP, Channel, frame_kind
+from typing import Any
+
+from swarmd_protocols.channel.channel import DATAGRAM, GROUP, Channel, Session, frame_kind
 from swarmd_protocols.channel.codec import decode_messages, encode, join
+from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import DatagramReceived, Effect, SendDatagram
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import Node
 from swarmd_protocols.swim.messages import (
     Accusation,
@@ -21,7 +25,7 @@ SWARM = "test"
 class Thief:
     """Talks to one node at a time."""
 
-    def __init__(self, secret: bytes, crypto, name: str = "thief", boot: int = 1) -> None:
+    def __init__(self, secret: bytes, crypto: Crypto, name: str = "thief", boot: int = 1) -> None:
         self.crypto = crypto
         self.identity = make_dev_identity(secret, SWARM, name, crypto)
         self.node = self.identity.node
@@ -30,13 +34,13 @@ class Thief:
         self.channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
         self.incarnation = boot << 20
         self.address = ADDRESS if name == "thief" else f"10.9.8.{sum(name.encode()) % 250}:1"
-        self.sessions = {}
+        self.sessions: dict[NodeId, Session] = {}
 
     def sign(self, kind: str, body: bytes) -> bytes:
         return self.crypto.sign(self.identity.seed, signing_bytes(kind, body))
 
-    def record(self, **changes) -> Record:
-        fields = {
+    def record(self, **changes: object) -> Record:
+        fields: dict[str, Any] = {
             "node": self.node,
             "incarnation": self.incarnation,
             "status": 0,
