@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces package deb model lock clean
+.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -66,6 +66,9 @@ bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)
+
+vectors: setup  ## write the golden bytes of the wire anew (a changed one is a new wire version)
+	$(PY) -m tests.support.vectors
 
 package: setup  ## build the wheel and test it beside a hostile models/
 	$(PY) -m pytest tests/packaging && $(PY) -m swarmd.release.sbom requirements/all.lock out/swarmd.cdx.json

@@ -1,9 +1,5 @@
-"""Builds the golden vectors of the wire: every message, every signed body, frames with fixed keys.
+"""Golden bytes of membership's wire: every message, every signed body, frames with fixed keys."""
 
-`python -m tests.support.swim_vectors` rewrites protocols/vectors/swim.json; a changed vector is a new wire version.
-"""
-
-import json
 from pathlib import Path
 
 import msgspec
@@ -93,5 +89,6 @@ def build() -> list[dict[str, str]]:
     return vectors
 
 
-if __name__ == "__main__":
-    PATH.write_text(json.dumps({"wire_version": 1, "vectors": build()}, indent=1) + "\n")
+def document() -> dict[str, object]:
+    """What the golden file holds."""
+    return {"wire_version": 1, "vectors": build()}

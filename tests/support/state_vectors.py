@@ -1,0 +1,102 @@
+"""Golden bytes of the replicated state: every message, body and batch, with fixed keys."""
+
+from pathlib import Path
+from typing import Any
+
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, open_batch, seal_batch
+from swarmd_protocols.state.crdt.facts import (
+    ASSET,
+    LATTICE,
+    TRACK,
+    Done,
+    Facts,
+    Join,
+    NotePut,
+    NoteRemoval,
+    Sighting,
+    decode_facts,
+    encode_facts,
+)
+from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
+
+PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "state.json"
+CRYPTO = NaClCrypto()
+SEED = bytes(range(32))
+NODE = node_id_of(CRYPTO.public_key(SEED))
+SIGNER = NodeSigner(CRYPTO, SEED)
+OTHER = NodeId(bytes(range(16)))
+MINUTE = 60_000 << 16
+
+
+def rows(*kinds: int) -> list[Sighting]:
+    place: dict[int, Any] = {LATTICE: (-3, 41), ASSET: "t03-m17", TRACK: (7, 12)}
+    return [
+        Sighting(
+            "hot-spot", kind, place[kind], kind == TRACK, kind != TRACK or n > 1, -120 - n, 2_061, (100, -7, 121), 870,
+            MINUTE + (n << 16), 2 * MINUTE, 3 + n, b"modelsha", ((1, -2),) if kind == LATTICE else (),
+        )
+        for n, kind in enumerate(kinds)
+    ]  # fmt: skip
+
+
+def facts() -> Facts:
+    return Facts(
+        rows(LATTICE, ASSET, TRACK),
+        [Join(OTHER, ("hot-spot", LATTICE, (5, 6)), MINUTE, 2 * MINUTE)],
+        [Done(b"cell42", 900)],
+        [NotePut(7, 1, MINUTE, "zone", b"closed", ((OTHER, 3, 1),))],
+        [NoteRemoval("old", ((NODE, 6, 2),))],
+    )
+
+
+def batch(stream: Stream, body: bytes, n: int = 1, previous: bytes = bytes(16)) -> bytes:
+    return seal_batch(stream, NODE, (7, n), (0, 0), previous, 3 * MINUTE, body, SIGNER).raw
+
+
+def samples() -> dict[str, bytes]:
+    leases = (Lease(b"cell42", 5, 2, True, 70_000, 4), Lease(b"cell43", 6, 0, False, 90_000, 0))
+    one = batch(Stream.FACTS, encode_facts(Facts(rows(LATTICE))))
+    two = batch(Stream.FACTS, encode_facts(facts()))
+    row = (bytes(NODE), ((0, 7, 3, b"\1\2\3\4"), (1, 7, 9, b"\5\6\7\x08")))
+    return {
+        "facts body, every kind": encode_facts(facts()),
+        "facts body, lattice only": encode_facts(Facts(rows(LATTICE))),
+        "lease body": encode_leases(leases),
+        "counter body": encode_counters({"frames": 12_345, "detections": 17}),
+        "batch of facts": two,
+        "batch of leases": batch(Stream.LEASES, encode_leases(leases)),
+        "batch of status": batch(Stream.STATUS, b"opaque"),
+        "message Batches": messages.encode(messages.Batches((one,))),
+        "message Have": messages.encode(messages.Have((row,), 3, True, 0xFFFF_FFFF)),
+        "message Buckets": messages.encode(messages.Buckets(bytes(range(128)), bytes(128))),
+        "message Proof": messages.encode(messages.Proof(one, two)),
+        "message ClockAsk": messages.encode(messages.ClockAsk(123_456_789)),
+        "message ClockTell": messages.encode(messages.ClockTell(123_456_789, 987_654_321)),
+        "message KeyAsk": messages.encode(messages.KeyAsk((bytes(NODE),))),
+        "message KeyTell": messages.encode(messages.KeyTell((CRYPTO.public_key(SEED),))),
+    }
+
+
+def read_again(name: str, data: bytes) -> bytes:
+    """Decode one sample and encode it again."""
+    if name.startswith("facts"):
+        return encode_facts(decode_facts(data))
+    if name.startswith("lease"):
+        return encode_leases(decode_leases(data))
+    if name.startswith("counter"):
+        return encode_counters(decode_counters(data))
+    if name.startswith("batch"):
+        opened = open_batch(data)
+        sealed = seal_batch(
+            opened.stream, opened.origin, opened.dot, opened.base, opened.previous, opened.stamp, opened.body, SIGNER
+        )
+        return sealed.raw
+    return messages.encode(messages.decode(data))
+
+
+def document() -> list[dict[str, str]]:
+    """What the golden file holds."""
+    return [{"name": name, "hex": data.hex()} for name, data in samples().items()]
