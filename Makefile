@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean
+.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -63,6 +63,9 @@ bench-sim-compiled: setup  ## the same with protocols and simulator compiled by 
 
 bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
 	.venv-bench/bin/python -m tests.bench.bench_release $(ARGS)
+
+bench-hostile: setup  ## what one hostile member or client can make a node pay
+	$(PY) -m tests.bench.hostile_daemon $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)

@@ -12,6 +12,10 @@ all.
 
 Faults: a journal that cannot be read is moved aside, never deleted; what could be read of it is kept. When the disk is
 full or fails, records stay in memory (an alarm says so) and are written as soon as it takes them again.
+
+Bounds: the file stops at `FILE_BYTES`, whoever wants more, and an alarm names whose records are the most; what waits in
+memory stops at `PENDING_BYTES`, where the oldest facts go first and records of identity never. The protocols keep each
+author within a share far below that: these bounds are for what they do not foresee.
 """
 
 import contextlib
@@ -24,8 +28,18 @@ from pathlib import Path
 from swarmd.errors import JournalError
 
 FILE_NAME = "journal.sqlite"
+FILE_BYTES = 256 << 20
+"""Bytes of the file: 64 authors with all of their 4 MiB share; a small card holds it."""
+PENDING_BYTES = 8 << 20
+"""Bytes of keys and values that wait in memory: minutes of a busy swarm's facts while a disk is full."""
 RETRY_NS = 2_000_000_000
-CHECKPOINT_PAGES = 1000
+"""Nanoseconds between two attempts on a disk that fails: each one may block the loop for as long as the disk does."""
+_PAGE_BYTES = 4096
+"""SQLite's own default; the bound of the file is counted in pages."""
+_RESERVE_PAGES = 256
+"""Pages above the bound, 1 MiB, that only records of identity may take: no flood of facts may cost a node its own."""
+_AUTHOR_KEY_BYTES = 24
+"""Leading bytes of a key that say whose record it is: a name of 8 and a node id of 16."""
 _SCHEMA = "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 
 Record = tuple[bytes, bytes | None]
@@ -34,13 +48,20 @@ Record = tuple[bytes, bytes | None]
 class Journal:
     """One open journal; the only writer, which a lock on its directory ensures."""
 
-    def __init__(self, directory: Path, durability: str = "process", synced_prefixes: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        durability: str = "process",
+        synced_prefixes: Sequence[bytes] = (),
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
         """Open or create it; recovers by itself from a torn or corrupt file.
 
         Args:
             directory: Created when missing, mode 0700.
             durability: "process" or "power".
             synced_prefixes: Keys that begin so are always synced to the disk.
+            file_bytes: Where the file stops to grow.
 
         Raises:
             JournalError: The directory cannot be used, or another daemon uses it.
@@ -48,13 +69,17 @@ class Journal:
         self._path = directory / FILE_NAME
         self._full = durability == "power"
         self._synced_prefixes = tuple(synced_prefixes)
+        self._file_pages = max(16, file_bytes // _PAGE_BYTES)
         self._pending: dict[bytes, bytes | None] = {}
+        self._pending_bytes = 0
         self._retry_at_ns = 0
         self._database: sqlite3.Connection | None = None
         self.alarms: list[tuple[str, str]] = []
         """(code, text) since the last `take_alarms`."""
         self.commits = 0
         self.failures = 0
+        self.dropped = 0
+        """Facts that had to go because neither disk nor memory had room."""
         self.recovered_from: Path | None = None
         """Where an unreadable journal was moved to, in this life."""
         self._lock = _lock_directory(directory)
@@ -77,14 +102,14 @@ class Journal:
             return
         now = time.monotonic_ns() if now_ns is None else now_ns
         if self._pending or self._database is None:
-            self._pending.update(records)
-            if now >= self._retry_at_ns:
+            self._wait(records)
+            if now >= self._retry_at_ns or any(self._is_identity(key) for key, _ in records):
                 self.retry(now)
             return
         try:
             self._write(records)
         except sqlite3.Error as error:
-            self._pending.update(records)
+            self._wait(records)
             self._failed(error, now)
 
     def retry(self, now_ns: int) -> None:
@@ -93,13 +118,21 @@ class Journal:
             return
         try:
             if self._database is None:
-                self._database = _connect(self._path)
+                self._database = self._connected()
+            # What goes makes room for what comes; each key waits once, so the order between keys means nothing.
+            urgent = [(key, value) for key, value in self._pending.items() if value is None or self._is_identity(key)]
+            if urgent:
+                self._write(urgent)
+                self._settle(urgent)
             self._write(list(self._pending.items()))
         except (sqlite3.Error, OSError) as error:
             self._failed(error, now_ns)
             return
-        self._pending.clear()
-        self._alarm("journal_recovered", f"{self._path}: the disk takes records again; nothing is missing")
+        self._settle(list(self._pending.items()))
+        missing = (
+            f"{self.dropped} facts are missing, the swarm gives them back" if self.dropped else "nothing is missing"
+        )
+        self._alarm("journal_recovered", f"{self._path}: the disk takes records again; {missing}")
 
     def checkpoint(self) -> None:
         """Fold the write-ahead log into the file; syncs, so call it from a thread. Uses a connection of its own."""
@@ -134,10 +167,13 @@ class Journal:
 
     def _write(self, records: Sequence[Record]) -> None:
         assert self._database is not None
-        synced = self._full or any(key.startswith(self._synced_prefixes) for key, _ in records)
+        identity = any(self._is_identity(key) for key, _ in records)
+        synced = self._full or identity
         cursor = self._database.cursor()
         if synced:
             cursor.execute("PRAGMA synchronous=FULL")
+        if identity:
+            cursor.execute(f"PRAGMA max_page_count={self._file_pages + _RESERVE_PAGES}")
         try:
             cursor.execute("BEGIN IMMEDIATE")
             for key, value in records:
@@ -155,23 +191,84 @@ class Journal:
             if synced:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("PRAGMA synchronous=NORMAL")
+            if identity:
+                with contextlib.suppress(sqlite3.Error):
+                    cursor.execute(f"PRAGMA max_page_count={self._file_pages}")
+
+    def _is_identity(self, key: bytes) -> bool:
+        return key.startswith(self._synced_prefixes)
+
+    def _wait(self, records: Sequence[Record]) -> None:
+        """Keep records in memory, the newest of each key, within `PENDING_BYTES`."""
+        for key, value in records:
+            self._settle([(key, self._pending.get(key))] if key in self._pending else ())
+            self._pending[key] = value
+            self._pending_bytes += len(key) + len(value or b"")
+        if self._pending_bytes <= PENDING_BYTES:
+            return
+        for key, value in list(self._pending.items()):
+            # A deletion frees room, and who loses its own incarnation contradicts itself.
+            if value is not None and not self._is_identity(key):
+                self._settle([(key, value)])
+                self.dropped += 1
+                if self._pending_bytes <= PENDING_BYTES:
+                    return
+
+    def _settle(self, records: Sequence[Record]) -> None:
+        """These wait no longer."""
+        for key, value in records:
+            del self._pending[key]
+            self._pending_bytes -= len(key) + len(value or b"")
+
+    def _heaviest(self) -> str:
+        """Whose records are the most, in words; "" where nobody can say."""
+        try:
+            assert self._database is not None
+            row = self._database.execute(
+                "SELECT substr(key, 1, ?) AS author, sum(length(key) + length(value)) AS bytes FROM records "
+                "GROUP BY author ORDER BY bytes DESC LIMIT 1",
+                (_AUTHOR_KEY_BYTES,),
+            ).fetchone()
+        except (sqlite3.Error, AssertionError):
+            return ""
+        if row is None:
+            return ""
+        author, size = bytes(row[0]), int(row[1])
+        name = author[8:].hex() if len(author) == _AUTHOR_KEY_BYTES else ascii(author)[2:-1]
+        return f"most of it, {size >> 10} KiB, is of {name}; "
 
     def _failed(self, error: Exception, now_ns: int) -> None:
         self.failures += 1
         self._retry_at_ns = now_ns + RETRY_NS
-        if self.failures == 1 or not any(code == "journal_failing" for code, _ in self.alarms):
-            self._alarm(
-                "journal_failing",
-                f"{self._path}: {error}; {len(self._pending)} records wait in memory and are lost if the daemon dies "
-                "before the disk takes them: free some space",
-            )
+        if not any(code in ("journal_failing", "journal_full") for code, _ in self.alarms):
+            waits = f"{len(self._pending)} records wait in memory and are lost if the daemon dies before"
+            if self._is_at_its_bound(error):
+                self._alarm(
+                    "journal_full",
+                    f"{self._path}: it has reached its bound of {self._file_pages * _PAGE_BYTES >> 20} MiB; "
+                    f"{self._heaviest()}{waits} there is room: revoke a node that floods",
+                )
+            else:
+                self._alarm("journal_failing", f"{self._path}: {error}; {waits} the disk takes them: free some space")
+
+    def _is_at_its_bound(self, error: Exception) -> bool:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL or self._database is None:
+            return False
+        with contextlib.suppress(sqlite3.Error):
+            return int(self._database.execute("PRAGMA page_count").fetchone()[0]) >= self._file_pages * 0.9
+        return False
+
+    def _connected(self) -> sqlite3.Connection:
+        database = _connect(self._path)
+        database.execute(f"PRAGMA max_page_count={self._file_pages}")
+        return database
 
     def _alarm(self, code: str, text: str) -> None:
         self.alarms.append((code, text))
 
     def _open(self) -> dict[bytes, bytes]:
         try:
-            self._database = _connect(self._path)
+            self._database = self._connected()
             return dict(_read_all(self._database))
         except sqlite3.DatabaseError as error:
             if _is_the_disk(error):
@@ -193,10 +290,10 @@ class Journal:
             "the swarm gives back the rest",
         )
         try:
-            self._database = _connect(self._path)
+            self._database = self._connected()
             self._write(list(kept.items()))
         except sqlite3.Error as error:
-            self._pending.update(kept)
+            self._wait(list(kept.items()))
             self._failed(error, time.monotonic_ns())
         return kept
 
@@ -289,5 +386,6 @@ def summary(journal: Journal) -> Mapping[str, object]:
         "degraded": journal.degraded,
         "commits": journal.commits,
         "failures": journal.failures,
+        "dropped": journal.dropped,
         "moved_aside": str(journal.recovered_from) if journal.recovered_from is not None else "",
     }

@@ -23,17 +23,20 @@ def run(args: argparse.Namespace) -> int:
     """Walk the chain."""
     from swarmd.errors import DaemonError
     from swarmd.release.audit import FILE_NAME, verify_folder
+    from swarmd.release.refusals import FILE_NAME as REFUSED_NAME
 
     folder = args.folder / "releases" if (args.folder / "releases" / FILE_NAME).exists() else args.folder
     if not (folder / FILE_NAME).exists():
         raise DaemonError(f"no {FILE_NAME} in {args.folder}; give the daemon's state folder")
     lines, last, problem = verify_folder(folder)
+    refused, _, refused_problem = verify_folder(folder, REFUSED_NAME)
+    problem = problem or refused_problem
     if problem is None and args.anchor and args.anchor not in (folder / FILE_NAME).read_text("utf-8", "replace"):
         problem = "the anchor is not in the log: its end was cut off"
     if args.json:
-        print_json({"lines": lines, "last": last, "ok": problem is None, "problem": problem})
+        print_json({"lines": lines, "refused_lines": refused, "last": last, "ok": problem is None, "problem": problem})
     elif problem is None:
-        print(f"{lines} lines, unbroken; newest hash {last}")
+        print(f"{lines} lines, unbroken; newest hash {last}; {refused} lines of what was refused, unbroken")
     else:
         print(f"swarmd audit: after {lines} sound lines: {problem}", file=sys.stderr)
     return 0 if problem is None else 1

@@ -1,4 +1,7 @@
-"""An append-only log of what was accepted, refused and swapped; each line carries the hash of the one before.
+"""Append-only logs, `audit.jsonl` and `refused.jsonl`, each line of which carries the hash of the one before.
+
+`audit.jsonl` says what was accepted and what this node did; who cannot sign cannot make it grow. What was refused is in
+`refused.jsonl` (`refusals.py`), which others can fill and which therefore has shares.
 
 A line is JSON: `n`, `t_s` (wall clock, informative), `what`, the fields of what happened, `prev` (hash of the line
 before) and `hash` (BLAKE2b-256 over `prev` and the line without `hash`). Cutting lines out, changing or moving them
@@ -9,7 +12,7 @@ one.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +21,11 @@ from swarmd.release.errors import ReleaseError
 
 FILE_NAME = "audit.jsonl"
 MAX_BYTES = 8 << 20
+"""Bytes of one file: some 20,000 lines, years of releases."""
+KEPT_FILES = 8
+"""Older files that stay beside the one that is written."""
 MAX_FIELD = 300
+"""Characters of one field: a reason in a sentence and a SHA-256 fit."""
 _START = "0" * 64
 
 
@@ -65,12 +72,17 @@ class AuditLog:
 
     Args:
         folder: Where it lies.
-        max_bytes: A file larger than this is continued in a new one; the last eight are kept.
+        max_bytes: A file larger than this is continued in a new one.
+        name: File name; older files have a number after it.
+        kept_files: How many older files stay.
     """
 
-    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
-        self._path = folder / FILE_NAME
+    def __init__(
+        self, folder: Path, max_bytes: int = MAX_BYTES, name: str = FILE_NAME, kept_files: int = KEPT_FILES
+    ) -> None:
+        self._path = folder / name
         self._max_bytes = max_bytes
+        self._kept_files = kept_files
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.last, self._number = self._resume()
 
@@ -91,45 +103,74 @@ class AuditLog:
         except (ValueError, KeyError, TypeError):
             return _START, 0
 
+    @property
+    def path(self) -> Path:
+        """The file that is written."""
+        return self._path
+
     def add(self, what: str, t_s: int, **fields: str | int | bool) -> None:
         """Append one line, durable when this returns.
 
         Raises:
             ReleaseError: The disk does not take it.
         """
-        short = {key: value[:MAX_FIELD] if isinstance(value, str) else value for key, value in fields.items()}
-        line: dict[str, object] = {"n": self._number + 1, "t_s": t_s, "what": what, **short, "prev": self.last}
-        digest = _hash(self.last, line)
-        text = json.dumps({**line, "hash": digest}, sort_keys=True, ensure_ascii=False) + "\n"
+        self.add_all([{"t_s": t_s, "what": what, **fields}])
+
+    def add_all(self, entries: Sequence[Mapping[str, str | int | bool]]) -> bool:
+        """Append lines with one sync, durable when this returns.
+
+        Args:
+            entries: `what`, `t_s` and the fields of each.
+
+        Returns:
+            Whether a new file was begun for them.
+
+        Raises:
+            ReleaseError: The disk does not take them; none counts as written.
+        """
+        last, number, text = self.last, self._number, ""
+        for entry in entries:
+            short = {key: value[:MAX_FIELD] if isinstance(value, str) else value for key, value in entry.items()}
+            number += 1
+            line: dict[str, object] = {"n": number, **short, "prev": last}
+            last = _hash(last, line)
+            text += json.dumps({**line, "hash": last}, sort_keys=True, ensure_ascii=False) + "\n"
+        data = text.encode()
         try:
-            self._roll(len(text))
+            rolled = self._roll(len(data))
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                os.write(descriptor, text.encode())
+                os.write(descriptor, data)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise ReleaseError(f"the audit log {self._path} cannot be written: {error.strerror}") from error
-        self.last, self._number = digest, self._number + 1
+        self.last, self._number = last, number
+        return rolled
 
-    def _roll(self, more: int) -> None:
+    def _roll(self, more: int) -> bool:
         if not self._path.exists() or self._path.stat().st_size + more <= self._max_bytes:
-            return
-        for number in range(8, 1, -1):
+            return False
+        for number in range(self._kept_files, 1, -1):
             older = self._path.with_suffix(f".jsonl.{number - 1}")
             if older.exists():
                 older.replace(self._path.with_suffix(f".jsonl.{number}"))
         self._path.replace(self._path.with_suffix(".jsonl.1"))
+        return True
 
 
-def verify_folder(folder: Path) -> tuple[int, str, str | None]:
+def verify_folder(folder: Path, name: str = FILE_NAME) -> tuple[int, str, str | None]:
     """Walk all files of a log, oldest first.
+
+    Args:
+        folder: Where they lie.
+        name: Which log.
 
     Returns:
         Sound lines, the newest hash, and what is wrong, or None.
     """
-    files = [folder / f"{FILE_NAME}.{number}" for number in range(8, 0, -1)] + [folder / FILE_NAME]
+    files = [folder / f"{name}.{number}" for number in range(KEPT_FILES, 0, -1)] + [folder / name]
     total, last = 0, ""
     for path in files:
         if not path.exists():

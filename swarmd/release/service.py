@@ -1,6 +1,6 @@
 """The daemon's side of releases: what the protocol decides is carried out here, on disk, in the eye, in the log.
 
-    Heard        → audit log
+    Heard        → audit log (accepted), log of refusals (refused): see `refusals.py`
     ApplyDelta   → child process → blob, or "this delta never again"
     Prepare      → every file hashed, operators checked against the signed list
     StartTrial   → slot (durable) → a safe moment → a try is spent (durable) → the eye swaps between two frames
@@ -26,6 +26,7 @@ from typing import Protocol, TypeVar
 
 from swarmd.brain.bus import Bus, Notice
 from swarmd.logs import Logger
+from swarmd.rates import TokenBuckets
 from swarmd.release.at_rest import MemoryFolders, NodeKey, SealedBlobs, open_node_key
 from swarmd.release.audit import AuditLog
 from swarmd.release.chunks import FileChunks
@@ -33,6 +34,7 @@ from swarmd.release.delta.child import Limits, apply_in_child
 from swarmd.release.delta.flatbuffer import operators
 from swarmd.release.errors import DeltaError, ReleaseError, SlotError
 from swarmd.release.fsx import RealFiles
+from swarmd.release.refusals import FILE_NAME, RefusalLog
 from swarmd.release.slots import Slot, Slots, fresh_slot
 from swarmd.release.trial import SwapAnswer, TrialMeter
 from swarmd_models.errors import ModelError
@@ -50,6 +52,14 @@ from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust.identity import Identity
 
 _T = TypeVar("_T")
+_ALARMS = ("release", "root-", "no-release")
+"""How the codes of alarms about releases begin."""
+ALARM_LINES_PER_S = 1 / 60
+"""Audit lines a second of one alarm code; the daemon's log has every one."""
+ALARM_LINES_BURST = 8
+"""Audit lines of one alarm code at once."""
+ALARM_CODES_MAX = 64
+"""Alarm codes that are counted apart; the protocols have a dozen."""
 SAMPLE_S = 0.5
 SWAP_TIMEOUT_S = 60.0
 _RUNTIME = Path("/dev/shm")
@@ -114,12 +124,15 @@ class ReleaseService:
         self.store = FileChunks(files, self._blobs, config.quota_bytes, config.encrypt)
         self.slots = Slots(files, self._blobs, f"slots/{config.model or 'none'}")
         self.audit = AuditLog(folder)
+        self.refusals = RefusalLog(folder, self._on_flood)
+        self._alarm_lines = TokenBuckets(ALARM_LINES_PER_S, ALARM_LINES_BURST, ALARM_CODES_MAX)
         self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
         self.memory = MemoryFolders()
         self._worker = ThreadPoolExecutor(1, "releases")
         self._work: asyncio.Queue[object] = asyncio.Queue()
         self._runner: ModelRunner | None = None
         self._command: Callable[[str, object], None] = lambda name, request: None
+        self._bus: Bus | None = None
         self._trial: asyncio.Task[None] | None = None
         self._trial_of = b""
         self.swaps = 0
@@ -167,6 +180,7 @@ class ReleaseService:
     def attach(self, bus: Bus, command: Callable[[str, object], None]) -> None:
         """Join the daemon: listen on the bus, give commands to the node."""
         self._command = command
+        self._bus = bus
         bus.subscribe(self._on_notice)
 
     def use_runner(self, runner: ModelRunner) -> None:
@@ -205,6 +219,8 @@ class ReleaseService:
         """Stop; plaintext in memory goes with it."""
         if self._trial is not None:
             self._trial.cancel()
+        with contextlib.suppress(ReleaseError):
+            self.refusals.close()
         self._worker.shutdown(wait=True, cancel_futures=True)
         self.memory.close()
         shutil.rmtree(self._runtime, ignore_errors=True)
@@ -213,12 +229,40 @@ class ReleaseService:
 
     def _on_notice(self, notice: Notice) -> None:
         if isinstance(notice, StateChanged) and notice.subprotocol == NAME:
-            self._work.put_nowait(notice.detail)
-        elif isinstance(notice, Alarm) and notice.code.startswith(("release", "root-", "no-release")):
-            self._work.put_nowait(notice)
+            match notice.detail:
+                case requests.Heard(kind, digest, False, source, reason):
+                    self.refusals.note(kind, digest.hex(), source, reason)
+                case detail:
+                    self._work.put_nowait(detail)
+        elif isinstance(notice, Alarm) and notice.code.startswith(_ALARMS):
+            # The daemon's log has every alarm; the audit log's history is not for one that repeats itself.
+            is_told = self._alarm_lines.take(notice.code, time.monotonic_ns())
+            if is_told:
+                self._work.put_nowait(notice)
+
+    def _on_flood(self, source: str, count: int) -> None:
+        text = (
+            f"{source} keeps sending release statements that are refused ({count} so far); {FILE_NAME} beside the "
+            "audit log says which; revoke that node if it does not stop"
+        )
+        self._log.warning("alarm", code="refusal-flood", text=text)
+        if self._bus is not None:
+            self._bus.publish(Alarm("refusal-flood", text))
 
     async def run(self) -> None:
-        """Carry out what the protocol decides, in order, until cancelled."""
+        """Carry out what the protocol decides, in order, until cancelled; refusals are written beside it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_refusals())
+            tasks.create_task(self._carry_out_all())
+
+    async def _write_refusals(self) -> None:
+        while True:
+            try:
+                await self.refusals.run()
+            except ReleaseError as error:
+                self._log.error("release_problem", error=str(error))
+
+    async def _carry_out_all(self) -> None:
         while True:
             detail = await self._work.get()
             try:
@@ -228,9 +272,8 @@ class ReleaseService:
 
     async def _carry_out(self, detail: object) -> None:
         match detail:
-            case requests.Heard(kind, digest, accepted, source, reason):
-                what = "accepted" if accepted else "refused"
-                await self._audit(what, kind=kind, digest=digest.hex(), source=source, reason=reason)
+            case requests.Heard(kind, digest, _, source, reason):
+                await self._audit("accepted", kind=kind, digest=digest.hex(), source=source, reason=reason)
             case Alarm(code, text):
                 await self._audit("alarm", code=code, text=text)
             case requests.ApplyDelta():

@@ -1,13 +1,18 @@
 """Faults of the bridges that their laws must find: each law is run with the fault in place and has to fail."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from swarmd.brain import journal
 from swarmd.bridges.mqtt import commands
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.rates import TokenBucket, TokenBuckets
+from swarmd.release import refusals
 from tests.integration import test_mqtt_hostile as laws
+from tests.unit import test_journal as journal_laws
+from tests.unit import test_refusal_log as refusal_laws
 
 
 def _everything_may_be_answered(patch: pytest.MonkeyPatch) -> None:
@@ -64,6 +69,37 @@ def _replies_are_kept_by_the_broker(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MqttBridge, "_on_command", on_command)
 
 
+def _a_line_for_each_refusal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(refusals, "LINES_BURST", 1 << 30)
+    patch.setattr(refusals, "PENDING_MAX", 1 << 30)
+
+
+def _no_shares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(refusals, "SHARE_BYTES", 1 << 30)
+    patch.setattr(refusals, "LINES_PER_S", 1 << 30)
+
+
+def _a_new_share_with_each_life(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(refusals, "_shares", lambda path: {})
+
+
+def _an_alarm_for_each_refusal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(refusals, "ALARM_PAUSE_NS", 0)
+
+
+def _a_file_without_a_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal.Journal, "_connected", lambda self: journal._connect(self._path))
+
+
+def _memory_without_a_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal, "PENDING_BYTES", 1 << 40)
+
+
+def _no_reserve_for_identity(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal, "_RESERVE_PAGES", 0)
+    patch.setattr(journal.Journal, "_is_identity", lambda self, key: False)
+
+
 def _nobody_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = TokenBuckets.__init__
     patch.setattr(TokenBuckets, "__init__", lambda self, per_s, burst, most: real(self, per_s, burst, 1 << 40))
@@ -97,3 +133,26 @@ def test_the_law_finds_the_fault(
     fault(monkeypatch)
     with pytest.raises(AssertionError):
         law()
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (_a_line_for_each_refusal, refusal_laws.test_one_message_of_512_junk_statements_is_eight_lines_and_an_alarm),
+        (_no_shares, lambda folder: refusal_laws.check_shares(0, 2, 0.01)),
+        (_a_new_share_with_each_life, refusal_laws.test_a_share_survives_a_restart),
+        (_a_file_without_a_bound, journal_laws.test_a_flood_of_facts_stops_at_the_bound_and_names_its_author),
+        (_memory_without_a_bound, journal_laws.test_a_flood_of_facts_stops_at_the_bound_and_names_its_author),
+        (_no_reserve_for_identity, journal_laws.test_a_flood_of_facts_stops_at_the_bound_and_names_its_author),
+        (_an_alarm_for_each_refusal, refusal_laws.test_a_flooder_is_named_once_an_hour),
+    ],
+)
+def test_the_law_of_the_disk_finds_the_fault(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    law: Callable[[Path], None],
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        law(tmp_path)

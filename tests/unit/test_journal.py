@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.brain.journal import FILE_NAME, Journal
+from swarmd.brain.journal import FILE_NAME, PENDING_BYTES, Journal
 from swarmd.errors import JournalError
 
 
@@ -123,6 +123,52 @@ def test_a_full_disk_degrades_to_memory_and_heals(tmp_path: Path) -> None:
     assert [code for code, _ in store.take_alarms()] == ["journal_recovered"]
     store.close()
     assert set(reopened(tmp_path)) == {b"before", b"big", b"small"}
+
+
+AUTHORS = (b"A" * 16, b"B" * 16)
+
+
+def fact(author: bytes, number: int, size: int = 2_000) -> tuple[bytes, bytes]:
+    return b"state/o/" + author + number.to_bytes(6, "big"), b"x" * size
+
+
+def test_a_flood_of_facts_stops_at_the_bound_and_names_its_author(tmp_path: Path) -> None:
+    """Neither file nor memory grows beyond its bound, and the node's identity is written all the same."""
+    bound = 1 << 20
+    journal = Journal(tmp_path, "process", (b"swim/",), file_bytes=bound)
+    journal.commit([fact(AUTHORS[1], 0)])
+    now_ns = 0
+    for number in range(6_000):
+        now_ns += 100_000_000
+        journal.commit([fact(AUTHORS[0], number)], now_ns)
+        assert journal._pending_bytes <= PENDING_BYTES
+    alarms = journal.take_alarms()
+    assert [code for code, _ in alarms] == ["journal_full"]
+    assert AUTHORS[0].hex() in alarms[0][1]
+    assert journal.dropped > 0
+    journal.commit([(b"swim/incarnation", b"7")], now_ns)
+    assert b"swim/incarnation" not in journal._pending
+    held = sum(len(key) + len(value or b"") for key, value in journal._pending.items())
+    assert held == journal._pending_bytes
+    journal._pending.clear()  # As if the process died: what waited in memory is lost.
+    journal.close()
+    again = reopened(tmp_path)
+    assert bound / 2 < (tmp_path / FILE_NAME).stat().st_size <= bound + (1 << 20)
+    assert again[b"swim/incarnation"] == b"7"
+    assert fact(AUTHORS[1], 0)[0] in again
+
+
+def test_what_is_deleted_makes_room_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, file_bytes=1 << 20)
+    for number in range(1_000):
+        journal.commit([fact(AUTHORS[0], number)], 0)
+    assert journal.degraded
+    journal.commit([(fact(AUTHORS[0], number)[0], None) for number in range(990)], 0)
+    journal.retry(10_000_000_000)
+    assert not journal.degraded
+    assert journal._pending_bytes == 0
+    journal.close()
+    assert len(reopened(tmp_path)) == 10
 
 
 def test_power_durability_syncs_every_commit_and_process_only_identity(tmp_path: Path) -> None:
