@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swarmd.cli import officers
+from swarmd.cli import node_keys, officers
 from swarmd.cli.common import add_control, add_json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("keys", help="the fleet's root and roles; enrol, rotate, revoke")
     verbs = parser.add_subparsers(dest="keys_verb", metavar="VERB", required=True)
     officers.add_verbs(verbs)
+    node_keys.add_verbs(verbs)
     root = _verb(verbs, "root", "begin a fleet, of officers' public halves or with all keys in one folder")
     root.add_argument("--name", required=True, help="the fleet's name")
     root.add_argument("--root", nargs="+", metavar=("NEED", "PUB"), help="signatures that a root takes, and whose keys")
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         "sign": officers.run_sign,
         "inspect": officers.run_inspect,
         "submit": officers.run_submit,
+        "node": node_keys.run_node,
+        "enrolment": node_keys.run_enrolment,
         "root": _root,
         "role": _role,
         "enrol": _enrol,
