@@ -45,6 +45,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     enrol.add_argument("node", help="the node's name, unique in the swarm")
     enrol.add_argument("--swarm", required=True, help="the swarm it joins")
     enrol.add_argument("--out", required=True, type=Path, metavar="DIR", help="where node.identity is written, 0600")
+    enrol.add_argument(
+        "--public", type=Path, metavar="PUB", help="the key was made on the device: write NODE.enrolment for it instead"
+    )
+    officers.add_passphrase(enrol)
     enrol.add_argument("--role", action="append", default=[], help="what the certificate allows besides membership")
     rotate = _verb(verbs, "rotate", "a new group key for a swarm")
     _add_swarm_push(rotate)
@@ -166,6 +170,8 @@ def _enrol(args: argparse.Namespace) -> int:
 
     check_name(args.node, "a node")
     check_name(args.swarm, "a swarm")
+    if args.public is not None:
+        return node_keys.enrol_public(args)
     path = args.out / IDENTITY_FILE
     if path.exists():
         raise FleetError(f"{path} exists already; remove it if the node is to get a new key")

@@ -53,6 +53,36 @@ def run_enrolment(args: argparse.Namespace) -> int:
     return 0
 
 
+def enrol_public(args: argparse.Namespace) -> int:
+    """`keys enrol --public`: certify a key that was made on the device, where enough enrol keys are at this desk."""
+    from swarmd.cli.officers import known_swarm, passphrases, public_half
+    from swarmd.identity.desk import prepare_certificate, submit
+    from swarmd.identity.enrolment import EnrolmentError
+    from swarmd.identity.fleet import Fleet
+    from swarmd.identity.officers import open_signer
+    from swarmd.identity.prepared import add_signature, check_signer, missing, requirements
+
+    out = args.out / f"{args.node}.enrolment"
+    if out.exists():
+        raise EnrolmentError(f"{out} exists already; nothing was written")
+    fleet = Fleet(args.fleet)
+    half = public_half(str(args.public))
+    prepared = prepare_certificate(fleet, known_swarm(fleet, args.swarm), args.node, half.public, args.role)
+    source = passphrases(args)
+    signers = [open_signer(str(path), source) for path in args.key]
+    for signer in signers:
+        check_signer(prepared, signer)
+    known = {key for one in requirements(prepared) for key in one.keys}
+    in_folder = [open_signer(str(path), source) for path in sorted((args.fleet / "keys").glob("enrol-*.key"))]
+    for signer in [*signers, *(one for one in in_folder if one.half.key_id in known)]:
+        if missing(prepared):
+            prepared = add_signature(prepared, signer)
+    print(f"{args.node} with the key {half.fingerprint}: compare it with what the device says")
+    print(f"{submit(args.fleet, prepared).path}: written")
+    write_enrolment(fleet, args.swarm, args.node, out)
+    return 0
+
+
 def write_enrolment(fleet: "Fleet", swarm: str, name: str, path: Path) -> None:
     """Write an enrolment, 0600; a file that is there is kept."""
     from swarmd.identity.enrolment import EnrolmentError, make_enrolment
