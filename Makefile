@@ -65,7 +65,7 @@ bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and
 	.venv-bench/bin/python -m tests.bench.bench_release $(ARGS)
 
 bench-hostile: setup  ## what one hostile member or client can make a node pay
-	$(PY) -m tests.bench.hostile_daemon $(ARGS)
+	$(PY) -m tests.bench.hostile_daemon $(ARGS) && $(PY) -m tests.bench.hostile_swim $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)

@@ -9,6 +9,7 @@ from swarmd_protocols.channel.channel import ReplayWindow
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.channel.dissemination import EventLog
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import membership as membership_module
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.links import LinkReports
@@ -130,7 +131,7 @@ def old_accusations_change_nothing():
     subject_membership = net.hosts[3].node._swim.membership
     core.now_ns = net.now
     net.hosts[3].node._core.now_ns = net.now
-    subject_membership.refute(None)
+    subject_membership.refute(NodeId(bytes(16)), None)
     net.run(2)
     begin = net.now
     thieves = [Thief(SECRET, net.crypto, name=f"t{index}") for index in range(4)]

@@ -154,8 +154,8 @@ class Swarm(RuleBasedStateMachine):
             for member in core.table.by_node.values():
                 if member.failed and not member.unheard:
                     held = member.accusations or {}
-                    signers = sum(1 for level, _ in held.values() if level == LEVEL_FAILED)
-                    own = held.get(core.own.node, (0, b""))[0] == LEVEL_FAILED
+                    signers = sum(1 for said in held.values() if said.level == LEVEL_FAILED)
+                    own = core.own.node in held and held[core.own.node].level == LEVEL_FAILED
                     assert own or signers >= accusers_wanted(len(core.table), core.config.accusers_needed)
 
     @precondition(lambda self: hasattr(self, "net"))

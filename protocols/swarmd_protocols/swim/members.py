@@ -26,6 +26,18 @@ _MASK = 2**64 - 1
 REACHABLE = (MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEGRADED)
 
 
+class HeldAccusation:
+    """What somebody says about a member's current incarnation."""
+
+    __slots__ = ("encoded", "level", "taken_ns")
+
+    def __init__(self, level: int, encoded: bytes, taken_ns: int) -> None:
+        self.level = level
+        self.encoded = encoded
+        self.taken_ns = taken_ns
+        """When it was taken; long ago once it has been refuted."""
+
+
 class Member:
     """What this node knows of one other member; slots, since there may be thousands."""
 
@@ -40,7 +52,6 @@ class Member:
         "circle",
         "circled_ns",
         "counted",
-        "direct_misses",
         "event_mark",
         "failed",
         "fp_events",
@@ -104,8 +115,8 @@ class Member:
         self.stuck = False
         self.unheard = False
         """Known from the journal only: held for gone until it is heard, or a peer vouches for it."""
-        self.accusations: dict[NodeId, tuple[int, bytes]] | None = None
-        """Accuser to (level, encoded message), all about the current incarnation."""
+        self.accusations: dict[NodeId, HeldAccusation] | None = None
+        """By accuser, all about the current incarnation; the newest last."""
         self.probe: Probe | None = None
         self.heard_ns = -1
         """When a fresh sealed frame last came from it."""
@@ -115,7 +126,6 @@ class Member:
         self.loss = 0.0
         self.quality = 0
         """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
-        self.direct_misses = 0
         self.links: tuple[tuple[bytes, int], ...] = ()
         """What it reports about its own links."""
         self.links_encoded = b""
@@ -152,6 +162,10 @@ class Member:
         """When it was last told where this node's neighbours are."""
         self.pulsed_ns = -(2**62)
         """When it was last sent a `Pulse`."""
+
+    def newest_accusation(self) -> list[bytes]:
+        """The newest of what is held against it, as a message to be sent; empty where there is none."""
+        return [next(reversed(self.accusations.values())).encoded] if self.accusations else []
 
     def take(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
         """Adopt a newer signed body."""

@@ -22,7 +22,7 @@ from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import RECORD, VERDICT, Core
 from swarmd_protocols.swim.links import LinkReports
-from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.members import REACHABLE, HeldAccusation, Member
 from swarmd_protocols.swim.messages import (
     LEVEL_FAILED,
     LEVEL_STUCK,
@@ -39,6 +39,7 @@ from swarmd_protocols.swim.messages import (
 from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, accusers_wanted, fingerprint
+from swarmd_protocols.swim.standing import SOON_NS, Standing
 
 _S = 1_000_000_000
 _ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
@@ -66,7 +67,9 @@ class Membership:
         """Called when the view has become partial or full: what is said to all is counted another way then."""
         self.own_meta_fp: Callable[[], int] = lambda: 0
         """The sum over this node's own metadata."""
-        self._allowance: dict[bytes, tuple[float, int]] = {}
+        self.standing = Standing(core.config)
+        self._looking: dict[bytes, tuple[NodeId, int]] = {}
+        """Members that this node looks at because of an accuser whose word is doubted, and since when."""
         self._refuted_ns = -(2**62)
         self._snapshot_due = False
         self._takeovers = 0
@@ -94,7 +97,7 @@ class Membership:
             elif body.incarnation == member.incarnation and member.failed:
                 # Somebody still counts it among the living: say what we know, and see for ourselves.
                 if via is not None and member.accusations and core.now_ns - member.blocked_ns > 300_000_000:
-                    core.port.push(via, [encoded for _, encoded in list(member.accusations.values())[:6]])
+                    core.port.push(via, [held.encoded for held in list(member.accusations.values())[:6]])
                 self.prober.knock(member)
             elif body.incarnation < member.incarnation and via is not None:
                 self._correct(member, via)
@@ -207,6 +210,8 @@ class Membership:
         if body.address != member.address:
             reason = "moved"
         old_state = member.state
+        if same_boot:
+            self._refuted(member)
         self._adopt(member, body, raw, signature)
         core.spread(("alive", member.node), encode(Alive(raw, signature)), VERDICT)
         if not same_boot or reason == "moved":
@@ -255,7 +260,6 @@ class Membership:
         if member.quality:
             member.quality = 0
             self.links.changed()
-        member.direct_misses = 0
         self.core.port.session_over(member)
 
     def clear_doubts(self, member: Member) -> None:
@@ -292,7 +296,7 @@ class Membership:
             member.probe.over = True
         self.links.count(member, ())
         self.core.table.remove(member)
-        self._allowance.pop(member.node, None)
+        self._looking.pop(member.node, None)
         self.core.changed()
         self.core.port.peers_changed()
 
@@ -327,7 +331,7 @@ class Membership:
         core.port.emit(Persist(b"node/boot", own.boot.to_bytes(8, "big")))
         core.announce()
 
-    def refute(self, via: Member | None) -> None:
+    def refute(self, accuser: NodeId, via: Member | None) -> None:
         """Answer an accusation: a higher incarnation, told to the accuser's messenger and to the swarm."""
         core = self.core
         if core.own.left:
@@ -335,7 +339,8 @@ class Membership:
         if core.now_ns - self._refuted_ns >= _REFUTE_GAP_NS:
             self._refuted_ns = core.now_ns
             core.own.incarnation += 1
-            core.adjust_health(1)
+            if self.standing.counts_for_health(accuser, core.now_ns):
+                core.adjust_health(1)
             core.counters["refutations"] += 1
             core.announce()
         if via is not None:
@@ -365,47 +370,92 @@ class Membership:
         if accuser is None or body.accuser == body.subject:
             core.counters["accusations_ignored"] += 1
             return
-        own = core.own
-        if body.subject == own.node:
-            if body.incarnation == own.incarnation and self._verified(accuser, message, via):
-                self.refute(via)
-            elif body.incarnation < own.incarnation and via is not None and not own.left:
-                core.port.datagram(via, [own.encoded_alive])
+        if body.subject == core.own.node:
+            self._on_own_accusation(accuser, message, body.incarnation, via)
             return
         member = core.table.by_node.get(body.subject)
         if member is None or body.incarnation != member.incarnation or member.status == STATUS_LEFT:
             core.counters["accusations_ignored"] += 1
             return
         known = member.accusations.get(accuser.node) if member.accusations else None
-        if known is not None and known[0] >= body.level and known[0] != LEVEL_STUCK:
+        if known is not None and known.level >= body.level and known.level != LEVEL_STUCK:
             return
-        if known is not None and known[0] == body.level:
+        if known is not None and known.level == body.level:
             return
-        if self._verified(accuser, message, via):
-            self._hold(member, accuser.node, body.level, encode(message))
-            self._weigh(member, accuser.name, body.level)
+        if not self._may_speak(accuser) or not self._verified(accuser, message, via):
+            return
+        if self.standing.doubted(accuser.node, core.now_ns):
+            self._look(member, accuser)
+            return
+        self._hold(member, accuser.node, body.level, encode(message))
+        self._weigh(member, accuser.name, body.level)
+
+    def _on_own_accusation(self, accuser: Member, message: Accusation, incarnation: int, via: Member | None) -> None:
+        """This node is accused: it knows better, and says so."""
+        core = self.core
+        own = core.own
+        # Who passes on another's word believes it, and has weighed it already; the accuser itself may know better.
+        if (via is None or via is accuser) and not self._may_speak(accuser):
+            return
+        if incarnation == own.incarnation:
+            if self._verified(accuser, message, via):
+                doubted = via is accuser and self.standing.doubted(accuser.node, core.now_ns)
+                self.standing.refuted(accuser.node, core.now_ns)
+                if not doubted:
+                    self.refute(accuser.node, via)  # Should others believe a doubted one, they pass its word on.
+        elif incarnation < own.incarnation and via is not None and not own.left:
+            self.standing.spend(accuser.node)
+            core.port.datagram(via, [own.encoded_alive])
+
+    def _may_speak(self, accuser: Member) -> bool:
+        core = self.core
+        if self.standing.may_speak(accuser.node, len(core.table), core.now_ns):
+            return True
+        core.counters["accusations_over_rate"] += 1
+        return False
 
     def _verified(self, accuser: Member, message: Accusation, via: Member | None) -> bool:
         core = self.core
-        burst = 2.0 * len(core.table) + 16
-        tokens, last_ns = self._allowance.get(accuser.node, (burst, core.now_ns))
-        tokens = min(burst, tokens + (core.now_ns - last_ns) * core.config.accusations_per_s / _S)
-        if tokens < 1:
+        if via is not None and not self.standing.may_relay(via.node, core.now_ns):
             core.counters["accusations_over_rate"] += 1
             return False
-        self._allowance[accuser.node] = (tokens - 1, core.now_ns)
         if core.signed_by(accuser.public_key, "accuse", message.body, message.signature):
+            self.standing.spend(accuser.node)
             return True
+        if via is not None:
+            self.standing.spoiled(via.node, core.now_ns)
         self.reject(via, f"an accusation is not signed by {accuser.name!r}")
         return False
+
+    def _look(self, member: Member, accuser: Member) -> None:
+        """Somebody is accused by a member that was often wrong: its word counts for nothing, but this node looks."""
+        core = self.core
+        core.counters["accusations_doubted"] += 1
+        if member.heard_ns >= 0 and core.now_ns - member.heard_ns < core.config.probe_window_ns:
+            self.standing.refuted(accuser.node, core.now_ns)
+        elif not member.failed:
+            self._looking[member.node] = (accuser.node, core.now_ns)
+            self.prober.verify(member)
+
+    def _refuted(self, member: Member) -> None:
+        """Direct evidence speaks for a member: it counts against those that accused it a moment ago."""
+        core = self.core
+        soon_ns = core.now_ns - SOON_NS
+        accuser, since_ns = self._looking.pop(member.node, (None, 0))
+        if accuser is not None and since_ns >= soon_ns:
+            self.standing.refuted(accuser, core.now_ns)
+        for who, held in (member.accusations or {}).items():
+            if held.taken_ns >= soon_ns and who != core.own.node:
+                held.taken_ns = -(2**62)  # Once is enough.
+                self.standing.refuted(who, core.now_ns)
 
     def _hold(self, member: Member, accuser: NodeId, level: int, encoded: bytes) -> None:
         if member.accusations is None:
             member.accusations = {}
         if accuser not in member.accusations and len(member.accusations) >= _ACCUSERS_KEPT:
             return
-        member.accusations[accuser] = (level, encoded)
-        told = sum(1 for held, _ in member.accusations.values() if held == level)
+        member.accusations[accuser] = HeldAccusation(level, encoded, self.core.now_ns)
+        told = sum(1 for held in member.accusations.values() if held.level == level)
         if told <= (_SPREAD_PER_LEVEL[level] or self.core.config.accusers_needed + 1):
             self.core.spread(("accuse", accuser, member.node), encoded, VERDICT)
 
@@ -444,7 +494,7 @@ class Membership:
         core = self.core
         if member.failed or not member.accusations or member.witnesses >= 2:
             return member.failed
-        signers = sum(1 for held, _ in member.accusations.values() if held == LEVEL_FAILED)
+        signers = sum(1 for held in member.accusations.values() if held.level == LEVEL_FAILED)
         if signers < accusers_wanted(len(core.table), core.config.accusers_needed):
             return False
         unheard_ns = core.now_ns - member.heard_ns
@@ -459,7 +509,7 @@ class Membership:
         core = self.core
         own = core.own
         held = member.accusations.get(own.node) if member.accusations else None
-        if held is None or held[0] != level:
+        if held is None or held.level != level:
             body = encode(AccusationBody(own.node, member.node, member.incarnation, level))
             accusation = encode(Accusation(body, core.sign("accuse", body)))
             self._hold(member, own.node, level, accusation)
@@ -495,20 +545,20 @@ class Membership:
         if not member.accusations:
             return 0
         own = self.core.own.node
-        return sum(1 for who, (level, _) in member.accusations.items() if level != LEVEL_STUCK and who != own)
+        return sum(1 for who, held in member.accusations.items() if held.level != LEVEL_STUCK and who != own)
 
     def answered_others(self, member: Member) -> bool:
         """Whether another member says that this one's host answers."""
         own = self.core.own.node
-        return any(
-            level == LEVEL_STUCK and accuser != own for accuser, (level, _) in (member.accusations or {}).items()
-        )
+        return any(who != own and held.level == LEVEL_STUCK for who, held in (member.accusations or {}).items())
 
     def answered(self, member: Member) -> None:
         """It answered an own ping directly: own evidence beats every doubt short of a verdict."""
         if member.failed:
             self.remind(member)
             return
+        if member.accusations or member.node in self._looking:
+            self._refuted(member)
         late = member.quality == LINK_LATE
         if member.suspected or member.stuck or (member.quality and not late):
             member.suspected = member.stuck = False
@@ -522,8 +572,7 @@ class Membership:
         core = self.core
         if member.accusations and core.now_ns - member.blocked_ns > 100_000_000:
             member.blocked_ns = core.now_ns
-            newest = list(member.accusations.values())[-1][1]
-            core.port.datagram(member, [newest])
+            core.port.datagram(member, member.newest_accusation())
 
     # --- verdict -----------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,11 @@ _LINK_LOSS_MIN = 0.25
 _LEARN, _LEARN_QUICK, _LEARN_QUICK_BELOW = 0.02, 0.05, 0.3
 _REFUSED_GAP_NS = 25 * _MS
 _ISOLATED_FAILED_NS = 60 * _S
-_LOOK_AGAIN_NS = 600 * _MS
+_LOOK_AGAIN_NS = 1 * _S
+"""A link found broken is looked at again after this, nanoseconds: one that heals is known within some two seconds."""
+_LOOK_AGAIN_PINGS = 3
+"""So many unanswered pings say that a link known to be deaf is still so, without helpers: 170 bytes a second, where a
+whole round of questions would take the byte budget from the other members."""
 _BUDGET_SHARE = 0.85
 _RING_STEPS = 8
 _WITNESSES, _WITNESSES_WANTED = 4, 2
@@ -244,8 +248,7 @@ class Prober:
         self._open[sequence] = (purpose, core.now_ns)
         # Riders before the ping, so that the ack can answer them.
         parts = [*self.membership.overlay.riders(member), encode(Ping(sequence, core.port.digest()))]
-        if member.accusations:
-            parts.append(list(member.accusations.values())[-1][1])
+        parts += member.newest_accusation()
         if member.probe is not None and member.probe.suspect_ns >= 0:
             # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
             core.port.push(member, parts)
@@ -411,20 +414,19 @@ class Prober:
         elapsed_ns = core.now_ns - probe.started_ns
         loss = core.round_trip_loss
         patient = probe.attempts < attempts_needed(loss, _ERROR_ASK)
+        heard = member.heard_ns >= probe.started_ns - (_ONE_WAY_PATIENCE_NS if member.quality == LINK_ONE_WAY else 0)
+        known_deaf = heard and member.quality == LINK_ONE_WAY
         # Where pings get lost, a few more of them cost less than three helpers and say as much.
-        if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns and not patient:
+        if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns and not (patient or known_deaf):
             probe.indirect_sent = True
             self._ask_host(probe)
             if not member.stuck:
                 # Of a stuck process the swarm knows already: that its host answers is what is asked again.
                 self._ask_helpers(probe)
-        heard = member.heard_ns >= probe.started_ns - (_ONE_WAY_PATIENCE_NS if member.quality == LINK_ONE_WAY else 0)
         if heard or probe.indirect_heard:
             # Whoever is heard is in no danger: patience enough for losses that begin right now costs nothing.
-            if (
-                probe.attempts >= attempts_needed(max(loss, _LINK_LOSS_MIN), _ERROR_LINK)
-                and elapsed_ns >= config.probe_window_ns
-            ):
+            wanted = _LOOK_AGAIN_PINGS if known_deaf else attempts_needed(max(loss, _LINK_LOSS_MIN), _ERROR_LINK)
+            if probe.attempts >= wanted and elapsed_ns >= config.probe_window_ns:
                 self._link_is_broken(probe, heard)
                 return
         elif probe.suspect_ns < 0:

@@ -286,8 +286,7 @@ class Swim:
         elif core.now_ns - core.changed_ns > _QUIET_NS:
             # The views have long been equal: what is in them need not ride any more.
             core.queue.settle(RECORD)
-        if member.accusations:
-            parts.append(list(member.accusations.values())[-1][1])
+        parts += member.newest_accusation()
         parts += self.membership.overlay.riders(member) + self.membership.overlay.parting(member)
         core.port.datagram(member, parts, source)
 

@@ -1,0 +1,61 @@
+"""Mutants of standing: each lets accusations weigh what they should not, and a law finds it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from swarmd_protocols.swim import standing as standing_module
+from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.standing import Standing
+from tests.property import test_accuser_laws as laws
+
+
+def doubts_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Standing, "refuted", lambda self, node, now_ns: None)
+
+
+def doubted_words_convince(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Standing, "doubted", lambda self, node, now_ns: False)
+    monkeypatch.setattr(standing_module, "FREE_DOUBTS", 1e9)
+
+
+def doubts_never_fade(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_module, "_HALF_LIFE_NS", 10**18)
+
+
+def health_counts_every_refutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Standing, "counts_for_health", lambda self, node, now_ns: True)
+    monkeypatch.setattr(standing_module, "FREE_DOUBTS", 1e9)
+
+
+def late_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd_protocols.swim.membership.SOON_NS", 10**18)
+    monkeypatch.setattr(standing_module, "FREE_DOUBTS", 0.0)
+
+
+def forgeries_spend_the_named_ones_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verified(self, accuser, message, via):
+        self.standing.spend(accuser.node)
+        return self.core.signed_by(accuser.public_key, "accuse", message.body, message.signature)
+
+    monkeypatch.setattr(Membership, "_verified", verified)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "law"),
+    [
+        (doubts_are_not_kept, laws.test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt),
+        (doubted_words_convince, laws.test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt),
+        (doubts_are_not_kept, laws.test_one_accuser_gone_mad_costs_no_more_than_the_budget),
+        (doubts_never_fade, laws.test_who_stops_is_heard_in_full_again),
+        (health_counts_every_refutation, laws.test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt),
+        (late_evidence_counts, laws.test_after_a_partition_nobody_is_doubted_for_what_was_true),
+        (forgeries_spend_the_named_ones_allowance, laws.test_forged_accusations_silence_nobody_but_who_passes_them_on),
+    ],
+)
+def test_the_law_finds_the_mutant(
+    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()
