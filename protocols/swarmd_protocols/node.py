@@ -54,10 +54,11 @@ from swarmd_protocols.subprotocol import (
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
-from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Sub
+from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Statement, Sub
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.swim import Swim
-from swarmd_protocols.trust.identity import AddStatement, Identity, Trust, open_trust
+from swarmd_protocols.trust.identity import Identity, open_trust
+from swarmd_protocols.trust.trust import AddStatement, Trust
 
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
@@ -239,7 +240,7 @@ class Node:
         self._wire.emit(Persist(_BOOT_JOURNAL, core.own.boot.to_bytes(8, "big")))
         self._swim.start(self._restored)
         self._restored = {}
-        self._swim.on_trust()
+        self._swim.on_trust([])
         for sub in self._subs.values():
             self._perform(sub, sub.start(core.now_ns))
         self._tell_trust()
@@ -390,7 +391,7 @@ class Node:
         news = trust.take_news()
         if trust.revision != self._trust_revision:
             self._trust_revision = trust.revision
-            self._swim.on_trust()
+            self._swim.on_trust([encode(Statement(*one)) for one in news if one[0] in ("root", "revoke", "node")])
             self._tell_trust()
         for kind, statement in news:
             self._wire.trust_changed(kind, statement)

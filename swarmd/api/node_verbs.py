@@ -17,7 +17,8 @@ from swarmd_models.types import GroundPosition
 from swarmd_protocols.effects import GoAway, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellDone, LocalDetection, Observed, SetNote, WantCell
-from swarmd_protocols.trust.identity import STATEMENT_MAX_BYTES, AddStatement
+from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES
+from swarmd_protocols.trust.trust import AddStatement
 
 if TYPE_CHECKING:
     from swarmd.brain.brain import Brain

@@ -61,7 +61,8 @@ from swarmd_protocols.state.positions import NAME as WHERE
 from swarmd_protocols.state.positions import PlaceLearned, Positions, PositionsConfig
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.swim.config import SwimConfig
-from swarmd_protocols.trust.identity import Identity
+from swarmd_protocols.trust.identity import Identity, open_trust
+from swarmd_protocols.trust.trust import Trust
 
 if TYPE_CHECKING:
     from swarmd.brain.eyelink import EyeLink
@@ -245,6 +246,7 @@ class Brain:
     async def _compose(self) -> tuple[Node, Replica]:
         records, self.journal.records = self.journal.records, {}
         boot = self._next_boot(records.get(BOOT_KEY, b""))
+        trust = open_trust(self.identity, records, self._crypto)
         replica = Replica(
             node=self.identity.node,
             signer=_Signer(self._crypto, self.identity.seed),
@@ -256,7 +258,7 @@ class Brain:
             public_key=self._crypto.public_key(self.identity.seed),
         )
         self.whereabouts = self._open_whereabouts(replica, boot)
-        self.releases = self._open_releases(records)
+        self.releases = self._open_releases(records, trust)
         node = Node(
             self.identity,
             NodeConfig(
@@ -273,6 +275,7 @@ class Brain:
             restored=records,
             subprotocols=[replica, self.releases.protocol, self.whereabouts],
             advertise=self.transport.local_address,
+            trust=trust,
         )
         return node, replica
 
@@ -285,7 +288,7 @@ class Brain:
         signer = _Signer(self._crypto, self.identity.seed)
         return Positions(self.identity.node, signer, config, boot, replica.clock.physical_ms)
 
-    def _open_releases(self, records: Mapping[bytes, bytes]) -> ReleaseService:
+    def _open_releases(self, records: Mapping[bytes, bytes], trust: Trust) -> ReleaseService:
         settings = self.config.models
         config = ServiceConfig(
             model=settings.model if self._wants_eye() else "",
@@ -296,7 +299,7 @@ class Brain:
             turn_s=settings.turn_s,
             cast_bytes_s=settings.cast_kib_s << 10 if self.transport.casts else 0,
         )
-        service = ReleaseService.open(self._state_dir(), config, self.identity, self._crypto, records, self.log)
+        service = ReleaseService.open(self._state_dir(), config, self.identity, trust, self._crypto, records, self.log)
         self._stack.callback(service.close)
         service.attach(self.bus, self.driver.command)
         return service

@@ -231,7 +231,7 @@ def _statement_path(path: Path) -> Path:
 
 def _sign(args: argparse.Namespace) -> int:
     from swarmd.release.author import read_statement, sign_file
-    from swarmd_protocols.releases.statements import ROLE_OF
+    from swarmd_protocols.trust.envelopes import ROLE_OF
 
     path = _statement_path(args.statement)
     role = ROLE_OF[read_statement(path).kind]
@@ -284,8 +284,7 @@ def _put(client: Any, data: bytes, name: str) -> None:
 def _statement(args: argparse.Namespace) -> int:
     """Write, and where keys are given sign and publish, one of the small statements."""
     from swarmd.release.author import sign_file
-    from swarmd_protocols.releases.statements import ROLE_OF
-    from swarmd_protocols.trust.envelopes import Envelope
+    from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope
 
     kind, payload = _payload(args)
     args.out.write_bytes(Envelope(kind, payload).encode())

@@ -21,28 +21,19 @@ from pathlib import Path
 import msgspec
 
 from swarmd.identity.files import write_secret_file
-from swarmd.identity.fleet import Fleet, FleetError, decode_certificate
+from swarmd.identity.fleet import Fleet, FleetError
 from swarmd.identity.names import check_known, check_name
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, distinct, read_public
 from swarmd.identity.prepared import Prepared, PreparedError, prepare, statement_of
-from swarmd.identity.words import ROLE_OF, parse_root, roles_of
+from swarmd.identity.words import parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.releases import statements as models
-from swarmd_protocols.trust.identity import (
-    GROUP_KEY_BYTES,
-    ROLES,
-    Certificate,
-    GroupKey,
-    Revocation,
-    Root,
-    Trust,
-    decode_envelope,
-    key_id_of,
-    make_root,
-    root_digest,
-)
+from swarmd_protocols.trust.envelopes import ROLE_OF, decode_envelope, key_id
+from swarmd_protocols.trust.identity import read_certificate
+from swarmd_protocols.trust.roots import ROLES, make_root, root_digest
+from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
 
 ROLE_NAMES = ("root", *ROLES)
 """Every role that a root may name."""
@@ -79,7 +70,8 @@ def prepare_first_root(name: str, holders: Holders) -> Prepared:
     """
     if "root" not in holders:
         raise FleetError("say who holds the role root: --root NEED PUB...")
-    return prepare("root", _encode(_compose(check_name(name, "a fleet"), holders)), b"", _everybody(holders))
+    _check_holders(holders)
+    return prepare("root", _encode(make_root(check_name(name, "a fleet"), _publics(holders))), b"", _everybody(holders))
 
 
 def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Prepared:
@@ -95,16 +87,9 @@ def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Pre
     """
     if not holders and not stolen:
         raise FleetError("say which role changes: --role ROLE NEED PUB..., or --stolen for a new epoch")
-    old = fleet.root()
-    by_id = {key_id_of(key): key for key in old.keys}
-    names = officers(fleet)
-    members = {
-        role.name: (role.threshold, [PublicHalf(by_id[key_id], names.get(key_id, "-")) for key_id in role.key_ids])
-        for role in old.roles
-    }
-    last = fleet.roots()[-1]
-    new = _compose(old.swarm_fleet, {**members, **holders}, old, root_digest(last), stolen=stolen)
-    return prepare("root", _encode(new), last, [*_everybody(holders), *_officers(fleet)])
+    _check_holders(holders)
+    new = fleet.next_root(_publics(holders), stolen=stolen)
+    return prepare("root", _encode(new), fleet.roots()[-1], [*_everybody(holders), *_officers(fleet)])
 
 
 def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason: str) -> Prepared:
@@ -118,7 +103,7 @@ def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason:
     if not fresh:
         raise FleetError("every one of these nodes is revoked already")
     payload = Revocation(swarm, _counter(), tuple(fresh), reason)
-    spoken_of = [statement for statement in _certificates(fleet, swarm) if decode_certificate(statement).node in fresh]
+    spoken_of = [statement for statement in _certificates(fleet, swarm) if read_certificate(statement).node in fresh]
     return _prepare(fleet, "revoke", _encode(payload), spoken_of)
 
 
@@ -138,8 +123,8 @@ def prepare_certificate(fleet: Fleet, swarm: str, name: str, public: bytes, role
         public: The node's Ed25519 key.
         roles: What it may besides being a member.
     """
-    known = [statement for statement in _certificates(fleet, swarm) if decode_certificate(statement).name == name]
-    counter = max([_counter(), *(decode_certificate(statement).counter + 1 for statement in known)])
+    known = [statement for statement in _certificates(fleet, swarm) if read_certificate(statement).name == name]
+    counter = max([_counter(), *(read_certificate(statement).counter + 1 for statement in known)])
     payload = Certificate(node_id_of(public), public, check_name(name, "a node"), tuple(roles), swarm, counter)
     return _prepare(fleet, "node", _encode(payload), known)
 
@@ -184,22 +169,17 @@ def _prepare(fleet: Fleet, kind: str, payload: bytes, certificates: Sequence[byt
     return prepare(kind, payload, fleet.roots()[-1], halves, certificates[:64])
 
 
-def _compose(
-    fleet: str, holders: Holders, old: Root | None = None, previous: bytes = b"", *, stolen: bool = False
-) -> Root:
+def _check_holders(holders: Holders) -> None:
     for role, (need, halves) in holders.items():
         check_known(role, ROLE_NAMES, "role")
         distinct([half for half in halves if half.name != "-"])
         if not 1 <= need <= len(halves) <= 16:
             raise FleetError(f"role {role}: {need} of {len(halves)} keys cannot sign; 1 <= needed <= keys <= 16")
     distinct(_everybody(holders))
-    return make_root(
-        fleet,
-        {role: (need, [half.public for half in halves]) for role, (need, halves) in holders.items()},
-        version=old.version + 1 if old else 1,
-        epoch=old.epoch + stolen if old else 1,
-        previous=previous,
-    )
+
+
+def _publics(holders: Holders) -> dict[str, tuple[int, list[bytes]]]:
+    return {role: (need, [half.public for half in halves]) for role, (need, halves) in holders.items()}
 
 
 def _everybody(holders: Holders) -> list[PublicHalf]:
@@ -237,7 +217,7 @@ def submit(folder: Path, prepared: Prepared) -> Submitted:
         if prepared.kind == "root":
             return _submit_root(folder, prepared)
         fleet = Fleet(folder)
-        if prepared.kind in models.ROLE_OF:
+        if prepared.kind not in ("node", "group", "revoke"):
             data = statement_of(prepared, fleet.root())
             path = folder / "statements" / f"{prepared.kind}-{_digest(prepared)}.swm"
             return _put(path, prepared, data)
@@ -275,23 +255,15 @@ def _submit_root(folder: Path, prepared: Prepared) -> Submitted:
 def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
     data = statement_of(prepared, fleet.root())
     swarm = _swarm_of(prepared)
-    trust = fleet.trust_of(swarm)
-    try:
-        if prepared.kind == "node":
-            trust.admit_certificate(data)
-        else:
-            trust.add(prepared.kind, data)
-    except IdentityError as error:
-        raise FleetError(f"no node would take it: {error}; nothing was written") from error
     place = fleet.folder / "swarms" / swarm
     digest = _digest(prepared)
     match prepared.kind:
         case "revoke":
             counter = msgspec.msgpack.decode(prepared.payload, type=Revocation).counter
-            return _put(place / f"revoke-{counter:020}-{digest}", prepared, data)
+            path = place / f"revoke-{counter:020}-{digest}"
         case "node":
-            certificate = decode_certificate(data)
-            return _put(place / f"node-{certificate.name}-{certificate.node.hex()[:8]}-{digest}", prepared, data)
+            certificate = read_certificate(data)
+            path = place / f"node-{certificate.name}-{certificate.node.hex()[:8]}-{digest}"
         case _:
             counter = msgspec.msgpack.decode(prepared.payload, type=GroupKey).counter
             path = place / f"group-{counter:020}"
@@ -300,7 +272,11 @@ def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
                     f"swarm {swarm} has another group key of number {counter}, from another desk; nothing was written: "
                     "that one will do, or prepare another"
                 )
-            return _put(path, prepared, data, is_secret=True)
+    try:
+        fleet.trust_of(swarm).add(prepared.kind, data)
+    except IdentityError as error:
+        raise FleetError(f"no node would take it: {error}; nothing was written") from error
+    return _put(path, prepared, data, is_secret=prepared.kind == "group")
 
 
 def _swarm_of(prepared: Prepared) -> str:
@@ -339,7 +315,9 @@ def _put_aside(fleet: Fleet) -> list[str]:
                     (place / "former").mkdir(mode=0o700, exist_ok=True)
                     path.rename(place / "former" / path.name)
                     gone[kind] = gone.get(kind, 0) + 1
-        void = sum(not trust.holds(statement) for statement in _certificates(fleet, swarm))
+        known = _certificates(fleet, swarm)
+        names = {read_certificate(one).name for one in known}
+        void = len(names - {read_certificate(one).name for one in known if trust.holds(one)})
         again = f"{fleet.folder} --swarm {swarm}"
         if gone.get("revoke"):
             notes.append(f"swarm {swarm}: say again who is out: swarmd keys prepare revoke {again} --again")
@@ -371,7 +349,7 @@ def _write_officers(folder: Path, prepared: Prepared) -> None:
     """Keep the public halves of whoever holds a role by this root; another key under a known name gets its id added."""
     from swarmd.identity.officers import parse_public
 
-    keys = {key_id_of(key) for key in parse_root(prepared.payload).keys}
+    keys = {key_id(key) for key in parse_root(prepared.payload).keys}
     known = {half.key_id for half in map(read_public, (folder / "officers").glob("*.pub"))}
     for line in prepared.officers:
         half = parse_public(line)

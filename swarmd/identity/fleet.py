@@ -3,14 +3,15 @@
     FLEET/roots/0001.root ...             the chain; public
     FLEET/keys/ROLE-N.key                 one role key a file, 0600, to be moved to its keeper (`--key FILE`)
     FLEET/swarms/SWARM/group-COUNTER      signed group keys; secret, 0600
-    FLEET/swarms/SWARM/revoke-COUNTER     signed revocations; public
+    FLEET/swarms/SWARM/revoke-COUNTER-ID  signed revocations; public
     FLEET/swarms/SWARM/node-NAME-ID       the node's certificate; public
-    FLEET/swarms/SWARM/former/            what keys have signed that were replaced since
 
+What was signed by keys that were replaced since stays where it is; it counts where the newest root says so.
 A development fleet (`fleet.secret`) has no key files: its keys derive from that secret. Every write is whole or absent,
 and nothing is ever overwritten: a statement that was signed once may be out there.
 """
 
+import contextlib
 import os
 import re
 import secrets
@@ -31,26 +32,20 @@ from swarmd.identity.files import (
 )
 from swarmd.identity.names import check_name
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
-from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.errors import IdentityError, ProtocolError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope, decode_envelope, key_id, sign_statement
 from swarmd_protocols.trust.identity import (
     DEV_ROLES,
-    GROUP_KEY_BYTES,
-    Certificate,
-    GroupKey,
     Identity,
-    Revocation,
-    Root,
-    Trust,
-    decode_envelope,
     dev_role_seeds,
     dev_root,
     enrol,
-    key_id_of,
     make_dev_identity,
-    make_root,
-    root_digest,
-    sign_statement,
+    read_certificate,
 )
+from swarmd_protocols.trust.roots import Link, Root, make_root, mark
+from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
 
 DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
     "root": (2, 3),
@@ -61,8 +56,6 @@ DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
     "heartbeat": (1, 1),
 }
 """Role to (signatures needed, keys made) of a new fleet."""
-_SIGNED_BY = {"enrol": "group", "revoke": "revoke"}
-"""Which files of a swarm a role's keys have signed, besides certificates."""
 _KEY_HEADER = "swarmd-role-key-1"
 _CRYPTO = NaClCrypto()
 
@@ -86,7 +79,7 @@ class RoleKey:
     @property
     def key_id(self) -> bytes:
         """What signatures name it by, 16 bytes."""
-        return key_id_of(self.public)
+        return key_id(self.public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +180,14 @@ class Fleet:
         check_name(swarm, "a swarm")
         try:
             trust = Trust(swarm, self.roots(), _CRYPTO)
-            for path in sorted(self._swarm(swarm).glob("revoke-*")):
-                trust.add_revocation(path.read_bytes())
-            for statement in self._group_statements(swarm):
-                trust.add_group_key(statement)
-        except IdentityError as error:
+            found = [("revoke", path.read_bytes()) for path in sorted(self._swarm(swarm).glob("revoke-*"))]
+            for kind, statement in [*found, *(("group", one) for one in self._group_statements(swarm))]:
+                if not _is_void(trust, statement):
+                    trust.add(kind, statement)
+            for path in sorted(self._swarm(swarm).glob("node-*")):
+                with contextlib.suppress(IdentityError):  # Void since, replaced, or revoked.
+                    trust.admit_certificate(path.read_bytes())
+        except ProtocolError as error:
             raise FleetError(f"the fleet in {self.folder} does not hold: {error}; restore it from a copy") from error
         return trust
 
@@ -225,7 +221,7 @@ class Fleet:
             role: An existing role or a new one.
             need: Signatures the role will take.
             count: Keys to draw.
-            stolen: Start a new epoch: what the old release and floor keys signed counts no more.
+            stolen: Start a new epoch: what was signed in the old one counts no more, but for what is in this folder.
 
         Returns:
             The new root.
@@ -236,33 +232,63 @@ class Fleet:
         old = self.root()
         signers = self.seeds("root")  # Before anything is written.
         drawn = _draw_keys(role, need, count)
-        by_id = {key_id_of(key): key for key in old.keys}
-        members = {entry.name: (entry.threshold, [by_id[key_id] for key_id in entry.key_ids]) for entry in old.roles}
-        members[role] = (need, [key.public for key in drawn])
-        new = make_root(
-            old.swarm_fleet,
-            members,
-            version=old.version + 1,
-            epoch=old.epoch + stolen,
-            previous=root_digest(self.roots()[-1]),
-        )
+        new = self.next_root({role: (need, [key.public for key in drawn])}, stolen=stolen)
         if role == "root":
             signers = [*signers, *(key.seed for key in drawn[:need])]
-        signed = sign_statement("root", new, signers, _CRYPTO)
-        self._check(lambda trust: trust.add_root(signed), DEV_SWARM)
+        signed = sign_statement("root", new, list(dict.fromkeys(signers)), _CRYPTO)
+        self._check(lambda trust: trust.add("root", signed), DEV_SWARM)
         first = 1 + max((self._key_number(path) for path in self._key_files(role)), default=0)
         for number, key in enumerate(drawn, first):
             write_role_key(_key_path(self.folder, role, number), key)
-        path = self.folder / "roots" / f"{new.version:04}.root"
-        revoked = {swarm: sorted(self.trust_of(swarm).revoked) for swarm in self.swarms()}
+        path = self.folder / "roots" / f"{old.version + 1:04}.root"
         _write_public(path, signed)
-        if role in _SIGNED_BY:
-            self._retire(_SIGNED_BY[role])
-        if role == "revoke":  # What the old keys signed holds no longer for who comes later: say it again.
-            for swarm, nodes in revoked.items():
-                if nodes:
-                    self.revoke(swarm, nodes, "signed again by new keys")
         return Statement("root", signed, path)
+
+    def next_root(self, roles: Mapping[str, tuple[int, Sequence[bytes]]], *, stolen: bool = False) -> Root:
+        """Compose the next root from public halves, unsigned.
+
+        It names every certificate, group key and revocation of this folder that is right and that would count no more
+        for want of keys, so that no node has to be enrolled again and nobody who was shut out comes back.
+
+        Args:
+            roles: Role to (signatures needed, public keys), for those that change.
+            stolen: Start a new epoch.
+
+        Raises:
+            FleetError: The numbers make no sense.
+        """
+        old = self.root()
+        by_id = {key_id(key): key for key in old.keys}
+        members: dict[str, tuple[int, Sequence[bytes]]] = {
+            entry.name: (entry.threshold, [by_id[one] for one in entry.key_ids]) for entry in old.roles
+        }
+        members |= roles
+        chain = self.trust_of(DEV_SWARM).chain
+        previous = chain.current.envelope.digest
+
+        def make(kept: Sequence[bytes] = ()) -> Root:
+            return make_root(
+                old.fleet,
+                members,
+                version=old.version + 1,
+                epoch=old.epoch + stolen,
+                previous=previous,
+                kept=kept,
+            )
+
+        try:
+            chain.links.append(Link.of(Envelope("root", msgspec.msgpack.encode(make()))))
+            right = [decode_envelope(one) for swarm in self.swarms() for one in self._right(swarm)]
+            return make([mark(one) for one in right if not chain.counts(chain.verified(one))])
+        except IdentityError as error:
+            raise FleetError(f"this root cannot be made: {error}") from error
+
+    def _right(self, swarm: str) -> list[bytes]:
+        """All that counts of a swarm: revocations, group keys, and the certificates that hold."""
+        trust = self.trust_of(swarm)
+        found = [statement for kind, statement in trust.statements() if kind in ("revoke", "group")]
+        held = [trust.certificate_statement(NodeId(one.node)) for one in self.nodes(swarm)]
+        return found + [one for one in held if one is not None]
 
     def enrol(self, name: str, swarm: str, roles: Sequence[str] = ()) -> Identity:
         """Make a node's identity; the swarm's first group key is drawn where it has none.
@@ -286,7 +312,7 @@ class Fleet:
                     name,
                     swarm,
                     self.roots(),
-                    self._group_statements(swarm),
+                    [one for kind, one in trust.statements() if kind == "group"],
                     self.seeds("enrol"),
                     _CRYPTO,
                     roles=roles,
@@ -297,8 +323,8 @@ class Fleet:
         whole = msgspec.structs.replace(
             identity,
             roots=tuple(self.roots()),
-            group_keys=tuple(self._group_statements(swarm)) or identity.group_keys,
-            revocations=tuple(statement for kind, statement in trust.statements() if kind == "revoke"),
+            group_keys=tuple(one for kind, one in trust.statements() if kind == "group") or identity.group_keys,
+            revocations=tuple(one for kind, one in trust.statements() if kind == "revoke"),
         )
         self._record_node(swarm, name, whole.certificate)
         return whole
@@ -313,7 +339,7 @@ class Fleet:
         counter = _next_counter(trust.group_keys)
         payload = GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES))
         signed = sign_statement("group", payload, self.seeds("enrol"), _CRYPTO)
-        self._check(lambda trust: trust.add_group_key(signed), swarm)
+        self._check(lambda trust: trust.add("group", signed), swarm)
         path = self._swarm(swarm) / f"group-{counter:020}"
         _make_folder(path.parent)
         _refuse_existing(path)
@@ -330,12 +356,13 @@ class Fleet:
         fresh = [node for node in nodes if node not in trust.revoked]
         if not fresh:
             raise FleetError("every one of these nodes is revoked already")
-        counter = _next_counter(trust.revocations)
+        counter = _next_counter(one.counter for one in trust.revocations)
         signed = sign_statement(
             "revoke", Revocation(swarm, counter, tuple(fresh), reason), self.seeds("revoke"), _CRYPTO
         )
-        self._check(lambda trust: trust.add_revocation(signed), swarm)
-        path = self._swarm(swarm) / f"revoke-{counter:020}"
+        self._check(lambda trust: trust.add("revoke", signed), swarm)
+        digest = decode_envelope(signed).digest.hex()[:8]  # Two desks may draw one counter; both hold.
+        path = self._swarm(swarm) / f"revoke-{counter:020}-{digest}"
         _write_public(path, signed)
         return Statement("revoke", signed, path)
 
@@ -391,7 +418,7 @@ class Fleet:
             seeds += dev_role_seeds(self._dev_secret, role)
         found: dict[bytes, bytes] = {}
         for seed in seeds:
-            found.setdefault(key_id_of(_CRYPTO.public_key(seed)), seed)
+            found.setdefault(key_id(_CRYPTO.public_key(seed)), seed)
         present = [found[key_id] for key_id in sorted(found) if key_id in wanted]
         return present, [key_id for key_id in sorted(wanted) if key_id not in found]
 
@@ -411,13 +438,6 @@ class Fleet:
             read_secret_file(path, "restore it from a copy") for path in sorted(self._swarm(swarm).glob("group-*"))
         ]
 
-    def _retire(self, prefix: str) -> None:
-        """Put aside what was signed by keys that the root no longer names."""
-        for swarm in self.swarms():
-            for path in self._swarm(swarm).glob(f"{prefix}-*"):
-                _make_folder(path.parent / "former")
-                path.rename(path.parent / "former" / path.name)
-
     def _swarm(self, swarm: str) -> Path:
         return self.folder / "swarms" / swarm
 
@@ -426,7 +446,7 @@ class Fleet:
         return [certificate.counter for certificate in known if certificate.name == name]
 
     def _record_node(self, swarm: str, name: str, certificate: bytes) -> None:
-        digest = decode_certificate(certificate).node.hex()[:8]
+        digest = read_certificate(certificate).node.hex()[:8]
         path = self._swarm(swarm) / f"node-{name}-{digest}"
         if not path.exists():
             _write_public(path, certificate)
@@ -440,21 +460,18 @@ class Fleet:
             raise FleetError(f"the statement would not hold: {error}; nothing was written") from error
 
 
-def decode_certificate(statement: bytes) -> Certificate:
-    """A certificate's content, unverified.
-
-    Raises:
-        IdentityError: It is none.
-    """
-    try:
-        return msgspec.msgpack.decode(decode_envelope(statement).payload, type=Certificate)
-    except msgspec.MsgspecError as error:
-        raise IdentityError(f"not a node's certificate: {error}") from error
+def _is_void(trust: Trust, statement: bytes) -> bool:
+    """Whether a statement held once, by keys that were replaced since."""
+    chain = trust.chain
+    envelope = decode_envelope(statement)
+    good = [key for key, _ in chain.verified(envelope).signatures]
+    held = any(link.has_threshold(good, ROLE_OF[envelope.kind]) for link in chain.links)
+    return held and not chain.counts(chain.verified(envelope))
 
 
 def _read_certificate(path: Path) -> Certificate:
     try:
-        return decode_certificate(path.read_bytes())
+        return read_certificate(path.read_bytes())
     except IdentityError as error:
         raise FleetError(f"{path}: {error}; restore it from a copy") from error
 

@@ -34,7 +34,7 @@ from swarmd.identity import ssh_agent
 from swarmd.identity.files import read_secret_file, write_secret_file
 from swarmd.identity.names import check_name, is_name
 from swarmd_protocols.crypto import NONCE_BYTES, SEED_BYTES, NaClCrypto
-from swarmd_protocols.trust.identity import key_id_of
+from swarmd_protocols.trust.envelopes import key_id
 
 HEADER = "swarmd-officer-key-1"
 ROLE_HEADER = "swarmd-role-key-1"
@@ -72,7 +72,7 @@ class PublicHalf:
     @property
     def key_id(self) -> bytes:
         """What signatures name it by, 16 bytes."""
-        return key_id_of(self.public)
+        return key_id(self.public)
 
     @property
     def line(self) -> str:

@@ -3,7 +3,7 @@
     {"format": "swarmd-prepared-1", "kind": "revoke", "does": ["shuts out …"], "payload": BASE64, "root": BASE64,
      "certificates": [BASE64], "officers": ["ssh-ed25519 … alice"], "signatures": [{"key": HEX, "signature": BASE64}]}
 
-A signature covers `signing_bytes(kind, payload)`, as a node checks it. The rest helps people: `root` is the root in
+A signature covers `signed_bytes(kind, payload)`, as a node checks it. The rest helps people: `root` is the root in
 force where the statement was prepared, and says whose signatures it takes; `certificates` and `officers` give names to
 ids. `does` is for who opens the file in an editor; nobody believes it: what is shown before a signature is computed
 from the payload. Nothing in the file is trusted for what a node does; a desk that holds the fleet's folder (`--fleet`)
@@ -24,20 +24,13 @@ from msgspec import Meta
 from swarmd.errors import DaemonError
 from swarmd.identity.files import write_secret_file
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, Signer, parse_public
-from swarmd.identity.words import ROLE_OF, Context, Words, WordsError, describe, parse_root, roles_of
+from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.releases import statements as models
+from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.trust import envelopes
-from swarmd_protocols.trust.identity import (
-    Certificate,
-    Envelope,
-    Root,
-    decode_envelope,
-    open_statement,
-    root_digest,
-    signing_bytes,
-)
+from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
+from swarmd_protocols.trust.identity import read_certificate
+from swarmd_protocols.trust.roots import Root, root_digest
 
 FORMAT: Final = "swarmd-prepared-1"
 FILE_MAX_BYTES = 1 << 20
@@ -80,7 +73,7 @@ class Requirement:
 
     role: str
     need: int
-    keys: Mapping[bytes, bytes]
+    keys: Mapping[envelopes.KeyId, bytes]
     """Key id to public key of all that may sign."""
     signed: tuple[bytes, ...]
     """Ids of those whose signature holds."""
@@ -106,7 +99,7 @@ def decode(data: bytes) -> Prepared:
         prepared = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PreparedError(f"not a prepared statement of swarmd: {error}") from error
-    if prepared.kind not in ROLE_OF:
+    if prepared.kind not in envelopes.ROLE_OF:
         raise PreparedError(f"statements of kind {prepared.kind!r} are not known here; is this swarmd too old?")
     if len({entry.key for entry in prepared.signatures}) < len(prepared.signatures):
         raise PreparedError("the prepared statement carries two signatures of one key; it is damaged")
@@ -164,9 +157,12 @@ def context(prepared: Prepared) -> Context:
         keys = _keys(root, "enrol")
         for statement in prepared.certificates:
             try:
-                held = open_statement("node", statement, keys, role.threshold, _CRYPTO, Certificate)
-            except IdentityError:
-                continue  # A name that nobody vouches for is not shown.
+                signed = envelopes.decode_envelope(statement)
+                if signed.kind != "node" or len(envelopes.signers(signed, keys, _CRYPTO.verify)) < role.threshold:
+                    continue  # A name that nobody vouches for is not shown.
+                held = read_certificate(statement)
+            except ProtocolError:
+                continue
             nodes[held.node] = held
     return Context(root, officers, nodes)
 
@@ -216,7 +212,7 @@ def add_signature(prepared: Prepared, signer: Signer) -> Prepared:
     """
     check_signer(prepared, signer)
     half = signer.half
-    message = signing_bytes(prepared.kind, prepared.payload)
+    message = signed_bytes(prepared.kind, prepared.payload)
     signature = signer.sign(message)
     if not _CRYPTO.verify(half.public, message, signature):
         raise PreparedError(f"{half.name}'s signature does not hold; the key's file may be damaged")
@@ -296,11 +292,8 @@ def statement_of(prepared: Prepared, root: Root | None = None) -> bytes:
 
 
 def encode_statement(kind: str, payload: bytes, pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A statement in the envelope of its room."""
-    if kind in models.ROLE_OF:
-        signed = tuple((envelopes.KeyId(key), signature) for key, signature in pairs)
-        return envelopes.Envelope(kind, payload, signed).encode()
-    return msgspec.msgpack.encode(Envelope(payload, tuple(pairs)))
+    """A statement in its envelope."""
+    return envelopes.Envelope(kind, payload, tuple((envelopes.KeyId(key), one) for key, one in pairs)).encode()
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -361,7 +354,7 @@ def _root_of(prepared: Prepared) -> Root | None:
         return None
     try:
         return parse_root(decode_envelope(prepared.root).payload)
-    except IdentityError as error:
+    except ProtocolError as error:
         raise WordsError(f"the root in the prepared file is none: {error}") from error
 
 
@@ -372,24 +365,21 @@ def _half(line: str) -> PublicHalf | None:
         return None
 
 
-def _keys(root: Root, role: str) -> dict[bytes, bytes]:
+def _keys(root: Root, role: str) -> dict[envelopes.KeyId, bytes]:
     wanted = set(roles_of(root)[role].key_ids)
-    by_id = {PublicHalf(key, "-").key_id: key for key in root.keys}
+    by_id = {envelopes.key_id(key): key for key in root.keys}
     return {key_id: key for key_id, key in sorted(by_id.items()) if key_id in wanted}
 
 
 def _requirement(prepared: Prepared, root: Root) -> Requirement:
-    name = ROLE_OF[prepared.kind]
+    name = envelopes.ROLE_OF[prepared.kind]
     role = roles_of(root).get(name)
     if role is None:
         raise PreparedError(f"root {root.version} names no keys for the role {name}; nobody can sign this")
     keys = _keys(root, name)
-    message = signing_bytes(prepared.kind, prepared.payload)
-    signed = tuple(
-        key_id
-        for entry in prepared.signatures
-        if (key_id := bytes.fromhex(entry.key)) in keys and _CRYPTO.verify(keys[key_id], message, entry.signature)
-    )
+    message = signed_bytes(prepared.kind, prepared.payload)
+    pairs = ((envelopes.KeyId(bytes.fromhex(entry.key)), entry.signature) for entry in prepared.signatures)
+    signed = tuple(key for key, one in pairs if key in keys and _CRYPTO.verify(keys[key], message, one))
     return Requirement(name, role.threshold, keys, signed)
 
 

@@ -14,9 +14,10 @@ import msgspec
 from swarmd.errors import DaemonError
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.releases import statements as models
-from swarmd_protocols.trust.identity import ROLES, Certificate, GroupKey, Revocation, Role, Root, key_id_of
+from swarmd_protocols.trust.envelopes import ROLE_OF, key_id
+from swarmd_protocols.trust.roots import ROLES, Role, Root
+from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 
-ROLE_OF: Mapping[str, str] = {"root": "root", "node": "enrol", "group": "enrol", "revoke": "revoke", **models.ROLE_OF}
 """Kind of a statement to the role whose keys sign it; a root needs the old root's keys and the new one's."""
 _TITLES = {
     "root": "a root of the fleet",
@@ -103,7 +104,7 @@ def describe(kind: str, payload: bytes, context: Context) -> Words:
         "revoke": _revoke,
     }
     teller = tellers.get(kind)
-    if teller is None and kind not in models.ROLE_OF:
+    if teller is None and kind not in ROLE_OF:
         raise WordsError(f"statements of kind {plain(kind, 40)!r} are not known here; is this swarmd too old?")
     effects, warnings = teller(payload, context) if teller else _model(kind, payload)
     return Words(_TITLES[kind], tuple(effects), tuple(warnings), kind == "group")
@@ -116,7 +117,7 @@ def parse_root(payload: bytes) -> Root:
         WordsError: It is none.
     """
     root = _decode(payload, Root, "root")
-    known = {key_id_of(key) for key in root.keys}
+    known = {key_id(key) for key in root.keys}
     names = [role.name for role in root.roles]
     if "root" not in names or len(names) != len(set(names)):
         raise WordsError("a root names the role root, and each role once")
@@ -149,15 +150,15 @@ def _decode(payload: bytes, kind: type[_T], name: str) -> _T:
 def _root(payload: bytes, context: Context) -> tuple[list[str], list[str]]:
     new, old = parse_root(payload), context.root
     if old is None:
-        effects = [f"begins the fleet {plain(new.swarm_fleet)!r} with root {new.version}; every node is born with it"]
+        effects = [f"begins the fleet {plain(new.fleet)!r} with root {new.version}; every node is born with it"]
         effects += [f"{_who(role, context)} {_WORK.get(role.name, '')}".rstrip() for role in _in_order(new.roles)]
         return effects, _root_warnings(new, context)
-    if (new.swarm_fleet, new.version) != (old.swarm_fleet, old.version + 1) or new.epoch - old.epoch not in (0, 1):
+    if (new.fleet, new.version) != (old.fleet, old.version + 1) or new.epoch - old.epoch not in (0, 1):
         raise WordsError(
-            f"root {new.version} of fleet {plain(new.swarm_fleet)!r}, epoch {new.epoch}, does not follow root "
-            f"{old.version} of {plain(old.swarm_fleet)!r}, epoch {old.epoch}; prepare it anew"
+            f"root {new.version} of fleet {plain(new.fleet)!r}, epoch {new.epoch}, does not follow root "
+            f"{old.version} of {plain(old.fleet)!r}, epoch {old.epoch}; prepare it anew"
         )
-    effects = [f"replaces root {old.version} of the fleet {plain(old.swarm_fleet)!r} by root {new.version}"]
+    effects = [f"replaces root {old.version} of the fleet {plain(old.fleet)!r} by root {new.version}"]
     before, after = roles_of(old), roles_of(new)
     warnings = _root_warnings(new, context)
     for name in dict.fromkeys([*(role.name for role in _in_order(new.roles)), *before]):
@@ -175,7 +176,9 @@ def _root(payload: bytes, context: Context) -> tuple[list[str], list[str]]:
     if len(effects) == 1:
         warnings.append("it changes no role")
     if new.epoch > old.epoch:
-        effects.append("starts a new epoch: what the old release and floor keys have signed counts no more")
+        effects.append("starts a new epoch: what was signed in the old one by keys that go counts no more")
+    if new.kept:
+        effects.append(f"{len(new.kept)} statements that such keys have signed stay right (certificates, who is out)")
     return effects, warnings
 
 
@@ -186,8 +189,10 @@ def _changed_role(was: Role, now: Role, context: Context) -> list[str]:
             said.append(f"  {word}: {_names(keys, context)}")
     if set(was.key_ids) != set(now.key_ids):
         said += {
-            "enrol": ["  certificates and group keys hold only as far as the keys that remain have signed them"],
-            "revoke": ["  who is out is said again by the new keys: prepare that next"],
+            "enrol": [
+                "  certificates and group keys hold where keys that remain have signed them, or this root names them"
+            ],
+            "revoke": ["  who is out stays out"],
         }.get(now.name, [])
     return said
 

@@ -223,7 +223,7 @@ def sign_file(path: Path, seeds: Sequence[bytes], out: Path | None = None) -> En
     """
     envelope = read_statement(path)
     for seed in seeds:
-        envelope = add_signature(envelope, seed)
+        envelope = add_signature(envelope, seed, NaClCrypto())
     (out or path).write_bytes(envelope.encode())
     return envelope
 

@@ -50,6 +50,7 @@ from swarmd_protocols.releases.statements import Blob, Release
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust.identity import Identity
+from swarmd_protocols.trust.view import TrustView
 
 _T = TypeVar("_T")
 _ALARMS = ("release", "root-", "no-release")
@@ -143,6 +144,7 @@ class ReleaseService:
         folder: Path,
         config: ServiceConfig,
         identity: Identity,
+        trust: TrustView,
         crypto: Crypto,
         restored: Mapping[bytes, bytes],
         log: Logger,
@@ -152,7 +154,8 @@ class ReleaseService:
         Args:
             folder: The daemon's state folder.
             config: See `ServiceConfig`.
-            identity: This node's: key and root chain.
+            identity: This node's key.
+            trust: Who may say what; the node's own.
             crypto: Verifies and signs.
             restored: The journal.
             log: Where the daemon speaks.
@@ -162,8 +165,7 @@ class ReleaseService:
         service.protocol = Releases(
             crypto.public_key(identity.seed),
             lambda message: crypto.sign(identity.seed, message),
-            identity.roots,
-            crypto,
+            trust,
             service.store,
             ReleasesConfig(
                 models=(config.model,) if config.model else (),

@@ -42,8 +42,8 @@ from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import canonical, roots
-from swarmd_protocols.trust.envelopes import decode_envelope as decode_release_envelope
-from swarmd_protocols.trust.identity import Identity, decode_envelope, make_dev_identity
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
 from tests.fuzz import key_targets
 from tests.support import swim_vectors
 from tests.support.deltas import tuned
@@ -96,9 +96,10 @@ def _frames() -> Fuzzed:
 def _statements() -> Fuzzed:
     identity = make_dev_identity(SECRET, "test", "n000", CRYPTO)
     trust = identity.trust(CRYPTO)
-    added = [lambda data, kind=kind: trust.add(kind, data) for kind in ("root", "revoke", "group")]
+    added = [lambda data, kind=kind: trust.add(kind, data) for kind in ("root", "revoke", "group", "node")]
     corpus = [identity.certificate, identity.roots[0], identity.group_keys[0], identity.to_bytes()]
-    target = refusing(decode_envelope, Identity.from_bytes, trust.certificate, *added, by=(IdentityError,))
+    readers = (Identity.from_bytes, trust.certificate, trust.admit_certificate, read_certificate, *added)
+    target = refusing(decode_envelope, *readers, by=(IdentityError, WireError))
     return Fuzzed(corpus, target, 2)
 
 
@@ -212,10 +213,10 @@ def _release_statements() -> Fuzzed:
         canonical.encode({"model": "m", "epoch": 1, "release": b"r" * 32, "reason": "", "issued_at": 0}),
     ]
     readers = (
-        decode_release_envelope,
+        decode_envelope,
         parse_release,
         canonical.decode,
-        roots.read_root,
+        lambda data: roots.RootChain.trust(data, CRYPTO),
         parse_report,
         lambda data: parse_statement("floor", data),
         lambda data: parse_statement("model-revoke", data),

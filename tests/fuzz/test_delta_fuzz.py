@@ -14,6 +14,7 @@ from swarmd.release import at_rest, slots
 from swarmd.release.audit import verify_lines
 from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
+from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.releases import messages
 from swarmd_protocols.releases.reports import parse_report
@@ -78,7 +79,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "envelope": (Keys().sign("release", make_release().payload(), "release").encode(), decode_envelope),
     "release": (make_release().payload(), parse_release),
     "cbor": (canonical.encode({"a": [1, -5, b"x", "y", True, None, {"k": 1 << 40}]}), canonical.decode),
-    "root": (Keys().root(), roots.read_root),
+    "root": (Keys().root(), lambda data: roots.RootChain.trust(data, NaClCrypto())),
     "message": (messages.encode_message(messages.Chunk(b"12345678", 3, b"data" * 20)), messages.decode_message),
     "have": (messages.encode_message(messages.Have(1, b"12345678", b"", True)), messages.decode_message),
     "report": (canonical.encode([b"k" * 32, "m", 1, b"", 0, 0, 0, b"", 0, 0, 0, ""]), parse_report),

@@ -37,12 +37,7 @@ def _no_threshold(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_role(patch: pytest.MonkeyPatch) -> None:
-    whole = roots.is_signed_by
-
-    def lenient(envelope, root, role, verify):  # type: ignore[no-untyped-def]
-        return any(whole(envelope, root, one, verify) for one in root.roles)
-
-    patch.setattr(versions, "is_signed_by", lenient)
+    patch.setattr(roots, "role_of", lambda link, name: (dict(link.keys), 1))
 
 
 def _no_chunk_check(patch: pytest.MonkeyPatch) -> None:
@@ -79,19 +74,19 @@ def _unbanned(init):  # type: ignore[no-untyped-def]
 
 
 def _root_by_itself(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(roots.RootChain, "_check_successor", lambda self, at, statement, new: None)
+    patch.setattr(roots.RootChain, "_checked_successor", lambda self, at, new: new)
 
 
 def _pick_a_root(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(roots.RootChain, "_prove_fork", lambda self, at, statement: False)
+    patch.setattr(roots.RootChain, "_prove_fork", lambda self, at, link: False)
 
 
 def _count_all_epochs(patch: pytest.MonkeyPatch) -> None:
-    def any_root(envelope, statement, chain, verify):  # type: ignore[no-untyped-def]
-        role = statements.ROLE_OF[envelope.kind]
-        return any(roots.is_signed_by(envelope, root, role, verify) for root in chain.roots)
+    def any_root(self, verified):  # type: ignore[no-untyped-def]
+        good = [key for key, _ in verified.signatures]
+        return any(link.has_threshold(good, envelopes.ROLE_OF[verified.kind]) for link in self.links)
 
-    patch.setattr(versions, "counts", any_root)
+    patch.setattr(roots.RootChain, "counts", any_root)
 
 
 def _count_strangers(patch: pytest.MonkeyPatch) -> None:

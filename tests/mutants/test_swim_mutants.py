@@ -18,7 +18,7 @@ from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, Al
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.shared import Shared
-from swarmd_protocols.trust.identity import Trust
+from swarmd_protocols.trust.trust import Trust
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
 from tests.unit import test_swim_regressions as regressions
@@ -307,13 +307,14 @@ class _AnyKey(dict):
     @classmethod
     def role(cls):
         from swarmd_protocols.crypto import ModelCrypto
-        from swarmd_protocols.trust.identity import dev_role_seeds, key_id_of
+        from swarmd_protocols.trust.envelopes import key_id
+        from swarmd_protocols.trust.identity import dev_role_seeds
 
         keys = {}
         for secret in (SECRET, b"some other fleet's secret"):
             for role in ("enrol", "root"):
                 public = ModelCrypto().public_key(dev_role_seeds(secret, role)[0])
-                keys[key_id_of(public)] = public
+                keys[key_id(public)] = public
         return keys, 1
 
 

@@ -9,7 +9,9 @@ from random import Random
 import pytest
 
 from swarmd_protocols.effects import Command, Leave, MemberState, SetMeta, UserEvent
-from swarmd_protocols.trust.identity import AddStatement, Revocation, dev_role_seeds, sign_statement
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.trust import AddStatement, Revocation
 from tests.support.partial_net import (
     SMALL,
     bounded,

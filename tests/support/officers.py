@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from swarmd.identity.officers import PublicHalf, SeedSigner
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
-from swarmd_protocols.trust.identity import Certificate, Root, make_root, sign_statement
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.roots import Root, make_root
+from swarmd_protocols.trust.trust import Certificate
 
 CRYPTO = NaClCrypto()
 NAMES = ("alice", "bob", "carol", "dave", "erin", "mallory")

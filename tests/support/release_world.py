@@ -16,9 +16,9 @@ from swarmd_protocols.releases.statements import BundleFile, Gates, Release, Rol
 from swarmd_protocols.releases.stores import MemoryStore, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, Send
-from swarmd_protocols.trust import identity
-from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
-from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, sign_statement, signed_bytes
+from swarmd_protocols.trust.roots import RootChain, make_root
+from swarmd_protocols.trust.trust import Trust
 
 MODEL = "solar"
 THRESHOLDS = {
@@ -58,8 +58,8 @@ class Keys:
             role: (threshold, [self.crypto.public_key(seed) for seed in self.seeds(role, chosen.get(role, 0))])
             for role, (threshold, _) in THRESHOLDS.items()
         }
-        plain = identity.make_root(self.word, roles, version=version, epoch=epoch, previous=previous)
-        return identity.sign_statement("root", plain, signers or self.seeds("root")[:3], self.crypto)
+        plain = make_root(self.word, roles, version=version, epoch=epoch, previous=previous)
+        return sign_statement("root", plain, signers or self.seeds("root")[:3], self.crypto)
 
     def chain(self) -> RootChain:
         return RootChain.trust(self.root(), self.crypto)
@@ -107,6 +107,8 @@ class World:
         self.index = {node: at for at, node in enumerate(self.ids)}
         self.stores = [MemoryStore() for _ in range(self.count)]
         self.journals: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
+        self.trusts = [Trust("world", [self.keys.root()], self.crypto) for _ in range(self.count)]
+        """A node's journal of trust, so to say: they outlive its restarts."""
         self.nodes = [self.build(at) for at in range(self.count)]
         self.now = 0
         self.heap: list[tuple[int, int, int, object]] = []
@@ -130,8 +132,7 @@ class World:
         return Releases(
             self.crypto.public_key(seed),
             lambda message: self.crypto.sign(seed, message),
-            [self.keys.root()],
-            self.crypto,
+            self.trusts[at],
             self.stores[at],
             config,
             random.Random(self.seed * 1000 + at),

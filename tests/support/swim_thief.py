@@ -16,7 +16,8 @@ from swarmd_protocols.swim.messages import (
     Message,
     Record,
 )
-from swarmd_protocols.trust.identity import make_dev_identity, signing_bytes
+from swarmd_protocols.trust.envelopes import signed_bytes
+from swarmd_protocols.trust.identity import make_dev_identity
 
 ADDRESS = "10.9.9.9:1"
 SWARM = "test"
@@ -37,7 +38,7 @@ class Thief:
         self.sessions: dict[NodeId, Session] = {}
 
     def sign(self, kind: str, body: bytes) -> bytes:
-        return self.crypto.sign(self.identity.seed, signing_bytes(kind, body))
+        return self.crypto.sign(self.identity.seed, signed_bytes(kind, body))
 
     def record(self, **changes: object) -> Record:
         fields: dict[str, Any] = {

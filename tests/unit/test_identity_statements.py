@@ -4,7 +4,8 @@ import pytest
 
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.trust import identity as ids
+from swarmd_protocols.trust import envelopes, identity, roots
+from swarmd_protocols.trust import trust as trusts
 
 SECRET = b"a fleet for tests only"
 CRYPTOS = [NaClCrypto(), ModelCrypto()]
@@ -24,7 +25,7 @@ def publics(crypto, *numbers):
 
 
 def fleet(crypto, *, version=1, previous=b"", root=(1, 2, 3), enrol=(4, 5), revoke=(6,)):
-    return ids.make_root(
+    return roots.make_root(
         "fleet",
         {
             "root": (2, publics(crypto, *root)),
@@ -37,52 +38,52 @@ def fleet(crypto, *, version=1, previous=b"", root=(1, 2, 3), enrol=(4, 5), revo
 
 
 def test_signature_covers_type_and_length():
-    assert ids.signing_bytes("a", b"b") != ids.signing_bytes("ab", b"")
-    assert ids.signing_bytes("root", b"x") == b"swarmd/root/v1\0" + bytes((1, 0, 0, 0, 0, 0, 0, 0)) + b"x"
+    assert envelopes.signed_bytes("a", b"b") != envelopes.signed_bytes("ab", b"")
+    assert envelopes.signed_bytes("root", b"x") == b"swarmd/root/v1\0" + bytes((1, 0, 0, 0, 0, 0, 0, 0)) + b"x"
 
 
 def test_dev_identity_is_a_function_of_its_arguments(crypto):
-    one = ids.make_dev_identity(SECRET, "s", "a", crypto)
-    assert one == ids.make_dev_identity(SECRET, "s", "a", crypto)
-    assert one.node != ids.make_dev_identity(SECRET, "s", "b", crypto).node
-    assert one.node != ids.make_dev_identity(SECRET, "s", "a", crypto, fresh_seed=bytes(32)).node
+    one = identity.make_dev_identity(SECRET, "s", "a", crypto)
+    assert one == identity.make_dev_identity(SECRET, "s", "a", crypto)
+    assert one.node != identity.make_dev_identity(SECRET, "s", "b", crypto).node
+    assert one.node != identity.make_dev_identity(SECRET, "s", "a", crypto, fresh_seed=bytes(32)).node
     assert (one.name, one.swarm) == ("a", "s")
     with pytest.raises(IdentityError, match="16 bytes"):
-        ids.make_dev_identity(b"short", "s", "a", crypto)
+        identity.make_dev_identity(b"short", "s", "a", crypto)
 
 
 def test_identity_at_rest(crypto):
-    one = ids.make_dev_identity(SECRET, "s", "a", crypto)
+    one = identity.make_dev_identity(SECRET, "s", "a", crypto)
     data = one.to_bytes()
-    assert ids.Identity.from_bytes(data) == one
+    assert identity.Identity.from_bytes(data) == one
     for bad in (b"", b"nonsense", data[:-3], data[:40], data.replace(b"identity-1", b"identity-2")):
         with pytest.raises(IdentityError):
-            ids.Identity.from_bytes(bad)
+            identity.Identity.from_bytes(bad)
 
 
 def test_curve_keys_belong_to_the_identity():
     crypto = NaClCrypto()
-    one, two = (ids.make_dev_identity(SECRET, "s", name, crypto) for name in "ab")
+    one, two = (identity.make_dev_identity(SECRET, "s", name, crypto) for name in "ab")
     public, secret = one.curve_keys()
     assert public == crypto.exchange_public(one.claims().public_key)
     assert crypto.shared_key(secret, two.curve_keys()[0]) == crypto.shared_key(two.curve_keys()[1], public)
     assert one.group_curve_keys() == two.group_curve_keys()
-    assert one.group_curve_keys() != ids.make_dev_identity(SECRET, "t", "a", crypto).group_curve_keys()
+    assert one.group_curve_keys() != identity.make_dev_identity(SECRET, "t", "a", crypto).group_curve_keys()
 
 
 def test_certificates_hold_only_for_their_fleet_swarm_and_key(crypto):
-    one = ids.make_dev_identity(SECRET, "s", "a", crypto)
+    one = identity.make_dev_identity(SECRET, "s", "a", crypto)
     trust = one.trust(crypto)
     assert trust.certificate(one.certificate).name == "a"
     others = [
-        ids.make_dev_identity(b"another fleet's secret", "s", "a", crypto).certificate,
-        ids.make_dev_identity(SECRET, "t", "a", crypto).certificate,
-        ids.sign_statement("node", one.claims(), [bytes(32)], crypto),
-        ids.sign_statement("root", one.claims(), ids.dev_role_seeds(SECRET, "enrol"), crypto),
-        ids.sign_statement(
+        identity.make_dev_identity(b"another fleet's secret", "s", "a", crypto).certificate,
+        identity.make_dev_identity(SECRET, "t", "a", crypto).certificate,
+        envelopes.sign_statement("node", one.claims(), [bytes(32)], crypto),
+        envelopes.sign_statement("root", one.claims(), identity.dev_role_seeds(SECRET, "enrol"), crypto),
+        envelopes.sign_statement(
             "node",
-            ids.Certificate(bytes(16), one.claims().public_key, "a", (), "s", 1),
-            ids.dev_role_seeds(SECRET, "enrol"),
+            trusts.Certificate(bytes(16), one.claims().public_key, "a", (), "s", 1),
+            identity.dev_role_seeds(SECRET, "enrol"),
             crypto,
         ),
         one.certificate[:-1],
@@ -94,7 +95,7 @@ def test_certificates_hold_only_for_their_fleet_swarm_and_key(crypto):
 
 
 def test_every_changed_byte_of_a_certificate_is_refused(crypto):
-    one = ids.make_dev_identity(SECRET, "s", "a", crypto)
+    one = identity.make_dev_identity(SECRET, "s", "a", crypto)
     trust = one.trust(crypto)
     for at in range(len(one.certificate)):
         changed = bytearray(one.certificate)
@@ -104,8 +105,8 @@ def test_every_changed_byte_of_a_certificate_is_refused(crypto):
 
 
 def test_a_seed_of_another_node_is_refused(crypto):
-    one = ids.make_dev_identity(SECRET, "s", "a", crypto)
-    stolen = ids.Identity(bytes(32), one.certificate, one.roots, one.group_keys)
+    one = identity.make_dev_identity(SECRET, "s", "a", crypto)
+    stolen = identity.Identity(bytes(32), one.certificate, one.roots, one.group_keys)
     with pytest.raises(IdentityError, match="does not belong"):
         stolen.trust(crypto)
 
@@ -113,39 +114,40 @@ def test_a_seed_of_another_node_is_refused(crypto):
 def test_thresholds_count_distinct_keys(crypto):
     """TUF specification, section 5: each key counts once, however often it signed."""
     root = fleet(crypto)
-    alone = ids.sign_statement("root", root, seeds(1), crypto)
-    twice = ids.sign_statement("root", root, seeds(1, 1, 1), crypto)
-    stranger = ids.sign_statement("root", root, seeds(1, 9), crypto)
+    alone = envelopes.sign_statement("root", root, seeds(1), crypto)
+    twice = envelopes.sign_statement("root", root, seeds(1, 1, 1), crypto)
+    stranger = envelopes.sign_statement("root", root, seeds(1, 9), crypto)
     for statement in (alone, twice, stranger):
-        with pytest.raises(IdentityError, match="1 valid signatures; it takes 2"):
-            ids.Trust("s", [statement], crypto)
-    assert ids.Trust("s", [ids.add_signature("root", alone, seeds(3)[0], crypto)], crypto).root == root
+        with pytest.raises(IdentityError, match="not signed by its own root role"):
+            trusts.Trust("s", [statement], crypto)
+    both = envelopes.add_signature(envelopes.decode_envelope(alone), seeds(3)[0], crypto).encode()
+    assert trusts.Trust("s", [both], crypto).root == root
 
 
 def test_root_rotation_takes_old_and_new_thresholds(crypto):
-    first = ids.sign_statement("root", fleet(crypto), seeds(1, 2), crypto)
-    second_root = fleet(crypto, version=2, previous=ids.root_digest(first), root=(3, 7, 8), enrol=(9,))
-    good = ids.sign_statement("root", second_root, seeds(2, 3, 7), crypto)
+    first = envelopes.sign_statement("root", fleet(crypto), seeds(1, 2), crypto)
+    second_root = fleet(crypto, version=2, previous=roots.root_digest(first), root=(3, 7, 8), enrol=(9,))
+    good = envelopes.sign_statement("root", second_root, seeds(2, 3, 7), crypto)
     for signers in ((2, 3), (3, 7), (7, 8), (1, 2)):
-        trust = ids.Trust("s", [first], crypto)
+        trust = trusts.Trust("s", [first], crypto)
         with pytest.raises(IdentityError):
-            trust.add_root(ids.sign_statement("root", second_root, seeds(*signers), crypto))
-    trust = ids.Trust("s", [first], crypto)
-    assert trust.add_root(good)
-    assert not trust.add_root(good), "known already"
+            trust.add("root", envelopes.sign_statement("root", second_root, seeds(*signers), crypto))
+    trust = trusts.Trust("s", [first], crypto)
+    assert trust.add("root", good)
+    assert not trust.add("root", good), "known already"
     assert set(trust.role("enrol")[0].values()) == set(publics(crypto, 9))
-    skipped = fleet(crypto, version=3, previous=ids.root_digest(first))
-    with pytest.raises(IdentityError, match="version 3"):
-        ids.Trust("s", [first], crypto).add_root(ids.sign_statement("root", skipped, seeds(1, 2), crypto))
+    skipped = fleet(crypto, version=3, previous=roots.root_digest(first))
+    with pytest.raises(IdentityError, match="root 3 does not follow root 1"):
+        trusts.Trust("s", [first], crypto).add("root", envelopes.sign_statement("root", skipped, seeds(1, 2), crypto))
     forked = fleet(crypto, version=2, previous=b"x" * 32)
-    with pytest.raises(IdentityError, match="before it"):
-        ids.Trust("s", [first], crypto).add_root(ids.sign_statement("root", forked, seeds(1, 2), crypto))
+    with pytest.raises(IdentityError, match="does not name the root 1"):
+        trusts.Trust("s", [first], crypto).add("root", envelopes.sign_statement("root", forked, seeds(1, 2), crypto))
 
 
 def test_the_order_of_signatures_does_not_name_another_root(crypto):
     root = fleet(crypto)
-    one, two = (ids.sign_statement("root", root, seeds(*order), crypto) for order in ((1, 2), (2, 1)))
-    assert ids.root_digest(one) == ids.root_digest(two)
+    one, two = (envelopes.sign_statement("root", root, seeds(*order), crypto) for order in ((1, 2), (2, 1)))
+    assert roots.root_digest(one) == roots.root_digest(two)
 
 
 @pytest.mark.parametrize(
@@ -160,38 +162,42 @@ def test_the_order_of_signatures_does_not_name_another_root(crypto):
 def test_roots_that_nobody_could_satisfy_are_refused(roles):
     crypto = NaClCrypto()
     with pytest.raises(IdentityError):
-        ids.make_root("fleet", {name: (need, publics(crypto, *keys)) for name, (need, keys) in roles.items()})
+        roots.make_root("fleet", {name: (need, publics(crypto, *keys)) for name, (need, keys) in roles.items()})
 
 
 def test_a_revoked_node_is_out_and_stays_out(crypto):
-    one, two = (ids.make_dev_identity(SECRET, "s", name, crypto) for name in "ab")
+    one, two = (identity.make_dev_identity(SECRET, "s", name, crypto) for name in "ab")
     trust = one.trust(crypto)
-    revocation = ids.Revocation("s", 1, (two.node,), "lost in the field")
-    signed = ids.sign_statement("revoke", revocation, ids.dev_role_seeds(SECRET, "revoke")[1:2], crypto)
+    revocation = trusts.Revocation("s", 1, (two.node,), "lost in the field")
+    signed = envelopes.sign_statement("revoke", revocation, identity.dev_role_seeds(SECRET, "revoke")[1:2], crypto)
     assert trust.add("revoke", signed)
     assert trust.revoked == {two.node}
     assert not trust.add("revoke", signed)
     with pytest.raises(IdentityError, match="revoked"):
         trust.certificate(two.certificate)
-    forged = ids.sign_statement("revoke", revocation, ids.dev_role_seeds(SECRET, "enrol"), crypto)
+    forged = envelopes.sign_statement("revoke", revocation, identity.dev_role_seeds(SECRET, "enrol"), crypto)
     with pytest.raises(IdentityError):
         one.trust(crypto).add("revoke", forged)
-    elsewhere = ids.Revocation("t", 1, (two.node,), "")
+    elsewhere = trusts.Revocation("t", 1, (two.node,), "")
     with pytest.raises(IdentityError, match="for swarm 't'"):
         one.trust(crypto).add(
-            "revoke", ids.sign_statement("revoke", elsewhere, ids.dev_role_seeds(SECRET, "revoke"), crypto)
+            "revoke", envelopes.sign_statement("revoke", elsewhere, identity.dev_role_seeds(SECRET, "revoke"), crypto)
         )
 
 
 def test_group_keys_rotate_by_statement(crypto):
-    one = ids.make_dev_identity(SECRET, "s", "a", crypto)
+    one = identity.make_dev_identity(SECRET, "s", "a", crypto)
     trust = one.trust(crypto)
-    rotated = ids.sign_statement("group", ids.GroupKey("s", 2, b"n" * 32), ids.dev_role_seeds(SECRET, "enrol"), crypto)
+    rotated = envelopes.sign_statement(
+        "group", trusts.GroupKey("s", 2, b"n" * 32), identity.dev_role_seeds(SECRET, "enrol"), crypto
+    )
     assert trust.add("group", rotated)
     assert not trust.add("group", rotated)
     assert sorted(trust.group_keys) == [1, 2]
     assert ("group", rotated) in trust.statements()
-    short = ids.sign_statement("group", ids.GroupKey("s", 3, b"n"), ids.dev_role_seeds(SECRET, "enrol"), crypto)
+    short = envelopes.sign_statement(
+        "group", trusts.GroupKey("s", 3, b"n"), identity.dev_role_seeds(SECRET, "enrol"), crypto
+    )
     with pytest.raises(IdentityError):
         trust.add("group", short)
     with pytest.raises(IdentityError, match="not taken"):

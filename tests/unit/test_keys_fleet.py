@@ -19,7 +19,8 @@ from swarmd.identity.fleet import Fleet, FleetError, RoleKey, create_fleet, read
 from swarmd.identity.names import NameRefused
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.trust.identity import Trust
+from swarmd_protocols.trust.identity import enrol
+from swarmd_protocols.trust.trust import Trust
 
 CRYPTO = NaClCrypto()
 
@@ -99,8 +100,10 @@ def test_new_role_keys_replace_the_old_ones_for_who_follows_the_chain(fleet: Fle
     assert set(fleet.seeds("enrol")).isdisjoint(old_enrol)
     trust = Trust("farm", before.roots, CRYPTO)
     assert trust.add("root", signed.data)
+    assert trust.certificate(before.certificate).name == "a", "the new root names it"
+    rogue = enrol(bytes(32), "rogue", "farm", before.roots, before.group_keys, old_enrol, CRYPTO)
     with pytest.raises(IdentityError, match="signatures"):
-        trust.certificate(before.certificate)  # Signed by keys that the root no longer names.
+        trust.certificate(rogue.certificate)  # Signed by keys that the root no longer names.
     after = fleet.enrol("b", "farm")
     assert trust.certificate(after.certificate).name == "b"
 

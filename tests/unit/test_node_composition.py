@@ -237,7 +237,7 @@ def test_a_sub_protocol_that_asks_is_told_who_is_revoked():
     node = Node(identity, NodeConfig(), ModelCrypto(), Random(1), {}, [Careful()], "10.0.0.1:1")
     node.handle(Started(), 0)
     assert not told
-    node._core.trust.revoked.add(b"x" * 16)
+    node._core.trust.revoked |= {b"x" * 16}
     node.handle(Command("words", b"word"), 1)
     node.handle(Command("words", b"more"), 2)
     assert told == [frozenset({b"x" * 16})]

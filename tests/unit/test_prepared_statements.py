@@ -27,8 +27,8 @@ from swarmd.identity.words import WordsError
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
 from swarmd_protocols.releases.versions import admit
 from swarmd_protocols.trust.envelopes import decode_envelope as decode_model_envelope
-from swarmd_protocols.trust.identity import GroupKey, Revocation, Trust, root_digest
-from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.roots import RootChain, root_digest
+from swarmd_protocols.trust.trust import GroupKey, Revocation, Trust
 from tests.support.officers import CRYPTO, HALVES, NAMES, ROLES, certificate, compose, officer, signed_root
 
 ROOT = signed_root(compose(), "alice", "bob")

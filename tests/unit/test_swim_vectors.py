@@ -8,9 +8,9 @@ import pytest
 from swarmd_protocols.channel.channel import DATAGRAM, Channel, frame_kind
 from swarmd_protocols.channel.codec import decode_messages, encode, join
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import node_id_of
-from swarmd_protocols.trust.identity import decode_envelope
+from swarmd_protocols.trust.envelopes import decode_envelope
 from tests.support import swim_vectors
 
 GOLDEN = json.loads(swim_vectors.PATH.read_text())["vectors"]
@@ -48,12 +48,12 @@ def test_stumps_and_bit_flips_decode_or_are_wire_errors(item):
                 assert decode_messages(broken, 65_536)
 
 
-def test_stumps_of_statements_are_identity_errors():
+def test_stumps_of_statements_are_wire_errors():
     for item in GOLDEN:
         if item["name"].startswith("statement/"):
             data = bytes.fromhex(item["hex"])
             for size in range(len(data)):
-                with pytest.raises(IdentityError):
+                with pytest.raises(WireError):
                     decode_envelope(data[:size])
 
 

@@ -19,7 +19,7 @@ from swarmd_protocols.crypto import SEAL_BYTES, Crypto
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 DATAGRAM, STREAM, BULK, GROUP, CAST, NOTICE, COOKIE, CONTACT = range(1, 9)
 PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
 GROUP_OVERHEAD_BYTES = 1 + 4 + 24 + SEAL_BYTES

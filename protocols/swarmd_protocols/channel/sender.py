@@ -14,7 +14,7 @@ from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Hello, Sections, Statement, Sub
 from swarmd_protocols.swim.rules import eager_fanout, fingerprint
-from swarmd_protocols.trust.identity import TRUST_JOURNAL, TrustChanged
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, TrustChanged
 
 _S = 1_000_000_000
 _MS = 1_000_000

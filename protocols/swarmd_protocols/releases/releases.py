@@ -1,6 +1,6 @@
 """The sub-protocol "releases": statements in, statements on; time, peers and messages of what `policy.py` decides.
 
-State on disk (journal keys b"releases/…"): roots `r/<n>`, statements `s/<digest>`, the own last report of each model
+State on disk (journal keys b"releases/…"): statements `s/<digest>`, the own last report of each model
 `o/<model>`, releases seen promoted `p/<digest>`, the signed bound of the time `t`. What peers have said about health is
 asked for again after a restart.
 
@@ -11,7 +11,6 @@ What is beyond is dropped, named in an alarm, and comes again with the repair on
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import Alarm, Persist, Rejected, StateChanged, TimerKey
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of, short
@@ -37,11 +36,11 @@ from swarmd_protocols.releases.statements import Release
 from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
-from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.view import TrustView
 
 __all__ = ["NAME", "LocalModel", "Releases", "ReleasesConfig"]
 
-_ROOT, _STATEMENT = b"releases/r/", b"releases/s/"
+_STATEMENT = b"releases/s/"
 CHECKS_PER_S, CHECKS_BURST = 400, 4_096
 """Units of checking that one peer may cost (a report is one: one Ed25519 verification, 50 us): 2 % of a core, and all
 that a newcomer to a swarm of a thousand has to catch up with at once."""
@@ -59,8 +58,7 @@ class Releases:
     Args:
         public_key: This node's Ed25519 key.
         sign: Signs bytes with it.
-        roots: The fleet's root chain as installed; newer links come from peers.
-        crypto: Verifies.
+        trust: Who may say what.
         store: Where chunks lie.
         config: Bounds and times.
         rng: Injected randomness.
@@ -71,15 +69,16 @@ class Releases:
         self,
         public_key: bytes,
         sign: Callable[[bytes], bytes],
-        roots: Sequence[bytes],
-        crypto: Crypto,
+        trust: TrustView,
         store: ChunkStore,
         config: ReleasesConfig,
         rng: random.Random,
         restored: Mapping[bytes, bytes],
     ) -> None:
         self.node = node_id_of(public_key)
-        self.chain = RootChain.trust(roots[0], crypto)
+        self.trust = trust
+        self.chain = trust.chain
+        self._revision = trust.revision
         self.book = ReportBook()
         self.fetcher = Fetcher(store, rng, config.swarming, config.cast)
         self._word = OwnWord(public_key, sign)
@@ -101,13 +100,10 @@ class Releases:
         self._summary: bytes | None = None
         self._known: tuple[bytes, Catalogue] | None = None
         """The catalogue, and the summary of what it was made from."""
-        self._restore(roots[1:], restored)
+        self._restore(restored)
 
-    def _restore(self, roots: Sequence[bytes], restored: Mapping[bytes, bytes]) -> None:
+    def _restore(self, restored: Mapping[bytes, bytes]) -> None:
         """Take the journal in; a record that does not hold any longer is left aside, never trusted."""
-        journal = [restored[key] for key in sorted(restored) if key.startswith(_ROOT)]
-        for statement in (*roots, *journal):
-            self._try(lambda one=statement: self.chain.extend(one))  # type: ignore[misc]
         for key, value in sorted(restored.items()):
             if key.startswith(_STATEMENT):
                 self._try(lambda one=value: self._admit(decode_envelope(one)))  # type: ignore[misc]
@@ -289,10 +285,14 @@ class Releases:
         self.book.forget_nodes(nodes)
         return self._after(now_ns)
 
+    def on_trust(self, now_ns: int) -> list[SubEffect]:
+        """See `HearsTrust.on_trust`: every statement is judged anew."""
+        return self._after(now_ns)
+
     def summary(self) -> bytes:
         """See `SubProtocol.summary`."""
         if self._summary is None:
-            self._summary = versions.summary_of(self.view, len(self.chain.roots), self.book.envelopes())
+            self._summary = versions.summary_of(self.view, len(self.chain.links), self.book.envelopes())
         return self._summary
 
     def on_summary(self, sender: NodeId, summary: bytes, now_ns: int) -> list[SubEffect]:
@@ -312,7 +312,7 @@ class Releases:
         known = self._state.get(envelope.digest)
         if known is not None and set(envelope.signatures) <= set(known.envelope.signatures):
             return False
-        entry = versions.admit(envelope, self.chain)
+        entry = versions.admit(envelope, self.chain, known)
         joined = versions.join(self._state, {envelope.digest: entry})
         grew = joined != self._state
         self._state = joined
@@ -370,18 +370,11 @@ class Releases:
         return [*effects, *self._after(now_ns)]
 
     def _hear_root(self, statement: bytes, source: str, effects: list[SubEffect]) -> bool:
-        forks = len(self.chain.forks)
         try:
-            grew = self.chain.extend(statement)
+            return self.trust.add("root", statement)
         except IdentityError as error:
             effects.append(Rejected(source, str(error)))
             return False
-        if len(self.chain.forks) > forks:
-            text = "the root role signed two different roots; this node stays with the one before them"
-            effects.append(Alarm("root-equivocation", text))
-        elif grew:
-            effects.append(Persist(_ROOT + b"%05d" % self.chain.current.version, statement))
-        return grew
 
     def _hear_report(self, data: bytes, source: str) -> list[SubEffect]:
         try:
@@ -420,7 +413,9 @@ class Releases:
                 raise StateError(f"not published: {error}") from error
             envelope = decode_envelope(data)
             grown.append(data)
-            effects.append(Persist(_STATEMENT + envelope.digest, data))
+            if envelope.digest in self._state:
+                held = self._state[envelope.digest].envelope
+                effects.append(Persist(_STATEMENT + envelope.digest, held.encode()))
             effects.append(self._heard(envelope.kind, envelope.digest, True, "operator", ""))
         effects += self._exchange.push_news(self._peers, Push(tuple(roots), tuple(grown), ()), None)
         return [*effects, *self._after(now_ns)]
@@ -437,24 +432,33 @@ class Releases:
 
     def _after(self, now_ns: int) -> list[SubEffect]:
         """Look again, then steer every model."""
+        effects = self._judge()
         before = self.view.heartbeat
         self._look()
         self._summary = None
         if self.view.heartbeat > before:
             self._time.on_heartbeat(now_ns)
             self.policy.alarmed.discard("stale")
-        effects = [*self._time.keep(self.view, now_ns), *self._fork_alarms()]
+        effects += [*self._time.keep(self.view, now_ns), *self._fork_alarms()]
         for model in self.local:
             effects += self.policy.steer(model, now_ns)
         return [*effects, *self._after_fetch(now_ns)]
 
     def _look(self) -> None:
         """Make the view again when something that it is made of has changed: that checks every signature."""
-        made_of = (self.chain.current.version, len(self.chain.forks), *sorted(self._state))
+        made_of = (self._revision, *sorted(self._state))
         signatures = tuple(len(entry.envelope.signatures) for entry in self._state.values())
         if (*made_of, signatures) != self._seen:
             self._seen = (*made_of, signatures)
             self.policy.look(versions.view_of(self._state, self.chain))
+
+    def _judge(self) -> list[SubEffect]:
+        """Judge every statement anew when what counts has changed."""
+        if self._revision == self.trust.revision:
+            return []
+        self._revision = self.trust.revision
+        before, self._state = self._state, versions.judged(self._state, self.chain)
+        return [Persist(_STATEMENT + gone, None) for gone in sorted(before.keys() - self._state.keys())]
 
     def _after_fetch(self, now_ns: int) -> list[SubEffect]:
         """Blobs that became complete lead on; the fetch timers follow the need for them."""

@@ -406,17 +406,6 @@ class Heartbeat:
 
 Statement: TypeAlias = Release | DeltaOffer | Floor | Revoke | Halt | Force | Heartbeat
 
-ROLE_OF = {
-    "release": "release",
-    "delta": "release",
-    "force": "release",
-    "floor": "floor",
-    "model-revoke": "revoke",
-    "halt": "revoke",
-    "heartbeat": "heartbeat",
-}
-"""The role whose keys must sign each kind."""
-
 
 def _parse_delta(payload: bytes) -> DeltaOffer:
     with Fields(canonical.decode(payload), "delta") as fields:

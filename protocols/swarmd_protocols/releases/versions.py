@@ -1,25 +1,24 @@
 """What a swarm knows about models: one join-semilattice of signed statements, and pure views of it.
 
-The state is a set of statements, each with the signatures gathered so far; its join is union, followed by a pruning
-that commutes with union (every rule keeps the k best by a total order that the statement itself carries). So it does
-not matter in which order, how often or by which way statements arrive.
+The state is a set of statements, each with the signatures that hold; its join is union, followed by a pruning. So it
+does not matter in which order, how often or by which way statements arrive.
 
-What *counts* is decided when looking, under the root chain: a statement that grants (release, delta, force, heartbeat)
-counts while the **current** root's keys sign it; one that removes (floor, revoke, halt) while the keys of any root of
-the current **epoch** do. An epoch that rises therefore clears whatever stolen keys have said, and the new keys keep
-what was right by signing the same bytes again.
+What *counts* is decided first, by the chain of roots (`trust/roots.py` has the rule), and anew for everything when the
+chain grows; only statements that count are in the state, so what gets in the way of another one can only come from
+who holds its role. Pruning keeps, by total orders that the statements themselves carry, the best of each kind. Removals
+are apart: those about a release in the state all stay, and of the others those that are held already go before new
+ones, so that nothing is let in again by a flood of further removals.
 
 `desired` may go down when a revocation, a halt or a fork arrives; the state never does. Rollback protection binds to
 the signed floor, not to the highest version seen, so a bad release can be taken back without relabelling the good one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.releases.statements import (
-    ROLE_OF,
     DeltaOffer,
     DeltaRef,
     Floor,
@@ -32,29 +31,28 @@ from swarmd_protocols.releases.statements import (
     Targets,
     parse_statement,
 )
-from swarmd_protocols.trust.envelopes import Envelope, Verify, merge_signatures
-from swarmd_protocols.trust.roots import RootChain, is_signed_by
+from swarmd_protocols.trust.envelopes import Envelope, merge_signatures
+from swarmd_protocols.trust.roots import RootChain
 
 MAX_MODELS = 64
 MAX_RELEASES = 32
 MAX_REMOVALS = 4_096
+"""Removals kept about releases that are not in the state."""
 MAX_GRANTS = 256
 VERSION_GAP = 1_024
 """A version may stand at most this far above the floor, so that one signature cannot use the counter up."""
 
-_REMOVES = frozenset({"floor", "model-revoke", "halt"})
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One statement, verified and read."""
+    """One statement, verified and read; the envelope carries signatures that hold and no others."""
 
     envelope: Envelope
     statement: Statement
 
 
 State = Mapping[bytes, Entry]
-"""Statement digest -> entry. Values of this type are never changed in place."""
+"""Statement digest -> entry, of statements that count. Values of this type are never changed in place."""
 
 
 def join(one: State, other: State) -> dict[bytes, Entry]:
@@ -66,27 +64,53 @@ def join(one: State, other: State) -> dict[bytes, Entry]:
             merged[digest] = entry
         elif known.envelope.signatures != entry.envelope.signatures:
             merged[digest] = Entry(merge_signatures(known.envelope, entry.envelope), entry.statement)
-    return prune(merged)
+    return prune(merged, one)
 
 
-def prune(state: State) -> dict[bytes, Entry]:
-    """Keep the best of each kind; every rule is "the k greatest by a total order", which commutes with union."""
-    models = sorted({_model(entry.statement) for entry in state.values()} - {""})[:MAX_MODELS]
+def prune(state: State, held: Collection[bytes] = ()) -> dict[bytes, Entry]:
+    """Keep the best of each kind.
+
+    Args:
+        state: Statements that count.
+        held: Of removals about unknown releases beyond the bound, those that stay.
+    """
+    mine: dict[str, list[tuple[bytes, Entry]]] = {}
+    for item in state.items():
+        mine.setdefault(_model(item[1].statement), []).append(item)
+    granted = sorted(model for model, items in mine.items() if any(map(_grants, items)))[:MAX_MODELS]
     kept: dict[bytes, Entry] = {}
-    for model in models:
-        mine = [(digest, entry) for digest, entry in state.items() if _model(entry.statement) == model]
-        kept.update(_best_releases(mine))
-        kept.update(_best(mine, Floor, 1))
-        kept.update(_best(mine, DeltaOffer, MAX_GRANTS))
-        kept.update(_best(mine, Force, MAX_GRANTS))
-        kept.update(_best(mine, Revoke, MAX_REMOVALS // MAX_MODELS))
-        kept.update(_best(mine, Halt, MAX_REMOVALS // MAX_MODELS))
+    for model in granted:
+        kept.update(_best_releases(mine[model]))
+        kept.update(_best(mine[model], Floor, 1))
+        kept.update(_best(mine[model], DeltaOffer, MAX_GRANTS))
+        kept.update(_best(mine[model], Force, MAX_GRANTS))
+    kept.update(_removals(state, frozenset(kept), held))
     kept.update(_best(list(state.items()), Heartbeat, 1))
     return dict(sorted(kept.items()))
 
 
 def _model(statement: Statement) -> str:
     return "" if isinstance(statement, Heartbeat) else statement.model
+
+
+def _grants(item: tuple[bytes, Entry]) -> bool:
+    return isinstance(item[1].statement, Release | Floor | DeltaOffer | Force)
+
+
+def _removals(state: State, releases: frozenset[bytes], held: Collection[bytes]) -> dict[bytes, Entry]:
+    """Revocations and halts: for a release in the state one of each signer, so that each stands when others fall."""
+    about: dict[tuple[type, bytes, bytes], bytes] = {}
+    unknown: list[tuple[bool, bytes]] = []
+    for digest, entry in sorted(state.items()):
+        if not isinstance(entry.statement, Revoke):
+            continue
+        if entry.statement.release in releases:
+            for key, _ in entry.envelope.signatures:
+                about[type(entry.statement), entry.statement.release, key] = digest
+        else:
+            unknown.append((digest not in held, digest))
+    chosen = {*about.values(), *(digest for _, digest in sorted(unknown)[:MAX_REMOVALS])}
+    return {digest: state[digest] for digest in sorted(chosen)}
 
 
 def _order(statement: Statement) -> tuple[int, int]:
@@ -120,32 +144,30 @@ def _best_releases(items: list[tuple[bytes, Entry]]) -> dict[bytes, Entry]:
 # --- What counts ------------------------------------------------------------------------------------------------------
 
 
-def counts(envelope: Envelope, statement: Statement, chain: RootChain, verify: Verify) -> bool:
+def counts(entry: Entry, chain: RootChain) -> bool:
     """Whether a statement holds under the chain as it is now."""
-    current = chain.current
-    if statement.epoch > current.epoch:
-        return False
-    role = ROLE_OF[envelope.kind]
-    if envelope.kind not in _REMOVES:
-        return is_signed_by(envelope, current, role, verify)
-    return any(is_signed_by(envelope, root, role, verify) for root in chain.roots if root.epoch == current.epoch)
+    return entry.statement.epoch <= chain.current.epoch and chain.counts(entry.envelope)
 
 
-def admit(envelope: Envelope, chain: RootChain) -> Entry:
+def judged(state: State, chain: RootChain) -> dict[bytes, Entry]:
+    """What still counts of a state after the chain has grown."""
+    return prune({digest: entry for digest, entry in state.items() if counts(entry, chain)}, state)
+
+
+def admit(envelope: Envelope, chain: RootChain, known: Entry | None = None) -> Entry:
     """Verify a statement from outside, then read it; only what passes is stored and relayed.
 
+    Args:
+        envelope: From anywhere.
+        chain: Who may say what.
+        known: The same statement as it is held here, whose signatures stay.
+
     Raises:
-        IdentityError: Too few distinct keys of its role have signed.
+        IdentityError: It does not count: too few distinct keys of its role have signed, or they were replaced.
         WireError: The signed payload is no statement of its kind.
     """
-    if envelope.kind not in ROLE_OF:
-        raise WireError(f"a {envelope.kind} statement is not about models")
-    role = ROLE_OF[envelope.kind]
-    roots = chain.roots if envelope.kind in _REMOVES else [chain.current]
-    if not any(is_signed_by(envelope, root, role, chain.verify) for root in roots):
-        wanted = chain.current.roles[role].threshold
-        raise IdentityError(f"{envelope.kind} statement lacks {wanted} good signatures of role {role}")
-    entry = Entry(envelope, parse_statement(envelope.kind, envelope.payload))
+    verified = chain.admit(envelope, known.envelope if known else None)
+    entry = Entry(verified, parse_statement(verified.kind, verified.payload))
     if entry.statement.epoch > chain.current.epoch:
         raise IdentityError(f"{envelope.kind} of epoch {entry.statement.epoch}; the root says {chain.current.epoch}")
     return entry
@@ -193,7 +215,7 @@ def view_of(state: State, chain: RootChain) -> View:
     view = View()
     for digest, entry in sorted(state.items()):
         statement = entry.statement
-        if not counts(entry.envelope, statement, chain, chain.verify):
+        if not counts(entry, chain):
             continue
         view.digests.append(digest)
         if not isinstance(statement, DeltaOffer):

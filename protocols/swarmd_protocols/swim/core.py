@@ -15,7 +15,8 @@ from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import MEMBERS, Member, MemberTable
 from swarmd_protocols.swim.messages import STATUS_ALIVE, Alive, AliveBody, Record, Sections
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint, transmit_limit
-from swarmd_protocols.trust.identity import Trust, signing_bytes
+from swarmd_protocols.trust.envelopes import signed_bytes
+from swarmd_protocols.trust.trust import Trust
 
 _UPDATES_MAX = 4_096
 VERDICT, EVENT, RECORD, DETAIL = range(4)
@@ -211,11 +212,11 @@ class Core:
 
     def sign(self, kind: str, body: bytes) -> bytes:
         """Sign as this node."""
-        return self.crypto.sign(self.own.seed, signing_bytes(kind, body))
+        return self.crypto.sign(self.own.seed, signed_bytes(kind, body))
 
     def signed_by(self, public_key: bytes, kind: str, body: bytes, signature: bytes) -> bool:
         """Whether a member signed these bytes under this type."""
-        return self.crypto.verify(public_key, signing_bytes(kind, body), signature)
+        return self.crypto.verify(public_key, signed_bytes(kind, body), signature)
 
     def spread(self, about: Hashable, encoded: bytes, priority: int, *, urgent: bool = True) -> None:
         """Tell the swarm; in a partial view, what a node says of itself is for its neighbours alone."""

@@ -620,8 +620,11 @@ class Membership:
         if member.since_ns == since_ns and self.core.table.by_node.get(member.node) is member:
             self.forget(member)
 
-    def on_trust(self) -> None:
-        """Judge everybody anew: who is shut out is forgotten, who was certified again shows the newer certificate."""
+    def on_trust(self, news: list[bytes]) -> None:
+        """Judge everybody anew: who is shut out is told why and forgotten; a newer certificate is shown from here on.
+
+        They are told since what shuts them out may shut out others too, whom they can still see.
+        """
         core = self.core
         self.overlay.on_trust()
         for member in [core.table.by_node[node] for node in sorted(core.table.by_node)]:
@@ -629,6 +632,8 @@ class Membership:
             if statement is not None:
                 member.certificate = core.crypto.share(statement)
                 continue
+            if news and member.where >= 0:
+                core.port.stream(member, news)
             if member.state is not MemberState.FAILED:
                 member.failed = True
                 self.evaluate(member, "revoked")

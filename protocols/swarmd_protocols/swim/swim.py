@@ -353,8 +353,12 @@ class Swim:
         marks = sum(fingerprint(statement) for _, statement in self.core.trust.statements())
         table.adjust(TRUST, table.sections[TRUST], marks)
 
-    def on_trust(self) -> None:
-        """What counts has changed: whoever has no certificate that holds is shut out, at once and everywhere."""
+    def on_trust(self, news: list[bytes]) -> None:
+        """What counts has changed: whoever has no certificate that holds is shut out, at once and everywhere.
+
+        Args:
+            news: Encoded statements that changed it, group keys apart; who is shut out is told why.
+        """
         core = self.core
         trust = core.trust
         self.count_trust()
@@ -365,7 +369,7 @@ class Swim:
         self._shut_out = own is None
         if own is not None:
             core.show_certificate(own)
-        self.membership.on_trust()
+        self.membership.on_trust(news)
         self.shared.on_trust()
 
     # --- the world ---------------------------------------------------------------------------------------------------

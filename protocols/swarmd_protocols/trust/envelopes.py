@@ -1,28 +1,26 @@
 """Signed bytes: what is signed is what is shipped, with its type and length in front.
 
-An envelope is `[type, payload, [[key id, signature], …]]` in deterministic CBOR. A signature covers
+An envelope is `[kind, payload, [[key id, signature], …]]`, an array of msgpack. A signature covers
 
-    b"swarmd/" type b"/v1\\0" ‖ u64le(len(payload)) ‖ payload
+    b"swarmd/" kind b"/v1\\0" ‖ u64le(len(payload)) ‖ payload
 
-so a statement of one type can never be read as another's. Verify first, parse second, never re-serialise. The identity
-of a statement is the digest of the bytes that are signed, without the signatures: two officers who sign at different
-desks produce two envelopes of one statement, and `merge_signatures` joins them.
+so a statement of one kind can never be read as another's. Verify first, parse second, never re-serialise a payload.
+The identity of a statement is the digest of the bytes that are signed, without the signatures: two officers who sign at
+different desks produce two envelopes of one statement, and `merge_signatures` joins them.
 
 Source: the pre-authentication encoding of DSSE; thresholds count distinct keys, as TUF 1.0.34, section 5, warns.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b, sha256
 from itertools import pairwise
-from typing import NewType, TypeAlias
+from typing import Annotated, NewType, TypeAlias
 
-from nacl import exceptions
-from nacl.bindings import crypto_sign as _crypto_sign
-from nacl.bindings import crypto_sign_open, crypto_sign_seed_keypair
+import msgspec
+from msgspec import Meta
 
+from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.trust import canonical
 
 KeyId = NewType("KeyId", bytes)
 """16 bytes: BLAKE2b-128 of an Ed25519 public key, so that one key cannot carry two ids."""
@@ -30,12 +28,55 @@ KeyId = NewType("KeyId", bytes)
 Verify: TypeAlias = Callable[[bytes, bytes, bytes], bool]
 """(public key, message, signature) -> holds."""
 
-KINDS = frozenset(
-    {"release", "delta", "floor", "model-revoke", "heartbeat", "force", "halt", "health"},
-)
+ROLE_OF: Mapping[str, str] = {
+    "root": "root",
+    "node": "enrol",
+    "group": "enrol",
+    "revoke": "revoke",
+    "release": "release",
+    "delta": "release",
+    "force": "release",
+    "floor": "floor",
+    "model-revoke": "revoke",
+    "halt": "revoke",
+    "heartbeat": "heartbeat",
+}
+"""The role whose keys must sign each kind of statement."""
+KINDS = frozenset({*ROLE_OF, "health"})
+"""All kinds; a "health" report is signed by the node that it is about."""
+REMOVALS = frozenset({"revoke", "model-revoke", "halt", "floor"})
+"""What can only take away: it holds for the whole epoch in which it was signed (`roots.py`)."""
+
 MAX_PAYLOAD_BYTES = 49_152
 MAX_SIGNATURES = 32
-KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES = 32, 64, 32
+STATEMENT_MAX_BYTES = 65_536
+KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES, MARK_BYTES = 32, 64, 32, 16
+DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding bytes from outside raises: wrong types, text that is not UTF-8, arrays nested without end."""
+
+_Key = Annotated[KeyId, Meta(min_length=16, max_length=16)]
+_Signature = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One statement with the signatures gathered so far, sorted by key id, one a key."""
+
+    kind: Annotated[str, Meta(max_length=16)]
+    payload: Annotated[bytes, Meta(max_length=MAX_PAYLOAD_BYTES)]
+    signatures: Annotated[tuple[tuple[_Key, _Signature], ...], Meta(max_length=MAX_SIGNATURES)] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes that name the statement, whoever signed it."""
+        return sha256(signed_bytes(self.kind, self.payload)).digest()
+
+    def encode(self) -> bytes:
+        """As it travels."""
+        return _encode(self)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_ENVELOPE = msgspec.msgpack.Decoder(Envelope)
 
 
 def key_id(public_key: bytes) -> KeyId:
@@ -52,55 +93,29 @@ def signed_bytes(kind: str, payload: bytes) -> bytes:
     return b"swarmd/" + kind.encode() + b"/v1\0" + len(payload).to_bytes(8, "little") + payload
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """One statement with the signatures gathered so far, sorted by key id, one a key."""
-
-    kind: str
-    payload: bytes
-    signatures: tuple[tuple[KeyId, bytes], ...] = ()
-
-    @property
-    def digest(self) -> bytes:
-        """32 bytes that name the statement, whoever signed it."""
-        return sha256(signed_bytes(self.kind, self.payload)).digest()
-
-    def encode(self) -> bytes:
-        """The one encoding."""
-        return canonical.encode([self.kind, self.payload, [[key, signature] for key, signature in self.signatures]])
-
-
 def decode_envelope(data: bytes) -> Envelope:
     """Read an envelope from outside; the payload stays unread bytes until its signatures hold.
 
     Raises:
         WireError: Not an envelope, of an unknown kind, too large, or with unsorted or repeated key ids.
     """
-    match canonical.decode(data):
-        case [str() as kind, bytes() as payload, list() as pairs]:
-            pass
-        case _:
-            raise WireError("an envelope is [kind, payload, signatures]")
-    if kind not in KINDS:
-        raise WireError(f"unknown kind of statement {kind[:20]!r}")
-    if len(payload) > MAX_PAYLOAD_BYTES or len(pairs) > MAX_SIGNATURES:
-        raise WireError(f"envelope with {len(payload)} payload bytes and {len(pairs)} signatures is too large")
-    signatures = tuple(_pair(pair) for pair in pairs)
-    if any(one[0] >= other[0] for one, other in pairwise(signatures)):
+    if len(data) > STATEMENT_MAX_BYTES:
+        raise WireError(f"statement of {len(data)} bytes; at most {STATEMENT_MAX_BYTES} are read")
+    try:
+        envelope = _ENVELOPE.decode(data)
+    except DAMAGE as error:
+        raise WireError(f"not a signed statement: {error}") from error
+    if envelope.kind not in KINDS:
+        raise WireError(f"unknown kind of statement {envelope.kind!r}")
+    if any(one[0] >= other[0] for one, other in pairwise(envelope.signatures)):
         raise WireError("signatures are not sorted by key id, one a key")
-    return Envelope(kind, payload, signatures)
-
-
-def _pair(pair: canonical.Value) -> tuple[KeyId, bytes]:
-    match pair:
-        case [bytes() as key, bytes() as signature] if len(key) == 16 and len(signature) == SIGNATURE_BYTES:
-            return KeyId(key), signature
-        case _:
-            raise WireError("a signature is [16-byte key id, 64-byte signature]")
+    return envelope
 
 
 def merge_signatures(one: Envelope, other: Envelope) -> Envelope:
     """The same statement with the signatures of both; of two by one key, the lower bytes.
+
+    This does not look at the signatures: verify what comes out (`RootChain.verified`), or join what was verified.
 
     Raises:
         IdentityError: The two are different statements.
@@ -110,39 +125,33 @@ def merge_signatures(one: Envelope, other: Envelope) -> Envelope:
     merged: dict[KeyId, bytes] = {}
     for key, signature in sorted((*one.signatures, *other.signatures)):
         merged.setdefault(key, signature)
-    return Envelope(one.kind, one.payload, tuple(sorted(merged.items())[:MAX_SIGNATURES]))
+    return Envelope(one.kind, one.payload, tuple(sorted(merged.items())))
 
 
-def sign(kind: str, payload: bytes, seed: bytes) -> tuple[KeyId, bytes]:
-    """Sign a payload; needs no network and no state.
+def sign_statement(kind: str, payload: msgspec.Struct | bytes, seeds: Sequence[bytes], crypto: Crypto) -> bytes:
+    """Sign a statement with one or several role keys; needs no network and no state.
 
     Args:
-        kind: The type of the statement.
-        payload: The exact bytes that will be shipped.
-        seed: 32-byte Ed25519 seed.
+        kind: One of `KINDS`.
+        payload: A struct, or the exact bytes that will be shipped.
+        seeds: Ed25519 seeds of the signers, 32 bytes each.
+        crypto: The library to sign with.
 
     Returns:
-        The signer's key id and the signature.
+        The encoded `Envelope`.
     """
-    public, secret = crypto_sign_seed_keypair(seed)
-    return key_id(public), _crypto_sign(signed_bytes(kind, payload), secret)[:SIGNATURE_BYTES]
+    envelope = Envelope(kind, payload if isinstance(payload, bytes) else _encode(payload))
+    for seed in seeds:
+        envelope = add_signature(envelope, seed, crypto)
+    return envelope.encode()
 
 
-def add_signature(envelope: Envelope, seed: bytes) -> Envelope:
-    """The envelope with one more signature."""
-    pair = sign(envelope.kind, envelope.payload, seed)
-    return merge_signatures(envelope, Envelope(envelope.kind, envelope.payload, (pair,)))
-
-
-def verify_ed25519(public_key: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether a signature holds; libsodium refuses non-canonical scalars and small-order keys."""
-    if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
-        return False
-    try:
-        crypto_sign_open(signature + message, public_key)
-    except (exceptions.BadSignatureError, ValueError):
-        return False
-    return True
+def add_signature(envelope: Envelope, seed: bytes, crypto: Crypto) -> Envelope:
+    """The same statement with one more signature (k-of-n signing on separate machines)."""
+    signature = crypto.sign(seed, signed_bytes(envelope.kind, envelope.payload))
+    pair = (key_id(crypto.public_key(seed)), signature)
+    others = tuple(old for old in envelope.signatures if old[0] != pair[0])
+    return Envelope(envelope.kind, envelope.payload, tuple(sorted((*others, pair))))
 
 
 def signers(envelope: Envelope, keys: Mapping[KeyId, bytes], verify: Verify) -> frozenset[KeyId]:

@@ -1,86 +1,183 @@
-"""The chain of roots as releases need it: who may say what, with how many signatures, and in which epoch.
+"""The one chain of roots: who may say what, with how many signatures, and what still counts.
 
-The statements are those of `swarmd_protocols.trust.identity`: one root for the whole fleet. Root N+1 needs the
-threshold of N **and** of N+1; nodes keep and serve the whole chain, so one that was off for two years walks it. Two
-different valid roots N+1 are a proof that the root role itself equivocates: the chain stops at N and raises an alarm;
-it never picks.
+A root names keys, and for each role which of them speak for it and how many must. Root N+1 needs the threshold of N
+**and** of N+1; nodes keep and serve the whole chain, so one that was off for two years walks it. Two different valid
+roots N+1 are a proof that the root role itself equivocates: the chain stops at N; it never picks.
 
-`epoch` rises by one when release or floor keys are replaced because they were stolen. What the old keys signed then
-counts no more, except where the new keys sign the same bytes again (docs/protocols/releases.md, "Recovery").
+**What counts** (decided anew for everything whenever the chain grows):
+
+    A root *vouches* for a statement that enough keys of its role have signed, and for a statement of `kept` that an
+    earlier root vouched for.
+    A statement that grants (certificate, group key, release, delta, force, heartbeat) counts while the newest root
+    vouches for it. One that removes (revocation of a node or a release, halt, floor) counts while any root of the
+    current epoch does.
+
+So a planned replacement of revoke or floor keys leaves standing what was removed, and a replacement because keys were
+stolen (`epoch` rises) clears all that those keys have said, in one step, except what the new root names as right.
 
 Source: TUF 1.0.34, section 5.3 (update the root role).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from swarmd_protocols.crypto import Crypto
-from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.trust import identity
-from swarmd_protocols.trust.envelopes import Envelope, KeyId, Verify, key_id, meets_threshold, signers
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.trust.envelopes import (
+    DAMAGE,
+    DIGEST_BYTES,
+    KEY_BYTES,
+    MARK_BYTES,
+    MAX_SIGNATURES,
+    REMOVALS,
+    ROLE_OF,
+    Envelope,
+    KeyId,
+    Verify,
+    decode_envelope,
+    key_id,
+    meets_threshold,
+    merge_signatures,
+    signers,
+)
 
-MAX_ROLE_KEYS = 16
-_PLAIN_ROOT = msgspec.msgpack.Decoder(identity.Root)
+ROOT_CHAIN_MAX = 256
+KEPT_MAX = 2_048
+"""Statements that one root can name: 36 KiB of the 48 that a payload takes."""
+ROLES = ("enrol", "revoke", "release", "floor", "heartbeat")
+"""What a root hands out besides itself."""
 
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Keys of which `threshold` distinct ones must sign."""
-
-    keys: tuple[KeyId, ...]
-    threshold: int
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """One link of the chain, read."""
-
-    version: int
-    epoch: int
-    previous: bytes
-    keys: Mapping[KeyId, bytes]
-    roles: Mapping[str, Role]
-    payload: bytes
-    """The bytes that were signed: what makes two roots the same."""
-
-
-_NOBODY = Role((), 1)
+_Id = Annotated[KeyId, Meta(min_length=16, max_length=16)]
+_PublicKey = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+_Mark = Annotated[bytes, Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
 
 
-def read_root(statement: bytes) -> Root:
-    """Read a root without trusting it.
+class Role(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Which keys speak for a role, and how many of them it takes."""
+
+    name: Annotated[str, Meta(max_length=32)]
+    threshold: Annotated[int, Meta(ge=1, le=16)]
+    key_ids: Annotated[tuple[_Id, ...], Meta(max_length=16)]
+
+
+class Root(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Payload "root"."""
+
+    fleet: Annotated[str, Meta(max_length=64)]
+    version: Annotated[int, Meta(ge=1, le=1 << 32)]
+    epoch: Annotated[int, Meta(ge=1, le=1 << 32)]
+    previous: Annotated[bytes, Meta(max_length=DIGEST_BYTES)]
+    """`root_digest` of the link before; b"" for the first."""
+    keys: Annotated[tuple[_PublicKey, ...], Meta(max_length=128)]
+    roles: Annotated[tuple[Role, ...], Meta(max_length=16)]
+    kept: Annotated[tuple[_Mark, ...], Meta(max_length=KEPT_MAX)] = ()
+    """`mark` of statements by keys that this root no longer names, and that are right all the same."""
+
+
+_ROOT = msgspec.msgpack.Decoder(Root)
+
+
+def mark(envelope: Envelope) -> bytes:
+    """What a root names a statement by in `kept`."""
+    return envelope.digest[:MARK_BYTES]
+
+
+def root_digest(statement: bytes) -> bytes:
+    """32 bytes that name one link of the chain: over what is signed, so the order of signatures is free."""
+    return decode_envelope(statement).digest
+
+
+def make_root(
+    fleet: str,
+    roles: Mapping[str, tuple[int, Sequence[bytes]]],
+    *,
+    version: int = 1,
+    epoch: int = 1,
+    previous: bytes = b"",
+    kept: Iterable[bytes] = (),
+) -> Root:
+    """Compose a root from roles; public halves are enough.
+
+    Args:
+        fleet: The fleet's name.
+        roles: Role name to (threshold, public keys); must hold "root".
+        version: 1 for the first; one more than the previous otherwise.
+        epoch: One more where keys are replaced because they were stolen.
+        previous: `root_digest` of the link before; b"" for the first.
+        kept: `mark` of statements that stay right though their keys go.
+
+    Returns:
+        The payload to give to `sign_statement("root", ...)`.
 
     Raises:
-        IdentityError: It is no root.
+        IdentityError: The numbers make no sense.
     """
-    payload = identity.decode_envelope(statement).payload
-    try:
-        plain = _PLAIN_ROOT.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise IdentityError(f"root statement is malformed: {error}") from error
-    keys = {key_id(key): key for key in plain.keys}
-    roles = {role.name: Role(tuple(KeyId(one) for one in role.key_ids), role.threshold) for role in plain.roles}
-    for name, role in roles.items():
-        listed = set(role.keys) <= set(keys) and len(role.keys) <= MAX_ROLE_KEYS
-        if not listed or not 1 <= role.threshold <= len(set(role.keys)):
-            raise IdentityError(f"root: role {name!r} asks for {role.threshold} of {len(role.keys)} known keys")
-    if "root" not in roles:
-        raise IdentityError("root: names no role root")
-    return Root(plain.version, plain.epoch, plain.previous, keys, roles, payload)
+    keys = tuple(sorted({key for _, members in roles.values() for key in members}))
+    table = tuple(
+        Role(name, threshold, tuple(sorted(key_id(key) for key in members)))
+        for name, (threshold, members) in sorted(roles.items())
+    )
+    root = Root(fleet, version, epoch, previous, keys, table, tuple(sorted(set(kept))))
+    if len(root.kept) > KEPT_MAX:
+        raise IdentityError(f"{len(root.kept)} statements are to stay; a root can name {KEPT_MAX}")
+    Link.of(Envelope("root", msgspec.msgpack.encode(root)))
+    return root
 
 
-def is_signed_by(envelope: Envelope, root: Root, role: str, verify: Verify) -> bool:
-    """Whether a root's role has signed with enough distinct keys."""
-    wanted = root.roles.get(role, _NOBODY)
-    keys = {key: root.keys[key] for key in wanted.keys}
-    return meets_threshold(signers(envelope, keys, verify), wanted.keys, wanted.threshold)
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One root of the chain, read."""
+
+    root: Root
+    envelope: Envelope
+    keys: Mapping[KeyId, bytes]
+    roles: Mapping[str, Role]
+    kept: frozenset[bytes]
+
+    @property
+    def version(self) -> int:
+        """Counted from 1."""
+        return self.root.version
+
+    @property
+    def epoch(self) -> int:
+        """Rises when keys were stolen."""
+        return self.root.epoch
+
+    @staticmethod
+    def of(envelope: Envelope) -> "Link":
+        """Read a root without trusting it.
+
+        Raises:
+            IdentityError: It is no root.
+        """
+        try:
+            root = _ROOT.decode(envelope.payload)
+        except DAMAGE as error:
+            raise IdentityError(f"root statement is malformed: {error}") from error
+        keys = {key_id(key): key for key in root.keys}
+        roles = {role.name: role for role in root.roles}
+        if "root" not in roles or len(roles) != len(root.roles):
+            raise IdentityError("a root names the role root, and each role once")
+        for role in root.roles:
+            if not set(role.key_ids) <= set(keys) or role.threshold > len(set(role.key_ids)):
+                raise IdentityError(f"role {role.name!r} asks for {role.threshold} of {len(role.key_ids)} known keys")
+        return Link(root, envelope, keys, roles, frozenset(root.kept))
+
+    def has_threshold(self, good: Iterable[KeyId], name: str) -> bool:
+        """Whether these keys are enough for a role."""
+        keys, threshold = role_of(self, name)
+        return meets_threshold(good, keys, threshold)
 
 
-def _as_envelope(statement: bytes) -> Envelope:
-    plain = identity.decode_envelope(statement)
-    return Envelope("root", plain.payload, tuple((KeyId(key), signature) for key, signature in plain.signatures[:64]))
+def role_of(link: Link, name: str) -> tuple[dict[KeyId, bytes], int]:
+    """Key id to public key, and the threshold, of a role; empty and 1 where the root names none."""
+    role = link.roles.get(name)
+    return ({key: link.keys[key] for key in role.key_ids}, role.threshold) if role else ({}, 1)
 
 
 @dataclass(slots=True)
@@ -88,8 +185,7 @@ class RootChain:
     """The roots a node trusts, oldest first; grows only by `extend`. The first comes with the node's identity."""
 
     crypto: Crypto
-    statements: list[bytes] = field(default_factory=list)
-    roots: list[Root] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
     forks: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Proofs that the root role signed two successors of one root; the chain stands still from there."""
 
@@ -100,20 +196,75 @@ class RootChain:
         Raises:
             IdentityError: It does not, or it is no root.
         """
-        root = read_root(first)
-        if not is_signed_by(_as_envelope(first), root, "root", crypto.verify):
+        link = _read(first)
+        if not link.has_threshold(signers(link.envelope, role_of(link, "root")[0], crypto.verify), "root"):
             raise IdentityError("the installed root is not signed by its own root role; enrol the node again")
-        return cls(crypto, [first], [root])
+        return cls(crypto, [link])
 
     @property
-    def current(self) -> Root:
+    def current(self) -> Link:
         """The newest root."""
-        return self.roots[-1]
+        return self.links[-1]
 
     @property
     def verify(self) -> Verify:
         """How signatures are checked."""
         return self.crypto.verify
+
+    @property
+    def statements(self) -> list[bytes]:
+        """The roots as they travel, oldest first."""
+        return [link.envelope.encode() for link in self.links]
+
+    # --- what counts --------------------------------------------------------------------------------------------------
+
+    def verified(self, envelope: Envelope) -> Envelope:
+        """The envelope with those signatures that hold, by keys that a root of the chain names for its role."""
+        role = ROLE_OF.get(envelope.kind, "")
+        newest: dict[KeyId, int] = {}
+        keys: dict[KeyId, bytes] = {}
+        for link in self.links:
+            for key, public in role_of(link, role)[0].items():
+                keys[key], newest[key] = public, link.version
+        good = signers(envelope, keys, self.crypto.verify)
+        best = sorted(good, key=lambda key: (-newest[key], key))[:MAX_SIGNATURES]
+        return Envelope(envelope.kind, envelope.payload, tuple(one for one in envelope.signatures if one[0] in best))
+
+    def counts(self, verified: Envelope) -> bool:
+        """Whether a statement holds under the chain as it is now; every signature on it was verified."""
+        role = ROLE_OF.get(verified.kind, "")
+        good = [key for key, _ in verified.signatures]
+        named, vouched = mark(verified), False
+        for link in self.links:
+            by_this = link.has_threshold(good, role) or (vouched and named in link.kept)
+            vouched = vouched or by_this
+            reaches = link is self.current or (verified.kind in REMOVALS and link.epoch == self.current.epoch)
+            if by_this and reaches:
+                return True
+        return False
+
+    def admit(self, envelope: Envelope, known: Envelope | None = None) -> Envelope:
+        """Verify a statement from outside: what counts, with the signatures that hold and no others.
+
+        Args:
+            envelope: From anywhere.
+            known: The same statement as it is held here, whose signatures stay.
+
+        Raises:
+            IdentityError: Too few distinct keys of its role have signed, or they were replaced.
+        """
+        verified = self.verified(envelope)
+        if known is not None:
+            verified = self.verified(merge_signatures(known, verified))
+        if not self.counts(verified):
+            role = ROLE_OF.get(envelope.kind, "")
+            wanted = self.current.roles.get(role)
+            raise IdentityError(
+                f"{envelope.kind} statement lacks {wanted.threshold if wanted else 1} good signatures of role {role}"
+            )
+        return verified
+
+    # --- growing ------------------------------------------------------------------------------------------------------
 
     def extend(self, statement: bytes) -> bool:
         """Take one more root.
@@ -122,50 +273,70 @@ class RootChain:
             statement: A root statement from outside.
 
         Returns:
-            True when the chain grew or a new fork was proven; False for one that is known.
+            True when the chain grew, a new fork was proven, or a known root has more good signatures now.
 
         Raises:
             IdentityError: Not signed as it must be, or no successor of a root here.
         """
-        root = read_root(statement)
-        at = root.version - self.roots[0].version
-        if not 0 <= at <= len(self.roots):
-            raise IdentityError(f"root {root.version} does not follow root {self.current.version}; send those between")
-        if at < len(self.roots) and self.roots[at].payload == root.payload:
-            return False
+        link = _read(statement)
+        at = link.version - self.links[0].version
+        if not 0 <= at <= len(self.links):
+            raise IdentityError(f"root {link.version} does not follow root {self.current.version}; send those between")
+        is_known = at < len(self.links) and self.links[at].envelope.payload == link.envelope.payload
         if at == 0:
+            if is_known:
+                return False
             raise IdentityError("another first root than the installed one; this node belongs to another fleet")
-        self._check_successor(at - 1, statement, root)
-        if at < len(self.roots):
-            return self._prove_fork(at, statement)
-        if any(read_root(one).version == root.version for one, _ in self.forks):
-            return self._again_after_fork(statement, root)
-        if len(self.roots) >= identity.ROOT_CHAIN_MAX:
-            raise IdentityError(f"{identity.ROOT_CHAIN_MAX} roots are as many as a chain may have")
-        self.statements.append(statement)
-        self.roots.append(root)
+        link = self._checked_successor(at - 1, link)
+        if is_known:
+            return self._merge(at, link)
+        if at < len(self.links):
+            return self._prove_fork(at, link)
+        forked = [one for pair in self.forks for one in map(_read, pair) if one.version == link.version]
+        if forked:
+            if any(one.envelope.payload == link.envelope.payload for one in forked):
+                return False
+            raise IdentityError(f"the root role signed several roots {link.version}; stopped before them")
+        if len(self.links) >= ROOT_CHAIN_MAX:
+            raise IdentityError(f"{ROOT_CHAIN_MAX} roots are as many as a chain may have")
+        self.links.append(link)
         return True
 
-    def _check_successor(self, at: int, statement: bytes, new: Root) -> None:
-        old = self.roots[at]
-        envelope = _as_envelope(statement)
-        if new.previous != identity.root_digest(self.statements[at]):
+    def _checked_successor(self, at: int, new: Link) -> Link:
+        """The link with its good signatures only, if it follows the one at `at`."""
+        old = self.links[at]
+        if new.root.previous != old.envelope.digest:
             raise IdentityError(f"root {new.version} does not name the root {old.version} of this chain")
         if new.epoch - old.epoch not in (0, 1):
             raise IdentityError(f"root {new.version} moves the epoch from {old.epoch} to {new.epoch}")
-        if not is_signed_by(envelope, old, "root", self.verify):
+        good = signers(new.envelope, {**role_of(old, "root")[0], **role_of(new, "root")[0]}, self.crypto.verify)
+        if not old.has_threshold(good, "root"):
             raise IdentityError(f"root {new.version} is not signed by the keys of root {old.version}")
-        if not is_signed_by(envelope, new, "root", self.verify):
+        if not new.has_threshold(good, "root"):
             raise IdentityError(f"root {new.version} is not signed by its own keys")
+        pairs = tuple(one for one in new.envelope.signatures if one[0] in good)
+        return replace(new, envelope=Envelope("root", new.envelope.payload, pairs))
 
-    def _prove_fork(self, at: int, statement: bytes) -> bool:
+    def _prove_fork(self, at: int, link: Link) -> bool:
         """Two valid successors: go back to the last root that both agree on, and stay there."""
-        self.forks.append((self.statements[at], statement))
-        del self.statements[at:], self.roots[at:]
+        self.forks.append((self.links[at].envelope.encode(), link.envelope.encode()))
+        del self.links[at:]
         return True
 
-    def _again_after_fork(self, statement: bytes, root: Root) -> bool:
-        known = {read_root(one).payload for pair in self.forks for one in pair}
-        if root.payload in known:
+    def _merge(self, at: int, again: Link) -> bool:
+        known = self.links[at]
+        merged = merge_signatures(known.envelope, again.envelope)
+        if merged == known.envelope:
             return False
-        raise IdentityError(f"the root role signed several roots {root.version}; stopped before them")
+        self.links[at] = replace(known, envelope=merged)
+        return True
+
+
+def _read(statement: bytes) -> Link:
+    try:
+        envelope = decode_envelope(statement)
+    except WireError as error:
+        raise IdentityError(str(error)) from error
+    if envelope.kind != "root":
+        raise IdentityError(f"a {envelope.kind} statement is no root")
+    return Link.of(envelope)

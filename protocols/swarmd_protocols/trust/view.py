@@ -7,6 +7,9 @@
                                        replaced ones, and for certificates that the newest root does not stand behind
     trust.admit_certificate(bytes)     verify one from outside and keep it: the best of each node, the best of each name
     trust.certificate_statement(node)  its bytes, so that it can travel with what the node has said
+    trust.chain.admit(envelope)        verify a role-signed statement: the envelope with the signatures that hold
+    trust.chain.counts(envelope)       whether one that was verified counts under the newest root
+    trust.add("root", bytes)           hand over a root that came along
 
 A certificate that is admitted is journalled by `Node` and is there before sub-protocols are made: build the trust
 with `open_trust(identity, records, crypto)`, give it to those that ask and to `Node(..., trust=trust)`. A certificate
@@ -18,7 +21,8 @@ one learn that it is void. `Node` calls `on_trust(now_ns)` of every sub-protocol
 from typing import Protocol
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.trust.identity import Certificate
+from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.trust import Certificate
 
 
 class TrustView(Protocol):
@@ -27,6 +31,19 @@ class TrustView(Protocol):
     @property
     def revision(self) -> int:
         """Rises whenever what counts changes."""
+        ...
+
+    @property
+    def chain(self) -> RootChain:
+        """Who may say what; only to be asked, and extended by `add` alone."""
+        ...
+
+    def add(self, kind: str, statement: bytes) -> bool:
+        """Take a statement of trust from anywhere; whether it was new.
+
+        Raises:
+            IdentityError: It does not hold.
+        """
         ...
 
     def certified(self, node: NodeId) -> Certificate | None:

@@ -11,7 +11,7 @@ from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
-from swarmd_protocols.trust.identity import Identity, make_dev_identity
+from swarmd_protocols.trust.identity import Identity, make_dev_identity, open_trust
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.host import Host
@@ -95,6 +95,7 @@ class NodeFactory:
         identity = self.identity(host)
         host.node_id = identity.node
         records = host.disk.records()
+        trust = open_trust(identity, records, self._crypto)
         replica = Replica(
             node=identity.node,
             signer=ModelSigner(self._crypto, identity.seed),
@@ -110,8 +111,8 @@ class NodeFactory:
         rng = self._choices.rng("node.swim")
         subprotocols: list[SubProtocol] = [replica]
         if self.releases is not None:
-            subprotocols.append(self.releases.protocol(host, identity, records))
-        return Node(identity, config, self._crypto, rng, records, subprotocols, host.address)
+            subprotocols.append(self.releases.protocol(host, identity, trust, records))
+        return Node(identity, config, self._crypto, rng, records, subprotocols, host.address, trust)
 
     def _boot_incarnation(self, host: Host) -> int:
         """What the daemon takes from its wall clock: Unix seconds, so that a lost disk still moves forward."""

@@ -21,6 +21,7 @@ from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, Release
 from swarmd_protocols.releases.stores import MemoryStore
 from swarmd_protocols.trust.identity import Identity
+from swarmd_protocols.trust.view import TrustView
 from swarmd_sim.faults.disk import ModelledDisk
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.engine import Engine
@@ -172,12 +173,13 @@ class ReleaseWorld:
 
     # --- Nodes ------------------------------------------------------------------------------------------------------
 
-    def protocol(self, host: Host, identity: Identity, records: dict[bytes, bytes]) -> Releases:
+    def protocol(self, host: Host, identity: Identity, trust: TrustView, records: dict[bytes, bytes]) -> Releases:
         """The sub-protocol of the life that begins.
 
         Args:
             host: Whose.
-            identity: Its key and its roots.
+            identity: Its key.
+            trust: Who may say what; the node's own.
             records: Its journal.
         """
         device = self.devices.get(host.index)
@@ -188,8 +190,7 @@ class ReleaseWorld:
         device.protocol = Releases(
             crypto.public_key(identity.seed),
             lambda message: crypto.sign(identity.seed, message),
-            identity.roots,
-            crypto,
+            trust,
             device.store,
             ReleasesConfig(models=(MODEL,), turn_ns=int(self.scenario.release.turn_s * NS_PER_S)),
             self.choices.rng("node.releases"),

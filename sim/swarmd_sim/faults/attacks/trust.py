@@ -6,18 +6,10 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.swim.messages import AliveBody, Message, Record, Statement
-from swarmd_protocols.trust.identity import (
-    Certificate,
-    GroupKey,
-    Revocation,
-    add_signature,
-    decode_envelope,
-    dev_role_seeds,
-    dev_root,
-    make_root,
-    root_digest,
-    sign_statement,
-)
+from swarmd_protocols.trust.envelopes import Envelope, add_signature, decode_envelope, sign_statement
+from swarmd_protocols.trust.identity import dev_role_seeds, dev_root
+from swarmd_protocols.trust.roots import make_root, root_digest
+from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
 
 _SWARM = "sim"
@@ -49,12 +41,7 @@ def zero_signatures(thief: Thief) -> None:
             pairs = [
                 (key, bytes(64) if i == index else signature) for i, (key, signature) in enumerate(envelope.signatures)
             ]
-            _spread(thief, kind, _encoded(type(envelope), envelope.payload, tuple(pairs)))
-
-
-def _encoded(kind: type, payload: bytes, signatures: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """An envelope with these signatures, good or not."""
-    return encode(kind(payload, signatures))
+            _spread(thief, kind, Envelope(kind, envelope.payload, tuple(pairs)).encode())
 
 
 def own_root(thief: Thief) -> None:
@@ -65,7 +52,7 @@ def own_root(thief: Thief) -> None:
     roles = dict.fromkeys(("root", "enrol", "revoke", "release", "floor", "heartbeat"), (1, keys))
     newest = root_digest(trust.roots[-1])
     root = make_root(
-        trust.root.swarm_fleet, roles, version=trust.root.version + 1, epoch=trust.root.epoch + 1, previous=newest
+        trust.root.fleet, roles, version=trust.root.version + 1, epoch=trust.root.epoch + 1, previous=newest
     )
     _spread(thief, "root", sign_statement("root", root, seeds, thief.crypto))
     _spread(thief, "root", dev_root(_OTHER_FLEET, thief.crypto))
@@ -96,7 +83,9 @@ def own_revocation(thief: Thief) -> None:
         "revoke", Revocation(_SWARM, 1 + thief.draw(9), nodes, "forged"), [thief.seed], thief.crypto
     )
     _spread(thief, "revoke", statement)
-    _spread(thief, "revoke", add_signature("revoke", statement, _own_roles(thief.crypto)[0], thief.crypto))
+    _spread(
+        thief, "revoke", add_signature(decode_envelope(statement), _own_roles(thief.crypto)[0], thief.crypto).encode()
+    )
 
 
 def own_group_key(thief: Thief) -> None:

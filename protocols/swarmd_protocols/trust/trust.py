@@ -1,0 +1,422 @@
+"""What a node believes about its fleet: one lattice of signed statements under the one chain of roots.
+
+    root (k of n offline keys) ── names the keys and thresholds of ──▶ enrol, revoke, release, floor, heartbeat
+    enrol  ── signs ──▶ certificate {node id, Ed25519 key, name, roles, swarm, counter}     one per node
+    enrol  ── signs ──▶ group key   {swarm, counter, 32-byte key}                            seals first contact
+    revoke ── signs ──▶ revocation  {swarm, node ids, counter, reason}                       shuts nodes out
+
+A statement is judged before it is kept, and only ever stands beside others that count: bytes, orders and numbers from
+people without the role change nothing. When the chain grows, everything is judged anew. Of certificates the best of
+each node and the best of each name is kept, of group keys the best of each counter, of revocations every one, each
+with all signatures that hold; "best" is a total order, so the way by which statements come makes no difference.
+Nothing expires by a clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from swarmd_protocols.crypto import SEED_BYTES, Crypto
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust.envelopes import DAMAGE, Envelope, KeyId, decode_envelope, merge_signatures
+from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Root, RootChain, role_of
+
+NAME_MAX_CHARS = 64
+GROUP_KEY_BYTES = 32
+GROUP_COUNTER_MAX = 2**32 - 1
+"""Group counters travel in 4 bytes of a frame."""
+CERTIFICATES_MAX = 8_192
+"""Certificates kept by one node: twice `gossip.members_max`; some 3 MB."""
+GROUP_KEYS_MAX = 64
+"""The newest are kept; each costs a trial at first contact, and a key lives for months."""
+REVOCATIONS_MAX = 4_096
+"""Revocations of one swarm; those that are held stay, so that nobody is let in again by a flood of new ones."""
+TRUST_JOURNAL = b"node/trust/"
+"""Journal keys: this, the kind, a slash, and what tells statements of the kind apart."""
+JOURNALLED = ("root", "revoke", "node", "seen", "group")
+"""In the order in which they are taken in; "seen" are certificates that replaced nothing."""
+
+_Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX_CHARS)]
+_Swarm = Annotated[str, Meta(max_length=64)]
+_Counter = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+_NodeId = Annotated[bytes, Meta(min_length=16, max_length=16)]
+_Seed = Annotated[bytes, Meta(min_length=SEED_BYTES, max_length=SEED_BYTES)]
+_T = TypeVar("_T")
+
+
+class Certificate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Payload "node": this key is this node of this swarm; a higher counter replaces a lower one."""
+
+    node: _NodeId
+    public_key: _Seed
+    name: _Name
+    roles: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=16)]
+    swarm: _Swarm
+    counter: _Counter
+
+
+class GroupKey(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Payload "group": the symmetric key that seals first contact; highest counter seals, all known ones open."""
+
+    swarm: _Swarm
+    counter: Annotated[int, Meta(ge=1, le=GROUP_COUNTER_MAX)]
+    key: Annotated[bytes, Meta(min_length=GROUP_KEY_BYTES, max_length=GROUP_KEY_BYTES)]
+
+
+class Revocation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Payload "revoke": these nodes are out for good, wherever this is heard."""
+
+    swarm: _Swarm
+    counter: _Counter
+    nodes: Annotated[tuple[_NodeId, ...], Meta(max_length=1_024)]
+    reason: Annotated[str, Meta(max_length=1_024)]
+
+
+class _Held(msgspec.Struct, frozen=True, eq=False):
+    """A statement that counts: what it says, its digest, and the bytes as they travel on."""
+
+    value: Certificate | GroupKey | Revocation
+    digest: bytes
+    statement: bytes
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Which of two replaces the other: the counter; where two desks used one, the same one for everybody."""
+        return self.value.counter, self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class TrustChanged:
+    """Detail of `StateChanged("node", ...)`: a statement of trust was taken; group keys may be new."""
+
+    kind: str
+    """"root", "revoke", "node" or "group"."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddStatement:
+    """Request to the sub-protocol "node": take a statement of trust that the operator signed."""
+
+    kind: str
+    """"root", "revoke", "node" or "group"."""
+    statement: bytes
+
+
+class Trust:
+    """See the module; `swarmd_protocols.trust.view` has what sub-protocols may ask."""
+
+    def __init__(self, swarm: str, roots: Sequence[bytes], crypto: Crypto) -> None:
+        """Start from a root chain whose first link is trusted as given (it was installed at enrolment).
+
+        Raises:
+            IdentityError: The chain is empty, too long, or one link does not follow from the one before.
+        """
+        if not 0 < len(roots) <= ROOT_CHAIN_MAX:
+            raise IdentityError(f"a root chain has 1 to {ROOT_CHAIN_MAX} links; this one has {len(roots)}")
+        self.swarm = swarm
+        self.chain = RootChain.trust(roots[0], crypto)
+        self.revision = 0
+        self.revoked: frozenset[bytes] = frozenset()
+        self.group_keys: dict[int, GroupKey] = {}
+        """By counter; those that were in force last where the newest root stands behind none, so that members can
+        still meet and hear of a new one."""
+        self._crypto = crypto
+        self._groups: dict[int, _Held] = {}
+        self._revocations: dict[bytes, _Held] = {}
+        self._by_node: dict[bytes, _Held] = {}
+        """The best certificate of each node; one holds where it is also the best of its name."""
+        self._by_name: dict[str, _Held] = {}
+        self._spread: dict[bytes, _Held] = {}
+        """By digest, certificates that replaced another, so that everybody has to learn them."""
+        self.own = b""
+        """This node's id: its certificate is never forgotten for want of room."""
+        self._news: list[tuple[str, bytes]] = []
+        for link in roots[1:]:
+            self.add("root", link)
+
+    # --- what holds ---------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Root:
+        """The newest root."""
+        return self.chain.current.root
+
+    @property
+    def revocations(self) -> list[Revocation]:
+        """All that count."""
+        return [_revocation(self._revocations[digest]) for digest in sorted(self._revocations)]
+
+    @property
+    def roots(self) -> list[bytes]:
+        """The chain as it travels, oldest first."""
+        return self.chain.statements
+
+    def role(self, name: str) -> tuple[Mapping[KeyId, bytes], int]:
+        """Key id to public key, and the threshold, of a role; empty and 1 where the root names none."""
+        return role_of(self.chain.current, name)
+
+    def certified(self, node: NodeId) -> Certificate | None:
+        """See `TrustView.certified`."""
+        held = self._by_node.get(node)
+        if held is None or node in self.revoked:
+            return None
+        certificate = _certificate(held)
+        return certificate if self._by_name.get(certificate.name) is held else None
+
+    def certificate_statement(self, node: NodeId) -> bytes | None:
+        """See `TrustView.certificate_statement`."""
+        return self._by_node[node].statement if self.certified(node) is not None else None
+
+    def certificate(self, statement: bytes) -> Certificate:
+        """Verify a certificate without keeping it.
+
+        Raises:
+            IdentityError: It does not hold, its node is revoked, or its name belongs to a newer key.
+        """
+        held = self._open("node", statement)
+        certificate = _certificate(held)
+        best = self._by_name.get(certificate.name)
+        if best is not None and _certificate(best).node != certificate.node and best.rank > held.rank:
+            raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
+        if certificate.node in self.revoked:
+            raise IdentityError(f"node {certificate.name!r} is revoked")
+        return certificate
+
+    def holds(self, statement: bytes) -> bool:
+        """Whether `certificate` would take it."""
+        try:
+            self.certificate(statement)
+        except IdentityError:
+            return False
+        return True
+
+    def statements(self) -> list[tuple[str, bytes]]:
+        """Everything that a peer may lack, as (kind, statement), in an order in which it can be taken."""
+        found = [("root", root) for root in (*self.roots[1:], *(one for pair in self.chain.forks for one in pair))]
+        found += [("revoke", self._revocations[digest].statement) for digest in sorted(self._revocations)]
+        found += [("node", self._spread[digest].statement) for digest in sorted(self._spread)]
+        return found + [("group", self._groups[counter].statement) for counter in sorted(self._groups)]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take_news` has something."""
+        return bool(self._news)
+
+    def take_news(self) -> list[tuple[str, bytes]]:
+        """What was taken since the last call, to be journalled and, except for "seen", to be passed on."""
+        news, self._news = self._news, []
+        return news
+
+    # --- taking in ----------------------------------------------------------------------------------------------------
+
+    def add(self, kind: str, statement: bytes) -> bool:
+        """Take a statement from anywhere.
+
+        Args:
+            kind: "root", "revoke", "node" or "group".
+            statement: The encoded envelope.
+
+        Returns:
+            Whether it was new.
+
+        Raises:
+            IdentityError: It does not hold, or is of a kind that is not taken here.
+        """
+        told = len(self._news)
+        match kind:
+            case "root":
+                if self.chain.extend(statement):
+                    payload = decode_envelope(statement).payload
+                    good = [one.envelope.encode() for one in self.chain.links if one.envelope.payload == payload]
+                    self._news.append(("root", good[0] if good else self.chain.forks[-1][1]))
+                    self._judge()
+            case "revoke":
+                self._take_revocation(self._open(kind, statement))
+            case "group":
+                self._take_group_key(self._open(kind, statement))
+            case "node":
+                held = self._open(kind, statement)
+                self._place(held)
+                if self._is_best(held) and held.digest not in self._spread:
+                    self._tell(self._by_node[_certificate(held).node])
+            case _:
+                raise IdentityError(f"statements of kind {kind!r} are not taken here")
+        return len(self._news) > told
+
+    def admit_certificate(self, statement: bytes) -> Certificate:
+        """See `TrustView.admit_certificate`."""
+        certificate = _certificate(held := self._open("node", statement))
+        self._place(held)
+        if certificate.node in self.revoked:
+            raise IdentityError(f"node {certificate.name!r} is revoked")
+        holds = self.certified(NodeId(certificate.node))
+        if holds is None:
+            raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
+        return holds
+
+    def _is_best(self, held: _Held) -> bool:
+        certificate = _certificate(held)
+        tables = (self._by_node[certificate.node], self._by_name[certificate.name])
+        return all(one.digest == held.digest for one in tables)
+
+    def _open(self, kind: str, statement: bytes) -> _Held:
+        """Verify, and only then read, what somebody says."""
+        try:
+            envelope = decode_envelope(statement)
+        except WireError as error:
+            raise IdentityError(str(error)) from error
+        if envelope.kind != kind:
+            raise IdentityError(f"a {envelope.kind} statement came where a {kind} statement is taken")
+        return self._judged(envelope)
+
+    def _judged(self, envelope: Envelope) -> _Held:
+        verified = self.chain.admit(envelope)
+        try:
+            value = _PAYLOADS[envelope.kind].decode(envelope.payload)
+        except DAMAGE as error:
+            raise IdentityError(f"{envelope.kind} statement is signed but malformed: {error}") from error
+        if value.swarm != self.swarm:
+            raise IdentityError(f"{envelope.kind} statement is for swarm {value.swarm!r}; this is {self.swarm!r}")
+        if isinstance(value, Certificate) and value.node != node_id_of(value.public_key):
+            raise IdentityError("certificate's node id is not the hash of its key")
+        return _Held(self._crypto.share(value), verified.digest, self._crypto.share(verified.encode()))
+
+    def _merged(self, known: _Held | None, new: _Held) -> _Held:
+        """The new one, with the good signatures of the known one if the two are one statement."""
+        if known is None or known.digest != new.digest or known.statement == new.statement:
+            return new
+        both = merge_signatures(decode_envelope(known.statement), decode_envelope(new.statement))
+        return _Held(known.value, known.digest, self._crypto.share(self.chain.verified(both).encode()))
+
+    def _take_revocation(self, new: _Held) -> None:
+        known = self._revocations.get(new.digest)
+        merged = self._merged(known, new)
+        if known is not None and known.statement == merged.statement:
+            return
+        if known is None and len(self._revocations) >= REVOCATIONS_MAX:
+            raise IdentityError(f"{REVOCATIONS_MAX} revocations are held; replace the revoke keys to begin anew")
+        self._revocations[new.digest] = merged
+        self.revoked |= set(_revocation(merged).nodes)
+        self.revision += 1
+        self._news.append(("revoke", merged.statement))
+
+    def _take_group_key(self, new: _Held) -> None:
+        counter = new.value.counter
+        known = self._groups.get(counter)
+        if known is not None and known.rank > new.rank:
+            raise IdentityError(f"another group key has the number {counter}: two desks drew at once; draw a new one")
+        merged = self._merged(known, new)
+        if known is not None and known.statement == merged.statement:
+            return
+        if len(self._groups) >= GROUP_KEYS_MAX and known is None:
+            oldest = min(self._groups)
+            if counter < oldest:
+                return
+            del self._groups[oldest]
+        self._groups[counter] = merged
+        self._use_group_keys()
+        self.revision += 1
+        self._news.append(("group", merged.statement))
+
+    def _use_group_keys(self) -> None:
+        if self._groups:
+            self.group_keys = {counter: _group_key(self._groups[counter]) for counter in sorted(self._groups)}
+
+    def _tell(self, held: _Held) -> None:
+        """This certificate replaced another, or has more signatures: everybody has to learn it."""
+        self.revision += 1
+        self._spread[held.digest] = held
+        self._news.append(("node", held.statement))
+
+    def _place(self, new: _Held) -> None:
+        """Keep the best of each node and of each name."""
+        certificate = _certificate(new)
+        before = [self._by_node.get(certificate.node), self._by_name.get(certificate.name)]
+        known = next((one for one in before if one is not None and one.digest == new.digest), None)
+        if known is not None:
+            new = self._merged(known, new)
+            if new.statement == known.statement:
+                return
+        self._rank(new)
+        after = [self._by_node[certificate.node], self._by_name[certificate.name]]
+        winners = {
+            best.digest: best
+            for best, old in zip(after, before, strict=True)
+            if old is not None and (old.digest != new.digest or old.digest in self._spread)
+        }
+        for best in winners.values():
+            self._tell(best)
+        if not winners:
+            self._news.append(("seen", new.statement))
+            self._make_room(certificate.node)
+
+    def _rank(self, new: _Held) -> None:
+        certificate = _certificate(new)
+        of_node, of_name = self._by_node.get(certificate.node), self._by_name.get(certificate.name)
+        if of_node is None or of_node.rank <= new.rank:
+            self._by_node[certificate.node] = new
+        if of_name is None or of_name.rank <= new.rank:
+            self._by_name[certificate.name] = new
+
+    def _make_room(self, newest: bytes) -> None:
+        """Beyond the bound, forget the certificate that came first of those that replaced nothing."""
+        if len(self._by_node) <= CERTIFICATES_MAX:
+            return
+        mine = (newest, self.own)
+        gone = next(
+            (one for node, one in self._by_node.items() if one.digest not in self._spread and node not in mine), None
+        )
+        if gone is not None:
+            self._forget(gone)
+
+    def _forget(self, held: _Held) -> None:
+        certificate = _certificate(held)
+        if self._by_node.get(certificate.node) is held:
+            del self._by_node[certificate.node]
+        if self._by_name.get(certificate.name) is held:
+            del self._by_name[certificate.name]
+
+    # --- judging anew -------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        """The chain has changed: everything anew, as if it came for the first time."""
+        self.revision += 1
+        self._revocations = {digest: one for digest, one in self._revocations.items() if self._still_counts(one)}
+        self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
+        self._groups = {counter: one for counter, one in self._groups.items() if self._still_counts(one)}
+        self._use_group_keys()
+        kept = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
+        self._by_node, self._by_name = {}, {}
+        for one in kept.values():
+            if self._still_counts(one):
+                self._rank(one)
+        self._spread = {digest: one for digest, one in self._spread.items() if self._still_counts(one)}
+
+    def _still_counts(self, held: _Held) -> bool:
+        return self.chain.counts(decode_envelope(held.statement))
+
+
+_PAYLOADS: dict[str, msgspec.msgpack.Decoder[Certificate | GroupKey | Revocation]] = {
+    "node": msgspec.msgpack.Decoder(Certificate),
+    "group": msgspec.msgpack.Decoder(GroupKey),
+    "revoke": msgspec.msgpack.Decoder(Revocation),
+}
+
+
+def _certificate(held: _Held) -> Certificate:
+    assert isinstance(held.value, Certificate), "tables of certificates hold certificates"
+    return held.value
+
+
+def _group_key(held: _Held) -> GroupKey:
+    assert isinstance(held.value, GroupKey), "tables of group keys hold group keys"
+    return held.value
+
+
+def _revocation(held: _Held) -> Revocation:
+    assert isinstance(held.value, Revocation), "tables of revocations hold revocations"
+    return held.value
