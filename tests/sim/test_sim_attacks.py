@@ -5,7 +5,7 @@ import pytest
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.faults.attacks import ATTACKS
-from swarmd_sim.faults.faults import FAULTS, Fault
+from swarmd_sim.faults.faults import FAULTS, OFFICER_KINDS, Fault
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
 
@@ -13,14 +13,14 @@ NS_PER_S = 1_000_000_000
 
 
 def test_every_kind_has_a_stroke_and_is_a_fault():
-    assert list(ATTACKS) == list(ATTACK_KINDS)
+    assert {*ATTACKS, *OFFICER_KINDS} == set(ATTACK_KINDS)
     assert set(ATTACK_KINDS) < set(FAULTS)
     assert all(about.beside in {"", *FAULTS} and 1 <= about.law <= 7 for about in ATTACK_KINDS.values())
 
 
 def test_every_attack_leaves_the_hostile_host_and_ends_with_its_fault():
     scenario = load_scenario("fuzz", {"release.chance": 1.0, "swarm.seconds": 80, "checks.settle_s": 10})
-    kinds = list(ATTACK_KINDS)
+    kinds = list(ATTACKS)
     script = [
         Fault((20 * NS_PER_S + index * NS_PER_S), kind, (6,), NS_PER_S, max(ATTACK_KINDS[kind].per_s))
         for index, kind in enumerate(kinds)

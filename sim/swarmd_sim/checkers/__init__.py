@@ -4,6 +4,8 @@ membership   no dead member comes back by itself; nobody healthy is called faile
 state        nothing acknowledged is lost; equal digests mean equal views; digests equal after quiet; size bounded
 claims       no cell is missing; duplicates stay within the bound
 releases     nobody runs an unsigned, revoked or too old model; a bad one stops at its canaries; no split fleet
+decisions    what nodes believe is what officers and publisher have signed, in spite of what anybody else says
+bounds       what one author, one accuser and one stranger may cost the others
 traffic      no oversized frame; bytes within the budget
 truth        faults found, missed, doubled; distinct faults merged into one
 """

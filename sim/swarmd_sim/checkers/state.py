@@ -137,7 +137,7 @@ class StateChecker(CheckerBase):
         missed = 0
         for at_ns, origin, name in self.run.ledger.events:
             source = self.run.hosts[origin]
-            if source.started_ns > at_ns or not source.process_up:
+            if source.started_ns > at_ns or not source.process_up or source.hostile:
                 continue
             if origin in self.run.ledger.disk_lost_ns and not 0 <= source.known_ns <= at_ns:
                 # Said under a number that its disk had forgotten, before the swarm could tell it so.

@@ -51,7 +51,10 @@ def draw_attacks(
         longest_ms = min(_LONGEST_MS * _MS_NS, until_ns - at_ns) // _MS_NS
         long_ms = _SHORTEST_MS + choices.choose("attack.long", max(1, longest_ms - _SHORTEST_MS))
         amount = about.per_s[choices.choose("attack.amount", len(about.per_s))]
-        attack = Fault(at_ns, kind, (thief,), long_ms * _MS_NS, amount)
+        thieves: tuple[int, ...] = (thief,)
+        if kind == "two_desks" and nodes > 3:
+            thieves = (thief, (thief + 1 + choices.choose("attack.second", nodes - 1)) % nodes)
+        attack = Fault(at_ns, kind, tuple(sorted(thieves)), long_ms * _MS_NS, amount)
         drawn.append(attack)
         if about.beside and nodes > 1:
             drawn.append(_beside(choices, attack, about.beside, nodes))
@@ -62,7 +65,7 @@ def draw_attacks(
 
 def _beside(choices: Choices, attack: Fault, kind: str, nodes: int) -> Fault:
     """A fault at another node that begins and ends within the attack, so that what comes back meets it."""
-    (thief,) = attack.nodes
+    thief = attack.nodes[0]
     node = (thief + 1 + choices.choose("attack.beside", nodes - 1)) % nodes
     long_ns = min(attack.duration_ns, _BESIDE_MS * _MS_NS) // 2
     amount = 60 if kind == "clock_step" else 0

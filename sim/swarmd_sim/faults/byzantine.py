@@ -15,7 +15,6 @@ from swarmd_protocols.releases.statements import DeltaOffer, DeltaRef, Floor, Re
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Message, Sub
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
-from swarmd_protocols.trust.identity import DEV_ROLES, dev_role_seeds
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.publisher import MODEL, Flaw, Published, Publisher, make_model, signed_by
@@ -99,18 +98,18 @@ class Forger:
 
         Or with the own key under the names of the right ones.
         """
-        secret, crypto = self._desk.fleet_secret, self._desk.crypto
+        officers, crypto = self._desk.officers, self._desk.crypto
         own: bytes = host.node._core.own.seed
         match self._choices.choose("hostile.keys", 4):
             case 0:
                 return signed_by(crypto, kind, payload, [own])
             case 1:
-                stolen = dev_role_seeds(secret, role)[0] if DEV_ROLES[role][0] > 1 else own
+                stolen = officers.seeds(role)[0] if officers.needed(role) > 1 else own
                 return signed_by(crypto, kind, payload, [stolen])
             case 2:
-                return signed_by(crypto, kind, payload, list(dev_role_seeds(secret, "heartbeat")))
+                return signed_by(crypto, kind, payload, list(officers.seeds("heartbeat")))
             case _:
-                names = sorted(key_id(crypto.public_key(seed)) for seed in dev_role_seeds(secret, role))
+                names = sorted(key_id(crypto.public_key(seed)) for seed in officers.seeds(role))
                 signature = crypto.sign(own, signed_bytes(kind, payload))
                 return Envelope(kind, payload, tuple((KeyId(name), signature) for name in names))
 

@@ -6,6 +6,7 @@ from swarmd_protocols.effects import GoAway, Leave
 from swarmd_sim.faults.faults import FAULTS, HOSTILE_KINDS, Fault
 from swarmd_sim.faults.hostile import Hostile
 from swarmd_sim.faults.links import LinkFault
+from swarmd_sim.faults.rotations import Rotations
 from swarmd_sim.radio.network import Network
 from swarmd_sim.radio.radio import JammingDisc, Radio
 from swarmd_sim.run.choices import Choices
@@ -36,6 +37,7 @@ class Injector:
         reboot: Starts a host's next life.
         coverage: Told which fault met which protocol state.
         releases: What hostile nodes attack; None where none are published.
+        rotations: What officers do; None where the maker of nodes has none.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Injector:
         reboot: Callable[[Host], None],
         coverage: Coverage,
         releases: ReleaseWorld | None = None,
+        rotations: Rotations | None = None,
     ) -> None:
         self._engine = engine
         self._choices = choices
@@ -60,6 +63,7 @@ class Injector:
         self._ledger = ledger
         self._reboot = reboot
         self._coverage = coverage
+        self._rotations = rotations
         self._number = 0
         self._ended: list[Fault] = []
         self._active: dict[int, Fault] = {}
@@ -102,6 +106,11 @@ class Injector:
         return it.process_up and it.started_ns <= since_ns and self._touched_until_ns[host] < since_ns
 
     @property
+    def last_push_ns(self) -> int:
+        """When officers last handed something over; -1 when never."""
+        return self._rotations.last_push_ns if self._rotations is not None else -1
+
+    @property
     def recent(self) -> list[Fault]:
         """Faults that go on now or ended within the last 15 s."""
         now_ns = self._engine.now_ns
@@ -129,6 +138,9 @@ class Injector:
             self._begin_link(number, fault)
         elif family == "hostile":
             self.hostile.begin(number, fault)
+        elif family == "officer":
+            if self._rotations is not None:
+                self._rotations.begin(fault)
         else:
             getattr(self, f"_{fault.kind}")(fault)
         self._engine.at(fault.end_ns, self._end, number)

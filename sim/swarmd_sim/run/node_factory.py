@@ -11,10 +11,11 @@ from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
-from swarmd_protocols.trust.identity import Identity, make_dev_identity, open_trust
+from swarmd_protocols.trust.identity import Identity, open_trust
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.host import Host
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
@@ -68,20 +69,25 @@ class NodeFactory:
         self._state = overridden(ReplicaConfig(), scenario.state, "state")
         self._seeds = addresses[: scenario.swarm.seeds]
         self._identities: dict[int, Identity] = {}
+        self.officers = Officers(self._crypto, _SECRET, SWARM, scenario.swarm.role_threshold)
         self.replicas: dict[int, Replica] = {}
         self.releases: ReleaseWorld | None = None
         """What is known about models; None where the scenario publishes none."""
         release = scenario.release
         if release.publish_at_s and choices.choose("release.enable", MILLION) < release.chance * MILLION:
-            self.releases = ReleaseWorld(scenario, choices, self._crypto, _SECRET)
+            self.releases = ReleaseWorld(scenario, choices, self._crypto, self.officers)
 
     def identity(self, host: Host) -> Identity:
         """The host's identity, made at its first boot."""
         identity = self._identities.get(host.index)
         if identity is None:
-            identity = make_dev_identity(_SECRET, SWARM, host.name, self._crypto)
+            identity = self.officers.identity(host.name)
             self._identities[host.index] = identity
         return identity
+
+    def become_rogue(self, host: Host) -> None:
+        """From its next life on, the host is whom a thief enrolled with the keys in force now."""
+        self._identities[host.index] = self.officers.rogue_identity(f"{host.name}x")
 
     def make(self, host: Host) -> Node:
         """Build the node for the life that begins.

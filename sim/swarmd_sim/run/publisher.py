@@ -21,8 +21,8 @@ from swarmd_protocols.releases.statements import (
 )
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
-from swarmd_protocols.trust.identity import DEV_ROLES, dev_role_seeds
 from swarmd_sim.run.choices import Choices
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.sections import ReleaseSection
 
 MODEL = "eye"
@@ -122,13 +122,13 @@ class Publisher:
         config: `[release]` of the scenario.
         choices: All randomness.
         crypto: The run's arithmetic of trust.
-        fleet_secret: From which every key of the fleet derives.
+        officers: Whose keys sign.
     """
 
     config: ReleaseSection
     choices: Choices
     crypto: Crypto
-    fleet_secret: bytes
+    officers: Officers
     factory: bytes = b""
     signed: dict[bytes, Published] = field(default_factory=dict)
     """Every release that the publisher has signed, by digest."""
@@ -150,7 +150,7 @@ class Publisher:
             role: Whose keys sign.
             count: How many of them; as many as the role needs where 0.
         """
-        seeds = dev_role_seeds(self.fleet_secret, role)[: count or DEV_ROLES[role][0]]
+        seeds = self.officers.seeds(role)[: count or self.officers.needed(role)]
         return signed_by(self.crypto, kind, payload, list(seeds))
 
     def make(self, version: int, flaw: Flaw, previous: Published | None) -> Published:

@@ -26,6 +26,7 @@ from swarmd_sim.faults.disk import ModelledDisk
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.publisher import LATENCY_P95_US, MODEL, Flaw, Published, Publisher, apply_delta, flaw_of
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
@@ -136,13 +137,13 @@ class ReleaseWorld:
         scenario: What was asked for.
         choices: All randomness.
         crypto: The run's arithmetic of trust.
-        fleet_secret: From which the fleet's keys derive.
+        officers: Whose keys sign.
     """
 
     scenario: Scenario
     choices: Choices
     crypto: Crypto
-    fleet_secret: bytes
+    officers: Officers
     publisher: Publisher = field(init=False)
     devices: dict[int, "Device"] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
@@ -156,7 +157,7 @@ class ReleaseWorld:
 
     def __post_init__(self) -> None:
         """The operator's desk."""
-        self.publisher = Publisher(self.scenario.release, self.choices, self.crypto, self.fleet_secret)
+        self.publisher = Publisher(self.scenario.release, self.choices, self.crypto, self.officers)
 
     def bind(self, engine: Engine, hosts: list[Host], say: Callable[[int, str], None]) -> None:
         """Know the run, and put the operator's script on the heap."""

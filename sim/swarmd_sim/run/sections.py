@@ -15,6 +15,8 @@ class SwarmSection:
     start_within_s: float = 1.0
     seeds: int = 3
     """Nodes that all others are told to join."""
+    role_threshold: int = 0
+    """How many of three keys each role of the fleet takes; 0: as a development fleet has it."""
     observers: int = 0
     """Nodes without a drone, at the end of the list."""
 

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 from swarmd_protocols.state.replica import ReplicaConfig
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_sim.checkers.base import RunContext
+from swarmd_sim.checkers.bounds import BoundsChecker
 from swarmd_sim.checkers.claims import ClaimsChecker
+from swarmd_sim.checkers.decisions import DecisionsChecker
 from swarmd_sim.checkers.membership import MembershipChecker
 from swarmd_sim.checkers.releases import ReleasesChecker
 from swarmd_sim.checkers.state import StateChecker
@@ -24,6 +26,7 @@ from swarmd_sim.faults.clocks import NodeClock
 from swarmd_sim.faults.faults import FAULT_KINDS, RELEASE_KINDS, Fault, draw_script
 from swarmd_sim.faults.injector import Injector
 from swarmd_sim.faults.links import LinkFaults
+from swarmd_sim.faults.rotations import Rotations
 from swarmd_sim.radio.network import Network
 from swarmd_sim.radio.radio import Radio, RadioConfig, Ridge
 from swarmd_sim.run.choices import MILLION, Choices
@@ -33,6 +36,7 @@ from swarmd_sim.run.fleet import Eye, Fleet
 from swarmd_sim.run.host import Cores, Host, NodeLike
 from swarmd_sim.run.ledger import Ledger
 from swarmd_sim.run.node_factory import overridden
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.result import Result, Sample
 from swarmd_sim.run.scenario import NS_PER_S
@@ -64,6 +68,9 @@ class Maker(Protocol):
     """Builds nodes for hosts."""
 
     replicas: dict[int, Any]
+
+    def become_rogue(self, host: Host) -> None:
+        """The host's next life is another node's, enrolled by a thief."""
 
     def make(self, host: Host) -> NodeLike:
         """Build the node for the life that begins."""
@@ -196,6 +203,7 @@ class Simulation:
         self.workload = Workload(
             self.engine, self.choices, self.hosts, self.ledger, scenario.workload, self.site.extent_cm
         )
+        self.officers: Officers | None = getattr(self.maker, "officers", None)
         self.injector = Injector(
             self.engine,
             self.choices,
@@ -207,6 +215,7 @@ class Simulation:
             self.boot,
             self.coverage,
             self.releases,
+            self._rotations(),
         )
         self.watch.untouched_since = self.injector.untouched_since
         self.context = RunContext(
@@ -226,9 +235,15 @@ class Simulation:
         self.truth = TruthChecker(self.context)
         run = self.context
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
-        self.checkers.append(ReleasesChecker(run))
+        self.checkers += [ReleasesChecker(run), DecisionsChecker(run, self.officers), BoundsChecker(run)]
         self.watch.checkers = list(self.checkers)
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
+
+    def _rotations(self) -> Rotations | None:
+        if self.officers is None:
+            return None
+        become = self.maker.become_rogue
+        return Rotations(self.engine, self.choices, self.hosts, self.ledger, self.boot, self.officers, become)
 
     def _place_hosts(self) -> None:
         """Homes stand in a grid over the ground; every host that is no observer has a drone."""

@@ -1,0 +1,236 @@
+"""Who decides: what nodes believe of the fleet and of its models is what the right hands have signed, no more, no less.
+
+trust.invented        a node believes a root, a revocation or a group key that no officer signed
+trust.forgotten       within one life, a node no longer believes what it believed
+trust.withheld        after quiet, a node does not believe what the officers handed over
+trust.shut_out_here   a revoked node, or one that only a replaced key certified, is ALIVE somewhere 10 s after its news
+trust.key_leaked      a node that was shut out holds the newest group key
+state.stranger        a node holds facts of an author that nobody enrolled
+state.shut_out_facts  after quiet, a node holds facts of an author that was shut out
+releases.invented     a node believes a floor, a revocation or a release that the publisher did not sign
+releases.forgotten    within one life, a node no longer believes a floor or a revocation
+releases.taken_back   what every node ran, promoted and not revoked, is run no more
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from swarmd_protocols.effects import MemberState
+from swarmd_protocols.trust.identity import Trust, decode_envelope
+from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.run.host import Host
+from swarmd_sim.run.officers import Officers
+from swarmd_sim.run.publisher import FACTORY, MODEL, Flaw
+
+NEWS_NS = 10_000_000_000
+"""Within this a revocation has reached every node that is linked with one that knows it, and has taken effect."""
+CALM_NS = 20_000_000_000
+"""A node counts where no fault has touched it for so long."""
+PROMOTED_NS = 5_000_000_000
+"""A release that every node has run for so long is promoted, whatever stage a node believes in."""
+_HERE = (MemberState.ALIVE, MemberState.DEGRADED)
+
+
+@dataclass(slots=True)
+class _Belief:
+    """What one life of a node believed at most."""
+
+    boots: int
+    roots: int = 0
+    revoked: frozenset[bytes] = frozenset()
+    groups: frozenset[int] = frozenset()
+    floor: int = 0
+    revoked_releases: frozenset[bytes] = field(default_factory=frozenset)
+
+
+class DecisionsChecker(CheckerBase):
+    """See the module.
+
+    Args:
+        run: The run.
+        officers: Who has signed what; None where the run has none.
+    """
+
+    def __init__(self, run: RunContext, officers: Officers | None) -> None:
+        super().__init__(run)
+        self._officers = officers
+        self._beliefs: dict[int, _Belief] = {}
+        self._told: set[tuple[str, int]] = set()
+        self._ran_by_all_ns: dict[bytes, int] = {}
+        self._known_ns: dict[bytes, int] = {}
+
+    def on_step(self, now_ns: int) -> None:
+        """Safety once a second."""
+        if self._officers is None:
+            return
+        enrolled = {node for node, host in self.run.watch.by_id.items() if host is not None}
+        for host in self.run.live():
+            belief = self._beliefs.get(host.index)
+            if belief is None or belief.boots != host.boots:
+                belief = self._beliefs[host.index] = _Belief(host.boots)
+            self._trust(host, belief, self._officers)
+            self._strangers(host, enrolled)
+            self._models(host, belief)
+        self._shut_out(now_ns, self._officers)
+        self._promoted(now_ns)
+
+    def on_end(self, now_ns: int) -> None:
+        """After quiet, everybody believes all of it."""
+        if self._officers is None or self.run.injector.last_push_ns < 0:
+            return
+        officers = self._officers
+        shut_out = self._shut_out_nodes(officers)
+        for host in self.run.component():
+            trust = _trust_of(host)
+            late = [
+                what
+                for what, holds in (
+                    ("roots", len(trust.roots) >= len(officers.roots)),
+                    ("revocations", set(trust.revoked) >= set(officers.revoked_ns)),
+                    ("group keys", set(trust.group_keys) >= set(officers.groups)),
+                )
+                if not holds
+            ]
+            if late:
+                self._violate("trust.withheld", host, f"{host.name} lacks {late} of the officers after quiet")
+            facts = shut_out & set(origins(self.run.replica(host)))
+            if facts:
+                self._violate(
+                    "state.shut_out_facts", host, f"{host.name} holds facts of {len(facts)} nodes that were shut out"
+                )
+        newest = max(officers.groups, default=0)
+        for host in self.run.hosts:
+            if host.process_up and host.node_id in shut_out and newest > 1 and newest in _trust_of(host).group_keys:
+                self._violate("trust.key_leaked", host, f"{host.name} was shut out and holds group key {newest}")
+
+    # --- Trust --------------------------------------------------------------------------------------------------------
+
+    def _trust(self, host: Host, belief: _Belief, officers: Officers) -> None:
+        trust = _trust_of(host)
+        payloads = {decode_envelope(root).payload for root in officers.roots}
+        invented = [
+            what
+            for what, holds in (
+                ("a root", all(decode_envelope(root).payload in payloads for root in trust.roots)),
+                ("a revocation", set(trust.revoked) <= set(officers.revoked_ns)),
+                ("a group key", set(trust.group_keys) <= {1, *officers.groups}),
+            )
+            if not holds
+        ]
+        if invented:
+            self._violate("trust.invented", host, f"{host.name} believes {invented} that no officer signed")
+        roots, revoked, groups = len(trust.roots), frozenset(trust.revoked), frozenset(trust.group_keys)
+        if roots < belief.roots or not revoked >= belief.revoked:
+            self._violate(
+                "trust.forgotten",
+                host,
+                f"{host.name} believed {belief.roots} roots and {len(belief.revoked)} revocations; now {roots} and "
+                f"{len(revoked)}",
+            )
+        belief.roots, belief.revoked, belief.groups = roots, revoked, groups
+
+    def _shut_out_nodes(self, officers: Officers) -> set[bytes]:
+        gone = set(officers.revoked_ns)
+        return gone | officers.rogues if officers.generation.get("enrol") else gone
+
+    def _shut_out(self, now_ns: int, officers: Officers) -> None:
+        """Nobody who knows better calls a node alive that was shut out."""
+        shut_out = self._shut_out_nodes(officers)
+        if not shut_out:
+            return
+        component = self.run.component()
+        for host in component:
+            trust = _trust_of(host)
+            knows = len(trust.roots) >= len(officers.roots)
+            for view in host.node.members():
+                if view.node in shut_out and view.state in _HERE and (view.node in trust.revoked or knows):
+                    since_ns = self._known_ns.setdefault(
+                        bytes([host.index & 255, host.boots & 255]) + view.node, now_ns
+                    )
+                    if now_ns - since_ns > NEWS_NS:
+                        self._violate(
+                            "trust.shut_out_here",
+                            host,
+                            f"{host.name} calls {view.name} {view.state.value}; it was shut out "
+                            f"{(now_ns - since_ns) / 1e9:.0f} s ago",
+                        )
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    def _strangers(self, host: Host, enrolled: set[bytes]) -> None:
+        strangers = [origin for origin in origins(self.run.replica(host)) if origin not in enrolled]
+        if strangers:
+            self._violate(
+                "state.stranger", host, f"{host.name} holds facts of {len(strangers)} authors that nobody enrolled"
+            )
+
+    # --- Models -------------------------------------------------------------------------------------------------------
+
+    def _models(self, host: Host, belief: _Belief) -> None:
+        world = self.run.releases
+        if world is None or host.index not in world.devices:
+            return
+        desk = world.publisher
+        models = world.devices[host.index].protocol.view.models
+        view = models.get(MODEL)
+        invented = sorted(set(models) - {MODEL})
+        floor = view.floor.version if view is not None and view.floor is not None else 0
+        revoked = frozenset(view.revoked) if view is not None else frozenset()
+        if view is not None and (floor > desk.floor or not revoked <= set(desk.revoked_ns)):
+            invented.append(f"floor {floor}, {len(revoked)} revoked")
+        if view is not None and not set(view.releases) <= set(desk.signed):
+            invented.append("a release")
+        if invented:
+            self._violate("releases.invented", host, f"{host.name} believes {invented[:3]}, which nobody signed")
+        if floor < belief.floor or not revoked >= belief.revoked_releases:
+            self._violate(
+                "releases.forgotten",
+                host,
+                f"{host.name} believed floor {belief.floor} and {len(belief.revoked_releases)} revocations; "
+                f"now {floor} and {len(revoked)}",
+            )
+        belief.floor, belief.revoked_releases = floor, revoked
+
+    def _promoted(self, now_ns: int) -> None:
+        """A good release that all ran for a while stays, until a newer one or its revocation takes its place."""
+        world = self.run.releases
+        if world is None:
+            return
+        live = self.run.live()
+        running = {host.index: world.running(host) for host in live}
+        for digest, published in world.publisher.signed.items():
+            everywhere = bool(live) and all(release == digest for release in running.values())
+            since_ns = self._ran_by_all_ns.get(digest, -1)
+            if everywhere and since_ns < 0:
+                self._ran_by_all_ns[digest] = now_ns
+            elif not everywhere and since_ns >= 0 and now_ns - since_ns < PROMOTED_NS:
+                del self._ran_by_all_ns[digest]
+            is_promoted = 0 <= self._ran_by_all_ns.get(digest, -1) <= now_ns - PROMOTED_NS
+            if not is_promoted or published.flaw is not Flaw.NONE or digest in world.publisher.revoked_ns:
+                continue
+            for host in live:
+                runs = world.publisher.signed.get(running[host.index])
+                other = runs.version if runs is not None else FACTORY
+                if other < published.version and self.run.injector.healthy(host.index, CALM_NS):
+                    self._violate(
+                        "releases.taken_back",
+                        host,
+                        f"{host.name} runs v{other}; everybody ran v{published.version}, which is good and not revoked",
+                    )
+
+    def _violate(self, rule: str, host: Host, text: str) -> None:
+        """Once for each rule and host."""
+        if (rule, host.index) not in self._told:
+            self._told.add((rule, host.index))
+            self.run.watch.violate(rule, text)
+
+
+def _trust_of(host: Host) -> Trust:
+    trust: Trust = host.node._core.trust
+    return trust
+
+
+def origins(replica: Any) -> list[bytes]:
+    """Whose facts a replica holds, those that are quarantined included."""
+    store = replica._store
+    return [*store.logs, *store.quarantined]

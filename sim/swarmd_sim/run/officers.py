@@ -1,0 +1,192 @@
+"""The fleet's officers: who is enrolled, revoked and replaced in a run, and what is true of it.
+
+They keep the keys of all roles, sign what they decide, and hand it over at one node, as people with a laptop do; the
+swarm carries it on. Checkers ask here what the right hands have signed, whatever any node believes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust.identity import (
+    DEV_ROLES,
+    AddStatement,
+    Certificate,
+    GroupKey,
+    Identity,
+    Revocation,
+    dev_role_seeds,
+    dev_root,
+    enrol,
+    make_dev_identity,
+    make_root,
+    root_digest,
+    sign_statement,
+)
+from swarmd_sim.run.host import Host
+
+_KEYS_A_ROLE = 3
+
+
+@dataclass(slots=True)
+class Officers:
+    """All keys of a fleet and what was decided with them.
+
+    Args:
+        crypto: The run's arithmetic of trust.
+        secret: From which every key of the fleet derives.
+        swarm: The swarm's name.
+        threshold: How many of three keys each role takes; 0: what a development fleet has (`DEV_ROLES`).
+    """
+
+    crypto: Crypto
+    secret: bytes
+    swarm: str
+    threshold: int = 0
+    generation: dict[str, int] = field(default_factory=dict)
+    """How often the keys of a role were replaced."""
+    roots: list[bytes] = field(default_factory=list)
+    groups: dict[int, bytes] = field(default_factory=dict)
+    """Group key statements by counter."""
+    revoked_ns: dict[bytes, int] = field(default_factory=dict)
+    """When each node was revoked."""
+    rogues: set[bytes] = field(default_factory=set)
+    """Nodes that a stolen enrol key certified; out since that key was replaced."""
+    members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    """Seed and certificate counter by name, of those that the officers enrolled."""
+    _revocations: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    _certificates: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """The first root and the first group key."""
+        if self.threshold:
+            root = make_root("dev", self._roles())
+            self.roots.append(sign_statement("root", root, self.signers("root"), self.crypto))
+            self._sign_group(1)
+        else:
+            self.roots.append(dev_root(self.secret, self.crypto))
+
+    # --- Keys ---------------------------------------------------------------------------------------------------------
+
+    def needed(self, role: str) -> int:
+        """How many keys a statement of this role takes."""
+        return self.threshold or DEV_ROLES[role][0]
+
+    def seeds(self, role: str, generation: int = -1) -> Sequence[bytes]:
+        """All keys of a role: the ones in force, or those of an earlier generation."""
+        number = self.generation.get(role, 0) if generation < 0 else generation
+        if not self.threshold and not number:
+            return dev_role_seeds(self.secret, role)
+        count = _KEYS_A_ROLE if self.threshold else DEV_ROLES[role][1]
+        return [self._seed(f"{role}:{number}:{index}") for index in range(count)]
+
+    def signers(self, role: str) -> Sequence[bytes]:
+        """As many keys of a role as a statement takes."""
+        return self.seeds(role)[: self.needed(role)]
+
+    def stolen(self, role: str) -> Sequence[bytes]:
+        """One key below the threshold: what a thief may have without holding the role; none where one is enough."""
+        return self.seeds(role)[: self.needed(role) - 1]
+
+    def _seed(self, purpose: str) -> bytes:
+        return blake2b(purpose.encode(), key=self.secret[:64], digest_size=32, person=b"sim-officers").digest()
+
+    def _roles(self) -> Mapping[str, tuple[int, list[bytes]]]:
+        return {
+            role: (self.needed(role), [self.crypto.public_key(seed) for seed in self.seeds(role)]) for role in DEV_ROLES
+        }
+
+    # --- Members ------------------------------------------------------------------------------------------------------
+
+    def identity(self, name: str) -> Identity:
+        """A member's identity, as it is written at its enrolment; the same again for the same name."""
+        if not self.threshold:
+            identity = make_dev_identity(self.secret, self.swarm, name, self.crypto)
+        else:
+            groups = [statement for _counter, statement in sorted(self.groups.items())]
+            seed = self._seed(f"node:{name}")
+            identity = enrol(seed, name, self.swarm, self.roots[:1], groups[:1], self.signers("enrol"), self.crypto)
+        self.members[name] = (identity.seed, 1)
+        return identity
+
+    def rogue_identity(self, name: str) -> Identity:
+        """What a thief makes with the enrol keys that are in force now."""
+        groups = [statement for _counter, statement in sorted(self.groups.items())]
+        if not groups:
+            groups = list(self.identity(name).group_keys)
+        seeds = self.signers("enrol")
+        identity = enrol(self._seed(f"rogue:{name}"), name, self.swarm, self.roots, groups, seeds, self.crypto)
+        self.rogues.add(identity.node)
+        return identity
+
+    # --- Decisions ----------------------------------------------------------------------------------------------------
+
+    def revoke(self, nodes: Sequence[bytes], now_ns: int, counter: int = 0) -> bytes:
+        """Shut nodes out.
+
+        Args:
+            nodes: Which.
+            now_ns: Virtual time.
+            counter: Of the statement; the next one where 0. Two desks that do not know of each other use one twice.
+
+        Returns:
+            The statement.
+        """
+        for node in nodes:
+            self.revoked_ns.setdefault(node, now_ns)
+        counter = counter or max(self._revocations, default=0) + 1
+        statement = self._sign_revocation(counter, tuple(nodes))
+        while counter in self._revocations:
+            counter += 1_000
+        self._revocations[counter] = tuple(nodes)
+        return statement
+
+    def rotate_group(self) -> bytes:
+        """A new group key, for those that are left."""
+        return self._sign_group(max(self.groups, default=1) + 1)
+
+    def replace(self, role: str) -> None:
+        """New keys for a role, in a new root; what its old ones signed and still stands is signed again."""
+        old = list(self.signers("root"))
+        self.generation[role] = self.generation.get(role, 0) + 1
+        version = len(self.roots) + 1
+        root = make_root("dev", self._roles(), version=version, previous=root_digest(self.roots[-1]))
+        seeds = list(dict.fromkeys([*old, *self.signers("root")]))
+        self.roots.append(sign_statement("root", root, seeds, self.crypto))
+        if role == "enrol":
+            for name in sorted(self.members):
+                self._certify(name)
+            self._sign_group(max(self.groups, default=1) + 1)
+
+    def statements(self) -> list[tuple[str, bytes]]:
+        """Everything that stands, as (kind, statement), in the order in which it can be taken."""
+        found = [("root", root) for root in self.roots[1:]]
+        found += [("revoke", self._sign_revocation(*item)) for item in sorted(self._revocations.items())]
+        found += [("node", self._certificates[name]) for name in sorted(self._certificates)]
+        return found + [("group", statement) for _counter, statement in sorted(self.groups.items())]
+
+    def push(self, host: Host) -> None:
+        """Hand everything over at one node."""
+        for kind, statement in self.statements():
+            host.command("node", AddStatement(kind, statement))
+
+    def _certify(self, name: str) -> None:
+        seed, counter = self.members[name]
+        public = self.crypto.public_key(seed)
+        node = node_id_of(public)
+        if node in self.revoked_ns:
+            return
+        self.members[name] = (seed, counter + 1)
+        certificate = Certificate(NodeId(node), public, name, (), self.swarm, counter + 1)
+        self._certificates[name] = sign_statement("node", certificate, self.signers("enrol"), self.crypto)
+
+    def _sign_revocation(self, counter: int, nodes: tuple[bytes, ...]) -> bytes:
+        revocation = Revocation(self.swarm, counter, nodes, "stolen")
+        return sign_statement("revoke", revocation, self.signers("revoke"), self.crypto)
+
+    def _sign_group(self, counter: int) -> bytes:
+        group = GroupKey(self.swarm, counter, self._seed(f"group:{counter}"))
+        statement = self.groups[counter] = sign_statement("group", group, self.signers("enrol"), self.crypto)
+        return statement
