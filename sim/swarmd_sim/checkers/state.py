@@ -58,11 +58,17 @@ class StateChecker(CheckerBase):
         lies = sum(fault.duration_ns // 400_000_000 for fault in run.injector.script if fault.kind.startswith("lie_"))
         known = len(run.ledger.detections) + len(run.ledger.cells_flown) + len(run.site.cells) + lies
         known += sum(len(notes) for notes in run.ledger.notes.values())
+        tainted = run.injector.tainted()
         for host in hosts:
+            if host.index in tainted:
+                continue
             health = run.replica(host).health()
+            # One author's quota is `cost.author`'s to judge.
+            logs = [run.replica(host)._store.logs.get(run.hosts[index].node_id) for index in sorted(tainted)]
+            theirs = sum(log.size_bytes for log in logs if log is not None)
             journal = len(host.disk.records())
             bounds = {
-                "bytes of state": (health["bytes_held"], BYTES_A_NODE * len(run.hosts) + BYTES_A_FACT * known),
+                "bytes of state": (health["bytes_held"] - theirs, BYTES_A_NODE * len(run.hosts) + BYTES_A_FACT * known),
                 "members": (len(host.node.members()), len(run.hosts)),
                 "timers": (len(host._timers), TIMERS_MAX),
             }
@@ -70,7 +76,7 @@ class StateChecker(CheckerBase):
                 # A full disk keeps what should have gone, a flipped bit makes an author that nobody knows.
                 beside = JOURNAL_BESIDE + 2 * len(run.hosts)
                 bounds["journal records"] = (journal, health["batches_held"] + beside)
-                if not any(other.hostile for other in run.hosts):
+                if not tainted:
                     bounds["batches without a key"] = (health["waiting_for_keys"], 0)
             for what, (size, bound) in bounds.items():
                 if size > bound:

@@ -77,7 +77,14 @@ FAULTS: dict[str, FaultKind] = {
 
 FAULT_KINDS = tuple(FAULTS)
 """What `faults.kinds` may name; attacks are drawn apart (`faults.attacks`), so that neither moves the other's draws."""
-FAULTS |= {kind: FaultKind("hostile", about.text, 0, about.per_s, "strokes/s") for kind, about in ATTACK_KINDS.items()}
+OFFICER_KINDS = frozenset({"revoke_thief", "two_desks", "replace_revoke", "replace_enrol", "replace_root"})
+"""What the fleet's officers do; drawn among the attacks."""
+FAULTS |= {
+    kind: FaultKind("officer", about.text, 0)
+    if kind in OFFICER_KINDS
+    else FaultKind("hostile", about.text, 0, about.per_s, "strokes/s")
+    for kind, about in ATTACK_KINDS.items()
+}
 RELEASE_KINDS = frozenset({"poison_delta", "forge_release"})
 """Kinds that mean nothing where no release is published."""
 HOSTILE_KINDS = frozenset(kind for kind, about in FAULTS.items() if about.family == "hostile")

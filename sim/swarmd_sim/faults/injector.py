@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from swarmd_protocols.effects import GoAway, Leave
-from swarmd_sim.faults.faults import FAULTS, HOSTILE_KINDS, Fault
+from swarmd_sim.faults.faults import FAULTS, HOSTILE_KINDS, OFFICER_KINDS, Fault
 from swarmd_sim.faults.hostile import Hostile
 from swarmd_sim.faults.links import LinkFault
 from swarmd_sim.faults.rotations import Rotations
@@ -104,6 +104,10 @@ class Injector:
         """Whether no fault has touched a host that runs since a time."""
         it = self._hosts[host]
         return it.process_up and it.started_ns <= since_ns and self._touched_until_ns[host] < since_ns
+
+    def tainted(self) -> set[int]:
+        """Hosts that are or were in other hands at some time of the script."""
+        return {node for fault in self.script if fault.kind in HOSTILE_KINDS | OFFICER_KINDS for node in fault.nodes}
 
     @property
     def last_push_ns(self) -> int:
