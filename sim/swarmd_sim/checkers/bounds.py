@@ -3,8 +3,8 @@
 cost.author          one author's facts take more rows or bytes at a node than one author may
 cost.waiting         batches wait for what will never come
 cost.journal         one author's facts take more than their share of the disk
-cost.traffic         honest nodes send more than `ATTACKED_BYTES_S` each because of an attack, or 10 s after it
-membership.accused   more than 1 % of healthy pairs are SUSPECT or DEGRADED while one member accuses
+cost.traffic         honest nodes send more than `checks.attacked_bytes_s` each because of an attack, or 10 s after it
+membership.accused   more than `checks.doubted_ppm` of healthy pairs are SUSPECT or DEGRADED while one member accuses
 membership.kept_out  a node that starts under a flood is unknown to a healthy member after 5 s
 """
 
@@ -17,16 +17,11 @@ from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.run.host import Host
 
 NS_PER_S = 1_000_000_000
-ATTACKED_BYTES_S = 40_000
-"""Bytes a second that an honest node sends on average over `WINDOW_S` at most, whatever is done to it: twice what the
-busiest ten seconds of a node cost without any attack (20,782 B/s in 20 seeds of `fuzz`, a model being fetched)."""
 WINDOW_S = 10
 AUTHOR_BYTES = 4 * 1_024 * 1_024
 """Bytes of one author's batches at one node: its quota."""
 AUTHOR_BATCHES = 32_768
 WAITING_MAX = 256
-ACCUSED_PPM = 10_000
-"""One pair in a hundred."""
 PAIRS_MIN = 400
 """Fewer samples of pairs say nothing about one in a hundred."""
 JOIN_NS = 5 * NS_PER_S
@@ -69,7 +64,8 @@ class BoundsChecker(CheckerBase):
 
     def on_end(self, now_ns: int) -> None:
         """The share of doubts over the whole run."""
-        if self._pairs >= PAIRS_MIN and self._doubted * 1_000_000 > ACCUSED_PPM * self._pairs:
+        most_ppm = self.run.scenario.checks.doubted_ppm
+        if most_ppm and self._pairs >= PAIRS_MIN and self._doubted * 1_000_000 > most_ppm * self._pairs:
             self.run.watch.violate(
                 "membership.accused",
                 f"{self._doubted} of {self._pairs} samples of healthy pairs are SUSPECT or DEGRADED under one accuser",
@@ -97,18 +93,19 @@ class BoundsChecker(CheckerBase):
 
     def _traffic(self) -> None:
         """Honest nodes only, and only those that no other fault has touched: what a clog held back is no amplifier."""
-        if len(self._sent) <= WINDOW_S:
+        most = self.run.scenario.checks.attacked_bytes_s
+        if not most or len(self._sent) <= WINDOW_S:
             return
         first, last = self._sent[0], self._sent[-1]
         honest = [host for host in self.run.live() if self.run.injector.healthy(host.index, MARGIN_NS)]
         if len(honest) * 2 <= len(self.run.hosts):
             return
         mean = sum(last[host.index] - first[host.index] for host in honest) // WINDOW_S // len(honest)
-        if mean > ATTACKED_BYTES_S:
+        if mean > most:
             self._violate(
                 "cost.traffic",
                 honest[0],
-                f"honest nodes send {mean:,} B/s each; at most {ATTACKED_BYTES_S:,} under attack",
+                f"honest nodes send {mean:,} B/s each; at most {most:,} under attack",
             )
 
     def _accused(self) -> None:

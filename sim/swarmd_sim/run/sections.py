@@ -206,6 +206,10 @@ class ChecksSection:
     """A dead node must be known as failed within this at every reachable healthy node."""
     bytes_per_node_s: int = 0
     """Mean over the run; 0 is no bound."""
+    attacked_bytes_s: int = 0
+    """Mean of honest nodes over 10 s while an attack goes on and for 15 s after it; 0 is no bound."""
+    doubted_ppm: int = 0
+    """Share of healthy pairs that may be SUSPECT or DEGRADED while one member accuses, ppm; 0 is no bound."""
     recall: float = 0.0
     distinct_lost: int = -1
     """Faults that an eye reported but that no object stands for, at most; -1 is no bound."""
