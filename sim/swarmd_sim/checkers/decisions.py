@@ -192,7 +192,7 @@ class DecisionsChecker(CheckerBase):
         belief.floor, belief.revoked_releases = floor, revoked
 
     def _promoted(self, now_ns: int) -> None:
-        """A good release that all ran for a while stays, until a newer one or its revocation takes its place."""
+        """A good release that all ran for a while stays, until a newer one, a floor or its revocation replaces it."""
         world = self.run.releases
         if world is None:
             return
@@ -206,7 +206,9 @@ class DecisionsChecker(CheckerBase):
             elif not everywhere and since_ns >= 0 and now_ns - since_ns < PROMOTED_NS:
                 del self._ran_by_all_ns[digest]
             is_promoted = 0 <= self._ran_by_all_ns.get(digest, -1) <= now_ns - PROMOTED_NS
-            if not is_promoted or published.flaw is not Flaw.NONE or digest in world.publisher.revoked_ns:
+            desk = world.publisher
+            overruled = digest in desk.revoked_ns or published.version < desk.floor
+            if not is_promoted or overruled or published.flaw is not Flaw.NONE:
                 continue
             for host in live:
                 runs = world.publisher.signed.get(running[host.index])
