@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swarmd_protocols.effects import MemberState
-from swarmd_protocols.trust.identity import Trust, decode_envelope
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.trust import Trust
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.officers import Officers

@@ -9,22 +9,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from swarmd_protocols.crypto import Crypto
-from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.trust.identity import (
-    DEV_ROLES,
-    AddStatement,
-    Certificate,
-    GroupKey,
-    Identity,
-    Revocation,
-    dev_role_seeds,
-    dev_root,
-    enrol,
-    make_dev_identity,
-    make_root,
-    root_digest,
-    sign_statement,
-)
+from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
+from swarmd_protocols.trust.identity import DEV_ROLES, Identity, dev_role_seeds, dev_root, enrol, make_dev_identity
+from swarmd_protocols.trust.roots import make_root, mark, root_digest
+from swarmd_protocols.trust.trust import AddStatement, GroupKey, Revocation
 from swarmd_sim.run.host import Host
 
 _KEYS_A_ROLE = 3
@@ -54,10 +42,11 @@ class Officers:
     """When each node was revoked."""
     rogues: set[bytes] = field(default_factory=set)
     """Nodes that a stolen enrol key certified; out since that key was replaced."""
-    members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    """Seed and certificate counter by name, of those that the officers enrolled."""
-    _revocations: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
-    _certificates: dict[str, bytes] = field(default_factory=dict)
+    issued: list[Envelope] = field(default_factory=list)
+    """What else they signed: the publisher's statements, which a new root names as right where their keys go."""
+    _revocations: list[bytes] = field(default_factory=list)
+    _certificates: dict[bytes, bytes] = field(default_factory=dict)
+    """By node."""
 
     def __post_init__(self) -> None:
         """The first root and the first group key."""
@@ -108,14 +97,13 @@ class Officers:
             groups = [statement for _counter, statement in sorted(self.groups.items())]
             seed = self._seed(f"node:{name}")
             identity = enrol(seed, name, self.swarm, self.roots[:1], groups[:1], self.signers("enrol"), self.crypto)
-        self.members[name] = (identity.seed, 1)
+        self._certificates[identity.node] = identity.certificate
+        self.groups.setdefault(1, identity.group_keys[0])
         return identity
 
     def rogue_identity(self, name: str) -> Identity:
         """What a thief makes with the enrol keys that are in force now."""
         groups = [statement for _counter, statement in sorted(self.groups.items())]
-        if not groups:
-            groups = list(self.identity(name).group_keys)
         seeds = self.signers("enrol")
         identity = enrol(self._seed(f"rogue:{name}"), name, self.swarm, self.roots, groups, seeds, self.crypto)
         self.rogues.add(identity.node)
@@ -136,11 +124,10 @@ class Officers:
         """
         for node in nodes:
             self.revoked_ns.setdefault(node, now_ns)
-        counter = counter or max(self._revocations, default=0) + 1
-        statement = self._sign_revocation(counter, tuple(nodes))
-        while counter in self._revocations:
-            counter += 1_000
-        self._revocations[counter] = tuple(nodes)
+        counter = counter or len(self._revocations) + 1
+        revocation = Revocation(self.swarm, counter, tuple(nodes), "stolen")
+        statement = sign_statement("revoke", revocation, self.signers("revoke"), self.crypto)
+        self._revocations.append(statement)
         return statement
 
     def rotate_group(self) -> bytes:
@@ -148,43 +135,33 @@ class Officers:
         return self._sign_group(max(self.groups, default=1) + 1)
 
     def replace(self, role: str) -> None:
-        """New keys for a role, in a new root; what its old ones signed and still stands is signed again."""
+        """New keys for a role, in a new root that names what is right of all that the old keys signed."""
         old = list(self.signers("root"))
         self.generation[role] = self.generation.get(role, 0) + 1
-        version = len(self.roots) + 1
-        root = make_root("dev", self._roles(), version=version, previous=root_digest(self.roots[-1]))
+        right = [*self._revocations, *self.groups.values()]
+        right += [held for node, held in self._certificates.items() if node not in self.revoked_ns]
+        root = make_root(
+            "dev",
+            self._roles(),
+            version=len(self.roots) + 1,
+            previous=root_digest(self.roots[-1]),
+            kept=[mark(envelope) for envelope in (*map(decode_envelope, right), *self.issued)],
+        )
         seeds = list(dict.fromkeys([*old, *self.signers("root")]))
         self.roots.append(sign_statement("root", root, seeds, self.crypto))
         if role == "enrol":
-            for name in sorted(self.members):
-                self._certify(name)
-            self._sign_group(max(self.groups, default=1) + 1)
+            self.rotate_group()
 
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that stands, as (kind, statement), in the order in which it can be taken."""
         found = [("root", root) for root in self.roots[1:]]
-        found += [("revoke", self._sign_revocation(*item)) for item in sorted(self._revocations.items())]
-        found += [("node", self._certificates[name]) for name in sorted(self._certificates)]
+        found += [("revoke", statement) for statement in self._revocations]
         return found + [("group", statement) for _counter, statement in sorted(self.groups.items())]
 
     def push(self, host: Host) -> None:
         """Hand everything over at one node."""
         for kind, statement in self.statements():
             host.command("node", AddStatement(kind, statement))
-
-    def _certify(self, name: str) -> None:
-        seed, counter = self.members[name]
-        public = self.crypto.public_key(seed)
-        node = node_id_of(public)
-        if node in self.revoked_ns:
-            return
-        self.members[name] = (seed, counter + 1)
-        certificate = Certificate(NodeId(node), public, name, (), self.swarm, counter + 1)
-        self._certificates[name] = sign_statement("node", certificate, self.signers("enrol"), self.crypto)
-
-    def _sign_revocation(self, counter: int, nodes: tuple[bytes, ...]) -> bytes:
-        revocation = Revocation(self.swarm, counter, nodes, "stolen")
-        return sign_statement("revoke", revocation, self.signers("revoke"), self.crypto)
 
     def _sign_group(self, counter: int) -> bytes:
         group = GroupKey(self.swarm, counter, self._seed(f"group:{counter}"))

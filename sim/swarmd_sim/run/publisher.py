@@ -151,7 +151,9 @@ class Publisher:
             count: How many of them; as many as the role needs where 0.
         """
         seeds = self.officers.seeds(role)[: count or self.officers.needed(role)]
-        return signed_by(self.crypto, kind, payload, list(seeds))
+        envelope = signed_by(self.crypto, kind, payload, list(seeds))
+        self.officers.issued.append(envelope)
+        return envelope
 
     def make(self, version: int, flaw: Flaw, previous: Published | None) -> Published:
         """A new version, signed; the publisher remembers it.

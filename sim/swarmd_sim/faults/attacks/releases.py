@@ -1,8 +1,9 @@
 """Attacks on models with one stolen node key: taking signatures away, voting on what is decided, naming what is not."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from swarmd_protocols.releases.messages import AskChunk, AskList, Have, Push, Want, encode_message
 from swarmd_protocols.releases.reports import Report, Verdict
