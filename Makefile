@@ -25,8 +25,8 @@ demo: setup  ## four drones find the faults of a solar farm together
 fix: setup  ## format and repair what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
-check: setup  ## format, lint, types
-	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
+check: setup  ## format, lint, the rules of the house, types
+	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m tests.support.house && $(PY) -m mypy
 
 test: setup  ## every test that a laptop runs; fast ones first
 	$(PY) -m pytest $(ARGS)

@@ -5,7 +5,8 @@ ModelError           no state has changed
 ├── BackendError     a runtime is missing, refused the model or failed while running it
 │   └── OutputError  it answered with NaN or infinity
 ├── SourceError      a frame source cannot be opened or has gone
-└── FrameError       one frame cannot be used
+├── FrameError       one frame cannot be used
+└── SiteError        a site map or survey area does not hold; the message names the file and the remedy
 """
 
 
@@ -31,3 +32,7 @@ class SourceError(ModelError):
 
 class FrameError(ModelError):
     """One frame cannot be used."""
+
+
+class SiteError(ModelError):
+    """A site map or survey area does not hold; the message names the file and the remedy."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swarmd.cli import officers
+from swarmd.cli import node_keys, officers
 from swarmd.cli.common import add_control, add_json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("keys", help="the fleet's root and roles; enrol, rotate, revoke")
     verbs = parser.add_subparsers(dest="keys_verb", metavar="VERB", required=True)
     officers.add_verbs(verbs)
+    node_keys.add_verbs(verbs)
     root = _verb(verbs, "root", "begin a fleet, of officers' public halves or with all keys in one folder")
     root.add_argument("--name", required=True, help="the fleet's name")
     root.add_argument("--root", nargs="+", metavar=("NEED", "PUB"), help="signatures that a root takes, and whose keys")
@@ -44,6 +45,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     enrol.add_argument("node", help="the node's name, unique in the swarm")
     enrol.add_argument("--swarm", required=True, help="the swarm it joins")
     enrol.add_argument("--out", required=True, type=Path, metavar="DIR", help="where node.identity is written, 0600")
+    enrol.add_argument(
+        "--public", type=Path, metavar="PUB", help="the key was made on the device: write NODE.enrolment for it instead"
+    )
+    officers.add_passphrase(enrol)
     enrol.add_argument("--role", action="append", default=[], help="what the certificate allows besides membership")
     rotate = _verb(verbs, "rotate", "a new group key for a swarm")
     _add_swarm_push(rotate)
@@ -67,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         "sign": officers.run_sign,
         "inspect": officers.run_inspect,
         "submit": officers.run_submit,
+        "node": node_keys.run_node,
+        "enrolment": node_keys.run_enrolment,
         "root": _root,
         "role": _role,
         "enrol": _enrol,
@@ -163,6 +170,8 @@ def _enrol(args: argparse.Namespace) -> int:
 
     check_name(args.node, "a node")
     check_name(args.swarm, "a swarm")
+    if args.public is not None:
+        return node_keys.enrol_public(args)
     path = args.out / IDENTITY_FILE
     if path.exists():
         raise FleetError(f"{path} exists already; remove it if the node is to get a new key")

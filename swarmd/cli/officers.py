@@ -35,7 +35,7 @@ def add_verbs(verbs: Verbs) -> None:
     _add_files(sign)
     sign.add_argument("--key", action="append", required=True, metavar="KEY", help="a key file, or agent:NAME")
     sign.add_argument("--yes", action="store_true", help="do not ask (for scripts that have read it)")
-    _add_passphrase(sign)
+    add_passphrase(sign)
     inspect = verbs.add_parser(
         "inspect", help="say in words what a prepared statement does, who signed, who is missing"
     )
@@ -55,7 +55,7 @@ def _add_officer(verbs: Verbs) -> None:
     new = inner.add_parser("new", help="make a key, sealed by a passphrase; hand over FILE.pub, never FILE")
     new.add_argument("file", type=Path, metavar="FILE", help="where the key is written, 0600; FILE.pub beside it")
     new.add_argument("--name", help="whose it is (default: the file's name without its ending)")
-    _add_passphrase(new)
+    add_passphrase(new)
     show = inner.add_parser("show", help="print the public half, to hand over")
     show.add_argument("key", metavar="KEY", help="a key file, a public half, or agent:NAME")
 
@@ -119,7 +119,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fleet", type=Path, metavar="FLEET", help="the fleet's folder or a copy, to judge by")
 
 
-def _add_passphrase(parser: argparse.ArgumentParser) -> None:
+def add_passphrase(parser: argparse.ArgumentParser) -> None:
+    """Add `--passphrase-fd` and `--passphrase-credential`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--passphrase-fd", type=int, metavar="N", help="read passphrases from this descriptor, one a line"
@@ -143,7 +144,7 @@ def run_officer(args: argparse.Namespace) -> int:
     from swarmd.identity.names import check_name
 
     check_name(name, "an officer (--name)")
-    half = new_key(args.file, name, _passphrases(args).get(f"the new key of {name}", twice=True))
+    half = new_key(args.file, name, passphrases(args).get(f"the new key of {name}", twice=True))
     print(f"{args.file}: {name}'s key; it stays on this machine, and its passphrase in your head")
     print(f"{args.file}.pub: the public half; hand it over, and tell its fingerprint by another way:")
     print(f"  {half.fingerprint}")
@@ -174,7 +175,7 @@ def run_sign(args: argparse.Namespace) -> int:
 
     prepared = _read(args.files)
     root = _root(args, prepared)
-    source = _passphrases(args)
+    source = passphrases(args)
     signers: list[Signer] = [open_signer(reference, source) for reference in args.key]
     for signer in signers:
         check_signer(prepared, signer, root)
@@ -333,7 +334,8 @@ def _agrees(question: str) -> bool:
     return input(question).strip() == "yes"
 
 
-def _passphrases(args: argparse.Namespace) -> "Passphrases":
+def passphrases(args: argparse.Namespace) -> "Passphrases":
+    """Where the passphrases of this command come from."""
     from swarmd.identity.officers import Passphrases
 
     return Passphrases(args.passphrase_fd, args.passphrase_credential)

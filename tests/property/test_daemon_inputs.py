@@ -25,6 +25,7 @@ from swarmd.brain.journal import Journal
 from swarmd.config.loading import load
 from swarmd.errors import ConfigError
 from swarmd.logs import Logger
+from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane
 from swarmd_models.geo.sitemap import load_site_map
 from swarmd_models.geo.survey import load_cells
@@ -72,10 +73,10 @@ EMPTY = "an error without a word"
 
 
 def problem_of(call: Callable[[], object]) -> str:
-    """The message of the `ConfigError` that a call raises, "" when it raises none."""
+    """The message of the error for people that a call raises, "" when it raises none."""
     try:
         call()
-    except ConfigError as error:
+    except (ConfigError, SiteError) as error:
         return str(error) or EMPTY
     return ""
 

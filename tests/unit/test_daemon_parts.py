@@ -17,8 +17,8 @@ from swarmd.api.histogram import Histogram
 from swarmd.api.metrics import Metrics
 from swarmd.brain.bus import Bus, Feed
 from swarmd.brain.notify import Notifier
-from swarmd.errors import ConfigError
 from swarmd.logs import BURST, Logger
+from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane, enu_cm_to_wgs84, wgs84_to_enu_cm
 from swarmd_models.geo.sitemap import Asset, SiteMap, load_site_map
 from swarmd_models.geo.survey import load_cells
@@ -140,7 +140,7 @@ def test_maps_load_from_csv_and_geojson_alike(tmp_path: Path) -> None:
 def test_a_bad_map_names_file_and_place(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(SiteError, match=message):
         load_site_map(path, Plane(0.0, 0.0))
 
 
@@ -163,7 +163,7 @@ def test_cells_load_and_bad_ones_are_named(tmp_path: Path) -> None:
         "cell_id,east_m,north_m\n",
     ):
         path.write_text(text)
-        with pytest.raises(ConfigError):
+        with pytest.raises(SiteError):
             load_cells(path)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.errors import ConfigError
+from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane
 from swarmd_models.geo.survey import cells_of_assets, cells_of_polygon, load_survey
 
@@ -58,17 +58,17 @@ def test_assets_give_the_squares_that_hold_one() -> None:
 def test_a_file_that_is_no_area_is_named_with_the_reason(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "area.geojson"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=says) as error:
+    with pytest.raises(SiteError, match=says) as error:
         load_survey(path, PLANE, 20)
     assert "area.geojson" in str(error.value)
 
 
 def test_too_many_cells_and_no_cell_and_no_origin(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cell_m larger"):
+    with pytest.raises(SiteError, match="cell_m larger"):
         cells_of_polygon([(0, 0), (1e5, 0), (1e5, 1e5)], 1)
-    with pytest.raises(ConfigError, match="0 cells"):
+    with pytest.raises(SiteError, match="0 cells"):
         cells_of_polygon([(0, 0), (1, 0), (1, 1)], 20)
-    with pytest.raises(ConfigError, match=r"node\.origin"):
+    with pytest.raises(SiteError, match=r"node\.origin"):
         load_survey(tmp_path / "area.geojson", None, 20)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from swarmd.errors import ConfigError
+from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane
 
 FILE_MAX_BYTES = 64 << 20
@@ -106,22 +106,22 @@ def load_site_map(path: Path, plane: Plane | None) -> SiteMap:
             in a file may be about another origin.
 
     Raises:
-        ConfigError: Names the file, the line and the remedy.
+        SiteError: Names the file, the line and the remedy.
     """
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: the site map cannot be read: {error.strerror}") from error
+        raise SiteError(f"{path}: the site map cannot be read: {error.strerror}") from error
     if len(raw) > FILE_MAX_BYTES:
-        raise ConfigError(f"{path}: {len(raw)} bytes; a site map has at most {FILE_MAX_BYTES}")
+        raise SiteError(f"{path}: {len(raw)} bytes; a site map has at most {FILE_MAX_BYTES}")
     text = _text(path, raw)
     assets = _from_geojson(path, text, plane) if path.suffix in (".geojson", ".json") else _from_csv(path, text, plane)
     if not assets:
-        raise ConfigError(f"{path}: the site map holds no asset")
+        raise SiteError(f"{path}: the site map holds no asset")
     if len(assets) > ASSETS_MAX:
-        raise ConfigError(f"{path}: {len(assets)} assets; at most {ASSETS_MAX}")
+        raise SiteError(f"{path}: {len(assets)} assets; at most {ASSETS_MAX}")
     if len({asset.asset for asset in assets}) < len(assets):
-        raise ConfigError(f"{path}: two assets share an id; make them unique")
+        raise SiteError(f"{path}: two assets share an id; make them unique")
     return SiteMap(assets)
 
 
@@ -134,10 +134,10 @@ def _text(path: Path, raw: bytes) -> str:
             with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
                 raw = packed.read(FILE_MAX_BYTES + 1)
             if len(raw) > FILE_MAX_BYTES:
-                raise ConfigError(f"{path}: unpacks to more than {FILE_MAX_BYTES} bytes")
+                raise SiteError(f"{path}: unpacks to more than {FILE_MAX_BYTES} bytes")
         return raw.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is neither UTF-8 text nor a sound gzip file: {error}") from error
+        raise SiteError(f"{path}: is neither UTF-8 text nor a sound gzip file: {error}") from error
 
 
 def _from_csv(path: Path, text: str, plane: Plane | None) -> list[Asset]:
@@ -149,11 +149,11 @@ def _from_csv(path: Path, text: str, plane: Plane | None) -> list[Asset]:
         None,
     )
     if named is None or place is None:
-        raise ConfigError(
+        raise SiteError(
             f"{path}:1: a site map needs the columns asset and latitude_deg,longitude_deg or east_m,north_m"
         )
     if place[0] != "east_m" and plane is None:
-        raise ConfigError(f"{path}:1: the map is in degrees; set node.origin to place it")
+        raise SiteError(f"{path}:1: the map is in degrees; set node.origin to place it")
     depth = "depth_m" if "depth_m" in columns else "height_m"
     assets = []
     for row in reader:
@@ -163,26 +163,26 @@ def _from_csv(path: Path, text: str, plane: Plane | None) -> list[Asset]:
             width, size = _number(row.get("width_m") or "1"), _number(row.get(depth) or "1")
             assets.append(Asset(_identity("/".join(row[part] or "" for part in named)), east, north, width, size))
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"{path}:{reader.line_num}: {error}") from error
+            raise SiteError(f"{path}:{reader.line_num}: {error}") from error
     return assets
 
 
 def _from_geojson(path: Path, text: str, plane: Plane | None) -> list[Asset]:
     if plane is None:
-        raise ConfigError(f"{path}: a GeoJSON map is in degrees; set node.origin to place it")
+        raise SiteError(f"{path}: a GeoJSON map is in degrees; set node.origin to place it")
     try:
         tree = json.loads(text)
         features = tree["features"]
         if not isinstance(features, list):
             raise ValueError("`features` is no list")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no GeoJSON FeatureCollection: {error}") from error
+        raise SiteError(f"{path}: is no GeoJSON FeatureCollection: {error}") from error
     assets = []
     for number, feature in enumerate(features):
         try:
             assets.append(_feature(feature, plane))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ConfigError(
+            raise SiteError(
                 f"{path}: feature {number}: {error}; it needs properties.asset and a Point or Polygon"
             ) from error
     return assets

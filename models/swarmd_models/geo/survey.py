@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from swarmd.errors import ConfigError
+from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane
 
 FILE_MAX_BYTES = 16 << 20
@@ -33,11 +33,11 @@ def load_survey(path: Path, plane: Plane | None, cell_m: float) -> Cells:
         (cell id, centre east cm, centre north cm).
 
     Raises:
-        ConfigError: Names the file and the remedy.
+        SiteError: Names the file and the remedy.
     """
     if path.suffix.lower() in (".geojson", ".json"):
         if plane is None:
-            raise ConfigError(f"{path}: a polygon in degrees needs the mission origin; set node.origin")
+            raise SiteError(f"{path}: a polygon in degrees needs the mission origin; set node.origin")
         return cells_of_polygon([plane.to_m(lat, lon) for lon, lat in _outline(path)], cell_m, str(path))
     return load_cells(path)
 
@@ -54,13 +54,13 @@ def cells_of_polygon(outline: Points, cell_m: float, where: str = "the survey ar
         The cells, south to north and west to east.
 
     Raises:
-        ConfigError: No cell fits, or too many do.
+        SiteError: No cell fits, or too many do.
     """
     easts, norths = [east for east, _ in outline], [north for _, north in outline]
     columns = range(math.floor(min(easts) / cell_m), math.floor(max(easts) / cell_m) + 1)
     rows = range(math.floor(min(norths) / cell_m), math.floor(max(norths) / cell_m) + 1)
     if len(columns) * len(rows) > 4 * CELLS_MAX:
-        raise ConfigError(f"{where}: more than {CELLS_MAX} cells of {cell_m:g} m; make claims.cell_m larger")
+        raise SiteError(f"{where}: more than {CELLS_MAX} cells of {cell_m:g} m; make claims.cell_m larger")
     found = [(c, r) for r in rows for c in columns if _inside(outline, (c + 0.5) * cell_m, (r + 0.5) * cell_m)]
     return _squares(found, cell_m, where)
 
@@ -76,7 +76,7 @@ def cells_of_assets(places: Points, cell_m: float) -> Cells:
         The cells, south to north and west to east.
 
     Raises:
-        ConfigError: There is no asset, or there are too many cells.
+        SiteError: There is no asset, or there are too many cells.
     """
     held = {(math.floor(east / cell_m), math.floor(north / cell_m)) for east, north in places}
     return _squares(sorted(held, key=lambda square: (square[1], square[0])), cell_m, "the site map")
@@ -84,7 +84,7 @@ def cells_of_assets(places: Points, cell_m: float) -> Cells:
 
 def _squares(found: Sequence[tuple[int, int]], cell_m: float, where: str) -> Cells:
     if not 0 < len(found) <= CELLS_MAX:
-        raise ConfigError(f"{where}: {len(found)} cells of {cell_m:g} m; 1 to {CELLS_MAX}: change claims.cell_m")
+        raise SiteError(f"{where}: {len(found)} cells of {cell_m:g} m; 1 to {CELLS_MAX}: change claims.cell_m")
     half = cell_m / 2
     return tuple(
         (f"x{column}y{row}", round((column * cell_m + half) * 100), round((row * cell_m + half) * 100))
@@ -109,7 +109,7 @@ def _outline(path: Path) -> Points:
     try:
         raw = path.read_bytes()
         if len(raw) > FILE_MAX_BYTES:
-            raise ConfigError(f"{path}: {len(raw)} bytes; a survey area has at most {FILE_MAX_BYTES}")
+            raise SiteError(f"{path}: {len(raw)} bytes; a survey area has at most {FILE_MAX_BYTES}")
         shape = json.loads(raw)
         if shape["type"] == "FeatureCollection":
             (shape,) = shape["features"]
@@ -119,11 +119,11 @@ def _outline(path: Path) -> Points:
             raise ValueError(f"is a {shape['type']}")
         ring = [(float(point[0]), float(point[1])) for point in shape["coordinates"][0]]
     except OSError as error:
-        raise ConfigError(f"{path}: the survey area cannot be read: {error.strerror}") from error
+        raise SiteError(f"{path}: the survey area cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no GeoJSON with exactly one Polygon ({error})") from error
+        raise SiteError(f"{path}: is no GeoJSON with exactly one Polygon ({error})") from error
     if not 3 <= len(ring) <= POINTS_MAX or not all(abs(lon) <= 180 and abs(lat) <= 90 for lon, lat in ring):
-        raise ConfigError(f"{path}: the polygon needs 3 to {POINTS_MAX} corners on Earth, longitude first")
+        raise SiteError(f"{path}: the polygon needs 3 to {POINTS_MAX} corners on Earth, longitude first")
     return ring
 
 
@@ -134,32 +134,32 @@ def load_cells(path: Path) -> Cells:
         (cell id, centre east cm, centre north cm) in the file's order.
 
     Raises:
-        ConfigError: Names the file, the line and the remedy.
+        SiteError: Names the file, the line and the remedy.
     """
     try:
         raw = path.read_bytes()
         if len(raw) > FILE_MAX_BYTES:
-            raise ConfigError(f"{path}: {len(raw)} bytes; a survey area has at most {FILE_MAX_BYTES}")
+            raise SiteError(f"{path}: {len(raw)} bytes; a survey area has at most {FILE_MAX_BYTES}")
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"{path}: the cells cannot be read: {error.strerror}") from error
+        raise SiteError(f"{path}: the cells cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text: {error}") from error
+        raise SiteError(f"{path}: is not UTF-8 text: {error}") from error
     reader = csv.DictReader(io.StringIO(text))
     if not {"cell_id", "east_m", "north_m"} <= set(reader.fieldnames or ()):
-        raise ConfigError(f"{path}:1: a survey area needs the columns cell_id,east_m,north_m")
+        raise SiteError(f"{path}:1: a survey area needs the columns cell_id,east_m,north_m")
     cells: dict[str, tuple[int, int]] = {}
     for row in reader:
         name = row["cell_id"] or ""
         try:
             east, north = float(row["east_m"]), float(row["north_m"])
         except (TypeError, ValueError):
-            raise ConfigError(f"{path}:{reader.line_num}: east_m and north_m must be numbers") from None
+            raise SiteError(f"{path}:{reader.line_num}: east_m and north_m must be numbers") from None
         if not 0 < len(name.encode()) <= 64 or name in cells:
-            raise ConfigError(f"{path}:{reader.line_num}: cell_id must be unique and have 1 to 64 bytes")
+            raise SiteError(f"{path}:{reader.line_num}: cell_id must be unique and have 1 to 64 bytes")
         if not (math.isfinite(east) and math.isfinite(north) and abs(east) + abs(north) < 1e6):
-            raise ConfigError(f"{path}:{reader.line_num}: the cell lies farther than 1,000 km from the origin")
+            raise SiteError(f"{path}:{reader.line_num}: the cell lies farther than 1,000 km from the origin")
         cells[name] = (round(east * 100), round(north * 100))
     if not 0 < len(cells) <= CELLS_MAX:
-        raise ConfigError(f"{path}: {len(cells)} cells; a survey area has 1 to {CELLS_MAX}")
+        raise SiteError(f"{path}: {len(cells)} cells; a survey area has 1 to {CELLS_MAX}")
     return tuple((name, east, north) for name, (east, north) in cells.items())
