@@ -48,7 +48,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     enrol.add_argument(
         "--public", type=Path, metavar="PUB", help="the key was made on the device: write NODE.enrolment for it instead"
     )
-    officers.add_passphrase(enrol)
     enrol.add_argument("--role", action="append", default=[], help="what the certificate allows besides membership")
     rotate = _verb(verbs, "rotate", "a new group key for a swarm")
     _add_swarm_push(rotate)
@@ -92,8 +91,14 @@ def _verb(
     parser.add_argument("fleet", type=Path, metavar="FLEET", help="the fleet's folder")
     if name not in ("root", "show", "push"):
         parser.add_argument(
-            "--key", action="append", default=[], type=Path, metavar="FILE", help="a role key that lies elsewhere"
+            "--key",
+            action="append",
+            default=[],
+            type=Path,
+            metavar="FILE",
+            help="an officer's key, a role key",
         )
+        officers.add_passphrase(parser)
     return parser
 
 
@@ -284,9 +289,12 @@ def _reach(args: argparse.Namespace) -> None:
 
 def _open(args: argparse.Namespace) -> "Fleet":
     from swarmd.identity.files import dev_fleet_warning
-    from swarmd.identity.fleet import Fleet
+    from swarmd.identity.fleet import Fleet, RoleKey
+    from swarmd.identity.officers import read_seed
 
-    fleet = Fleet(args.fleet, getattr(args, "key", ()))
+    given = getattr(args, "key", ())
+    source = officers.passphrases(args) if given else None
+    fleet = Fleet(args.fleet, [RoleKey("", read_seed(str(path), source)) for path in given] if source else ())
     if fleet.is_dev:
         import sys
 

@@ -9,10 +9,14 @@ import base64
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swarmd.cli.common import add_control, add_json, add_read_flags, ask, print_json, print_table
+from swarmd.cli.officers import add_passphrase
 from swarmd.errors import DaemonError
+
+if TYPE_CHECKING:
+    from swarmd_protocols.trust.envelopes import Envelope
 
 PIECE_BYTES = 32_768
 
@@ -75,7 +79,8 @@ def _add_build(verbs: Any) -> None:
 
 def _add_keys(parser: argparse.ArgumentParser, required: bool = False) -> None:
     keys = parser.add_argument_group("keys")
-    keys.add_argument("--key", type=Path, action="append", default=[], help="a role key's file; may be repeated")
+    keys.add_argument("--key", type=Path, action="append", default=[], help="an officer's key; may be repeated")
+    add_passphrase(keys)
     keys.add_argument("--fleet", type=Path, metavar="FLEET", help="take the role's keys from the fleet's folder")
     parser.set_defaults(keys_required=required)
 
@@ -213,9 +218,11 @@ def _read(path: Path) -> bytes:
 
 
 def _seeds(args: argparse.Namespace, role: str) -> list[bytes]:
-    from swarmd.identity.fleet import Fleet, read_role_key
+    from swarmd.identity.fleet import Fleet
+    from swarmd.identity.officers import Passphrases, read_seed
 
-    seeds = [read_role_key(path).seed for path in args.key]
+    source = Passphrases(args.passphrase_fd, args.passphrase_credential)
+    seeds = [read_seed(str(path), source, role) for path in args.key]
     if args.fleet:
         seeds += Fleet(args.fleet).seeds(role)
     if args.keys_required and not seeds:
@@ -235,9 +242,20 @@ def _sign(args: argparse.Namespace) -> int:
 
     path = _statement_path(args.statement)
     role = ROLE_OF[read_statement(path).kind]
+    _say(read_statement(path))
     envelope = sign_file(path, _seeds(args, role), args.out)
     print(f"{envelope.kind} {envelope.digest.hex()} now carries {len(envelope.signatures)} signatures")
     return 0
+
+
+def _say(envelope: "Envelope") -> None:
+    """What a statement does, in words."""
+    from swarmd.identity.words import Context, describe
+
+    told = describe(envelope.kind, envelope.payload, Context())
+    print(f"{told.title}; it")
+    for line in (*told.effects, *(f"WARNING: {warning}" for warning in told.warnings)):
+        print(f"  {line}")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -245,6 +263,7 @@ def _verify(args: argparse.Namespace) -> int:
     from swarmd.release.author import check_file
 
     envelope = check_file(_statement_path(args.statement), Fleet(args.fleet).roots())
+    _say(envelope)
     print(f"{envelope.kind} {envelope.digest.hex()} holds")
     return 0
 

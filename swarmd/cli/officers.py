@@ -119,7 +119,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fleet", type=Path, metavar="FLEET", help="the fleet's folder or a copy, to judge by")
 
 
-def add_passphrase(parser: argparse.ArgumentParser) -> None:
+def add_passphrase(parser: argparse._ActionsContainer) -> None:
     """Add `--passphrase-fd` and `--passphrase-credential`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(

@@ -144,7 +144,7 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
 class Fleet:
     """A fleet's folder. Reads anew on every question, so that two commands never work from different pictures."""
 
-    def __init__(self, folder: Path, given_keys: Iterable[Path] = ()) -> None:
+    def __init__(self, folder: Path, given_keys: Iterable[Path | RoleKey] = ()) -> None:
         """Open a fleet.
 
         Args:
@@ -156,7 +156,7 @@ class Fleet:
         """
         self.folder = folder
         self._dev_secret = dev_fleet_secret(folder) if (folder / FLEET_SECRET_FILE).exists() else None
-        self._given = [read_role_key(path) for path in given_keys]
+        self._given = [key if isinstance(key, RoleKey) else read_role_key(key) for key in given_keys]
         if self._dev_secret is None and not (folder / "roots" / "0001.root").exists():
             raise FleetError(f"there is no fleet in {folder}; make one with `swarmd keys root {folder} --name NAME`")
         self.trust_of(DEV_SWARM)

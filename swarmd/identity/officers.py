@@ -356,12 +356,16 @@ class FileSigner:
 
     def sign(self, message: bytes) -> bytes:
         """See `Signer.sign`."""
+        return _CRYPTO.sign(self.unlock(), message)
+
+    def unlock(self) -> bytes:
+        """The seed; the passphrase is asked for once."""
         if not self._seed:
             try:
                 self._seed.append(open_key(self.data, self.passphrases.get(f"{self.half.name} ({self.path})")))
             except OfficerKeyError as error:
                 raise OfficerKeyError(f"{self.path}: {error}") from error
-        return _CRYPTO.sign(self._seed[0], message)
+        return self._seed[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +409,29 @@ def open_signer(reference: str, passphrases: Passphrases) -> Signer:
         return FileSigner(parse_sealed(data).half, path, data, passphrases)
     except OfficerKeyError as error:
         raise OfficerKeyError(f"{path}: {error}") from error
+
+
+def read_seed(reference: str, passphrases: Passphrases, role: str = "") -> bytes:
+    """The seed of a key that is to sign here and now.
+
+    Args:
+        reference: As `open_signer` takes it.
+        passphrases: Where to ask.
+        role: The role that it is to sign for, where there is only one.
+
+    Raises:
+        OfficerKeyError: It is a key of another role, or lies in an agent, which gives no seed away.
+    """
+    signer = open_signer(reference, passphrases)
+    if role and signer.role not in ("", role):
+        raise OfficerKeyError(f"{reference} is a key of the role {signer.role}; this takes keys of the role {role}")
+    if isinstance(signer, SeedSigner):
+        return signer.seed
+    if isinstance(signer, FileSigner):
+        return signer.unlock()
+    raise OfficerKeyError(
+        f"{reference} lies in ssh-agent; it signs prepared statements: swarmd keys prepare, keys sign"
+    )
 
 
 def _role_signer(path: Path) -> SeedSigner:

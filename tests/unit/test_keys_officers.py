@@ -260,3 +260,32 @@ def test_a_revocation_in_custody_completes_and_says_what_is_due(
     assert len(Fleet(Path("fleet")).trust_of("farm").revoked) == 1
     assert main([*words, "--key", "revoke-1.key"]) == 0
     assert "is out already" in capsys.readouterr().out
+
+
+def test_model_statements_say_what_they_do_and_refuse_the_wrong_role(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme"]) == 0
+    floor = ["model", "floor", "4", "--model", "faults", "-o", "floor.swm"]
+    assert main([*floor, "--key", "fleet/keys/floor-1.key"]) == 0
+    capsys.readouterr()
+    before = Path("floor.swm").read_bytes()
+    assert main(["model", "sign", "floor.swm", "--key", "fleet/keys/release-1.key"]) == 1
+    assert "is a key of the role release; this takes keys of the role floor" in capsys.readouterr().err
+    assert Path("floor.swm").read_bytes() == before
+    assert main(["model", "sign", "floor.swm", "--key", "fleet/keys/floor-2.key"]) == 0
+    assert "no node will ever again run 'faults' below version 4" in capsys.readouterr().out
+    assert main(["model", "verify", "floor.swm", "--fleet", "fleet"]) == 0
+    assert "below version 4" in capsys.readouterr().out
+
+
+def test_a_sealed_key_signs_at_one_desk_as_well(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, f"{PASSPHRASE}\n".encode())
+    os.close(theirs)
+    before = len(fleet.trust_of("farm").group_keys)
+    words = ["keys", "rotate", "fleet", "--swarm", "farm", "--key", "dave.key", "--passphrase-fd", str(ours)]
+    assert main(words) == 0
+    os.close(ours)
+    assert len(fleet.trust_of("farm").group_keys) == before + 1
