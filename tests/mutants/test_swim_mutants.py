@@ -18,7 +18,7 @@ from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, Al
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.shared import Shared
-from swarmd_protocols.trust.trust import Trust
+from swarmd_protocols.trust import roots
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
 from tests.unit import test_swim_regressions as regressions
@@ -280,7 +280,7 @@ MUTANTS = [
     (
         "certificate",
         strangers_stay_out,
-        lambda patch: patch.setattr(Trust, "role", lambda self, name: _AnyKey.role()),
+        lambda patch: patch.setattr(roots, "role_of", lambda link, name: _AnyKey.role()),
     ),
     ("event order", events_come_in_order, lambda patch: patch.setattr(EventLog, "follows", lambda *_: True)),
     (

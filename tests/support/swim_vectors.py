@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from swarmd_protocols.channel.channel import BULK, DATAGRAM, STREAM, Channel
+from swarmd_protocols.channel.channel import BULK, DATAGRAM, STREAM, WIRE_VERSION, Channel
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
@@ -91,4 +91,4 @@ def build() -> list[dict[str, str]]:
 
 def document() -> dict[str, object]:
     """What the golden file holds."""
-    return {"wire_version": 1, "vectors": build()}
+    return {"wire_version": WIRE_VERSION, "vectors": build()}

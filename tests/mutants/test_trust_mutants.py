@@ -1,0 +1,116 @@
+"""Each mistake that let a key in the wrong hands undo what the right hands signed; the laws of trust find every one."""
+
+from collections.abc import Callable
+
+import pytest
+
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.releases import versions
+from swarmd_protocols.trust import roots
+from swarmd_protocols.trust.envelopes import Envelope, merge_signatures
+from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.trust import Trust
+from tests.property import test_trust_laws as laws
+from tests.unit import test_trust_attacks as attacks
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _merge_first(patch: pytest.MonkeyPatch) -> None:
+    """A zeroed signature is the lower one, and displaces the good one."""
+
+    def admit(self: RootChain, envelope: Envelope, known: Envelope | None = None) -> Envelope:
+        if not self.counts(self.verified(envelope)):
+            raise IdentityError("lacks signatures")
+        return merge_signatures(known, envelope) if known else envelope
+
+    whole = RootChain.counts
+    patch.setattr(RootChain, "admit", admit)
+    patch.setattr(RootChain, "counts", lambda self, envelope: whole(self, self.verified(envelope)))
+
+
+def _any_root(patch: pytest.MonkeyPatch) -> None:
+    def counts(self: RootChain, verified: Envelope) -> bool:
+        good = [key for key, _ in verified.signatures]
+        return any(link.has_threshold(good, roots.ROLE_OF.get(verified.kind, "")) for link in self.links)
+
+    patch.setattr(RootChain, "counts", counts)
+
+
+def _by_counter(patch: pytest.MonkeyPatch) -> None:
+    whole = Trust._take_revocation
+
+    def take(self: Trust, new):  # type: ignore[no-untyped-def]
+        counter = new.value.counter
+        self._revocations = {key: one for key, one in self._revocations.items() if one.value.counter != counter}
+        whole(self, new)
+        self.revoked = frozenset(node for one in self.revocations for node in one.nodes)
+
+    patch.setattr(Trust, "_take_revocation", take)
+
+
+def _last_group_key(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Trust, new):  # type: ignore[no-untyped-def]
+        self._groups[new.value.counter] = new
+        self._use_group_keys()
+        self._news.append(("group", new.statement))
+
+    patch.setattr(Trust, "_take_group_key", take)
+
+
+def _not_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Trust, "_judge", lambda self: setattr(self, "revision", self.revision + 1))
+
+
+def _flooded(patch: pytest.MonkeyPatch) -> None:
+    def best(state, releases, held):  # type: ignore[no-untyped-def]
+        mine = [one for one in state.items() if isinstance(one[1].statement, versions.Revoke)]
+        return dict(sorted(mine, key=lambda one: one[0], reverse=True)[:64])
+
+    patch.setattr(versions, "_removals", best)
+
+
+def _many_keys(patch: pytest.MonkeyPatch) -> None:
+    def certified(self: Trust, node: bytes):  # type: ignore[no-untyped-def]
+        held = self._by_node.get(node)
+        return held.value if held is not None and node not in self.revoked else None
+
+    patch.setattr(Trust, "certified", certified)
+
+
+MUTANTS: dict[str, tuple[Callable[[], object], Patch]] = {
+    "signatures are joined before they are verified": (laws.test_all_attacks_at_once_change_nothing, _merge_first),
+    "what was not verified is kept": (
+        laws.test_all_attacks_at_once_change_nothing,
+        lambda patch: patch.setattr(RootChain, "verified", lambda self, envelope: envelope),
+    ),
+    "keys of any root count": (laws.test_all_attacks_at_once_change_nothing, _any_root),
+    "trust is not judged anew": (laws.test_all_attacks_at_once_change_nothing, _not_anew),
+    "releases are not judged anew": (
+        laws.test_all_attacks_at_once_change_nothing,
+        lambda patch: patch.setattr(versions, "judged", lambda state, chain: dict(state)),
+    ),
+    "a root keeps nothing": (
+        laws.test_the_history_decides_something,
+        lambda patch: patch.setattr(roots, "mark", lambda envelope: b""),
+    ),
+    "one signature is enough": (
+        laws.test_all_attacks_at_once_change_nothing,
+        lambda patch: patch.setattr(roots, "meets_threshold", lambda good, keys, need: bool(set(good) & set(keys))),
+    ),
+    "revocations of one counter overwrite each other": (laws.test_the_history_decides_something, _by_counter),
+    "the last group key wins": (attacks.test_two_group_keys_of_one_number_are_chosen_alike, _last_group_key),
+    "a name has many keys": (
+        attacks.test_a_name_enrolled_again_leaves_its_old_key_nowhere,
+        _many_keys,
+    ),
+    "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    law, patch = MUTANTS[mutant]
+    patch(monkeypatch)
+    with pytest.raises((AssertionError, IdentityError, KeyError)):
+        law()

@@ -1,0 +1,76 @@
+"""Non-interference: what role-signed statements decide is the same, whatever people without the role say, and when."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.release_world import MODEL
+from tests.support.trust_history import AFTER, ALWAYS, HONEST, Hearer, Item
+
+WHOLE = Hearer().settle().decides()
+picks = st.lists(st.integers(0, len(ALWAYS) - 1), max_size=12)
+
+
+def _mixed(honest: list[Item], attacks: list[Item], places: list[int]) -> list[Item]:
+    mixed = list(honest)
+    for attack, place in zip(attacks, places, strict=False):
+        mixed.insert(place % (len(mixed) + 1), attack)
+    return mixed
+
+
+def test_the_history_decides_something() -> None:
+    hearer = Hearer().settle()
+    view = hearer.releases.view
+    assert len(hearer.trust.revoked) == 2
+    assert sorted(hearer.trust.group_keys) == [6, 9]
+    assert view.heartbeat == (2, 4)
+    model = view.models[MODEL]
+    assert model.floor is not None
+    assert (model.floor.version, len(model.revoked), len(model.halted), len(model.releases)) == (2, 1, 1, 2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(picks, st.lists(st.integers(0, 10_000), max_size=12))
+def test_who_never_held_the_role_changes_nothing(attacks: list[int], places: list[int]) -> None:
+    mixed = _mixed(HONEST, [ALWAYS[at] for at in attacks], places)
+    assert Hearer().hear(mixed).settle().decides() == WHOLE
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, len(AFTER) - 1), max_size=12), st.permutations(range(len(HONEST))))
+def test_who_held_the_role_once_changes_nothing_any_more(attacks: list[int], order: list[int]) -> None:
+    """Whenever they speak, early (while a node has not heard that they were replaced) or late, and in any order."""
+    shuffled = [HONEST[at] for at in order]
+    mixed = _mixed(shuffled, [AFTER[at] for at in attacks], [at * 7 for at in attacks])
+    assert Hearer().hear(mixed).settle().decides() == WHOLE
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(len(HONEST))))
+def test_order_changes_nothing(order: list[int]) -> None:
+    assert Hearer().settle([HONEST[at] for at in order]).decides() == WHOLE
+
+
+def test_all_attacks_at_once_change_nothing() -> None:
+    assert Hearer().settle().hear(ALWAYS).hear(AFTER).settle().decides() == WHOLE
+    assert Hearer().hear(ALWAYS).hear(AFTER).settle().decides() == WHOLE
+
+
+def test_what_stands_needs_no_second_telling() -> None:
+    """A node that has heard everything loses nothing to any attack, not even until somebody repairs it."""
+    hearer = Hearer().settle()
+    for attack in (*ALWAYS, *AFTER):
+        hearer.hear([attack])
+        assert hearer.decides() == WHOLE, attack
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_restart_judges_alike(rounds: int) -> None:
+    """What a node journals gives the same decisions when it is read again under the newest root."""
+    hearer = Hearer().settle()
+    again = Hearer()
+    for _ in range(rounds + 1):
+        again.hear(hearer.trust.statements())
+        again.hear((entry.envelope.kind, entry.envelope.encode()) for entry in hearer.releases._state.values())
+    assert again.trust.revoked == hearer.trust.revoked
+    assert again.releases.view.models == hearer.releases.view.models

@@ -1,0 +1,240 @@
+"""Attacks on the fleet's trust through the real node, releases and fleet folder: none has its effect."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from swarmd.identity.fleet import Fleet, create_fleet
+from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
+from swarmd_protocols.effects import Command, MemberState
+from swarmd_protocols.errors import IdentityError, StateError
+from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.releases import versions
+from swarmd_protocols.releases.messages import Push, encode_message
+from swarmd_protocols.releases.statements import Floor, Revoke
+from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
+from swarmd_protocols.trust.identity import Identity, enrol
+from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.trust import AddStatement, GroupKey, Trust
+from tests.support.release_world import MODEL, Keys, World, make_release
+from tests.support.swim_net import Net
+from tests.support.trust_history import SWARM, Hearer, say
+
+CRYPTO = NaClCrypto()
+ALIVE = MemberState.ALIVE
+
+
+class FleetNet(Net):
+    """Nodes with identities of a real fleet's folder."""
+
+    def __init__(self, fleet: Fleet, identities: list[Identity]) -> None:
+        self.fleet, self.identities = fleet, identities
+        super().__init__(len(identities), crypto=CRYPTO)
+
+    def make(self, index: int, journal: dict[bytes, bytes]) -> Node:
+        seeds = () if index == 0 else (self.address(0),)
+        config = NodeConfig(seeds=seeds, swim=self.swim)
+        rng = Random(self.rng.getrandbits(64))
+        return Node(self.identities[index], config, self.crypto, rng, journal, [], self.address(index))
+
+    def push(self, to: int) -> None:
+        """`swarmd keys push`."""
+        for kind, statement in self.fleet.statements("farm"):
+            self.feed(to, Command("node", AddStatement(kind, statement)))
+
+    def trust(self, index: int) -> Trust:
+        return self.hosts[index].node._core.trust
+
+    def seen(self, index: int, name: str) -> MemberState | None:
+        return self.states(index).get(name)
+
+
+@contextmanager
+def fleet_folder() -> Iterator[Fleet]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield create_fleet(Path(folder) / "fleet", "acme")
+
+
+def test_new_revoke_keys_let_nobody_in_again() -> None:
+    """A stolen node stays out when the revoke keys are replaced, planned or stolen, also after every node restarted."""
+    for stolen in (False, True):
+        with fleet_folder() as fleet:
+            net = FleetNet(fleet, [fleet.enrol(f"n{index:03d}", "farm") for index in range(4)])
+            net.run(5)
+            thief = net.identities[3].node
+            fleet.revoke("farm", [thief], "stolen")
+            fleet.rotate("farm")
+            net.push(0)
+            net.run(5)
+            fleet.change_role("revoke", 1, 2, stolen=stolen)
+            net.push(0)
+            net.run(5)
+            assert [net.trust(index).root.version for index in range(3)] == [2, 2, 2]
+            for index in range(3):
+                net.restart(index)
+                net.run(5)
+            net.restart(3)
+            net.run(10)
+            newest = max(net.trust(0).group_keys)
+            for index in range(3):
+                assert net.trust(index).revoked == {thief}
+                assert net.seen(index, "n003") is None
+                assert [net.seen(index, f"n00{other}") for other in range(3)] == [ALIVE] * 3
+            assert newest not in net.trust(3).group_keys
+
+
+def test_new_enrol_keys_shut_out_whom_the_stolen_ones_let_in() -> None:
+    """The next root names the certificates that are right: nobody has to be enrolled again, and the rogue is out."""
+    with fleet_folder() as fleet:
+        identities = [fleet.enrol(f"n{index:03d}", "farm") for index in range(3)]
+        old = identities[0]
+        stolen_key = fleet.seeds("enrol")
+        rogue = enrol(b"R" * 32, "n003", "farm", old.roots, old.group_keys, stolen_key, CRYPTO)
+        ghost = enrol(b"G" * 32, "n001", "farm", old.roots, old.group_keys, stolen_key, CRYPTO, counter=1 << 60)
+        net = FleetNet(fleet, [*identities, rogue])
+        net.run(5)
+        assert [net.seen(index, "n003") for index in range(3)] == [ALIVE] * 3
+        fleet.change_role("enrol", 1, 1, stolen=True)
+        fleet.rotate("farm")
+        net.push(0)
+        net.run(30)
+        for index in range(3):
+            assert net.seen(index, "n003") is None
+            assert [net.seen(index, f"n00{other}") for other in range(3)] == [ALIVE] * 3
+            assert net.trust(index).certified(rogue.node) is None
+            assert not net.trust(index).holds(ghost.certificate), "a certificate of the stolen key replaces nobody's"
+        assert max(net.trust(0).group_keys) not in net.trust(3).group_keys
+        for index in range(4):
+            net.restart(index)
+            net.run(5)
+        assert [net.seen(index, "n003") for index in range(3)] == [None] * 3
+
+
+def test_a_name_enrolled_again_leaves_its_old_key_nowhere() -> None:
+    with fleet_folder() as fleet:
+        base, old, new = (fleet.enrol(name, "farm") for name in ("base", "drone-1", "drone-1"))
+        net = FleetNet(fleet, [base, old, new])
+        net.run(10)
+        held = [(view.name, view.node) for view in net.hosts[0].node.members()]
+        assert held == [("base", base.node), ("drone-1", new.node)]
+        assert net.trust(0).certified(old.node) is None
+        net.restart(0)
+        net.run(10)
+        assert [(view.name, view.node) for view in net.hosts[0].node.members()] == held
+
+
+def test_a_member_cannot_take_signatures_away() -> None:
+    """Each signature zeroed once, pushed by a member: floor, revocation and release stay as they were signed."""
+    world = World(5, crypto=ModelCrypto())
+    first = world.keys.sign("release", make_release(b"\x01" * 9000, 1).payload(), "release")
+    world.publish(0, [first], b"\x01" * 9000)
+    world.run(120)
+    second = world.keys.sign("release", make_release(b"\x02" * 9000, 2, first.digest).payload(), "release", 3)
+    world.publish(0, [second], b"\x02" * 9000)
+    world.run(200)
+    floor = world.keys.sign("floor", Floor(MODEL, 1, 2).payload(), "floor", 3)
+    revoked = world.keys.sign("model-revoke", Revoke(MODEL, 1, first.digest, "vulnerable", 5).payload(), "revoke", 2)
+    world.publish(0, [floor, revoked])
+    world.run(20)
+    before = [dict(node._state) for node in world.nodes]
+    for envelope in (floor, revoked, second):
+        for at in range(len(envelope.signatures)):
+            pairs = tuple((key, bytes(64) if i == at else one) for i, (key, one) in enumerate(envelope.signatures))
+            push = encode_message(Push((), (Envelope(envelope.kind, envelope.payload, pairs).encode(),), ()))
+            world.perform(0, world.nodes[0].on_message(world.ids[4], push, world.now))
+            world.run(1)
+    assert [dict(node._state) for node in world.nodes] == before
+    assert world.versions() == [2] * 5
+
+
+class Desk:
+    """Statements of one fleet as one node holds them."""
+
+    def __init__(self, *roots: tuple[int, int, dict[str, int]]) -> None:
+        self.keys = Keys("fleet", ModelCrypto())
+        self.chain: RootChain = self.keys.chain()
+        for version, epoch, generations in roots:
+            self.chain.extend(self.keys.root(version, epoch, self.chain.current.envelope.digest, generations))
+        self.state: dict[bytes, versions.Entry] = {}
+
+    def add(self, envelope: Envelope) -> bool:
+        try:
+            entry = versions.admit(envelope, self.chain, self.state.get(envelope.digest))
+        except IdentityError:
+            return False
+        self.state = versions.join(self.state, {envelope.digest: entry})
+        return True
+
+    @property
+    def desired(self) -> int | None:
+        found = versions.desired(versions.view_of(self.state, self.chain), MODEL)
+        return found and found[1].version
+
+
+def test_replaced_floor_keys_erase_no_floor() -> None:
+    desk = Desk((2, 2, {"release": 1, "floor": 1}))
+    previous = b""
+    for version in (1, 2, 3):
+        release = make_release(bytes([version]) * 5000, version, previous, epoch=2)
+        envelope = desk.keys.sign("release", release.payload(), "release", generation=1)
+        previous = envelope.digest
+        assert desk.add(envelope)
+    assert desk.add(desk.keys.sign("floor", Floor(MODEL, 2, 3).payload(), "floor", generation=1))
+    assert desk.add(desk.keys.sign("model-revoke", Revoke(MODEL, 2, previous).payload(), "revoke"))
+    assert desk.desired is None
+    assert not desk.add(desk.keys.sign("floor", Floor(MODEL, 2, 1 << 60).payload(), "floor", generation=0))
+    assert desk.desired is None
+
+
+def test_a_flood_of_one_revoke_key_lets_nothing_in_again() -> None:
+    desk = Desk()
+    first = desk.keys.sign("release", make_release(b"a" * 5000, 1).payload(), "release")
+    bad = desk.keys.sign("release", make_release(b"bad" * 5000, 2, first.digest).payload(), "release")
+    genuine = desk.keys.sign("model-revoke", Revoke(MODEL, 1, bad.digest, "bad", 1).payload(), "revoke")
+    assert all(map(desk.add, (first, bad, genuine)))
+    for number in range(200):
+        flood = Revoke(MODEL, 1, number.to_bytes(32, "big"), "", 1).payload()
+        desk.add(desk.keys.sign("model-revoke", flood, "revoke", 1))
+    assert desk.desired == 1
+    for number in range(70):  # Invented models push no real one out.
+        flood = Revoke(f"0{number:02}", 1, bytes(32)).payload()
+        desk.add(desk.keys.sign("model-revoke", flood, "revoke", 1))
+    assert desk.desired == 1
+
+
+def test_replaced_revoke_keys_push_no_model_out() -> None:
+    desk = Desk((2, 2, {"release": 1, "floor": 1, "revoke": 1}))
+    release = make_release(b"a" * 5000, 1, epoch=2)
+    assert desk.add(desk.keys.sign("release", release.payload(), "release", generation=1))
+    for number in range(64):
+        flood = Revoke(f"0{number:02}", 2, bytes(32)).payload()
+        assert not desk.add(desk.keys.sign("model-revoke", flood, "revoke", 1, generation=0))
+    assert desk.desired == 1
+    assert list(versions.view_of(desk.state, desk.chain).models) == [MODEL]
+
+
+def test_two_group_keys_of_one_number_are_chosen_alike() -> None:
+    """Two desks drew one number: every node ends with the same key, and the operator of the other is told."""
+    one, other = (say("group", GroupKey(SWARM, 5, bytes([key]) * 32), 0) for key in (1, 2))
+    nodes = [Hearer().hear(order) for order in ((one, other), (other, one))]
+    assert nodes[0].trust.group_keys == nodes[1].trust.group_keys
+    lower = next(item for item in (one, other) if item[1] not in dict(nodes[0].trust.statements()).values())
+    with pytest.raises(IdentityError, match="draw a new one"):
+        nodes[0].trust.add(*lower)
+
+
+def test_an_operator_is_told_of_a_group_key_that_does_not_win() -> None:
+    with fleet_folder() as fleet:
+        net = FleetNet(fleet, [fleet.enrol("a", "farm")])
+        counter = 1 + max(net.trust(0).group_keys)
+        drawn = [GroupKey("farm", counter, bytes([key]) * 32) for key in (1, 2)]
+        signed = [sign_statement("group", key, fleet.seeds("enrol"), CRYPTO) for key in drawn]
+        lower, higher = sorted(signed, key=lambda one: decode_envelope(one).digest)
+        net.feed(0, Command("node", AddStatement("group", higher)))
+        with pytest.raises(StateError, match="two desks"):
+            net.feed(0, Command("node", AddStatement("group", lower)))
+        assert len(net.trust(0).group_keys) == 2
