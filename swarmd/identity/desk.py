@@ -32,7 +32,7 @@ from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, decode_envelope, key_id
 from swarmd_protocols.trust.identity import read_certificate
-from swarmd_protocols.trust.roots import ROLES, make_root, root_digest
+from swarmd_protocols.trust.roots import ROLES, Root, make_root, mark, root_digest
 from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
 
 ROLE_NAMES = ("root", *ROLES)
@@ -89,7 +89,16 @@ def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Pre
         raise FleetError("say which role changes: --role ROLE NEED PUB..., or --stolen for a new epoch")
     _check_holders(holders)
     new = fleet.next_root(_publics(holders), stolen=stolen)
-    return prepare("root", _encode(new), fleet.roots()[-1], [*_everybody(holders), *_officers(fleet)])
+    return prepare(
+        "root", _encode(new), fleet.roots()[-1], [*_everybody(holders), *_officers(fleet)], _kept(fleet, new)
+    )
+
+
+def _kept(fleet: Fleet, new: Root) -> list[bytes]:
+    """The statements that a root keeps by name, for the words; group keys are secret and stay here."""
+    found = [one for swarm in fleet.swarms() for one in _certificates(fleet, swarm)]
+    found += [one for swarm in fleet.swarms() for kind, one in fleet.statements(swarm) if kind == "revoke"]
+    return [one for one in dict.fromkeys(found) if mark(decode_envelope(one)) in new.kept]
 
 
 def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason: str) -> Prepared:
@@ -166,7 +175,7 @@ def _prepare(fleet: Fleet, kind: str, payload: bytes, certificates: Sequence[byt
         )
     concerned = set(roles_of(root)[role].key_ids)
     halves = [half for half in _officers(fleet) if half.key_id in concerned]
-    return prepare(kind, payload, fleet.roots()[-1], halves, certificates[:64])
+    return prepare(kind, payload, fleet.roots()[-1], halves, certificates[:1_024])
 
 
 def _check_holders(holders: Holders) -> None:

@@ -24,17 +24,18 @@ from msgspec import Meta
 from swarmd.errors import DaemonError
 from swarmd.identity.files import write_secret_file
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, Signer, parse_public
-from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, roles_of
+from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, plain, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.trust import envelopes
 from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
 from swarmd_protocols.trust.identity import read_certificate
-from swarmd_protocols.trust.roots import Root, root_digest
+from swarmd_protocols.trust.roots import KEPT_MAX, Root, mark, root_digest
+from swarmd_protocols.trust.trust import Certificate, Revocation
 
 FORMAT: Final = "swarmd-prepared-1"
-FILE_MAX_BYTES = 1 << 20
-"""Bytes of a file; a release's payload has at most 48 KiB, a root's statement 64 KiB, a certificate below 1 KiB."""
+FILE_MAX_BYTES = 2 << 20
+"""Bytes of a file: a payload of 48 KiB, a root of 64 KiB, `KEPT_MAX` certificates of some 300 bytes, as Base64."""
 PAYLOAD_MAX_BYTES = 49_152
 """Bytes of a payload: what every statement's envelope may carry."""
 _CRYPTO = NaClCrypto()
@@ -62,7 +63,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     does: Annotated[tuple[_Line, ...], Meta(max_length=256)]
     payload: Annotated[bytes, Meta(max_length=PAYLOAD_MAX_BYTES)]
     root: _Data = b""
-    certificates: Annotated[tuple[_Data, ...], Meta(max_length=64)] = ()
+    certificates: Annotated[tuple[_Data, ...], Meta(max_length=KEPT_MAX)] = ()
     officers: Annotated[tuple[_Line, ...], Meta(max_length=256)] = ()
     signatures: Annotated[tuple[Signature, ...], Meta(max_length=32)] = ()
 
@@ -127,7 +128,7 @@ def prepare(
         payload: The bytes that will be shipped.
         root: The root statement in force; b"" for a fleet's first root.
         officers: Names for keys.
-        certificates: Of the nodes that it speaks of.
+        certificates: Of the nodes that it speaks of; of a root, the statements that it keeps.
 
     Raises:
         WordsError: The payload is no such statement.
@@ -151,20 +152,34 @@ def context(prepared: Prepared) -> Context:
         key_id: half.name if named[half.name] == 1 else f"{half.name} ({key_id.hex()[:8]})"
         for key_id, half in halves.items()
     }
-    nodes = {}
-    if root is not None and "enrol" in roles_of(root):
-        role = roles_of(root)["enrol"]
-        keys = _keys(root, "enrol")
-        for statement in prepared.certificates:
-            try:
-                signed = envelopes.decode_envelope(statement)
-                if signed.kind != "node" or len(envelopes.signers(signed, keys, _CRYPTO.verify)) < role.threshold:
-                    continue  # A name that nobody vouches for is not shown.
+    nodes: dict[bytes, Certificate] = {}
+    marks: dict[bytes, str] = {}
+    for statement in prepared.certificates:
+        try:
+            envelope = envelopes.decode_envelope(statement)
+            if root is None or not _vouches(root, envelope):
+                continue  # What nobody vouches for is not shown.
+            if envelope.kind == "node":
                 held = read_certificate(statement)
-            except ProtocolError:
-                continue
-            nodes[held.node] = held
-    return Context(root, officers, nodes)
+                nodes[held.node] = held
+                marks[mark(envelope)] = f"{plain(held.name)} is node {held.node.hex()} of swarm {plain(held.swarm)}"
+            elif envelope.kind == "revoke":
+                out = msgspec.msgpack.decode(envelope.payload, type=Revocation)
+                gone = ", ".join(node.hex() for node in out.nodes)
+                marks[mark(envelope)] = f"out of swarm {plain(out.swarm)}: {gone} ({plain(out.reason)})"
+        except (ProtocolError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+    return Context(root, officers, nodes, marks)
+
+
+def _vouches(root: Root, envelope: envelopes.Envelope) -> bool:
+    """Whether a root stands behind a statement: by the keys that it names, or by name."""
+    role = roles_of(root).get(envelopes.ROLE_OF.get(envelope.kind, ""))
+    if mark(envelope) in root.kept:
+        return True
+    return (
+        role is not None and len(envelopes.signers(envelope, _keys(root, role.name), _CRYPTO.verify)) >= role.threshold
+    )
 
 
 def words(prepared: Prepared) -> Words:

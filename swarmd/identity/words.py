@@ -57,6 +57,8 @@ class Context:
     """Key id to name."""
     nodes: Mapping[bytes, Certificate] = field(default_factory=dict)
     """Node id to a certificate that holds."""
+    marks: Mapping[bytes, str] = field(default_factory=dict)
+    """`mark` of a statement that holds, and what it says."""
 
     def officer(self, key_id: bytes) -> str:
         """A key's name, else the start of its id."""
@@ -178,7 +180,13 @@ def _root(payload: bytes, context: Context) -> tuple[list[str], list[str]]:
     if new.epoch > old.epoch:
         effects.append("starts a new epoch: what was signed in the old one by keys that go counts no more")
     if new.kept:
-        effects.append(f"{len(new.kept)} statements that such keys have signed stay right (certificates, who is out)")
+        effects.append(f"{len(new.kept)} statements of keys that go stay right all the same:")
+        effects += sorted(f"  {context.marks[one]}" for one in new.kept if one in context.marks)
+    if unknown := sum(one not in context.marks for one in new.kept):
+        warnings.append(
+            f"{unknown} of the statements that stay right are not in the file: group keys, which are secret, or what "
+            "should not stay; ask who prepared it"
+        )
     return effects, warnings
 
 

@@ -4,12 +4,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from swarmd.cli.main import main
 from swarmd.identity import officers
 from swarmd.identity.fleet import Fleet
-from swarmd.identity.prepared import missing, read
+from swarmd.identity.prepared import missing, read, statement_of
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.roots import mark
 from tests.support.officers import NAMES, ROLES, officer
 
 PASSPHRASE = "correct horse battery"
@@ -289,3 +293,76 @@ def test_a_sealed_key_signs_at_one_desk_as_well(fleet: Fleet, monkeypatch: pytes
     assert main(words) == 0
     os.close(ours)
     assert len(fleet.trust_of("farm").group_keys) == before + 1
+
+
+def submit_signed(path: str, *names: str) -> int:
+    assert sign(path, *names) == 0
+    return main(["keys", "submit", path, "--fleet", "fleet"])
+
+
+def test_new_enrol_keys_keep_every_node_and_say_which(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = {one.name: one.node for one in fleet.nodes("farm")}
+    words = ["keys", "prepare", "root", "fleet", "--role", "enrol", "1", "erin.pub", "-o", "root-2"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    for name, node in nodes.items():
+        assert f"{name} is node {node.hex()} of swarm farm" in said
+    assert "1 of the statements that stay right are not in the file: group keys" in said
+    assert submit_signed("root-2", "alice", "bob") == 0
+    trust = fleet.trust_of("farm")
+    assert [trust.certified(NodeId(node)) is not None for node in nodes.values()] == [True, True]
+    assert len(trust.group_keys) == 1
+    # Named by root 2, they are still known by name under root 3.
+    words = ["keys", "prepare", "root", "fleet", "--role", "enrol", "1", "mallory.pub", "-o", "root-3"]
+    assert main(words) == 0
+    assert f"drone-1 is node {nodes['drone-1'].hex()} of swarm farm" in capsys.readouterr().out
+    assert submit_signed("root-3", "alice", "bob") == 0
+    assert fleet.trust_of("farm").certified(NodeId(nodes["drone-3"])) is not None
+
+
+def test_a_certificate_that_is_slipped_into_a_root_is_warned_of(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rogue, certified with the stolen enrol key, is named as right by a root that somebody else prepared."""
+    from swarmd.identity.desk import prepare_certificate
+    from swarmd.identity.prepared import add_signature, encode, prepare
+    from swarmd.identity.words import parse_root
+
+    rogue = add_signature(prepare_certificate(fleet, "farm", "rogue", officer("bob").half.public), officer("dave"))
+    words = ["keys", "prepare", "root", "fleet", "--role", "enrol", "1", "erin.pub", "--stolen", "-o", "root-2"]
+    assert main(words) == 0
+    honest = read(Path("root-2"))
+    root = parse_root(honest.payload)
+    slipped = mark(decode_envelope(statement_of(rogue)))
+    payload = msgspec.msgpack.encode(msgspec.structs.replace(root, kept=tuple(sorted([*root.kept, slipped]))))
+    capsys.readouterr()
+    for shown in ((), (statement_of(rogue),)):
+        bad = prepare("root", payload, honest.root, (), (*honest.certificates, *shown))
+        path = Path(f"bad-{len(shown)}")
+        path.write_bytes(encode(bad))
+        assert main(["keys", "inspect", str(path)]) == 0
+        said = capsys.readouterr().out
+        assert "rogue is node" in said if shown else "WARNING: 2 of the statements that stay right" in said
+
+
+def test_a_revocation_that_crossed_a_new_epoch_is_said_to_be_due_again(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The root was prepared before the revocation, so it does not name it; the stolen epoch clears it."""
+    words = ["keys", "prepare", "root", "fleet", "--role", "revoke", "2", "dave.pub", "erin.pub", "--stolen"]
+    assert main([*words, "-o", "root-2"]) == 0
+    words = ["keys", "prepare", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "x", "-o", "out"]
+    assert main(words) == 0
+    assert submit_signed("out", "alice", "bob") == 0
+    gone = set(fleet.trust_of("farm").revoked)
+    assert len(gone) == 1
+    capsys.readouterr()
+    assert submit_signed("root-2", "alice", "bob") == 0
+    assert "next: swarm farm: say again who is out" in capsys.readouterr().out
+    assert not fleet.trust_of("farm").revoked
+    words = ["keys", "prepare", "revoke", "fleet", "--again", "--swarm", "farm", "--reason", "x", "-o", "again"]
+    assert main(words) == 0
+    assert submit_signed("again", "dave", "erin") == 0
+    assert set(fleet.trust_of("farm").revoked) == gone
+    assert main([*words[:-1], "more"]) == 1
+    assert "nobody of swarm farm was shut out by keys that were replaced since" in capsys.readouterr().err

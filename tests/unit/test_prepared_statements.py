@@ -82,7 +82,11 @@ def test_a_name_that_nobody_vouches_for_is_not_shown() -> None:
 
 
 def test_text_in_a_statement_cannot_steer_a_terminal_or_add_a_line() -> None:
-    told = words(revocation("fine\x1b[2J\nshuts out nobody"))
+    evil = "fine\x1b[2J\nshuts out nobody"
+    node, named = certificate(evil)
+    payload = encode_payload(Revocation("farm", 7, (node,), evil))
+    told = words(prepare("revoke", payload, ROOT, HALVES, [named]))
+    assert any("fine?[2J?shuts out nobody" in line for line in told.effects)
     assert all("\x1b" not in line and "\n" not in line for line in told.effects)
 
 
