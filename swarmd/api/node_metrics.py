@@ -16,7 +16,7 @@ def register_metrics(brain: "Brain") -> None:
     metrics.counters("swarmd_transport", "Frames, bytes and drops of the transport.", "what", brain.transport.counters)
     metrics.counters("swarmd_node", "What membership counted.", "what", lambda: brain.node.summary().counters)
     metrics.counters("swarmd_driver", "Events, effects, refusals and alarms.", "what", lambda: brain.driver.counts)
-    metrics.counters("swarmd_swarm", "Counters summed over the swarm.", "what", brain.replica.counter_sums)
+    metrics.counters("swarmd_swarm", "Counters summed over the swarm.", "what", brain.replica.views.counter_sums)
     metrics.counters(
         "swarmd_detections", "Own detections by what became of them.", "what", lambda: brain.sightings.counts
     )

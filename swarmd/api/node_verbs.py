@@ -77,12 +77,12 @@ class _Answers:
             "node_id": brain.identity.node.hex(),
             "swarm": brain.identity.swarm,
             "members": {name: state.value for name, state in node.members.items()},
-            "digest": brain.replica.digest().hex(),
+            "digest": brain.replica.views.digest().hex(),
             "members_digest": node.digest.hex(),
             "partial": node.partial,
             "estimated_members": node.estimated,
-            "objects": len(brain.replica.objects()),
-            "detections": len(brain.replica.detections()),
+            "objects": len(brain.replica.views.objects()),
+            "detections": len(brain.replica.views.detections()),
             "fps": eye.fps if eye is not None else 0.0,
             "model": eye.model if eye is not None else "",
             "uptime_s": round((time.monotonic_ns() - brain.started_ns) / 1e9, 3),
@@ -93,7 +93,7 @@ class _Answers:
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
             "journal": journal_summary(brain.journal),
-            "state": dict(brain.replica.health()),
+            "state": dict(brain.replica.views.health()),
             "transport": brain.transport.counters(),
         }
 
@@ -112,14 +112,14 @@ class _Answers:
         return {"members": rows, "partial": summary.partial, "estimated": summary.estimated}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
-        names, found = self._names(), self._brain.replica.detections()
+        names, found = self._names(), self._brain.replica.views.detections()
         if arguments.get("form") == "geojson":
             info = self._brain.info()
             return geojson.collection([geojson.sighting_feature(view, info, names) for view in found])
         return {"detections": [views.detection_row(view, names) for view in found]}
 
     def objects(self, arguments: Arguments) -> Mapping[str, Any]:
-        names, found = self._names(), self._brain.replica.objects()
+        names, found = self._names(), self._brain.replica.views.objects()
         if arguments.get("form") == "geojson":
             info = self._brain.info()
             return geojson.collection([geojson.object_feature(view, info, names) for view in found])
@@ -160,9 +160,9 @@ class _Answers:
         names = self._names()
         by_node = {
             counter: {names.get(node, node.hex()): value for node, value in values.items()}
-            for counter, values in self._brain.replica.counters().items()
+            for counter, values in self._brain.replica.views.counters().items()
         }
-        sums = dict(self._brain.replica.counter_sums())
+        sums = dict(self._brain.replica.views.counter_sums())
         return {"sums": sums, "by_node": by_node, "own": dict(self._brain.counters())}
 
     def topics(self, _: Arguments) -> Mapping[str, Any]:

@@ -48,6 +48,7 @@ from swarmd_protocols.effects import Alarm, Command, Join, Leave, Started, State
 from swarmd_protocols.errors import IdentityError, ProtocolError
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.node import MemberView, Node, NodeConfig
+from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.observations import (
     CellView,
@@ -249,13 +250,13 @@ class Brain:
         trust = open_trust(self.identity, records, self._crypto)
         replica = Replica(
             node=self.identity.node,
-            signer=_Signer(self._crypto, self.identity.seed),
+            signer=NodeSigner(self._crypto, self.identity.seed),
+            trust=trust,
             config=ReplicaConfig(dedup=self._dedup()),
             rng=random.Random(random.SystemRandom().getrandbits(64)),
             restored={key: value for key, value in records.items() if key.startswith(b"state/")},
             boot_incarnation=boot,
             wall_offset_ns=time.time_ns() - time.monotonic_ns(),
-            public_key=self._crypto.public_key(self.identity.seed),
         )
         self.whereabouts = self._open_whereabouts(replica, boot)
         self.releases = self._open_releases(records, trust)
@@ -285,7 +286,7 @@ class Brain:
         config = PositionsConfig(
             period_ns=round(share_s * 1e9), messages_per_s=1 if self.config.gossip.profile == "lean" else 4
         )
-        signer = _Signer(self._crypto, self.identity.seed)
+        signer = NodeSigner(self._crypto, self.identity.seed)
         return Positions(self.identity.node, signer, config, boot, replica.clock.physical_ms)
 
     def _open_releases(self, records: Mapping[bytes, bytes], trust: Trust) -> ReleaseService:
@@ -535,7 +536,7 @@ class Brain:
 
     def objects(self) -> Sequence[ObjectView]:
         """The deduplicated view."""
-        return self.replica.objects()
+        return self.replica.views.objects()
 
     def positions(self) -> Mapping[NodeId, NodePosition]:
         """The last known position of each member that has said one, this node included."""
@@ -551,11 +552,11 @@ class Brain:
 
     def own_sighting(self, track_id: int) -> DetectionView | None:
         """What a living track of this node became in the shared state."""
-        return self.replica.own_sighting(track_id)
+        return self.replica.views.own_sighting(track_id)
 
     def cells(self) -> Sequence[CellView]:
         """The survey area."""
-        return self.replica.cells()
+        return self.replica.views.cells()
 
     def counters(self) -> Mapping[str, int]:
         """This daemon's monotonic counters, by metric name."""
@@ -574,22 +575,6 @@ class Brain:
     def join(self, addresses: tuple[str, ...]) -> None:
         """Look for a swarm there."""
         self.driver.request(Join(addresses))
-
-
-class _Signer:
-    """What the replicated state signs with: this node's identity."""
-
-    def __init__(self, crypto: Crypto, seed: bytes) -> None:
-        self._crypto = crypto
-        self._seed = seed
-
-    def sign(self, message: bytes) -> bytes:
-        """Sign as this node."""
-        return self._crypto.sign(self._seed, message)
-
-    def verify(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
-        """Check another node's signature."""
-        return self._crypto.verify(public_key, message, signature)
 
 
 def _runner(run: Callable[[Any], Any], brain: Brain) -> Callable[[], Any]:

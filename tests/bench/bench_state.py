@@ -180,7 +180,7 @@ def merge_detections(seeds: list[bytes]) -> dict[str, Any]:
     def whole(raws: list[bytes], signer: Any) -> float:
         replica = replica_for(seeds, signer)
         took = deliver(replica, raws)
-        merged.append(len(replica.objects()))
+        merged.append(len(replica.views.objects()))
         return took
 
     n = len(reports)
@@ -208,7 +208,7 @@ def merge_counters(seeds: list[bytes]) -> dict[str, Any]:
     took = median(lambda: deliver(replica_for(seeds, FastSigner()), raws))
     replica = replica_for(seeds, FastSigner())
     deliver(replica, raws)
-    assert replica.counter_sums()["counter-00"] == len(seeds) * rounds * 17
+    assert replica.views.counter_sums()["counter-00"] == len(seeds) * rounds * 17
     return {
         "ops_per_s": round(len(raws) * len(names) / took),
         "bytes_per_op": round(sum(map(len, raws)) / len(raws) / 50, 2),
@@ -252,7 +252,11 @@ def state_size(seeds: list[bytes]) -> dict[str, Any]:
     del raws
     size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    return {"reports": 25_000, "megabytes": round(size / 1e6, 2), **_few(replica.health(), "sightings", "bytes_held")}
+    return {
+        "reports": 25_000,
+        "megabytes": round(size / 1e6, 2),
+        **_few(replica.views.health(), "sightings", "bytes_held"),
+    }
 
 
 def _few(figures: dict[str, int], *names: str) -> dict[str, int]:
@@ -292,7 +296,9 @@ def swarm_latency(nodes: int, loss: float, detections: int) -> dict[str, Any]:
         mesh.see(index, detection(member.local_ns(mesh.now_ns), n + 1, n * 1000, 0))
         want = n + 1
         took.append(
-            mesh.run_until(lambda want=want: all(r.health()["sightings"] >= want for r in mesh.replicas), 20, 0.01)
+            mesh.run_until(
+                lambda want=want: all(r.views.health()["sightings"] >= want for r in mesh.replicas), 20, 0.01
+            )
         )
         mesh.run(0.3)
     took.sort()

@@ -65,10 +65,10 @@ def test_mutated_payloads_never_raise():
     digest = None
     for count in range(COUNT):
         victim.replica.on_message(sender, mutate(rng, rng.choice(payloads)), victim.local_ns(mesh.now_ns) + count)
-    digest = victim.replica.digest()
+    digest = victim.replica.views.digest()
     assert len(digest) == 16
-    assert victim.replica.health()["waiting_for_keys"] <= 256
-    assert victim.replica.health()["quarantined"] == 0
+    assert victim.replica.views.health()["waiting_for_certificates"] <= 64
+    assert victim.replica.views.health()["quarantined"] == 0
 
 
 def test_mutated_bodies_read_or_are_refused():
@@ -96,7 +96,7 @@ def test_every_truncation_and_flip_of_one_payload():
         flipped = bytearray(payload)
         flipped[bit // 8] ^= 1 << bit % 8
         victim.replica.on_message(sender, bytes(flipped), victim.local_ns(mesh.now_ns))
-    assert victim.replica.health()["quarantined"] == 0
+    assert victim.replica.views.health()["quarantined"] == 0
 
 
 def test_a_mutated_journal_never_raises():
@@ -109,7 +109,5 @@ def test_a_mutated_journal_never_raises():
         disk = {key: mutate(rng, value) if rng.random() < 0.3 else value for key, value in member.disk.items()}
         if rng.random() < 0.5:
             disk[b"state/" + rng.randbytes(6)] = rng.randbytes(20)
-        replica = Replica(
-            member.node, member.signer, mesh.config, random.Random(1), disk, 99, public_key=member.public_key
-        )
+        replica = Replica(member.node, member.signer, member.trust, mesh.config, random.Random(1), disk, 99)
         replica.start(0)

@@ -162,7 +162,7 @@ def _counters_lost(sound: Any) -> Any:
 
     def broken(self: Any) -> None:
         sound(self)
-        self._counters.clear()
+        self.counters.clear()
 
     return broken
 
@@ -316,7 +316,7 @@ STATE: dict[str, Mutant] = {
     "state-no-summary": Mutant("summaries start no repair", "state.replica:Replica.on_summary", gives([])),
     "state-no-answer": Mutant("questions are not answered", "state.anti_entropy:AntiEntropy.answer_have", gives([])),
     "state-compare-blind": Mutant("nobody ever lacks anything", "state.crdt.store:Store.compare", gives(([], [], []))),
-    "state-no-batches": Mutant("batches are not taken", "state.replica:Replica._on_batches", gives(None)),
+    "state-no-batches": Mutant("batches are not taken", "state.intake:Intake.queue", gives(None)),
     "state-gaps-skipped": Mutant(
         "what lies before the newest batch is taken for held",
         "state.crdt.log:OriginLog._advance",
@@ -324,29 +324,27 @@ STATE: dict[str, Mutant] = {
         overrides={"radio.loss": 0.25},
     ),
     "state-facts-not-persisted": Mutant(
-        "own facts are not written", "state.replica:Replica._flush", _without_persist, overrides=LONELY
+        "own facts are not written", "state.author:Author.flush", _without_persist, overrides=LONELY
     ),
     "state-journal-leaks": Mutant(
         "what is replaced stays on disk",
-        "state.replica:Replica._drop",
+        "state.holdings:Holdings.drop",
         _not_journalled,
         overrides={"state.slack_rows": 2, "workload.notes_per_min": 120},
     ),
-    "state-keys-not-learnt": Mutant(
-        "batches that came before their author's key wait for ever", "state.replica:Replica._retry_waiting", gives(None)
+    "state-certificates-not-asked": Mutant(
+        "nobody is asked for the certificate of an unknown author",
+        "state.intake:Intake._ask_certificates",
+        gives(None),
     ),
-    "state-records-not-persisted": Mutant(
-        "counters are not written", "state.replica:Replica._say_record", _without_persist
-    ),
+    "state-records-not-persisted": Mutant("counters are not written", "state.author:Author._seal", _without_persist),
     "state-no-restore": Mutant(
         "the journal is not read", "state.replica:Replica._restore", gives(None), overrides=LONELY
     ),
     "state-counters-restart": Mutant(
-        "counters start at nought", "state.replica:Replica._restore_counters", _counters_lost
+        "counters start at nought", "state.author:Author.restore_counters", _counters_lost
     ),
-    "state-same-incarnation": Mutant(
-        "every life uses the same dots", "state.replica:Replica._first_incarnation", gives(1)
-    ),
+    "state-same-incarnation": Mutant("every life uses the same dots", "state.replica:_first_incarnation", gives(1)),
     "state-digest-blind": Mutant(
         "the digest never changes", "state.crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
     ),

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import pytest
 
 from swarmd_protocols.effects import Persist
+from swarmd_protocols.state import intake as intake_module
 from swarmd_protocols.state import projection as projection_module
 from swarmd_protocols.state import replica as replica_module
 from swarmd_protocols.state.anti_entropy import AntiEntropy
+from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.clock import Clock
@@ -19,7 +21,7 @@ from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import OwnLog
 from swarmd_protocols.state.dedup.view import DedupView
-from swarmd_protocols.state.replica import Replica
+from swarmd_protocols.state.intake import Intake
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_state_laws as laws
 from tests.sim import test_claims_swarm as claims_tests
@@ -101,7 +103,7 @@ def remove_wins(self, dot, key, value, stamp):
     NOTE_PUT(self, dot, key, value, stamp)
 
 
-def quarantine_of_nobody(self, proof):
+def quarantine_of_nobody(self, origin, proof, sender, effects):
     return None
 
 
@@ -119,7 +121,7 @@ def nothing_is_journalled(self, effects, now_ns):
     effects[:] = [effect for effect in effects if not isinstance(effect, Persist)]
 
 
-def same_incarnation(self, restored, boot_incarnation):
+def same_incarnation(restored, boot_incarnation):
     return 7
 
 
@@ -177,7 +179,7 @@ def leases_never_end(self, key, now_ns):
 PUT = DedupView.put
 NOTE_PUT = NoteMap.put
 CLEAN = OwnLog._clean
-FLUSH = Replica._flush
+FLUSH = Author.flush
 
 MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
@@ -196,14 +198,14 @@ MUTANTS = [
     ("a removal needs its put", NoteMap, "remove", removal_needs_its_put,
      laws.test_a_removal_that_comes_before_its_put_still_holds),
     ("remove wins", NoteMap, "put", remove_wins, laws.test_a_concurrent_put_survives_a_removal),
-    ("nobody is quarantined", Replica, "_judge_proof", quarantine_of_nobody,
+    ("nobody is quarantined", Intake, "_convict", quarantine_of_nobody,
      hostile.test_two_payloads_under_one_dot_quarantine_their_author_everywhere),
-    ("any signature is good", replica_module, "verify_batch", unsigned_is_good,
+    ("any signature is good", intake_module, "verify_batch", unsigned_is_good,
      hostile.test_a_batch_signed_by_another_key_is_refused_and_counted),
     ("the cleaner forgets the living", OwnLog, "_clean", cleaner_forgets,
      basics.test_a_hundred_reboots_do_not_grow_the_state),
-    ("nothing is journalled", Replica, "_flush", nothing_is_journalled, some_schedules),
-    ("every life has one incarnation", Replica, "_first_incarnation", same_incarnation, some_schedules),
+    ("nothing is journalled", Author, "flush", nothing_is_journalled, some_schedules),
+    ("every life has one incarnation", replica_module, "_first_incarnation", same_incarnation, some_schedules),
     ("what stands side by side is merged", DedupView, "_siblings", siblings_do_not_count,
      dedup_tests.test_incremental_is_from_scratch_in_larger_worlds),
     ("lower ranks are not reconsidered", DedupView, "_push_below", leaders_are_not_reconsidered,

@@ -14,6 +14,7 @@ from tests.support.dedup_reference import decide
 
 NODES = [NodeId(bytes([n]) * 16) for n in range(4)]
 CONFIG = DedupConfig(groups={"b": "a"})
+CROWDED = DedupConfig(groups={"b": "a"}, crowd_max=2, listed_max=1)
 
 
 def row(draw_or_rng):
@@ -42,10 +43,15 @@ def check(view, rows, config):
     assert state_of(view) == decide(rows, config)
 
 
-def run(pick, steps, config):
+def run(pick, steps, config, budgets=(None,)):
     view, rows, dots = DedupView(config), {}, 0
     for _ in range(steps):
         action = pick(["put"] * 5 + ["remove", "settle"])
+        budget = pick(budgets)
+        if budget is not None:
+            # A slice: nothing, one decision or some, with whoever has used up its share coming last.
+            view.slow = set(pick([(), NODES[:1], NODES[1:3]]))
+            view.settle(budget)
         if action == "put":
             dots += 1
             node, sighting = pick(NODES), row(pick)
@@ -73,6 +79,39 @@ def test_incremental_is_from_scratch_in_larger_worlds():
     for seed in range(150):
         rng = random.Random(seed)
         run(lambda options, rng=rng: rng.choice(list(options)), 80, CONFIG)
+
+
+def test_where_slices_end_and_whose_work_comes_last_does_not_show():
+    for seed in range(250):
+        rng = random.Random(seed)
+        config = CROWDED if seed % 2 else CONFIG
+        run(lambda options, rng=rng: rng.choice(list(options)), 60, config, budgets=(None, 0, 1, 30))
+
+
+def test_a_crowd_is_told_apart_up_to_its_bound():
+    for seed in range(250):
+        rng = random.Random(seed)
+        run(lambda options, rng=rng: rng.choice(list(options)), 80, CROWDED)
+
+
+def test_one_decision_costs_no_more_however_much_one_origin_stacks_on_a_spot():
+    """The bound behind slices: looking around is bounded, so that a slice ends soon after its budget."""
+    worst = {}
+    for total in (500, 2_000):
+        view, rng = DedupView(DedupConfig()), random.Random(2)
+        for n in range(total):
+            east, north = rng.randrange(700), rng.randrange(700)
+            view.put(NODES[0], Sighting("a", LATTICE, (n, 0), False, True, east, north, (0, 0, 0), 1, n << 16, n << 16,
+                                        1, b"", ((-1, 0),)), (1, n + 1))  # fmt: skip
+            view.settle()
+        worst[total] = 0
+        for step in range(40):
+            wide = 10**10 * (step % 2)
+            view.put(NODES[0], Sighting("a", LATTICE, (-9, 0), False, True, 345, 345, (wide, step % 2, wide), 1, 0, 0,
+                                        1, b"", ()), (2, step + 1))  # fmt: skip
+            while view.undecided:
+                worst[total] = max(worst[total], view.settle(1))
+    assert worst[2_000] <= 1.2 * worst[500] < 2_000
 
 
 def test_plain_distance_too():

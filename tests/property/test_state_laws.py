@@ -25,7 +25,7 @@ from swarmd_protocols.state.crdt.facts import (
     decode_facts,
     encode_facts,
 )
-from swarmd_protocols.state.crdt.log import OriginLog
+from swarmd_protocols.state.crdt.log import OriginLog, cost_of
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
 from swarmd_protocols.state.crdt.store import Store
@@ -95,13 +95,14 @@ def build(batches):
     store, views = Store(100, 1 << 20), Projection(NODES[0], ReplicaConfig())
     for batch in batches:
         reading = views.read(batch)
+        batch.cost = cost_of(batch, reading.weight if isinstance(reading, Facts) else 0)
         verdict, dropped = store.add(batch)
         if verdict.value != "added":
             continue
         for old in dropped:
             views.drop(old)
         views.take(batch, reading, 10)
-    views.settle()
+    views.work()
     return store, views
 
 

@@ -210,10 +210,10 @@ def check_expiry():
     mesh.crash(2)
     mesh.see(0, detection(mesh.members[0].local_ns(mesh.now_ns), 1, 1000))
     mesh.run(20)
-    assert all(replica.objects() == [] for replica in mesh.replicas)
+    assert all(replica.views.objects() == [] for replica in mesh.replicas)
     mesh.boot(2)
     mesh.run(10)
-    assert all(replica.objects() == [] for replica in mesh.replicas)
+    assert all(replica.views.objects() == [] for replica in mesh.replicas)
     told = [d for d in mesh.members[2].details if isinstance(d, ObjectChanged) and d.kind == "new"]
     assert told == []
     assert mesh.agree()

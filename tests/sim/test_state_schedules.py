@@ -49,12 +49,12 @@ def holds(mesh, replica, thing):
     index, east, north = thing
     return any(
         (o.east_cm - east) ** 2 + (o.north_cm - north) ** 2 <= 100**2 and mesh.members[index].node in o.observers
-        for o in replica.objects()
+        for o in replica.views.objects()
     )
 
 
 def is_done(mesh, replica, key):
-    return any(c.cell_id == key[1] and mesh.members[key[0]].node in c.done_by for c in replica.cells())
+    return any(c.cell_id == key[1] and mesh.members[key[0]].node in c.done_by for c in replica.views.cells())
 
 
 def schedule(seed):
@@ -138,16 +138,20 @@ def test_schedule(seed):
     mesh, oracle = schedule(seed)
     first = mesh.replicas[0]
     for replica in mesh.replicas[1:]:
-        assert replica.digest() == first.digest()
-        assert replica.objects() == first.objects()
-        assert replica.detections() == first.detections()
-        assert [(c.cell_id, c.done_by) for c in replica.cells()] == [(c.cell_id, c.done_by) for c in first.cells()]
-        assert replica.notes() == first.notes()
-        assert replica.counters() == first.counters()
-        assert [replica.status(m.node) for m in mesh.members] == [first.status(m.node) for m in mesh.members]
+        assert replica.views.digest() == first.views.digest()
+        assert replica.views.objects() == first.views.objects()
+        assert replica.views.detections() == first.views.detections()
+        assert [(c.cell_id, c.done_by) for c in replica.views.cells()] == [
+            (c.cell_id, c.done_by) for c in first.views.cells()
+        ]
+        assert replica.views.notes() == first.views.notes()
+        assert replica.views.counters() == first.views.counters()
+        assert [replica.views.status(m.node) for m in mesh.members] == [
+            first.views.status(m.node) for m in mesh.members
+        ]
     for thing in oracle.things:
         assert holds(mesh, first, thing), f"the detection {thing} was lost"
     for key in oracle.done:
         assert is_done(mesh, first, key), f"the done cell {key} was lost"
     for index, amount in oracle.counts.items():
-        assert first.counters().get("frames", {}).get(mesh.members[index].node, 0) >= amount
+        assert first.views.counters().get("frames", {}).get(mesh.members[index].node, 0) >= amount

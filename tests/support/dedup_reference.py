@@ -1,6 +1,7 @@
 """The dedup rule as it is written, from nothing, without index or increment: what the view is held against."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
@@ -20,16 +21,47 @@ def decide(rows: dict[Name, Sighting], config: DedupConfig) -> dict[Name, Name]:
     def rank(name: Name) -> int:
         return rank_of(name[0], rows[name])
 
+    crowded = _crowded(rows, config, group, rank)
+    unheard = _unheard(rows, config, group, rank)
     leader_of: dict[Name, Name] = {}
     for name in sorted(rows, key=rank):
         row = rows[name]
         best = None
         for leader in dict.fromkeys(leader_of.values()):
-            order = _may_join(name, row, leader, rows, config, group, leader_of)
+            order = _may_join(name, row, leader, rows, config, group, leader_of, crowded, unheard)
             if order is not None and (best is None or (order, rank(leader)) < best[:2]):
                 best = (order, rank(leader), leader)
         leader_of[name] = name if best is None else best[2]
     return leader_of
+
+
+Group: TypeAlias = Callable[[Sighting], str]
+Rank: TypeAlias = Callable[[Name], int]
+Unheard: TypeAlias = set[tuple[Name, tuple[int, int]]]
+
+
+def _crowded(rows: dict[Name, Sighting], config: DedupConfig, group: Group, rank: Rank) -> set[Name]:
+    """The youngest of one origin and group in one square, beyond as many as are told apart by place."""
+    squares: dict[tuple[NodeId, str, int, int], list[Name]] = {}
+    for name in sorted(rows, key=rank):
+        row = rows[name]
+        if row.positioned and not row.moving:
+            square = (name[0], group(row), row.east_cm // config.radius_cm, row.north_cm // config.radius_cm)
+            squares.setdefault(square, []).append(name)
+    return {name for names in squares.values() for name in names[config.crowd_max :]}
+
+
+def _unheard(rows: dict[Name, Sighting], config: DedupConfig, group: Group, rank: Rank) -> Unheard:
+    """(Sighting, lattice point) where others of its origin that are older have named the point often enough."""
+    points: dict[tuple[NodeId, str, tuple[int, int]], list[tuple[Name, tuple[int, int]]]] = {}
+    for name in sorted(rows, key=rank):
+        row = rows[name]
+        if row.kind == LATTICE:
+            assert isinstance(row.place, tuple)
+            for dx, dy in dict.fromkeys(row.beside):
+                point = (row.place[0] + dx, row.place[1] + dy)
+                points.setdefault((name[0], group(row), point), []).append((name, point))
+    return {pair for pairs in points.values() for pair in pairs[config.listed_max :]}
 
 
 def _may_join(
@@ -38,8 +70,10 @@ def _may_join(
     leader: Name,
     rows: dict[Name, Sighting],
     config: DedupConfig,
-    group: Callable[[Sighting], str],
+    group: Group,
     leader_of: dict[Name, Name],
+    crowded: set[Name],
+    unheard: Unheard,
 ) -> int | None:
     other = rows[leader]
     if group(row) != group(other):
@@ -48,6 +82,8 @@ def _may_join(
         return 0 if other.kind == ASSET and other.place == row.place else None
     if row.moving or other.moving or not (row.positioned and other.positioned):
         return None
+    if name in crowded or leader in crowded:
+        return None
     dx, dy = row.east_cm - other.east_cm, row.north_cm - other.north_cm
     if dx * dx + dy * dy > config.radius_cm**2:
         return None
@@ -55,15 +91,16 @@ def _may_join(
     if config.use_covariance and distance > config.gate_milli:
         return None
     for member, lead in leader_of.items():
-        if lead == leader and member[0] == name[0] and _beside(name[1], row, member[1], rows[member]):
+        if lead == leader and member[0] == name[0] and _beside(name, row, member, rows[member], unheard):
             return None
     return distance if config.use_covariance else dx * dx + dy * dy
 
 
-def _beside(a_key: SightingKey, a: Sighting, b_key: SightingKey, b: Sighting) -> bool:
-    if a.kind != LATTICE or b.kind != LATTICE or a_key == b_key:
+def _beside(a_name: Name, a: Sighting, b_name: Name, b: Sighting, unheard: Unheard) -> bool:
+    if a.kind != LATTICE or b.kind != LATTICE or a_name == b_name:
         return False
     assert isinstance(a.place, tuple)
     assert isinstance(b.place, tuple)
     dx, dy = b.place[0] - a.place[0], b.place[1] - a.place[1]
-    return (dx, dy) in a.beside or (-dx, -dy) in b.beside
+    a_says = (dx, dy) in a.beside and (a_name, b.place) not in unheard
+    return a_says or ((-dx, -dy) in b.beside and (b_name, a.place) not in unheard)

@@ -2,21 +2,29 @@
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from heapq import heappop, heappush
 
-from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.crypto import Crypto, ModelCrypto
 from swarmd_protocols.effects import CancelTimer, Persist, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.observations import LocalDetection, Observed
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import Peer, Send
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.identity import DEV_ROLES, Identity, dev_role_seeds, make_dev_identity, open_trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, Revocation, Trust
 
 MS = 1_000_000
 S = 1_000_000_000
 CRYPTO = ModelCrypto()
+FLEET = b"the secret of a fleet in a test"
+SWARM = "mesh"
 WALL_NS = 1_800_000_000 * S
 """UTC when the virtual clock stands at zero."""
 
@@ -27,12 +35,15 @@ class Member:
     node: NodeId
     public_key: bytes
     signer: NodeSigner
+    identity: Identity
+    trust: Trust
     replica: Replica | None = None
     disk: dict[bytes, bytes] = field(default_factory=dict)
     timers: dict[TimerKey, int] = field(default_factory=dict)
     details: list[object] = field(default_factory=list)
     effects: list[object] = field(default_factory=list)
     boots: int = 0
+    trust_revision: int = -1
     rate_ppm: int = 0
     clock_zero_ns: int = 0
 
@@ -53,7 +64,9 @@ class Mesh:
         config: ReplicaConfig | None = None,
         probe_ns: int = S,
         wall: bool = False,
+        crypto: Crypto = CRYPTO,
     ) -> None:
+        self.crypto = crypto
         self.rng = random.Random(seed)
         self.config = config or ReplicaConfig()
         self.loss, self.duplicate, self.delay_ms, self.probe_ns = loss, duplicate, delay_ms, probe_ns
@@ -64,16 +77,56 @@ class Mesh:
         self.group: Callable[[int], int] = lambda index: 0
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.order = 0
+        self.revocations = 0
         self.bytes_sent = 0
         self.messages = 0
         self.members: list[Member] = []
         for index in range(count):
-            seed_bytes = bytes([index & 255, index >> 8]) + bytes(30)
-            public = CRYPTO.public_key(seed_bytes)
-            self.members.append(Member(index, node_id_of(public), public, NodeSigner(CRYPTO, seed_bytes)))
+            self.enrol(index, bytes([index & 255, index >> 8]) + bytes(30))
         self.by_node = {member.node: member for member in self.members}
         for member in self.members:
             self.boot(member.index)
+
+    # -- who belongs to it
+
+    def enrol(self, index: int, seed: bytes) -> Member:
+        """A member with a certificate of the fleet; it is not booted."""
+        identity = make_dev_identity(FLEET, SWARM, f"n{index}", self.crypto, fresh_seed=seed)
+        trust = open_trust(identity, {}, self.crypto)
+        public = self.crypto.public_key(seed)
+        self.members.append(Member(index, node_id_of(public), public, NodeSigner(self.crypto, seed), identity, trust))
+        return self.members[-1]
+
+    def newcomer(self, index: int) -> Member:
+        """One more member, which nobody has met."""
+        member = self.enrol(index, bytes([index & 255, index >> 8, 1]) + bytes(29))
+        self.by_node[member.node] = member
+        self.boot(len(self.members) - 1)
+        return member
+
+    def state(self, kind: str, statement: bytes, *members: Member) -> None:
+        """These members (all, where none are named) take a statement of trust, as membership would bring it."""
+        for member in members or self.members:
+            member.trust.add(kind, statement)
+            self.follow_trust(member)
+
+    def follow_trust(self, member: Member) -> None:
+        """What `Node` does when trust has news: journal it, tell the sub-protocol."""
+        for kind, statement in member.trust.take_news():
+            mark = blake2b(statement, digest_size=8).digest()
+            member.disk[TRUST_JOURNAL + kind.encode() + b"/" + mark] = statement
+        if member.trust.revision != member.trust_revision and member.replica is not None:
+            member.trust_revision = member.trust.revision
+            now_ns = member.local_ns(self.now_ns)
+            self.perform(member, member.replica.on_trust(now_ns))
+            self.perform(member, member.replica.on_revoked(frozenset(member.trust.revoked), now_ns))
+
+    def revoke(self, *culprits: Member, told: Sequence[Member] = ()) -> None:
+        """The fleet shuts these out."""
+        self.revocations += 1
+        revocation = Revocation(SWARM, self.revocations, tuple(culprit.node for culprit in culprits), "stolen")
+        seeds = dev_role_seeds(FLEET, "revoke")[: DEV_ROLES["revoke"][0]]
+        self.state("revoke", sign_statement("revoke", revocation, seeds, self.crypto), *told)
 
     # -- life and death
 
@@ -81,17 +134,20 @@ class Mesh:
         member = self.members[index]
         member.boots += 1
         member.timers = {}
+        member.trust = open_trust(member.identity, member.disk, self.crypto)
         member.replica = Replica(
             node=member.node,
             signer=member.signer,
+            trust=member.trust,
             config=self.config,
             rng=random.Random(self.rng.getrandbits(32)),
-            restored=dict(member.disk),
+            restored={key: value for key, value in member.disk.items() if key.startswith(b"state/")},
             boot_incarnation=member.boots * 1000,
             wall_offset_ns=WALL_NS + self.wrong_wall_ns.get(index, 0) if self.wall else 0,
-            public_key=member.public_key,
         )
         self.perform(member, member.replica.start(member.local_ns(self.now_ns)))
+        member.trust_revision = -1
+        self.follow_trust(member)
         self.tell_peers()
         self.at(self.rng.randrange(self.probe_ns), lambda: self.probe(member, member.boots))
 
@@ -112,12 +168,21 @@ class Mesh:
     def tell_peers(self) -> None:
         for member in self.members:
             if member.replica is not None:
+                for other in self.members:
+                    if self.reaches(member, other):
+                        self.meet(member, other)
                 peers = [
                     Peer(other.node, f"n{other.index}", other.public_key, self.reaches(member, other))
                     for other in sorted(self.members, key=lambda other: other.node)
-                    if other is not member
+                    if other is not member and other.node not in member.trust.revoked
                 ]
                 self.perform(member, member.replica.on_peers(peers, member.local_ns(self.now_ns)))
+
+    def meet(self, member: Member, other: Member) -> None:
+        """Membership brings the certificates of those that can be reached."""
+        with suppress(IdentityError):
+            member.trust.admit_certificate(other.identity.certificate)
+        self.follow_trust(member)
 
     # -- events
 
@@ -218,10 +283,10 @@ class Mesh:
         return [member.replica for member in self.members if member.replica is not None]
 
     def agree(self) -> bool:
-        return len({replica.digest() for replica in self.replicas}) == 1
+        return len({replica.views.digest() for replica in self.replicas}) == 1
 
     def agree_on_all(self) -> bool:
-        return self.agree() and len({replica.vitals_digest() for replica in self.replicas}) == 1
+        return self.agree() and len({replica.views.vitals_digest() for replica in self.replicas}) == 1
 
 
 def detection(

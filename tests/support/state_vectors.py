@@ -75,8 +75,8 @@ def samples() -> dict[str, bytes]:
         "message Proof": messages.encode(messages.Proof(one, two)),
         "message ClockAsk": messages.encode(messages.ClockAsk(123_456_789)),
         "message ClockTell": messages.encode(messages.ClockTell(123_456_789, 987_654_321)),
-        "message KeyAsk": messages.encode(messages.KeyAsk((bytes(NODE),))),
-        "message KeyTell": messages.encode(messages.KeyTell((CRYPTO.public_key(SEED),))),
+        "message CertificateAsk": messages.encode(messages.CertificateAsk((bytes(NODE),))),
+        "message Certificates": messages.encode(messages.Certificates((b"as the enrol role signed it",))),
     }
 
 

@@ -17,7 +17,7 @@ def test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told():
     mesh = Mesh(5, wall=True)
     see(mesh, 0, 1, 1000, 2000)
     mesh.run(30)
-    assert all(len(replica.objects()) == 1 for replica in mesh.replicas)
+    assert all(len(replica.views.objects()) == 1 for replica in mesh.replicas)
     mesh.crash(0)
     mesh.wrong_wall_ns[0] = HOUR + 120 * S
     mesh.partition(lambda index: int(index == 0))
@@ -32,14 +32,14 @@ def test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told():
     mesh.run(60)
     assert mesh.agree()
     for replica in mesh.replicas:
-        assert any((thing.east_cm, thing.north_cm) == (1000, 2000) for thing in replica.objects())
+        assert any((thing.east_cm, thing.north_cm) == (1000, 2000) for thing in replica.views.objects())
 
 
 def test_what_is_old_by_a_clock_that_is_sure_is_let_go():
     mesh = Mesh(5, wall=True)
     see(mesh, 0, 1, 1000, 2000)
     mesh.run(3_700)
-    assert not mesh.replicas[0].objects()
+    assert not mesh.replicas[0].views.objects()
     assert not mesh.replicas[0]._projection.own.registers
 
 
@@ -53,10 +53,10 @@ def test_a_count_that_was_accepted_is_on_disk_with_the_same_list_of_effects():
         if step % 4 == 3:
             mesh.crash(0)
             mesh.boot(0)
-            assert mesh.members[0].replica.counters()["frames"][mesh.members[0].node] == total
+            assert mesh.members[0].replica.views.counters()["frames"][mesh.members[0].node] == total
     mesh.run(30)
     assert mesh.agree_on_all()
-    assert all(replica.counter_sums() == {"frames": total} for replica in mesh.replicas)
+    assert all(replica.views.counter_sums() == {"frames": total} for replica in mesh.replicas)
 
 
 def test_a_count_is_journalled_under_a_number_that_nobody_else_will_see():
@@ -70,7 +70,7 @@ def test_a_count_is_journalled_under_a_number_that_nobody_else_will_see():
         mesh.perform(member, effects)
         mesh.run(0.5 if step % 2 else 6)
     assert len(raws) == 6
-    assert not any(replica.health()["quarantined"] for replica in mesh.replicas)
+    assert not any(replica.views.health()["quarantined"] for replica in mesh.replicas)
 
 
 def wrong_half_hour(lose_disk):
@@ -99,10 +99,10 @@ def test_what_was_stamped_in_the_future_counts_for_nobody_and_is_said_again():
         mesh.run(40)
         assert mesh.agree(), lose_disk
         for replica in mesh.replicas:
-            assert len(replica.objects()) == 12
+            assert len(replica.views.objects()) == 12
         for index, replica in enumerate(mesh.replicas):
             mesh.command(index, DefineCells([("a", 0, 0), ("b", 100, 0)]))
-            assert [cell.state for cell in replica.cells()] == ["done", "open"]
+            assert [cell.state for cell in replica.views.cells()] == ["done", "open"]
 
 
 def test_a_journal_from_the_future_counts_no_more_than_what_peers_say():
@@ -114,7 +114,7 @@ def test_a_journal_from_the_future_counts_no_more_than_what_peers_say():
     mesh.partition(lambda index: int(index in (1, 2)))
     mesh.boot(2)
     mesh.run(20)
-    assert len(mesh.members[2].replica.objects()) == 12
+    assert len(mesh.members[2].replica.views.objects()) == 12
     mesh.crash(1)
     mesh.crash(2)
     mesh.wrong_wall_ns[2] = 0
@@ -126,4 +126,4 @@ def test_a_journal_from_the_future_counts_no_more_than_what_peers_say():
     mesh.boot(1)
     mesh.run(40)
     assert mesh.agree()
-    assert all(len(replica.objects()) == 12 for replica in mesh.replicas)
+    assert all(len(replica.views.objects()) == 12 for replica in mesh.replicas)

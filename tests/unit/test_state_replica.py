@@ -26,7 +26,7 @@ def test_a_detection_reaches_everybody_at_once():
     seen(mesh, 0, 1, 1000, 2000)
     mesh.run(0.02)
     for replica in mesh.replicas:
-        (thing,) = replica.objects()
+        (thing,) = replica.views.objects()
         assert (thing.east_cm, thing.north_cm, thing.label) == (1000, 2000, "hot-spot")
         assert thing.observers == (mesh.members[0].node,)
     assert mesh.agree()
@@ -42,7 +42,7 @@ def test_two_drones_and_two_passes_make_one_object_with_both_observers():
     mesh.run(2)
     assert mesh.agree()
     for replica in mesh.replicas:
-        (thing,) = replica.objects()
+        (thing,) = replica.views.objects()
         assert set(thing.observers) == {mesh.members[0].node, mesh.members[1].node}
         assert thing.confirmed
 
@@ -55,7 +55,7 @@ def test_neighbours_one_metre_apart_stay_distinct():
     seen(mesh, 2, 2, 1004, 2101)
     mesh.run(2)
     assert mesh.agree()
-    assert [len(replica.objects()) for replica in mesh.replicas] == [2, 2, 2]
+    assert [len(replica.views.objects()) for replica in mesh.replicas] == [2, 2, 2]
 
 
 def test_the_position_gets_better_with_every_observer_and_many_are_suppressed():
@@ -65,13 +65,13 @@ def test_the_position_gets_better_with_every_observer_and_many_are_suppressed():
         seen(mesh, index, 1, 1000 + dx, 2000 + dy)
         mesh.run(0.5)
     mesh.run(2)
-    (thing,) = mesh.replicas[3].objects()
+    (thing,) = mesh.replicas[3].views.objects()
     assert len(thing.observers) == 8
     assert thing.covariance_cm2[0] < 40
     assert abs(thing.east_cm - 1000) + abs(thing.north_cm - 2000) <= 6
     assert mesh.agree()
     # The later ones only added themselves.
-    assert len(mesh.replicas[0].detections()) < 8
+    assert len(mesh.replicas[0].views.detections()) < 8
 
 
 def test_loss_and_reordering_end_in_equal_digests():
@@ -81,7 +81,7 @@ def test_loss_and_reordering_end_in_equal_digests():
         seen(mesh, index, step, (step * 37 % 11) * 1000, (step * 53 % 7) * 1000)
         mesh.run(0.1)
     took = mesh.run_until(mesh.agree, 10)
-    views = [replica.objects() for replica in mesh.replicas]
+    views = [replica.views.objects() for replica in mesh.replicas]
     assert all(view == views[0] for view in views)
     assert took < 10
 
@@ -94,12 +94,12 @@ def test_counters_status_and_notes_are_shared():
     mesh.command(2, SetNote("zone", b"closed"))
     mesh.run(12)
     for replica in mesh.replicas:
-        assert replica.counter_sums() == {"bytes": 20, "frames": 46}
-        assert replica.notes() == {"zone": b"closed"}
-        assert replica.status(mesh.members[3].node) == b"status 3"
+        assert replica.views.counter_sums() == {"bytes": 20, "frames": 46}
+        assert replica.views.notes() == {"zone": b"closed"}
+        assert replica.views.status(mesh.members[3].node) == b"status 3"
     mesh.command(1, SetNote("zone", b""))
     mesh.run(2)
-    assert [replica.notes() for replica in mesh.replicas] == [{}] * 4
+    assert [replica.views.notes() for replica in mesh.replicas] == [{}] * 4
     assert mesh.agree_on_all()
 
 
@@ -130,7 +130,7 @@ def test_cells_are_all_done_once_in_a_connected_swarm():
     assert len(done) == 24
     assert mesh.now_ns < 40 * S
     for replica in mesh.replicas:
-        assert [cell.state for cell in replica.cells()] == ["done"] * 24
+        assert [cell.state for cell in replica.views.cells()] == ["done"] * 24
     assert mesh.agree()
 
 
@@ -145,7 +145,7 @@ def test_a_restart_keeps_own_facts_and_goes_on():
     seen(mesh, 0, 1, 5000, 2000)
     mesh.run(2)
     assert mesh.agree()
-    assert [len(replica.objects()) for replica in mesh.replicas] == [3, 3, 3]
+    assert [len(replica.views.objects()) for replica in mesh.replicas] == [3, 3, 3]
 
 
 def test_a_lost_disk_is_filled_again_by_peers():
@@ -158,8 +158,8 @@ def test_a_lost_disk_is_filled_again_by_peers():
     mesh.command(0, Count((("frames", 5),)))
     mesh.run(8)
     assert mesh.agree_on_all()
-    assert [replica.counter_sums() for replica in mesh.replicas] == [{"frames": 12}] * 3
-    assert [len(replica.objects()) for replica in mesh.replicas] == [1, 1, 1]
+    assert [replica.views.counter_sums() for replica in mesh.replicas] == [{"frames": 12}] * 3
+    assert [len(replica.views.objects()) for replica in mesh.replicas] == [1, 1, 1]
 
 
 def test_a_damaged_author_cleans_up_once_the_facts_agree_though_records_tick():
@@ -173,11 +173,11 @@ def test_a_damaged_author_cleans_up_once_the_facts_agree_though_records_tick():
     replica, peer = mesh.replicas
     facts = peer.summary()[:8]
     assert replica.summary()[:8] != facts
-    assert not replica._own.may_clean
+    assert not replica._author.log.may_clean
     mesh.run_until(lambda: replica.summary()[:8] == facts, 10)
-    replica._own.may_clean = False
+    replica._author.log.may_clean = False
     replica.on_summary(mesh.members[1].node, facts + b"a ticker", mesh.members[0].local_ns(mesh.now_ns))
-    assert replica._own.may_clean
+    assert replica._author.log.may_clean
 
 
 @pytest.mark.parametrize("count", [2, 5, 20])
@@ -190,7 +190,7 @@ def test_partition_heals(count):
     assert not mesh.agree()
     mesh.partition(lambda index: 0)
     mesh.run_until(mesh.agree, 10)
-    assert {len(replica.objects()) for replica in mesh.replicas} == {20}
+    assert {len(replica.views.objects()) for replica in mesh.replicas} == {20}
 
 
 def test_changes_are_told():
@@ -213,11 +213,11 @@ def test_a_hundred_reboots_do_not_grow_the_state():
     mesh.run(10)
     assert mesh.agree_on_all()
     for replica in mesh.replicas:
-        assert len(replica.objects()) == 5
-        assert replica.counter_sums()["frames"] == 100
+        assert len(replica.views.objects()) == 5
+        assert replica.views.counter_sums()["frames"] == 100
         # A log of at most about twice what lives, over a few lives, and three records.
-        assert replica.health()["batches_held"] <= 30
-        assert len(replica._store.logs[mesh.members[0].node].frontier) <= 6
+        assert replica.views.health()["batches_held"] <= 30
+        assert len(replica._holdings.store.logs[mesh.members[0].node].frontier) <= 6
     assert len(mesh.members[0].disk) <= 40
 
 
@@ -232,5 +232,5 @@ def test_clocks_that_start_anywhere_come_together():
     mesh.run(15)
     times = [m.replica.clock.physical_ns(m.local_ns(mesh.now_ns)) for m in mesh.members]
     assert max(times) - min(times) < 200 * MS
-    assert [len(replica.objects()) for replica in mesh.replicas] == [4, 4, 4, 4]
+    assert [len(replica.views.objects()) for replica in mesh.replicas] == [4, 4, 4, 4]
     assert mesh.agree()

@@ -43,6 +43,9 @@ _DATAGRAMS_A_REPAIR = 4
 _RUMOR_ORIGINS_MAX = 512
 _WANTS_MAX = 256
 _SMALL_SWARM = 8
+_HAVE_ORIGINS = 1_000
+"""Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
+`messages.Have`."""
 
 
 @dataclass(slots=True)
@@ -71,6 +74,9 @@ class AntiEntropy:
         self._rumor: dict[NodeId, int] = {}
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
         self._wants: dict[NodeId, _Want] = {}
+        self._second = 0
+        self._passed_on: dict[NodeId, int] = {}
+        """Batches of each origin that were passed on in the present second."""
 
     def stretch(self, period_ns: int) -> int:
         """A period of what every node says, longer in larger swarms, so that a node's share of the air stays."""
@@ -86,14 +92,18 @@ class AntiEntropy:
 
     # --- News ---------------------------------------------------------------------------------------------------
 
-    def publish(self, batches: Sequence[Batch], heard_from: NodeId) -> list[SubEffect]:
+    def publish(self, batches: Sequence[Batch], heard_from: NodeId, now_ns: int) -> list[SubEffect]:
         """Pass news on.
 
         Args:
             batches: Fresh at this node.
             heard_from: Who sent them; this node itself for its own.
+            now_ns: Own monotonic clock.
         """
-        if not batches or not self._peers:
+        if not self._peers:
+            return []
+        batches = [batch for batch in batches if self._may_pass_on(batch.origin, now_ns)]
+        if not batches:
             return []
         repaired = len(batches) > _DATAGRAMS_A_REPAIR
         for batch in batches:
@@ -109,6 +119,15 @@ class AntiEntropy:
         if not targets:
             return []
         return self._send_batches(targets, batches)
+
+    def _may_pass_on(self, origin: NodeId, now_ns: int) -> bool:
+        """Whether an origin has not used up the batches of it that are passed on unasked in this second."""
+        second = now_ns // 1_000_000_000
+        if second != self._second:
+            self._second = second
+            self._passed_on.clear()
+        self._passed_on[origin] = self._passed_on.get(origin, 0) + 1
+        return origin == self._node or self._passed_on[origin] <= self._config.passed_on_max
 
     def _heat(self, batch: Batch) -> None:
         if len(self._hot) >= self._config.hot_max:
@@ -185,9 +204,12 @@ class AntiEntropy:
         chosen = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
         return [Send(peer, payload, len(payload) > DATAGRAM_BYTES, Priority.SYNC) for peer in chosen]
 
-    def tell_all(self, payload: bytes) -> list[SubEffect]:
-        """One message to everybody in reach (a proof)."""
-        return [Send(peer, payload, True, Priority.LEASE) for peer in self._peers]
+    def tell(self, payload: bytes, but: NodeId) -> list[SubEffect]:
+        """A proof, which each node that learns it tells once: to everybody in a small swarm, else to some."""
+        peers = [peer for peer in self._peers if peer != but]
+        if len(peers) > self._config.direct_peers_max:
+            peers = self._rng.sample(peers, self._config.fanout)
+        return [Send(peer, payload, True, Priority.LEASE) for peer in peers]
 
     def ask_clock(self, now_ns: int, clock: Clock) -> list[SubEffect]:
         """Ask one peer for the time: one that has not answered yet, else the one that answered longest ago."""
@@ -213,8 +235,8 @@ class AntiEntropy:
                 scope |= bit
         if not scope:
             return []
-        if len(self._store.logs) <= _ROWS_AT_ONCE:
-            message: messages.Message = self._store.have(sorted(self._store.logs), scope, True, (1 << BUCKETS) - 1)
+        if len(self._store.origins()) <= _ROWS_AT_ONCE:
+            message: messages.Message = self._store.have(self._store.origins(), scope, True, (1 << BUCKETS) - 1)
         else:
             hashes = self._store.bucket_hashes()
             nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
@@ -236,8 +258,19 @@ class AntiEntropy:
                     scope |= bit
         if not mask:
             return []
-        origins = [origin for origin in sorted(self._store.logs) if mask >> bucket_of(origin) & 1]
-        return [_send(peer, self._store.have(origins, scope, True, mask))]
+        # As many whole groups as one summary holds, the first ones in the order of a draw: all come in the end.
+        groups = [bucket for bucket in range(BUCKETS) if mask >> bucket & 1]
+        self._rng.shuffle(groups)
+        by_group: dict[int, list[NodeId]] = {}
+        for origin in self._store.origins():
+            by_group.setdefault(bucket_of(origin), []).append(origin)
+        origins: list[NodeId] = []
+        covered = 0
+        for group in groups:
+            if not covered or len(origins) + len(by_group.get(group, ())) <= _HAVE_ORIGINS:
+                origins += by_group.get(group, ())
+                covered |= 1 << group
+        return [_send(peer, self._store.have(sorted(origins), scope, True, covered))]
 
     def answer_have(
         self,

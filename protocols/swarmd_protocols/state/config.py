@@ -47,6 +47,22 @@ class ReplicaConfig:
     slack_rows: int = 128
     """Dead rows that the own log may carry beyond as many as are alive, before it is cleaned."""
     origins_max: int = 4_096
-    origin_bytes_max: int = 4_194_304
+    """Certified origins; more than any fleet has."""
+    origin_cost_max: int = 25_165_824
+    """Bytes of memory that the facts of one origin may take (`log.cost_of`): 20,000 rows in full batches. With the
+    queues it keeps what one member can cost below 32 MB."""
     waiting_max: int = 256
-    """Batches kept whose author's key is not known yet."""
+    """Batches kept whose author's certificate is not known yet."""
+    waiting_a_peer_max: int = 64
+    """Of those, as many as one peer may send: an invented author must not keep real ones waiting outside."""
+    waiting_ns: int = 5_000_000_000
+    """How long they wait; repair brings them again."""
+    queue_bytes_max: int = 2_097_152
+    """Batches of one peer that wait to be read: two of the largest messages."""
+    slice_units: int = 6_000
+    """Work (`quota.py`) done in one event, about 6 ms: a third of what may hold the event loop."""
+    slice_pause_ns: int = 6_000_000
+    """Time between two slices, so that others get half of the loop while there is a backlog."""
+    passed_on_max: int = 32
+    """Batches of one other origin that are passed on unasked in one second: an honest one writes 20; the rest is found
+    by comparison."""

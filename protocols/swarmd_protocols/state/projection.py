@@ -4,14 +4,16 @@ Rules this file keeps: a view depends only on the set of batches held (and, for 
 time passed), never on the order in which they came. `take` and `drop` are exact inverses.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.claims.claims import Claims, cell_hash
-from swarmd_protocols.state.clock import stamp_ms
+from swarmd_protocols.state.clock import LOGICAL_BITS, stamp_ms
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import ASSET, Facts, Sighting, SightingKey, decode_facts
@@ -31,11 +33,18 @@ from swarmd_protocols.state.observations import (
     ObjectChanged,
     ObjectView,
 )
+from swarmd_protocols.state.quota import BATCH_UNITS, ROW_UNITS
 
 Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellAssigned | CellLost | CellChanged
 
+_Change: TypeAlias = tuple[Batch, Facts | None]
+"""A batch to be shown with its facts, or (None) to be taken out of the views."""
+
 _SUPERSEDED_MAX = 4_096
+"""Ids of objects that have become part of others, for readers who still hold one; the oldest go."""
+_TOLD_AT_ONCE = 128
+"""Changes told in one event; what a peer brings at once is told in the next ones."""
 
 
 class Projection:
@@ -61,6 +70,9 @@ class Projection:
         self._deadlines: list[tuple[int, int, Entry]] = []
         self._deadline_count = 0
         self._expired: list[ObjectView] = []
+        self._backlog: dict[NodeId, deque[_Change]] = {}
+        """Batches of others to be shown or taken out of the views, in the order in which they were joined."""
+        self._spent: dict[NodeId, int] = {}
         self._faded: dict[Entry, None] = {}
         """Leaders that are no longer shown and whose own facts await a clock that can be trusted."""
         self._now_ns = 0
@@ -104,7 +116,7 @@ class Projection:
         """A batch was joined: let the views show it."""
         origin, dot = batch.origin, batch.dot
         if isinstance(reading, Facts):
-            self._take_facts(origin, dot, reading)
+            self._change(batch, reading)
         elif isinstance(reading, tuple):
             if self._lease_dots.get(origin, (-1, 0)) < dot:
                 self._lease_dots[origin] = dot
@@ -116,18 +128,29 @@ class Projection:
             if held is None or held[0] < dot:
                 self._statuses[origin] = (dot, reading)
 
+    def _change(self, batch: Batch, facts: Facts | None) -> None:
+        """Show a batch of facts, or (None) take it out: at once where it is an own one, else in its turn."""
+        if batch.origin == self._node:
+            self._apply(batch, facts)
+        else:
+            self._backlog.setdefault(batch.origin, deque()).append((batch, facts))
+
+    def _apply(self, batch: Batch, facts: Facts | None) -> int:
+        if facts is None:
+            facts = decode_facts(batch.body)
+            self._drop_facts(batch.origin, batch.dot, facts)
+        else:
+            self._take_facts(batch.origin, batch.dot, _in_time(facts, batch.stamp))
+        return BATCH_UNITS + ROW_UNITS * facts.weight
+
     def _take_facts(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
         view = self.view
-        room = self._config.dedup.sightings_max - view.count_of(origin)
         for row in facts.sightings:
-            if room <= 0 and view.get(origin, row.key) is None:
-                continue
-            if view.put(origin, row, dot):
-                room -= 1
-                if origin != self._node:
-                    entry = view.get(origin, row.key)
-                    assert entry is not None
-                    self._learned[entry] = None
+            if view.put(origin, row, dot) and origin != self._node:
+                entry = view.get(origin, row.key)
+                assert entry is not None
+                self._learned[entry] = None
+                self.own.row_changed(origin, row.key)
         for join in facts.joins:
             seen_by = self._joins.setdefault((join.origin, join.key), {})
             held = seen_by.get(origin)
@@ -164,14 +187,17 @@ class Projection:
         if batch.stream is Stream.COUNTERS:
             # A newer record of the same life has replaced it; one of a later life has taken it over.
             self._counters.pop((origin, dot[0]), None)
-        if batch.stream is not Stream.FACTS:
-            return
-        facts = decode_facts(batch.body)
+        if batch.stream is Stream.FACTS:
+            self._change(batch, None)
+
+    def _drop_facts(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
         for row in facts.sightings:
             entry = self.view.get(origin, row.key)
             if entry is not None and entry.dot == dot:
                 self.view.remove(origin, row.key)
                 self._learned.pop(entry, None)
+                self._faded.pop(entry, None)
+                self.own.row_changed(origin, row.key)
         for join in facts.joins:
             seen_by = self._joins.get((join.origin, join.key), {})
             if origin in seen_by and seen_by[origin][0] == dot:
@@ -182,7 +208,11 @@ class Projection:
         for done in facts.dones:
             if self._done_dots.get((done.cell, origin)) == dot:
                 del self._done_dots[done.cell, origin]
-                self.claims.done.get(done.cell, {}).pop(origin, None)
+                by = self.claims.done.get(done.cell, {})
+                by.pop(origin, None)
+                if not by:
+                    self.claims.done.pop(done.cell, None)
+                self._claims_due = True
                 self._cells_changed[done.cell] = None
         for put in facts.puts:
             self.notes.unput((origin, put.incarnation, put.serial))
@@ -208,9 +238,45 @@ class Projection:
 
     # --- After each event -----------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Decide what is undecided."""
-        self.view.settle()
+    def work(self, budget: int | None = None) -> int:
+        """Show what was joined and decide what is undecided, every origin in turn, until the budget is spent.
+
+        Args:
+            budget: Units of work (`quota.py`) after which to stop; None: until nothing is left.
+
+        Returns:
+            Units of work done.
+        """
+        done = 0
+        while self._backlog and (budget is None or done < budget):
+            origin = next(iter(self._backlog))
+            changes = self._backlog.pop(origin)
+            units = self._apply(*changes.popleft())
+            self._spent[origin] = self._spent.get(origin, 0) + units
+            done += units
+            if changes:
+                self._backlog[origin] = changes
+        if budget is None or done < budget:
+            done += self.view.settle(None if budget is None else budget - done)
+        return done
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._backlog) or self.view.undecided > 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` or `finish` has something to do."""
+        return bool(self._backlog or self._learned) or self.view.has_changed()
+
+    def take_spent(self) -> dict[NodeId, int]:
+        """Units of work since the last call, by the origin that caused it."""
+        spent, self._spent = self._spent, {}
+        for origin, units in self.view.spent.items():
+            spent[origin] = spent.get(origin, 0) + units
+        self.view.spent.clear()
+        return spent
 
     def forget_changes(self) -> None:
         """What was read from the journal is no news."""
@@ -230,7 +296,6 @@ class Projection:
         self._expired.clear()
         view = self.view
         if self._learned or view.has_changed():
-            view.settle()
             self._tell_objects(details, physical_ms)
         if self._has_cells and (self._claims_due or self._claims_at_ns is None or now_ns >= self._claims_at_ns):
             self._claims_due = False
@@ -249,16 +314,21 @@ class Projection:
 
     def _tell_objects(self, details: list[Detail], physical_ms: int) -> None:
         view = self.view
-        for entry in self._learned:
-            if entry.leader is not None:
+        learned, self._learned = self._learned, {}
+        for entry in learned:
+            if entry.leader is None or len(details) >= _TOLD_AT_ONCE:
+                self._learned[entry] = None
+            else:
                 details.append(DetectionLearned(self._detection(entry)))
-        self._learned.clear()
-        merged, view.merged = view.merged, {}
-        touched, view.touched = view.touched, {}
-        for entry in merged:
-            if entry.shown and entry.leader is not entry:
+        if view.is_settling:
+            # Who leads is not known yet: told now, an object might be called new, gone and new again.
+            return
+        for entry in _some(view.merged):
+            if entry.leader is None and view.is_in(entry):
+                view.merged[entry] = None
+            elif entry.shown and entry.leader is not entry:
                 self._tell_merged(entry, details)
-        for leader in touched:
+        for leader in _some(view.touched):
             if leader.leader is not leader or not self._is_shown(leader, physical_ms):
                 continue
             kind = "update" if leader.shown else "new"
@@ -290,6 +360,12 @@ class Projection:
         if self._cell_views.get(key) != shown:
             self._cell_views[key] = shown
             details.append(CellChanged(shown))
+
+    def orphans(self) -> list[Fact]:
+        """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""
+        keys = self.own.take_orphans()
+        rows, joins = self.own.to_say(keys, frozenset())
+        return [*rows, *joins]
 
     def reconsider(self) -> None:
         """The clock was set: what is shown must be decided anew."""
@@ -392,6 +468,13 @@ class Projection:
             return
         leader.watched = True
         self._deadline_count += 1
+        if len(self._deadlines) > 2 * self.view.count + _TOLD_AT_ONCE:
+            # Most of them are of things that are gone: what comes and goes must not pile up.
+            kept = [item for item in self._deadlines if item[2].leader is item[2]]
+            for _, _, entry in self._deadlines:
+                entry.watched = entry.leader is entry
+            self._deadlines = kept
+            heapify(self._deadlines)
         due = stamp_ms(self._last(leader)) + self._ttl_ms(leader)
         heappush(self._deadlines, (due, self._deadline_count, leader))
 
@@ -467,6 +550,26 @@ class Projection:
         holder = None if done else self.claims.holder(key, now_ns)
         state = "done" if done else "claimed" if holder is not None else "open"
         return CellView(cell.cell_id, cell.east_cm, cell.north_cm, state, holder, tuple(sorted(done or ())))
+
+
+def _some(waiting: dict[Entry, None]) -> list[Entry]:
+    """Take out the first few; the rest waits for the next event."""
+    taken = list(islice(waiting, _TOLD_AT_ONCE))
+    for entry in taken:
+        del waiting[entry]
+    return taken
+
+
+def _in_time(facts: Facts, stamp: int) -> Facts:
+    """Facts whose times lie no later than the batch that says them: nobody has seen what was not yet."""
+    stamp = stamp >> LOGICAL_BITS << LOGICAL_BITS
+    if any(row.last > stamp for row in facts.sightings):
+        facts.sightings = [
+            row._replace(first=min(row.first, stamp), last=min(row.last, stamp)) for row in facts.sightings
+        ]
+    if any(row.last > stamp for row in facts.joins):
+        facts.joins = [row._replace(first=min(row.first, stamp), last=min(row.last, stamp)) for row in facts.joins]
+    return facts
 
 
 def _detection_view(origin: NodeId, object_id: str, row: Sighting) -> DetectionView:

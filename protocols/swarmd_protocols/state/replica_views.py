@@ -1,25 +1,22 @@
 """What can be read of the replicated state: objects, detections, cells, counters, notes, status, digests, figures."""
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.clock import Clock
-from swarmd_protocols.state.crdt.batch import Batch
-from swarmd_protocols.state.crdt.store import Store
+from swarmd_protocols.state.author import Author
+from swarmd_protocols.state.holdings import Holdings
+from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
-from swarmd_protocols.state.projection import Projection
 
 
 class ReplicaViews:
-    """The reading half of `Replica`; it changes nothing."""
+    """The reading half of the replicated state; it changes nothing."""
 
-    clock: Clock
-    _node: NodeId
-    _store: Store
-    _projection: Projection
-    _counters: dict[str, int]
-    _deferred: dict[bytes, Batch]
-    _waiting: dict[bytes, tuple[NodeId, Batch]]
-    _incarnation: int
-    _reads: dict[str, int]
+    def __init__(self, node: NodeId, holdings: Holdings, author: Author, intake: Intake) -> None:
+        """Over the parts of one replica."""
+        self._node = node
+        self._holdings = holdings
+        self._projection = holdings.projection
+        self._author = author
+        self._intake = intake
 
     def objects(self) -> list[ObjectView]:
         """Things in the world as the swarm agrees on them, by id."""
@@ -44,7 +41,7 @@ class ReplicaViews:
     def counters(self) -> dict[str, dict[NodeId, int]]:
         """Counter to node to value; own counts are current, others' as they last said."""
         shown = self._projection.counters()
-        for name, value in self._counters.items():
+        for name, value in self._author.counters.items():
             by = shown.setdefault(name, {})
             by[self._node] = max(value, by.get(self._node, 0))
         return shown
@@ -67,28 +64,31 @@ class ReplicaViews:
         Covers detections, done cells, notes and quarantines. Status, counters and leases tick for ever and have
         `vitals_digest`. What has been set aside because its stamp lies in the future does not count until its time.
         """
-        held = int.from_bytes(self._store.lasting_digest(), "little")
-        for digest in self._deferred:
-            held -= int.from_bytes(digest, "little")
-        return (held & ((1 << 128) - 1)).to_bytes(16, "little")
+        return self._holdings.digest()
 
     def vitals_digest(self) -> bytes:
         """16 bytes over status, counters and leases."""
-        return self._store.vitals_digest()
+        return self._holdings.store.vitals_digest()
 
     def health(self) -> dict[str, int]:
         """Figures for metrics and `doctor`."""
-        logs = self._store.logs.values()
+        holdings, intake = self._holdings, self._intake
+        logs = holdings.store.logs.values()
         return {
-            "origins": len(self._store.logs),
+            "origins": len(holdings.store.logs),
             "batches_held": sum(len(log.facts) + len(log.records) for log in logs),
             "bytes_held": sum(log.size_bytes for log in logs),
             "sightings": self._projection.view.count,
-            "quarantined": len(self._store.quarantined),
-            "waiting_for_keys": len(self._waiting),
-            "deferred": len(self._deferred),
-            "clock_synced": int(self.clock.synced),
-            "clock_offset_ns": self.clock.offset_ns,
-            "incarnation": self._incarnation,
-            **self._reads,
+            "undecided": self._projection.view.undecided,
+            "quarantined": len(holdings.store.quarantined),
+            "aside": len(holdings.store.aside),
+            "waiting_for_certificates": intake.waiting,
+            "in_debt": len(intake.authors.debtors) + len(intake.senders.debtors),
+            "deferred": len(holdings.deferred),
+            "clock_synced": int(holdings.clock.synced),
+            "clock_offset_ns": holdings.clock.offset_ns,
+            "incarnation": self._author.incarnation,
+            "batches": holdings.batches_joined,
+            "late": holdings.batches_late,
+            **intake.counts,
         }

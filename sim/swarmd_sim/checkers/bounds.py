@@ -76,7 +76,7 @@ class BoundsChecker(CheckerBase):
             replica = self.run.replica(host)
             if replica is None:
                 continue
-            logs = replica._store.logs
+            logs = replica._holdings.store.logs
             for origin in origins(replica):
                 log = logs.get(origin)
                 if log is None:
@@ -87,7 +87,7 @@ class BoundsChecker(CheckerBase):
                         host,
                         f"{host.name} holds {log.size_bytes:,} B in {len(log.facts)} batches of one",
                     )
-            waiting = replica.health()["waiting_for_keys"]
+            waiting = replica.views.health()["waiting_for_certificates"]
             if waiting > WAITING_MAX:
                 self._violate("cost.waiting", host, f"{host.name} keeps {waiting} batches for which it lacks a key")
 

@@ -235,5 +235,5 @@ def _trust_of(host: Host) -> Trust:
 
 def origins(replica: Any) -> list[bytes]:
     """Whose facts a replica holds, those that are quarantined included."""
-    store = replica._store
+    store = replica._holdings.store
     return [*store.logs, *store.quarantined]

@@ -38,7 +38,7 @@ class StateChecker(CheckerBase):
     def _digests(self, hosts: Sequence[Host]) -> None:
         groups: dict[bytes, list[Host]] = {}
         for host in hosts:
-            groups.setdefault(self.run.replica(host).digest(), []).append(host)
+            groups.setdefault(self.run.replica(host).views.digest(), []).append(host)
         if len(groups) > 1:
             sizes = sorted(((len(members), members[0].name) for members in groups.values()), reverse=True)
             self.run.watch.violate("state.diverged", f"{len(groups)} digests after quiet: {sizes[:5]}")
@@ -50,7 +50,7 @@ class StateChecker(CheckerBase):
 
     def _fingerprint(self, host: Host) -> bytes:
         replica = self.run.replica(host)
-        return repr((replica.objects(), sorted(replica.notes().items()))).encode()
+        return repr((replica.views.objects(), sorted(replica.views.notes().items()))).encode()
 
     def _sizes(self, hosts: Sequence[Host]) -> None:
         """Nothing has grown beyond what there is to know: no leaks in memory, journal, timers or the member table."""
@@ -62,9 +62,9 @@ class StateChecker(CheckerBase):
         for host in hosts:
             if host.index in tainted:
                 continue
-            health = run.replica(host).health()
+            health = run.replica(host).views.health()
             # One author's quota is `cost.author`'s to judge.
-            logs = [run.replica(host)._store.logs.get(run.hosts[index].node_id) for index in sorted(tainted)]
+            logs = [run.replica(host)._holdings.store.logs.get(run.hosts[index].node_id) for index in sorted(tainted)]
             theirs = sum(log.size_bytes for log in logs if log is not None)
             journal = len(host.disk.records())
             bounds = {
@@ -77,7 +77,7 @@ class StateChecker(CheckerBase):
                 beside = JOURNAL_BESIDE + 2 * len(run.hosts)
                 bounds["journal records"] = (journal, health["batches_held"] + beside)
                 if not tainted:
-                    bounds["batches without a key"] = (health["waiting_for_keys"], 0)
+                    bounds["batches without a certificate"] = (health["waiting_for_certificates"], 0)
             for what, (size, bound) in bounds.items():
                 if size > bound:
                     run.watch.violate("state.size", f"{host.name} holds {size:,} {what}; at most {bound:,} make sense")
@@ -89,7 +89,7 @@ class StateChecker(CheckerBase):
             for index, rows in self.run.ledger.counted.items()
         }
         for host in hosts:
-            counted = self.run.replica(host).counters().get("frames_inferred", {})
+            counted = self.run.replica(host).views.counters().get("frames_inferred", {})
             for index, least in sorted(expected.items()):
                 author = self.run.hosts[index]
                 if counted.get(author.node_id, 0) < least and index not in self.run.ledger.disk_lost_ns:
@@ -108,7 +108,7 @@ class StateChecker(CheckerBase):
     def _cells(self, hosts: Sequence[Host]) -> None:
         wanted = {cell for cell, facts in self.run.ledger.cells_done.items() if any(not fact.excused for fact in facts)}
         for host in hosts:
-            done = {cell.cell_id for cell in self.run.replica(host).cells() if cell.done_by}
+            done = {cell.cell_id for cell in self.run.replica(host).views.cells() if cell.done_by}
             lost = sorted(wanted - done)
             if lost:
                 self.run.watch.violate("state.cell_lost", f"{host.name} does not know that {lost[:5]} are done")
@@ -116,7 +116,7 @@ class StateChecker(CheckerBase):
 
     def _detections(self, host: Host) -> None:
         """Every acknowledged track stands behind some object; one of its reports is enough, a track is one thing."""
-        objects = self.run.replica(host).objects()
+        objects = self.run.replica(host).views.objects()
         tracks: dict[tuple[int, int, int], list[DetectionFact]] = {}
         for fact in self.run.ledger.detections:
             if fact.detection is not None and fact.detection.kind != "end":

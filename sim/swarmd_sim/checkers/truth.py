@@ -37,7 +37,7 @@ class TruthChecker(CheckerBase):
         """Compare the map of the first live host with the ground."""
         run = self.run
         hosts = [host for host in run.component() if run.replica(host) is not None]
-        objects = run.replica(hosts[0]).objects() if hosts else []
+        objects = run.replica(hosts[0]).views.objects() if hosts else []
         by_asset = {module.asset: module for module in run.site.faults}
         matched: dict[str, int] = {}
         false = 0
@@ -65,7 +65,7 @@ class TruthChecker(CheckerBase):
         hosts = [host for host in run.component() if run.replica(host) is not None]
         by_asset = {module.asset: module for module in run.site.faults}
         found, alarms = set(), []
-        for view in run.replica(hosts[0]).objects() if hosts else []:
+        for view in run.replica(hosts[0]).views.objects() if hosts else []:
             module = self._match(view, by_asset)
             if module is not None:
                 found.add(module.asset)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
@@ -23,29 +24,6 @@ from swarmd_sim.run.sections import Scenario
 SWARM = "sim"
 _SECRET = b"a secret that is only a simulation's"
 _T = TypeVar("_T")
-
-
-class ModelSigner:
-    """A node's key for the replicated state, in the model's arithmetic.
-
-    Args:
-        crypto: The model.
-        seed: The node's 32-byte seed.
-    """
-
-    __slots__ = ("_crypto", "_seed")
-
-    def __init__(self, crypto: ModelCrypto, seed: bytes) -> None:
-        self._crypto = crypto
-        self._seed = seed
-
-    def sign(self, message: bytes) -> bytes:
-        """A detached 64-byte signature."""
-        return self._crypto.sign(self._seed, message)
-
-    def verify(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
-        """Whether the signature holds."""
-        return self._crypto.verify(public_key, message, signature)
 
 
 class NodeFactory:
@@ -104,13 +82,13 @@ class NodeFactory:
         trust = open_trust(identity, records, self._crypto)
         replica = Replica(
             node=identity.node,
-            signer=ModelSigner(self._crypto, identity.seed),
+            signer=NodeSigner(self._crypto, identity.seed),
+            trust=trust,
             config=self._state,
             rng=self._choices.rng("node.replica"),
             restored={key: value for key, value in records.items() if key.startswith(b"state/")},
             boot_incarnation=self._boot_incarnation(host),
             wall_offset_ns=host.wall_offset_ns(),
-            public_key=self._crypto.public_key(identity.seed),
         )
         self.replicas[host.index] = replica
         config = NodeConfig(seeds=tuple(a for a in self._seeds if a != host.address), version="sim", swim=self._swim)

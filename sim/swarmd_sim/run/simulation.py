@@ -399,7 +399,7 @@ class Simulation:
     def digest_of(self, host: Host) -> bytes:
         """A host's digest of everything that lasts."""
         replica = self.maker.replicas.get(host.index)
-        return bytes(replica.digest()) if replica is not None else b""
+        return bytes(replica.views.digest()) if replica is not None else b""
 
     def run(self) -> Result:
         """Run to the end and judge."""

@@ -137,15 +137,19 @@ class Claims:
                 idle = 0 if lease.progress > old.progress else heard.idle_renewals + renewals
                 claims[node] = Heard(lease, now_ns if lease.renewal > old.renewal else heard.renewed_ns, idle)
         for cell in before:
-            self._heard.get(cell, {}).pop(node, None)
+            self._unhear(cell, node)
         return [*(lease.cell for lease in leases), *before]
 
     def forget(self, node: NodeId) -> None:
-        """A node was quarantined or fenced: its claims and its done cells do not count."""
+        """A node was shut out: its claims do not count."""
         for lease in self._records.pop(node, ()):
-            self._heard.get(lease.cell, {}).pop(node, None)
-        for by in self.done.values():
-            by.pop(node, None)
+            self._unhear(lease.cell, node)
+
+    def _unhear(self, cell: bytes, node: NodeId) -> None:
+        claims = self._heard.get(cell, {})
+        claims.pop(node, None)
+        if not claims:
+            self._heard.pop(cell, None)
 
     def want(self, east_cm: int, north_cm: int, battery_milli: int) -> None:
         """This node is free and here."""

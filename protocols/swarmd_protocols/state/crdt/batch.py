@@ -102,6 +102,8 @@ class Batch:
     stamp: int
     digest: bytes
     """BLAKE2b-128 of `raw`."""
+    cost: int = 0
+    """Bytes of memory that keeping it takes, by `log.cost_of`; set when its body has been read."""
 
     @property
     def body(self) -> bytes:

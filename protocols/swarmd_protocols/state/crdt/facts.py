@@ -125,9 +125,13 @@ class Facts:
     puts: Sequence[NotePut] = ()
     removals: Sequence[NoteRemoval] = ()
 
-    def is_empty(self) -> bool:
-        """Whether there is nothing to say."""
-        return not (self.sightings or self.joins or self.dones or self.puts or self.removals)
+    @property
+    def weight(self) -> int:
+        """Rows, and what they name beside themselves: what the facts cost whoever keeps them."""
+        named = sum(len(row.beside) for row in self.sightings) + sum(len(put.removes) for put in self.puts)
+        named += sum(len(removal.removes) for removal in self.removals)
+        rows = len(self.sightings) + len(self.joins) + len(self.dones) + len(self.puts) + len(self.removals)
+        return rows + (named + 1) // 2
 
 
 class _Keys(msgspec.Struct, array_like=True, frozen=True):

@@ -4,12 +4,16 @@ state/i                                this node's incarnation, 6 bytes
 state/f/ incarnation n                 own facts
 state/r/ incarnation stream            own records: the next overwrites the last
 state/o/ origin incarnation n|stream   others' batches
-state/k/ origin                        public keys
 state/q/ origin                        proofs of equivocation
 """
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Batch, Stream
+
+INCARNATION_KEY = b"state/i"
+OWN_PREFIXES = (b"state/f/", b"state/r/")
+OTHERS_PREFIX = b"state/o/"
+PROOF_PREFIX = b"state/q/"
 
 
 def _dot_key(batch: Batch) -> bytes:
@@ -33,3 +37,8 @@ def journal_key(batch: Batch, node: NodeId) -> bytes:
     if batch.stream is Stream.FACTS:
         return b"state/o/" + batch.origin + _dot_key(batch)
     return b"state/o/" + batch.origin + batch.dot[0].to_bytes(6, "big") + bytes([batch.stream])
+
+
+def proof_key(origin: NodeId) -> bytes:
+    """Where the proof against an origin lies."""
+    return PROOF_PREFIX + origin

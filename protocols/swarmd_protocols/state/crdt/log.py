@@ -5,9 +5,14 @@ by dropping what lies below the highest `base` (FACTS) or what a later batch of 
 register streams). Union and maximum are associative, commutative and idempotent, so the join is. Every view (objects,
 cells, notes, counters) is a pure function of the batches held, and the digest is a commutative hash over exactly these:
 equal digests, equal batches, equal views.
+
+An origin's log has bounds, and they are part of the join: a batch is kept while the batches above it (by dot) cost less
+than the bound, are fewer than `BATCHES_MAX` and span fewer than `INCARNATIONS_MAX` lives. What is dropped lies below
+everything kept and the kept ones are its reason, so whoever joins the kept ones drops the same: the order in which
+batches come does not show (proof: docs/decisions, "bounds that are joins"). An honest origin cleans long before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
 from swarmd_protocols.ids import NodeId
@@ -16,6 +21,22 @@ from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 _MASK = (1 << 128) - 1
 INCARNATIONS_MAX = 16
 """Incarnations of one origin that may matter at once; its own cleaner keeps it at two or three."""
+BATCHES_MAX = 2_048
+"""Batches of facts of one origin; its own cleaner packs them anew from `ownlog.BATCHES_KEPT` on."""
+BATCH_COST_BYTES = 1_200
+"""What a batch takes in memory beside its bytes and rows, measured (`tests/bench/hostile_state.py`)."""
+ROW_COST_BYTES = 1_200
+"""What a row takes in memory in the views, measured with rows as dear as the format allows."""
+
+
+def cost_of(batch: Batch, rows: int) -> int:
+    """Bytes of memory that keeping a batch takes, an upper bound.
+
+    Args:
+        batch: The batch.
+        rows: Its facts, and what they name beside themselves (`Facts.weight`).
+    """
+    return len(batch.raw) + BATCH_COST_BYTES + rows * ROW_COST_BYTES
 
 
 class Verdict(Enum):
@@ -24,16 +45,17 @@ class Verdict(Enum):
     ADDED = "added"
     KNOWN = "known"
     STALE = "stale"
-    """Below the base, or replaced."""
+    """Below the base, replaced, or beyond the origin's bounds."""
     CONFLICT = "conflict"
     """Another batch has this dot."""
     FULL = "full"
+    """No room for one more origin."""
 
 
 class OriginLog:
     """The batches of one origin that still matter."""
 
-    __slots__ = ("base", "facts", "frontier", "lasting", "newest", "origin", "records", "size_bytes", "vitals")
+    __slots__ = ("base", "cost", "facts", "frontier", "lasting", "newest", "origin", "records", "size_bytes", "vitals")
 
     def __init__(self, origin: NodeId) -> None:
         """Empty."""
@@ -49,6 +71,8 @@ class OriginLog:
         self.vitals = 0
         """The same over `records`."""
         self.size_bytes = 0
+        self.cost = 0
+        """Sum of the costs of `facts`."""
         self.newest = 0
         """Highest stamp of a batch of facts that was ever here."""
 
@@ -59,12 +83,12 @@ class OriginLog:
         record = self.records.get((stream, dot[0]))
         return record if record is not None and record.dot == dot else None
 
-    def add(self, batch: Batch, bytes_max: int) -> tuple[Verdict, list[Batch]]:
+    def add(self, batch: Batch, cost_max: int) -> tuple[Verdict, list[Batch]]:
         """Join one batch.
 
         Args:
-            batch: Verified, of this origin.
-            bytes_max: Bound of all batches of one origin together.
+            batch: Verified, of this origin, its cost set.
+            cost_max: Bound of what the batches above a batch may cost for it to be kept.
 
         Returns:
             What became of it and the batches that no longer matter because of it.
@@ -76,17 +100,33 @@ class OriginLog:
             return (Verdict.KNOWN if held.digest == batch.digest else Verdict.CONFLICT), []
         if batch.dot < self.base:
             return Verdict.STALE, []
-        if self.size_bytes + len(batch.raw) > bytes_max:
-            return Verdict.FULL, []
-        if batch.dot[0] not in self.frontier and len(self.frontier) >= INCARNATIONS_MAX and batch.base <= self.base:
-            return Verdict.FULL, []
         self.facts[batch.dot] = batch
         self.newest = max(self.newest, batch.stamp)
         self.lasting = (self.lasting + int.from_bytes(batch.digest, "little")) & _MASK
         self.size_bytes += len(batch.raw)
+        self.cost += batch.cost
         dropped = self._raise_base(batch.base) if batch.base > self.base else []
         self._advance(batch.dot[0])
-        return Verdict.ADDED, dropped
+        dropped += self._cut(cost_max)
+        if batch.dot in self.facts:
+            return Verdict.ADDED, dropped
+        return Verdict.STALE, [other for other in dropped if other is not batch]
+
+    def _cut(self, cost_max: int) -> list[Batch]:
+        """Drop the oldest batches beyond the bounds; what they still keep is the reason to refuse older ones."""
+        over = self.cost > cost_max or len(self.facts) >= BATCHES_MAX or len(self.frontier) > INCARNATIONS_MAX
+        if not over:
+            return []
+        dots = sorted(self.facts)
+        lives = sorted({dot[0] for dot in dots})
+        floor = (lives[-INCARNATIONS_MAX], 1) if len(lives) > INCARNATIONS_MAX else self.base
+        cost, first = self.cost, 0
+        while dots[first] < floor or len(dots) - first > BATCHES_MAX or cost - self.facts[dots[first]].cost > cost_max:
+            cost -= self.facts[dots[first]].cost
+            first += 1
+        if cost > cost_max or len(dots) - first == BATCHES_MAX:
+            floor = max(floor, dots[first])
+        return self._raise_base(floor) if floor > self.base else []
 
     def _add_record(self, batch: Batch) -> tuple[Verdict, list[Batch]]:
         incarnation = batch.dot[0]
@@ -101,8 +141,11 @@ class OriginLog:
             return Verdict.STALE, []
         dropped = [] if held is None else [held]
         dropped += [self.records[batch.stream, inc] for inc in lives if inc < batch.base[0]]
-        if held is None and len(lives) - len(dropped) >= INCARNATIONS_MAX:
-            return Verdict.FULL, []
+        kept = sorted(({*lives} | {incarnation}) - {old.dot[0] for old in dropped if old is not held})
+        if len(kept) > INCARNATIONS_MAX:
+            if kept[0] == incarnation:
+                return Verdict.STALE, []
+            dropped.append(self.records[batch.stream, kept[0]])
         for old in dropped:
             del self.records[old.stream, old.dot[0]]
             self.vitals -= int.from_bytes(old.digest, "little")
@@ -110,23 +153,13 @@ class OriginLog:
         self.vitals = (self.vitals + int.from_bytes(batch.digest, "little")) & _MASK
         return Verdict.ADDED, dropped
 
-    def replace(self, batch: Batch) -> None:
-        """Put this batch where a conflicting one is (the larger hash wins until the proof has spread)."""
-        if batch.stream is Stream.FACTS:
-            held = self.facts[batch.dot]
-            self.facts[batch.dot] = batch
-            self.lasting = (self.lasting + _value(batch) - _value(held)) & _MASK
-        else:
-            held = self.records[batch.stream, batch.dot[0]]
-            self.records[batch.stream, batch.dot[0]] = batch
-            self.vitals = (self.vitals + _value(batch) - _value(held)) & _MASK
-
     def _raise_base(self, base: Dot) -> list[Batch]:
         dropped = [self.facts[dot] for dot in sorted(dot for dot in self.facts if dot < base)]
         for batch in dropped:
             del self.facts[batch.dot]
             self.lasting = (self.lasting - _value(batch)) & _MASK
             self.size_bytes -= len(batch.raw)
+            self.cost -= batch.cost
         self.base = base
         for incarnation in [inc for inc in self.frontier if inc < base[0]]:
             del self.frontier[incarnation]
@@ -141,9 +174,9 @@ class OriginLog:
             n += 1
         self.frontier[incarnation] = n
 
-    def after(self, incarnation: int, n: int) -> Iterator[Batch]:
-        """Facts of one incarnation with a larger n, in order, gaps skipped."""
-        for dot in sorted(dot for dot in self.facts if dot[0] == incarnation and dot[1] > n):
+    def after(self, frontier: Mapping[int, int]) -> Iterator[Batch]:
+        """Facts with a larger n than a peer has of their incarnation, in order, gaps skipped."""
+        for dot in sorted(dot for dot in self.facts if dot[1] > frontier.get(dot[0], 0)):
             yield self.facts[dot]
 
     def batches(self) -> Iterator[Batch]:

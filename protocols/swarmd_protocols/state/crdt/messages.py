@@ -3,12 +3,13 @@
 0 Batches   [raw, …]                                     facts and records, new or asked for
 1 Have      [rows, scope, reply, buckets]                 "this is what I hold": rows are [origin, [[stream,
                                                           incarnation, n, head], …]]; `reply`: and you?
+                                                          stream 4: "I hold the proof against this origin"
 2 Buckets   [lasting, vitals]                             hashes of 32 groups of origins: where do we differ?
 3 Proof     [raw, raw]                                    two batches under one dot: their author is quarantined
 4 ClockAsk  [sent_ns]                                     answered at once by
 5 ClockTell [sent_ns, physical_ns]
-6 KeyAsk    [origins]                                     "whose keys are these?", answered by
-7 KeyTell   [public keys]                                 a key proves itself: its hash is the node id
+6 CertificateAsk [origins]                                "I know no certificate of these", answered by
+7 Certificates   [statements]                             each as the enrol role signed it
 """
 
 from typing import TypeAlias
@@ -17,15 +18,26 @@ import msgspec
 
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES
-from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES, Stream
+from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES
 
 MESSAGE_MAX_BYTES = 1 << 20
 BUCKETS = 32
 BUCKET_HASH_BYTES = 4
 HEAD_HASH_BYTES = 4
 BATCHES_MAX = 4_096
-HAVE_ROWS_MAX = 8_192
-KEYS_MAX = 64
+"""Batches in one message: what fits its bytes where each is as small as can be."""
+HAVE_ROWS_MAX = 2_048
+"""Origins in one summary: comparing them takes about 10 ms; a larger swarm compares by groups of origins first."""
+POSITIONS_MAX = 128
+"""Positions of one origin: 17 lives of facts, 16 of each of three records, and a proof."""
+HAVE_POSITIONS_MAX = 8_192
+"""Positions in one summary, all origins together."""
+CERTIFICATES_MAX = 16
+"""Certificates in one message: checking one costs a signature, so 16 take about 3 ms."""
+CERTIFICATE_MAX_BYTES = 2_048
+"""A certificate has about 300 bytes; a longer name and more signatures still fit."""
+PROVEN = 4
+"""In a summary, instead of a stream: the sender holds the proof that this origin contradicts itself."""
 
 LASTING = 1
 VITALS = 2
@@ -75,19 +87,19 @@ class ClockTell(msgspec.Struct, array_like=True, frozen=True, tag=5):
     physical_ns: int
 
 
-class KeyAsk(msgspec.Struct, array_like=True, frozen=True, tag=6):
-    """Whose keys are these?"""
+class CertificateAsk(msgspec.Struct, array_like=True, frozen=True, tag=6):
+    """Batches of these origins came, and no certificate of them is known here."""
 
     origins: tuple[bytes, ...]
 
 
-class KeyTell(msgspec.Struct, array_like=True, frozen=True, tag=7):
-    """Public keys."""
+class Certificates(msgspec.Struct, array_like=True, frozen=True, tag=7):
+    """Certificates, as bytes that the enrol role has signed."""
 
-    keys: tuple[bytes, ...]
+    statements: tuple[bytes, ...]
 
 
-Message: TypeAlias = Batches | Have | Buckets | Proof | ClockAsk | ClockTell | KeyAsk | KeyTell
+Message: TypeAlias = Batches | Have | Buckets | Proof | ClockAsk | ClockTell | CertificateAsk | Certificates
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -121,11 +133,16 @@ def _check(message: Message) -> None:
         case Have(rows, scope, _, buckets):
             _require(len(rows) <= HAVE_ROWS_MAX and 0 < scope <= LASTING | VITALS, "a summary is out of range")
             _require(0 <= buckets < 1 << BUCKETS, "a summary's buckets are out of range")
+            _require(len({origin for origin, _ in rows}) == len(rows), "a summary names an origin twice")
+            total = sum(len(positions) for _, positions in rows)
+            _require(total <= HAVE_POSITIONS_MAX, "a summary has too many positions")
             for origin, positions in rows:
-                _require(len(origin) == NODE_ID_BYTES and len(positions) <= 64, "a summary's row is out of range")
+                _require(
+                    len(origin) == NODE_ID_BYTES and len(positions) <= POSITIONS_MAX, "a summary's row is out of range"
+                )
                 for stream, incarnation, n, head in positions:
                     _require(
-                        0 <= stream <= Stream.STATUS
+                        0 <= stream <= PROVEN
                         and 0 <= incarnation <= INCARNATION_MAX
                         and 0 <= n < 1 << 32
                         and len(head) <= HEAD_HASH_BYTES,
@@ -140,10 +157,11 @@ def _check(message: Message) -> None:
             _require(abs(sent_ns) < 1 << 62, "a clock is out of range")
         case ClockTell(sent_ns, physical_ns):
             _require(abs(sent_ns) < 1 << 62 and 0 <= physical_ns < 1 << 62, "a clock is out of range")
-        case KeyAsk(origins):
-            _require(len(origins) <= KEYS_MAX, "too many keys are asked for")
-        case KeyTell(keys):
-            _require(len(keys) <= KEYS_MAX and all(len(key) == 32 for key in keys), "a public key has 32 bytes")
+        case CertificateAsk(origins):
+            _require(len(origins) <= CERTIFICATES_MAX, "too many certificates are asked for")
+        case Certificates(statements):
+            _require(len(statements) <= CERTIFICATES_MAX, "too many certificates at once")
+            _require(all(len(one) <= CERTIFICATE_MAX_BYTES for one in statements), "a certificate is too long")
 
 
 def _require(holds: bool, what: str) -> None:

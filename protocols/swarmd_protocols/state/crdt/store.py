@@ -4,17 +4,30 @@ Rules this file keeps:
 
 - Sums over batch digests are updated with every change, so a digest costs nothing to read.
 - A quarantined origin's batches are gone and its place in the digest is a constant: whoever holds a proof has the same
-  state, whichever of the origin's payloads it saw before.
+  state, whichever of the origin's payloads it saw before. A proof is a row of a summary like a log, so it is sent to
+  whoever does not know it and to nobody twice.
+- The state is of those origins that the trust in force certifies; all others' logs and proofs are aside, in no digest.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from hashlib import blake2b
+from itertools import islice
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.crdt.log import OriginLog, Verdict
-from swarmd_protocols.state.crdt.messages import BUCKET_HASH_BYTES, BUCKETS, HEAD_HASH_BYTES, LASTING, VITALS, Have
+from swarmd_protocols.state.crdt.messages import (
+    BUCKET_HASH_BYTES,
+    BUCKETS,
+    HEAD_HASH_BYTES,
+    LASTING,
+    PROVEN,
+    VITALS,
+    Have,
+)
 
+REPAIR_BATCHES = 1_024
+"""Batches of one origin in one repair: half of what a log may hold; the rest comes with the next comparison."""
 _MASK = (1 << 128) - 1
 
 
@@ -26,12 +39,15 @@ def bucket_of(origin: bytes) -> int:
 class Store:
     """Everything this node holds, by origin."""
 
-    def __init__(self, origins_max: int, origin_bytes_max: int) -> None:
+    def __init__(self, origins_max: int, origin_cost_max: int) -> None:
         """Empty."""
         self._origins_max = origins_max
-        self._origin_bytes_max = origin_bytes_max
+        self._origin_cost_max = origin_cost_max
         self.logs: dict[NodeId, OriginLog] = {}
         self.quarantined: dict[NodeId, tuple[bytes, bytes]] = {}
+        self.aside: dict[NodeId, OriginLog] = {}
+        """Logs of origins without a certificate that holds just now; no part of the state."""
+        self.proofs_aside: dict[NodeId, tuple[bytes, bytes]] = {}
         self._lasting = [0] * BUCKETS
         self._vitals = [0] * BUCKETS
         self._summary: bytes | None = None
@@ -49,23 +65,53 @@ class Store:
                 return Verdict.FULL, []
             log = self.logs[origin] = OriginLog(origin)
         lasting, vitals = log.lasting, log.vitals
-        result = log.add(batch, self._origin_bytes_max)
+        result = log.add(batch, self._origin_cost_max)
         self._account(origin, log.lasting - lasting, log.vitals - vitals)
         return result
 
-    def replace(self, batch: Batch) -> None:
-        """Let this batch stand where a conflicting one stood."""
-        log = self.logs[batch.origin]
-        lasting, vitals = log.lasting, log.vitals
-        log.replace(batch)
-        self._account(batch.origin, log.lasting - lasting, log.vitals - vitals)
-
     def quarantine(self, origin: NodeId, proof: tuple[bytes, bytes]) -> list[Batch]:
         """Shut an origin out for good; returns what it had said."""
-        self.quarantined[origin] = proof
         dropped = self._drop_log(origin)
+        self.quarantined[origin] = proof
         self._account(origin, _mark(origin), 0)
         return dropped
+
+    # --- Who counts ---------------------------------------------------------------------------------------------
+
+    def set_aside(self, origin: NodeId) -> list[Batch]:
+        """An origin has no certificate that holds: what it said is no longer part of the state, but kept for a while.
+
+        Returns:
+            What was part of the state.
+        """
+        log = self.logs.get(origin)
+        dropped = self._drop_log(origin)
+        if log is not None:
+            self.aside[origin] = log
+        proof = self.quarantined.pop(origin, None)
+        if proof is not None:
+            self.proofs_aside[origin] = proof
+            self._account(origin, -_mark(origin), 0)
+        return dropped
+
+    def take_back(self, origin: NodeId) -> list[Batch]:
+        """An origin has a certificate again; returns what is part of the state again."""
+        log = self.aside.pop(origin, None)
+        proof = self.proofs_aside.pop(origin, None)
+        if proof is not None:
+            self.quarantine(origin, proof)
+            return []
+        if log is None:
+            return []
+        self.logs[origin] = log
+        self._account(origin, log.lasting, log.vitals)
+        return list(log.batches())
+
+    def forget(self, origin: NodeId) -> list[Batch]:
+        """What was set aside is not wanted any more; returns what was kept."""
+        self.proofs_aside.pop(origin, None)
+        log = self.aside.pop(origin, None)
+        return [] if log is None else list(log.batches())
 
     def _drop_log(self, origin: NodeId) -> list[Batch]:
         log = self.logs.pop(origin, None)
@@ -115,6 +161,8 @@ class Store:
         for origin in origins:
             positions: list[tuple[int, int, int, bytes]] = []
             log = self.logs.get(origin)
+            if origin in self.quarantined:
+                positions.append((PROVEN, 0, 1, b""))
             if log is not None:
                 if scope & LASTING:
                     for incarnation in sorted(log.frontier):
@@ -128,8 +176,14 @@ class Store:
             rows.append((origin, tuple(positions)))
         return Have(tuple(rows), scope, reply, buckets)
 
-    def compare(self, have: Have) -> tuple[list[Batch], list[NodeId], list[tuple[bytes, bytes]]]:
+    def compare(
+        self, have: Have, muted: Set[NodeId] = frozenset()
+    ) -> tuple[list[Batch], list[NodeId], list[tuple[bytes, bytes]]]:
         """Hold a peer's summary against what is here.
+
+        Args:
+            have: The summary.
+            muted: Origins of which nothing is asked for or passed on just now.
 
         Returns:
             Batches that the peer lacks, origins of which this node lacks something, and proofs for origins that the
@@ -142,16 +196,17 @@ class Store:
         for raw_origin, positions in have.rows:
             origin = NodeId(raw_origin)
             named.add(origin)
+            is_proven = any(stream == PROVEN for stream, _, _, _ in positions)
             if origin in self.quarantined:
-                if positions:
+                if not is_proven and have.scope & LASTING:
                     proofs.append(self.quarantined[origin])
-                continue
-            if self._compare_origin(origin, positions, have.scope, lacking):
+            elif is_proven or (origin not in muted and self._compare_origin(origin, positions, have.scope, lacking)):
                 wanted.append(origin)
         if have.buckets:
             for origin, log in self.logs.items():
-                if origin not in named and have.buckets >> bucket_of(origin) & 1:
-                    lacking.extend(batch for batch in log.batches() if _in_scope(batch, have.scope))
+                if origin not in named and origin not in muted and have.buckets >> bucket_of(origin) & 1:
+                    own = (batch for batch in log.batches() if _in_scope(batch, have.scope))
+                    lacking.extend(islice(own, REPAIR_BATCHES))
             for origin, proof in self.quarantined.items():
                 if origin not in named and have.buckets >> bucket_of(origin) & 1 and have.scope & LASTING:
                     proofs.append(proof)
@@ -159,7 +214,11 @@ class Store:
 
     def lacks(self, origin: NodeId, positions: tuple[tuple[int, int, int, bytes], ...], scope: int) -> bool:
         """Whether a peer that holds this holds something that is not here."""
-        return origin not in self.quarantined and self._compare_origin(origin, positions, scope, [])
+        if origin in self.quarantined:
+            return False
+        if any(stream == PROVEN for stream, _, _, _ in positions):
+            return True
+        return self._compare_origin(origin, positions, scope, [])
 
     def _compare_origin(
         self, origin: NodeId, positions: tuple[tuple[int, int, int, bytes], ...], scope: int, lacking: list[Batch]
@@ -170,9 +229,10 @@ class Store:
             return any(n > 0 for n, _ in theirs.values())
         wanted = False
         if scope & LASTING:
+            known = {incarnation: n for (stream, incarnation), (n, _) in theirs.items() if stream == Stream.FACTS}
+            lacking.extend(islice(log.after(known), REPAIR_BATCHES))
             for incarnation, mine in sorted(log.frontier.items()):
                 n, head = theirs.get((0, incarnation), (0, b""))
-                lacking.extend(log.after(incarnation, n))
                 here = log.facts.get((incarnation, n))
                 if head and here is not None and here.digest[:HEAD_HASH_BYTES] != head:
                     lacking.append(here)
@@ -194,6 +254,10 @@ class Store:
                 if theirs.get((stream, incarnation), (0, b""))[0] < record.dot[1]:
                     lacking.append(record)
         return wanted
+
+    def origins(self) -> list[NodeId]:
+        """Everybody of whom a log or a proof is part of the state, sorted."""
+        return sorted({*self.logs, *self.quarantined})
 
     def batches(self) -> Iterator[Batch]:
         """Everything held."""

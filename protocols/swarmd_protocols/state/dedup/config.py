@@ -32,4 +32,10 @@ class DedupConfig:
     """Part of the object's variance that an own position must take away to be worth saying (else only "me too")."""
     score_step_milli: int = 50
     sightings_max: int = 20_000
-    """Per origin; the newest are refused beyond it."""
+    """Things that this node itself reports; more are refused at the source (`StateError`)."""
+    crowd_max: int = 24
+    """Sightings of one origin and class group in one square of `radius_cm` that are told apart by place; the younger
+    ones beyond are each a thing of their own. A table of modules 1 m x 2 m has 12; without a bound, one member could
+    stack thousands on one spot and make everybody compare each with each."""
+    listed_max: int = 16
+    """How many sightings of one origin may count as seen beside one lattice point; the oldest do. A row names 8."""

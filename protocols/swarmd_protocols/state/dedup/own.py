@@ -8,6 +8,8 @@ Rules this file keeps:
 - What the swarm already knows is not said again. When another node's object passes the gate beyond doubt, this node
   adds itself as an observer (a `Join`, a few bytes) and keeps its own row to itself, unless its position would take
   at least `gain_milli` off the object's variance.
+- A register that leans on another node's row (it only joined) is said itself as soon as that row is gone or no longer
+  describes it: who takes its word back, or is shut out, takes nobody else's sighting with it.
 - Tracks of one frame that are at least `beside_min_cm` apart are different things, whatever later positions say.
 """
 
@@ -66,6 +68,10 @@ class OwnSightings:
         self.registers: dict[SightingKey, Register] = {}
         self._tracks: dict[int, SightingKey] = {}
         self._places: dict[tuple[str, int, int], list[SightingKey]] = {}
+        self._leaning: dict[tuple[NodeId, SightingKey], dict[SightingKey, None]] = {}
+        """Others' rows to the registers that lean on them."""
+        self._unsettled: dict[SightingKey, None] = {}
+        """Registers that leaned on a row that has gone or changed."""
 
     def restore(self, row: Sighting) -> None:
         """A row of an earlier life of this node; what is known already wins field by field."""
@@ -100,6 +106,8 @@ class OwnSightings:
         register = self.registers.pop(key, None)
         if register is None:
             return
+        self._lean(register, None)
+        self._unsettled.pop(key, None)
         if register.track is not None:
             self._tracks.pop(register.track, None)
         if not isinstance(register.row.place, str) and key[1] == LATTICE:
@@ -169,11 +177,45 @@ class OwnSightings:
             target = self._known_as(register)
             if target is None:
                 register.said = register.row
+                self._lean(register, None)
                 rows.append(register.row)
             elif register.joined is None or self._join_is_old(register.joined, register.row, target):
-                register.joined = Join(target.origin, target.row.key, register.row.first, register.row.last)
+                self._lean(register, Join(target.origin, target.row.key, register.row.first, register.row.last))
+                assert register.joined is not None
                 joins.append(register.joined)
         return rows, joins
+
+    def row_changed(self, origin: NodeId, key: SightingKey) -> None:
+        """Another node's row has gone, or its place has changed: whoever leans on it must be looked at."""
+        leaning = self._leaning.get((origin, key))
+        if leaning:
+            self._unsettled.update(leaning)
+
+    def take_orphans(self) -> list[SightingKey]:
+        """Registers that can no longer lean on the row they joined; they have to be said in another way."""
+        orphans = []
+        for key in self._unsettled:
+            register = self.registers[key]
+            joined = register.joined
+            if joined is None or register.said is not None:
+                continue
+            entry = self._view.get(joined.origin, joined.key)
+            if entry is None or (register.row.kind != ASSET and self._distance(register.row, entry.row) < 0):
+                self._lean(register, None)
+                orphans.append(key)
+        self._unsettled.clear()
+        return orphans
+
+    def _lean(self, register: Register, join: Join | None) -> None:
+        old, key = register.joined, register.row.key
+        if old is not None:
+            leaning = self._leaning.get((old.origin, old.key), {})
+            leaning.pop(key, None)
+            if not leaning:
+                self._leaning.pop((old.origin, old.key), None)
+        register.joined = join
+        if join is not None:
+            self._leaning.setdefault((join.origin, join.key), {})[key] = None
 
     # --- Binding tracks to registers --------------------------------------------------------------------------------
 

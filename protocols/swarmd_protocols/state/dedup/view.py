@@ -9,16 +9,21 @@ Rules this file keeps:
 - So a sighting depends only on higher-ranked ones, and a new sighting, being the youngest, changes no other leader: ids
   change only when objects merge.
 - Same asset is the same thing at any distance; different assets never are. What moves, or has no position, is itself.
+- At most `crowd_max` sightings of one origin are told apart by place in one square; the youngest beyond are themselves.
+  So the neighbourhood of a sighting, and with it the work of one decision, has a bound that no origin can raise.
+- Work is done in slices: `settle` stops when its budget is spent and goes on at the next call. What is undecided is a
+  queue, so where slices end does not show in the result. Work is charged to the origin whose change caused it.
 - Expiry never removes a sighting, it only stops showing the object: removal is its origin's alone. So no late packet
   can bring a thing back: it is shown again only by a newer sighting.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import TypeAlias, TypeVar
 
-from swarmd_protocols.ids import NodeId
+from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
 from swarmd_protocols.state.dedup.config import DedupConfig
@@ -30,13 +35,17 @@ _Index: TypeAlias = "dict[str, dict[int, list[Entry]]]"
 """Class group to bucket to entries; a bucket is a square as wide as the outer limit, (column << 24) + row."""
 _HASH_MASK = (1 << 64) - 1
 _AROUND = tuple((column << 24) + row for column in (-1, 0, 1) for row in (-1, 0, 1))
+_Item: TypeAlias = "tuple[Rank, int, Entry, NodeId]"
+"""An entry to be decided: rank, serial number, entry, the origin that caused it."""
+_DECISION_UNITS = 8
+"""Work of one decision or change beside looking at neighbours, each of which is one unit."""
 _K = TypeVar("_K")
 
 
 class Entry:
     """One origin's sighting and its part in an object."""
 
-    __slots__ = ("dot", "group", "leader", "members", "origin", "rank", "row", "shown", "watched")
+    __slots__ = ("dot", "group", "leader", "members", "origin", "placed", "rank", "row", "shown", "watched")
 
     def __init__(self, origin: NodeId, row: Sighting, dot: Dot, group: str) -> None:
         """Not yet decided: `leader` is None until the view settles."""
@@ -45,6 +54,8 @@ class Entry:
         self.dot = dot
         self.group = group
         self.rank: Rank = rank_of(origin, row)
+        self.placed = False
+        """Told from others by its place: it has one, does not move, and is not one too many in a crowd."""
         self.leader: Entry | None = None
         self.members: list[Entry] | None = None
         self.shown = False
@@ -78,12 +89,22 @@ class DedupView:
         self._entries: dict[NodeId, dict[SightingKey, Entry]] = {}
         self._index: _Index = {}
         self._leaders: _Index = {}
-        self._labels: dict[str, dict[str, None]] = {}
-        """Group to the labels of it that have been seen."""
+        self._labels: dict[str, dict[str, int]] = {}
+        """Group to the labels of it that lattice rows bear, and how many do."""
         self._assets: dict[tuple[str, str], list[Entry]] = {}
         self._listed_by: dict[tuple[NodeId, str, int, int], list[Entry]] = {}
-        self._dirty: list[tuple[Rank, int, Entry]] = []
+        self._crowds: dict[tuple[NodeId, str, int], list[Entry]] = {}
+        """Origin, group and bucket to the entries there that have a place, by rank."""
+        self._dirty: list[_Item] = []
+        self._slow: list[_Item] = []
+        """Like `_dirty`, for work that origins in `slow` have caused: it comes last."""
         self._pushes = 0
+        self._cause = NodeId(bytes(NODE_ID_BYTES))
+        self._work = 0
+        self.slow: set[NodeId] = set()
+        """Origins that have used up what they may make others do."""
+        self.spent: dict[NodeId, int] = {}
+        """Units of work by the origin that caused it, since the caller last cleared this; about a microsecond each."""
         self.count = 0
         self.touched: dict[Entry, None] = {}
         """Leaders whose objects changed since the caller last cleared this."""
@@ -137,6 +158,7 @@ class DedupView:
         Returns:
             Whether anything changed; `settle` must follow.
         """
+        self._cause = origin
         entries = self._entries.get(origin)
         if entries is None:
             entries = self._entries[origin] = {}
@@ -148,10 +170,16 @@ class DedupView:
             entry = entries[key] = Entry(origin, row, dot, group)
             self._enter(entry)
             self._push(entry)
+            self._account()
             return True
         if old.dot >= dot:
             return False
         old.dot = dot
+        changed = self._change(old, row)
+        self._account()
+        return changed
+
+    def _change(self, old: Entry, row: Sighting) -> bool:
         before = old.row
         if row == before:
             return False
@@ -166,6 +194,7 @@ class DedupView:
         old.rank = (old.rank >> 124 << 124) | (row.first << 64) | (old.rank & _HASH_MASK)
         self._enter(old)
         self._push(old)
+        self._push_siblings(old)
         if old.leader is old:
             self._push_below(old)
         return True
@@ -178,6 +207,7 @@ class DedupView:
         if not self._entries[origin]:
             del self._entries[origin]
         self.count -= 1
+        self._cause = origin
         self._leave(entry)
         leader = entry.leader
         if leader is entry:
@@ -189,24 +219,53 @@ class DedupView:
             self._push_siblings(entry)
         entry.leader = None
         self.touched.pop(entry, None)
+        self._account()
         return True
 
     def has_changed(self) -> bool:
         """Whether `settle` has work, or changes wait to be told."""
-        return bool(self._dirty or self.touched or self.merged)
+        return bool(self._dirty or self._slow or self.touched or self.merged)
 
-    def settle(self) -> None:
-        """Decide what is undecided, in the order of rank; the cost is that of the neighbourhoods that changed."""
-        dirty = self._dirty
+    @property
+    def undecided(self) -> int:
+        """Entries that wait to be decided, some of them more than once."""
+        return len(self._dirty) + len(self._slow)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether decisions are pending that nobody in `slow` has caused."""
+        return bool(self._dirty)
+
+    def settle(self, budget: int | None = None) -> int:
+        """Decide what is undecided, in the order of rank; the cost is that of the neighbourhoods that changed.
+
+        Any other order gives the same result, since a decision that a later one contradicts is made again.
+
+        Args:
+            budget: Units of work after which to stop; None: until nothing is left.
+
+        Returns:
+            Units of work done.
+        """
+        done = 0
         last: Entry | None = None
-        while dirty:
-            rank, _, entry = heappop(dirty)
-            if entry is last or rank != entry.rank or not self._is_in(entry):
+        while (self._dirty or self._slow) and (budget is None or done < budget):
+            rank, _, entry, self._cause = heappop(self._dirty or self._slow)
+            if entry is last or rank != entry.rank or not self.is_in(entry):
                 continue
             last = entry
             self._decide(entry)
+            done += self._account()
+        return done
 
-    def _is_in(self, entry: Entry) -> bool:
+    def _account(self) -> int:
+        """Charge the work since the last call to the origin that caused it."""
+        work, self._work = self._work + _DECISION_UNITS, 0
+        self.spent[self._cause] = self.spent.get(self._cause, 0) + work
+        return work
+
+    def is_in(self, entry: Entry) -> bool:
+        """Whether an entry is still there."""
         entries = self._entries.get(entry.origin)
         return entries is not None and entries.get(entry.row.key) is entry
 
@@ -215,6 +274,8 @@ class DedupView:
         if new is old:
             self.touched[new] = None
             return
+        if new is not entry and new.members is None:
+            self._decide(new)  # An asset's first entry leads it, though its own turn has not come.
         if old is entry:
             self._resign(entry)
             self.merged[entry] = None
@@ -239,7 +300,7 @@ class DedupView:
             assert isinstance(row.place, str)
             first = self.leader_of_asset(entry.group, row.place)
             return entry if first is None else first
-        if not _is_placed(row):
+        if not entry.placed:
             return entry
         best: Entry | None = None
         best_order: tuple[int, Rank] | None = None
@@ -282,6 +343,7 @@ class DedupView:
             entries = index.get(here + step)
             if entries is not None:
                 found += entries
+        self._work += len(found)
         return found
 
     def _bucket(self, row: Sighting) -> int:
@@ -289,8 +351,53 @@ class DedupView:
         return (row.east_cm // size << 24) + row.north_cm // size
 
     def _lead(self, entry: Entry) -> None:
-        if _is_placed(entry.row):
+        if entry.placed:
             self._leaders.setdefault(entry.group, {}).setdefault(self._bucket(entry.row), []).append(entry)
+
+    def _place(self, entry: Entry) -> None:
+        """Let an entry be told from others by its place."""
+        entry.placed = True
+        self._index.setdefault(entry.group, {}).setdefault(self._bucket(entry.row), []).append(entry)
+        if entry.leader is entry:
+            self._lead(entry)
+
+    def _unplace(self, entry: Entry) -> None:
+        _discard(self._index[entry.group], self._bucket(entry.row), entry)
+        if entry.leader is entry:
+            _discard(self._leaders[entry.group], self._bucket(entry.row), entry)
+        entry.placed = False
+
+    def _join_crowd(self, entry: Entry) -> None:
+        """Place an entry, unless as many older ones of its origin are here as may be; the youngest makes room."""
+        crowd = self._crowds.setdefault((entry.origin, entry.group, self._bucket(entry.row)), [])
+        insort(crowd, entry, key=_rank)
+        most = self._config.crowd_max
+        if entry.rank <= crowd[:most][-1].rank:
+            self._place(entry)
+            if len(crowd) > most:
+                self._displace(crowd[most])
+
+    def _displace(self, entry: Entry) -> None:
+        if entry.leader is entry:
+            self._push_below(entry)
+        self._unplace(entry)
+        self._push(entry)
+
+    def _leave_crowd(self, entry: Entry) -> None:
+        slot = (entry.origin, entry.group, self._bucket(entry.row))
+        crowd = self._crowds[slot]
+        _take_out(crowd, entry)
+        if not crowd:
+            del self._crowds[slot]
+        if not entry.placed:
+            return
+        self._unplace(entry)
+        if len(crowd) >= self._config.crowd_max:
+            heir = crowd[self._config.crowd_max - 1]
+            self._place(heir)
+            if heir.leader is heir:
+                self._push_below(heir)
+            self._push(heir)
 
     def _enter(self, entry: Entry) -> None:
         row = entry.row
@@ -298,15 +405,16 @@ class DedupView:
             assert isinstance(row.place, str)
             self._assets.setdefault((entry.group, row.place), []).append(entry)
         if _is_placed(row):
-            self._index.setdefault(entry.group, {}).setdefault(self._bucket(row), []).append(entry)
-            if entry.leader is entry:
-                self._lead(entry)
+            self._join_crowd(entry)
         if row.kind == LATTICE:
             assert not isinstance(row.place, str)
-            self._labels.setdefault(entry.group, {})[row.label] = None
+            labels = self._labels.setdefault(entry.group, {})
+            labels[row.label] = labels.get(row.label, 0) + 1
             x, y = row.place
-            for dx, dy in row.beside:
-                self._listed_by.setdefault((entry.origin, entry.group, x + dx, y + dy), []).append(entry)
+            for dx, dy in dict.fromkeys(row.beside):
+                listed = self._listed_by.setdefault((entry.origin, entry.group, x + dx, y + dy), [])
+                insort(listed, entry, key=_rank)
+                self._relist(listed, entry)
 
     def _leave(self, entry: Entry) -> None:
         """Undo `_enter`, and have those decided anew that looked at this entry's old place and rank."""
@@ -320,14 +428,29 @@ class DedupView:
             for other in self._assets.get((entry.group, row.place), ()):
                 self._push(other)
         if _is_placed(row):
-            _discard(self._index[entry.group], self._bucket(row), entry)
-            if entry.leader is entry:
-                _discard(self._leaders[entry.group], self._bucket(row), entry)
+            self._leave_crowd(entry)
         if row.kind == LATTICE:
             assert not isinstance(row.place, str)
+            labels = self._labels[entry.group]
+            labels[row.label] -= 1
+            if not labels[row.label]:
+                del labels[row.label]
+                if not labels:
+                    del self._labels[entry.group]
             x, y = row.place
-            for dx, dy in row.beside:
-                _discard(self._listed_by, (entry.origin, entry.group, x + dx, y + dy), entry)
+            for dx, dy in dict.fromkeys(row.beside):
+                slot = (entry.origin, entry.group, x + dx, y + dy)
+                listed = self._listed_by[slot]
+                self._relist(listed, entry)
+                _take_out(listed, entry)
+                if not listed:
+                    del self._listed_by[slot]
+
+    def _relist(self, listed: list[Entry], entry: Entry) -> None:
+        """Of those that name one point only the oldest count: decide anew the one that `entry` moves in or out."""
+        most = self._config.listed_max
+        if len(listed) > most and entry.rank < listed[most].rank:
+            self._push(listed[most])
 
     def _siblings(self, entry: Entry) -> list[Entry]:
         """Entries of the same origin that were seen beside this one."""
@@ -336,20 +459,27 @@ class DedupView:
             return []
         assert not isinstance(row.place, str)
         x, y = row.place
-        found = list(self._listed_by.get((entry.origin, entry.group, x, y), ()))
+        most = self._config.listed_max
+        found = self._listed_by.get((entry.origin, entry.group, x, y), [])[:most]
         entries = self._entries.get(entry.origin, {})
         for dx, dy in row.beside:
-            for label in self._labels[entry.group]:
+            listed = self._listed_by.get((entry.origin, entry.group, x + dx, y + dy), [])
+            if len(listed) > most and entry.rank > listed[most - 1].rank:
+                continue
+            for label in self._labels.get(entry.group, ()):
                 other = entries.get((label, LATTICE, (x + dx, y + dy)))
                 if other is not None:
                     found.append(other)
+        self._work += len(found)
         return found
 
     # --- Who must be decided anew ---------------------------------------------------------------------------------
 
     def _push(self, entry: Entry) -> None:
         self._pushes += 1
-        heappush(self._dirty, (entry.rank, self._pushes, entry))
+        self._work += 1
+        lane = self._slow if self._cause in self.slow else self._dirty
+        heappush(lane, (entry.rank, self._pushes, entry, self._cause))
 
     def _push_siblings(self, entry: Entry) -> None:
         for sibling in self._siblings(entry):
@@ -360,7 +490,7 @@ class DedupView:
         """Everybody of lower rank who may look at this leader, here and where it leads already."""
         row, rank = leader.row, leader.rank
         reach = self._config.radius_cm * self._config.radius_cm
-        if _is_placed(row):
+        if leader.placed:
             for other in self._near(self._index.get(leader.group), row.east_cm, row.north_cm):
                 if other.rank > rank:
                     dx, dy = other.row.east_cm - row.east_cm, other.row.north_cm - row.north_cm
@@ -377,7 +507,7 @@ class DedupView:
 
     def _resign(self, entry: Entry) -> None:
         """Stop leading; members keep pointing here until they are decided anew."""
-        if _is_placed(entry.row):
+        if entry.placed:
             _discard(self._leaders.get(entry.group, {}), self._bucket(entry.row), entry)
         self._push_below(entry)
         for member in entry.members or ():
@@ -388,8 +518,19 @@ class DedupView:
         self.touched.pop(entry, None)
 
 
+def _rank(entry: Entry) -> Rank:
+    return entry.rank
+
+
+def _take_out(ranked: list[Entry], entry: Entry) -> None:
+    at = bisect_left(ranked, entry.rank, key=_rank)
+    while ranked[at] is not entry:  # Only where two hashes of 64 bits are equal.
+        at += 1
+    del ranked[at]
+
+
 def _is_placed(row: Sighting) -> bool:
-    """Whether a sighting may be told from others by its place."""
+    """Whether a sighting has a place that can tell it from others."""
     return row.positioned and not row.moving
 
 

@@ -17,14 +17,16 @@ from swarmd_protocols.state.crdt.messages import (
     VITALS,
     Batches,
     Buckets,
+    Certificates,
     ClockTell,
     Have,
-    KeyTell,
     Message,
     Proof,
     encode,
 )
 from swarmd_protocols.state.observations import SetNote
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.trust import Certificate
 from swarmd_sim.faults.attacks.thief import Stroke, Thief
 
 _ROWS = 128
@@ -62,6 +64,12 @@ class Pen:
     def origin(self) -> NodeId:
         """The author."""
         return node_id_of(self.public_key)
+
+    @property
+    def statement(self) -> bytes:
+        """A certificate of the author, signed by nobody but itself."""
+        certificate = Certificate(self.origin, self.public_key, self.origin.hex()[:8], (), "sim", 1)
+        return sign_statement("node", certificate, [self.seed], self.crypto)
 
     def write(self, facts: Facts, stamp: int = 1 << 16) -> Batch:
         """The next batch of facts."""
@@ -115,7 +123,7 @@ def _now_stamp(thief: Thief, ahead_ms: int = 0) -> int:
 
 def _cells(thief: Thief) -> list[Done]:
     replica = thief.node._subs["state"]
-    return [Done(cell_hash(cell.cell_id), 1000) for cell in replica.cells()[:_CELLS_MAX]]
+    return [Done(cell_hash(cell.cell_id), 1000) for cell in replica.views.cells()[:_CELLS_MAX]]
 
 
 def invent_origins(thief: Thief) -> None:
@@ -123,21 +131,21 @@ def invent_origins(thief: Thief) -> None:
     pen = _invented_pen(thief)
     phantom = _sighting("person", (1_800, 0), (90_000, 0), _now_stamp(thief))
     batch = pen.write(Facts([phantom], [], _cells(thief), [], []), _now_stamp(thief))
-    _tell(thief, Batches((batch.raw,)), KeyTell((pen.public_key,)))
+    _tell(thief, Batches((batch.raw,)), Certificates((pen.statement,)))
 
 
 def invent_crowd(thief: Thief) -> None:
     """Dozens of authors at once: whoever keeps a table of them has no room left for a newcomer."""
     pens = [_invented_pen(thief) for _ in range(32)]
     raws = tuple(pen.write(Facts([], [], [Done(bytes(6), 1)], [], [])).raw for pen in pens)
-    _tell(thief, Batches(raws), KeyTell(tuple(pen.public_key for pen in pens)))
+    _tell(thief, Batches(raws), Certificates(tuple(pen.statement for pen in pens[:16])))
 
 
 def invent_culprits(thief: Thief) -> None:
     """Proofs against authors that do not exist, which everybody keeps and passes on."""
     pen = _invented_pen(thief)
     one, other = pen.record(b"a" * 2_900), pen.record(b"b" * 2_900)
-    _tell(thief, Batches((one.raw,)), KeyTell((pen.public_key,)), Proof(one.raw, other.raw))
+    _tell(thief, Batches((one.raw,)), Certificates((pen.statement,)), Proof(one.raw, other.raw))
 
 
 def fat_rows(thief: Thief) -> None:
@@ -214,7 +222,7 @@ def mutate_batches(thief: Thief) -> None:
 
 
 def _raws_of(replica: object) -> list[bytes]:
-    logs = replica._store.logs  # type: ignore[attr-defined]
+    logs = replica._holdings.store.logs  # type: ignore[attr-defined]
     return [batch.raw for origin in sorted(logs) for batch in logs[origin].batches()]
 
 

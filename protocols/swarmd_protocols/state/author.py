@@ -1,0 +1,243 @@
+"""What this node says itself: facts into its log, records under numbers of their own, all of it journalled first.
+
+Rules this file keeps:
+
+- What was accepted is on disk with the same list of effects that answers for it.
+- Nothing is ever signed twice under one number, whatever became of the disk: a node whose peers hold more of its past
+  than it does goes on above that.
+- No fact's time lies beyond the stamp of the batch that says it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from swarmd_protocols.effects import Alarm, Persist
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.anti_entropy import AntiEntropy
+from swarmd_protocols.state.clock import Clock, stamp_of
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt.batch import Batch, Signer, Stream, seal_batch
+from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval
+from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, fact_key, record_key
+from swarmd_protocols.state.crdt.log import Verdict
+from swarmd_protocols.state.crdt.ownlog import Fact, FactId, OwnLog, facts_of
+from swarmd_protocols.state.crdt.records import (
+    COUNTER_MAX,
+    COUNTER_NAME_MAX_BYTES,
+    COUNTERS_BODY_MAX_BYTES,
+    COUNTERS_MAX,
+    STATUS_MAX_BYTES,
+    decode_counters,
+    encode_counters,
+    encode_leases,
+)
+from swarmd_protocols.state.holdings import Holdings
+from swarmd_protocols.state.observations import LocalDetection
+from swarmd_protocols.state.projection import Reading
+from swarmd_protocols.subprotocol import SubEffect
+
+NOTE_KEY_MAX_BYTES = 64
+NOTE_VALUE_MAX_BYTES = 512
+NOTE_REMOVES_MAX = 16
+"""Puts that one note replaces: a key is written by few people at once."""
+PENDING_MAX = 128
+"""Facts that wait for the next flush; more do not wait, they fill a batch."""
+
+_NEVER_NS = -(1 << 62)
+_NO_HASH = bytes(16)
+
+
+class Author:
+    """Writer of this node's log and records."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        incarnation: int,
+        signer: Signer,
+        config: ReplicaConfig,
+        holdings: Holdings,
+        anti_entropy: AntiEntropy,
+    ) -> None:
+        """Begin a life under an incarnation that no earlier one had."""
+        self._node = node
+        self._config = config
+        self._signer = signer
+        self._holdings = holdings
+        self._anti_entropy = anti_entropy
+        self.incarnation = incarnation
+        self.log = OwnLog(node, incarnation, signer, config.slack_rows)
+        self.pending: list[Fact] = []
+        self._flushed_ns = _NEVER_NS
+        self._records_n: dict[Stream, int] = {}
+        self.counters: dict[str, int] = {}
+        self._status = b""
+        self._said_ns: dict[Stream, int] = {}
+        self._dirty: dict[Stream, None] = {}
+        self._note_serial = 0
+        self._has_counted_before = False
+
+    @property
+    def _clock(self) -> Clock:
+        return self._holdings.clock
+
+    # --- Earlier lives --------------------------------------------------------------------------------------------
+
+    def restore_counters(self) -> None:
+        """Take over the counters of earlier lives that the journal holds."""
+        log = self._holdings.store.logs.get(self._node)
+        for record in [] if log is None else log.records.values():
+            if record.stream is Stream.COUNTERS:
+                self._has_counted_before = True
+                for name, value in decode_counters(record.body).items():
+                    self.counters[name] = self.counters.get(name, 0) + value
+
+    def meet(self, batch: Batch, reading: Reading, is_restored: bool) -> list[SubEffect]:
+        """An own batch was joined: adopt one of an earlier life, go on above one that this life does not know."""
+        if isinstance(reading, Facts) and batch.dot[0] != self.incarnation:
+            items = facts_of(reading)
+            self.log.adopt(batch, items)
+            self._holdings.projection.own_restored(items)
+        if is_restored or batch.dot[0] < self.incarnation:
+            return []
+        written = self.log.written if batch.stream is Stream.FACTS else self._records_n.get(batch.stream, 0)
+        if batch.dot <= (self.incarnation, written):
+            return []
+        self.incarnation = batch.dot[0] + 1
+        self.log.restart(self.incarnation)
+        self._records_n.clear()
+        return [
+            Persist(INCARNATION_KEY, self.incarnation.to_bytes(6, "big")),
+            Alarm("state-rollback", "peers hold newer facts of this node than its journal; it goes on above"),
+        ]
+
+    # --- Facts ----------------------------------------------------------------------------------------------------
+
+    def observe(self, detections: Sequence[LocalDetection], now_ns: int) -> None:
+        """Take own detections in; what of them is worth saying waits for the next flush."""
+        self.pending += self._holdings.projection.observe(detections, self.incarnation, self._stamp_at(now_ns))
+
+    def _stamp_at(self, now_ns: int) -> Callable[[int], int]:
+        clock = self._clock
+        return lambda captured_ns: stamp_of(clock.physical_ms(min(captured_ns, now_ns)))
+
+    def set_note(self, key: str, value: bytes, now_ns: int) -> None:
+        """Put or (b"") remove an operator note."""
+        if not 0 < len(key.encode()) <= NOTE_KEY_MAX_BYTES or len(value) > NOTE_VALUE_MAX_BYTES:
+            raise StateError("a note's key has 1 to 64 bytes and its value at most 512")
+        removes = self._holdings.projection.notes.dots_of(key)[:NOTE_REMOVES_MAX]
+        if value:
+            self._note_serial += 1
+            stamp = self._clock.tick(now_ns)
+            self.pending.append(NotePut(self.incarnation, self._note_serial, stamp, key, value, removes))
+        elif removes:
+            self.pending.append(NoteRemoval(key, removes))
+
+    def kill(self, names: Iterable[FactId]) -> None:
+        """These own facts no longer matter."""
+        for name in names:
+            self.log.kill(name)
+
+    def flush_due_ns(self, now_ns: int) -> int | None:
+        """When what is pending must be flushed: `now_ns` where it has been quiet; None where nothing is pending."""
+        if not self.pending:
+            return None
+        due = self._flushed_ns + self._config.flush_ns
+        return now_ns if now_ns >= due or len(self.pending) >= PENDING_MAX else due
+
+    def flush(self, effects: list[SubEffect], now_ns: int) -> None:
+        """Sign, journal, join and say what is pending."""
+        items, self.pending = self.pending, []
+        if not items:
+            return
+        self._flushed_ns = now_ns
+        batches = self.log.append(items, lambda: self._clock.tick(now_ns))
+        for batch in batches:
+            effects.append(Persist(fact_key(batch), batch.raw))
+            self._join(batch, effects, now_ns)
+        effects += self._anti_entropy.publish(batches, self._node, now_ns)
+
+    def _join(self, batch: Batch, effects: list[SubEffect], now_ns: int) -> None:
+        verdict, reading = self._holdings.join(batch, now_ns)
+        if verdict is Verdict.ADDED:
+            effects += self.meet(batch, reading, is_restored=False)
+
+    def set_aside_future(self, effects: list[SubEffect], now_ns: int) -> None:
+        """What lies in the future counts for nobody, its author included; the author says its living facts again."""
+        for origin, batches in self._holdings.ahead(now_ns).items():
+            if origin == self._node:
+                self.pending = [*self.log.rewrite({batch.dot for batch in batches}), *self.pending]
+                self.flush(effects, now_ns)
+            self._holdings.defer(batches)
+
+    # --- Records --------------------------------------------------------------------------------------------------
+
+    def count(self, increments: Sequence[tuple[str, int]], effects: list[SubEffect], now_ns: int) -> None:
+        """Raise own counters; they are on disk at once and said in the rhythm of `vitals_ns`."""
+        after = dict(self.counters)
+        for name, amount in increments:
+            if not 0 < len(name.encode()) <= COUNTER_NAME_MAX_BYTES or not amount >= 0:
+                raise StateError(f"counter {name!r} by {amount}: names have 1 to 48 bytes and counters only grow")
+            after[name] = min(COUNTER_MAX, after.get(name, 0) + amount)
+        if len(after) > COUNTERS_MAX or len(encode_counters(after)) > COUNTERS_BODY_MAX_BYTES:
+            raise StateError(f"a node has at most {COUNTERS_MAX} counters in {COUNTERS_BODY_MAX_BYTES} bytes")
+        self.counters = after
+        if not self._say_soon(Stream.COUNTERS, effects, now_ns):
+            self._seal(Stream.COUNTERS, encode_counters(after), effects, now_ns)
+
+    def report(self, payload: bytes, effects: list[SubEffect], now_ns: int) -> None:
+        """Set the own status record."""
+        if len(payload) > STATUS_MAX_BYTES:
+            raise StateError(f"a status record has at most {STATUS_MAX_BYTES} bytes, not {len(payload)}")
+        self._status = payload
+        self._say_soon(Stream.STATUS, effects, now_ns)
+
+    def say_leases(self, effects: list[SubEffect], now_ns: int) -> None:
+        """Say the own claims, which have changed."""
+        batch = self._seal(Stream.LEASES, encode_leases(self._holdings.projection.claims.record()), effects, now_ns)
+        self._join(batch, effects, now_ns)
+        effects += self._anti_entropy.publish([batch], self._node, now_ns)
+
+    def vitals_due_ns(self) -> int | None:
+        """When the records that wait must be said."""
+        return min((self._due_ns(stream) for stream in self._dirty), default=None)
+
+    def say_vitals(self, effects: list[SubEffect], now_ns: int) -> None:
+        """Say the records that are due."""
+        for stream in [stream for stream in self._dirty if now_ns >= self._due_ns(stream)]:
+            self._say(stream, effects, now_ns)
+
+    def _due_ns(self, stream: Stream) -> int:
+        return self._said_ns.get(stream, _NEVER_NS) + self._anti_entropy.stretch(self._config.vitals_ns)
+
+    def _say_soon(self, stream: Stream, effects: list[SubEffect], now_ns: int) -> bool:
+        """The first of a quiet time goes at once (True), the rest in the rhythm of `vitals_ns`."""
+        if now_ns >= self._due_ns(stream):
+            self._say(stream, effects, now_ns)
+            return True
+        self._dirty[stream] = None
+        return False
+
+    def _say(self, stream: Stream, effects: list[SubEffect], now_ns: int) -> None:
+        self._dirty.pop(stream, None)
+        self._said_ns[stream] = now_ns
+        body = self._status if stream is Stream.STATUS else encode_counters(self.counters)
+        if body:
+            batch = self._seal(stream, body, effects, now_ns)
+            self._join(batch, effects, now_ns)
+            effects += self._anti_entropy.publish([batch], self._node, now_ns)
+
+    def _seal(self, stream: Stream, body: bytes, effects: list[SubEffect], now_ns: int) -> Batch:
+        """Sign and journal a record under a number of its own; nobody sees it until it is said."""
+        n = self._records_n.get(stream, 0) + 1
+        self._records_n[stream] = n
+        held = self._holdings.store.logs.get(self._node)
+        last = None if held is None else held.records.get((stream, self.incarnation))
+        # Counters of a life whose journal was lost go on counting beside this one's.
+        is_beside = stream is Stream.COUNTERS and not self._has_counted_before
+        base = (0, 0) if is_beside else (self.incarnation, 0)
+        previous = _NO_HASH if last is None else last.digest
+        stamp = self._clock.tick(now_ns)
+        batch = seal_batch(stream, self._node, (self.incarnation, n), base, previous, stamp, body, self._signer)
+        effects.append(Persist(record_key(batch), batch.raw))
+        return batch

@@ -1,0 +1,192 @@
+"""What a node holds: the batches of every origin, the views of them, and what of it the journal still lacks.
+
+Rules this file keeps:
+
+- The state is a function of the batches held and of the trust in force; what is set aside is in no view and no digest:
+  batches from the future until their time, origins without a certificate until they have one again.
+- What has been taken out of the state for good is deleted from the journal.
+"""
+
+from collections.abc import Iterable
+
+from swarmd_protocols.effects import Persist
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.facts import Facts
+from swarmd_protocols.state.crdt.journal_keys import journal_key, proof_key
+from swarmd_protocols.state.crdt.log import Verdict, cost_of
+from swarmd_protocols.state.crdt.store import Store
+from swarmd_protocols.state.projection import Projection, Reading
+
+ASIDE_MAX = 64
+"""Origins without a certificate whose logs are kept: those enrolled under a replaced key, until signed anew."""
+JOURNAL_RECORDS = 256
+"""Others' records written in one event; the rest follows in the next ones."""
+
+
+class Holdings:
+    """Store, views and journal of one node, kept in step."""
+
+    def __init__(self, node: NodeId, config: ReplicaConfig, clock: Clock) -> None:
+        """Empty."""
+        self._node = node
+        self._config = config
+        self.clock = clock
+        self.store = Store(config.origins_max, config.origin_cost_max)
+        self.projection = Projection(node, config)
+        self.deferred: dict[bytes, Batch] = {}
+        """By digest: facts whose stamp lies in the future."""
+        self._unjournalled: dict[bytes, bytes | None] = {}
+        self.batches_joined = 0
+        self.batches_late = 0
+
+    # --- Batches ------------------------------------------------------------------------------------------------
+
+    def is_known(self, batch: Batch) -> bool:
+        """Whether exactly this batch is held."""
+        log = self.store.logs.get(batch.origin)
+        held = None if log is None else log.find(batch.stream, batch.dot)
+        return held is not None and held.digest == batch.digest
+
+    def join(self, batch: Batch, now_ns: int, is_restored: bool = False) -> tuple[Verdict, Reading]:
+        """Join a verified batch into store and views.
+
+        Args:
+            batch: Verified.
+            now_ns: Own monotonic clock.
+            is_restored: It comes out of the own journal, at a time when the clock need not be right yet.
+
+        Returns:
+            What became of it, and what it says.
+
+        Raises:
+            WireError: The body cannot be read; nothing has changed.
+        """
+        reading = self.projection.read(batch)
+        batch.cost = cost_of(batch, reading.weight if isinstance(reading, Facts) else 0)
+        verdict, dropped = self.store.add(batch)
+        for old in dropped:
+            self.drop(old)
+        if verdict is not Verdict.ADDED:
+            return verdict, reading
+        self.batches_joined += 1
+        if batch.origin != self._node and self._config.journal_others and not is_restored:
+            self._unjournalled[journal_key(batch, self._node)] = batch.raw
+        if batch.stream is Stream.FACTS and not is_restored and not self.clock.observe(batch.stamp, now_ns):
+            self.batches_late += 1
+            self.deferred[batch.digest] = batch
+        else:
+            self.projection.take(batch, reading, now_ns)
+        return verdict, reading
+
+    def drop(self, batch: Batch) -> None:
+        """A batch is no longer part of the state, for good."""
+        self._hide(batch)
+        log = self.store.logs.get(batch.origin)
+        if log is None or (batch.stream, batch.dot[0]) not in log.records:
+            # Else its successor overwrites the same journal record.
+            self._unjournalled[journal_key(batch, self._node)] = None
+
+    def _hide(self, batch: Batch) -> None:
+        if self.deferred.pop(batch.digest, None) is None:
+            self.projection.drop(batch)
+
+    # --- What lies in the future --------------------------------------------------------------------------------
+
+    def take_due(self, now_ns: int) -> None:
+        """Show what was set aside because its stamp lay in the future, and no longer does."""
+        for digest, batch in list(self.deferred.items()):
+            if self.clock.observe(batch.stamp, now_ns):
+                del self.deferred[digest]
+                self.projection.take(batch, self.projection.read(batch), now_ns)
+
+    def ahead(self, now_ns: int) -> dict[NodeId, list[Batch]]:
+        """Batches that are shown though their stamp lies in the future, by origin.
+
+        They come to lie there when this clock is set back, or out of the journal of a life with a wrong clock.
+        """
+        if not self.clock.knows_time:
+            return {}
+        found: dict[NodeId, list[Batch]] = {}
+        for origin, log in self.store.logs.items():
+            if self.clock.is_ahead(log.newest, now_ns):
+                ahead = [
+                    batch
+                    for batch in log.facts.values()
+                    if batch.digest not in self.deferred and self.clock.is_ahead(batch.stamp, now_ns)
+                ]
+                if ahead:
+                    found[origin] = ahead
+        return found
+
+    def defer(self, batches: Iterable[Batch]) -> None:
+        """Set these aside until their time."""
+        for batch in batches:
+            if self.is_known(batch):
+                self.deferred[batch.digest] = batch
+                self.projection.drop(batch)
+
+    # --- Who counts ---------------------------------------------------------------------------------------------
+
+    def convict(self, origin: NodeId, proof: tuple[bytes, bytes], packed: bytes) -> None:
+        """An origin has signed two things under one number: all that it said goes, the proof stays."""
+        for batch in self.store.quarantine(origin, proof):
+            self.drop(batch)
+        self._forget_person(origin)
+        self._unjournalled[proof_key(origin)] = packed
+
+    def set_aside(self, origin: NodeId) -> None:
+        """No certificate of an origin holds just now; what it said may count again."""
+        self._take_out(origin)
+        while len(self.store.aside) > ASIDE_MAX:
+            self.expel(next(iter(self.store.aside)))
+
+    def take_back(self, origin: NodeId, now_ns: int) -> None:
+        """A certificate of an origin holds again."""
+        for batch in self.store.take_back(origin):
+            if batch.stream is Stream.FACTS and not self.clock.observe(batch.stamp, now_ns):
+                self.deferred[batch.digest] = batch
+            else:
+                self.projection.take(batch, self.projection.read(batch), now_ns)
+
+    def expel(self, origin: NodeId) -> None:
+        """An origin is out for good: nothing of it is kept, in memory or on disk."""
+        self._take_out(origin)
+        if origin in self.store.proofs_aside:
+            self._unjournalled[proof_key(origin)] = None
+        for batch in self.store.forget(origin):
+            self._unjournalled[journal_key(batch, self._node)] = None
+
+    def _take_out(self, origin: NodeId) -> None:
+        for batch in self.store.set_aside(origin):
+            self._hide(batch)
+        self._forget_person(origin)
+
+    def _forget_person(self, origin: NodeId) -> None:
+        self.projection.forget_origin(origin)
+        self.clock.forget(origin)
+
+    # --- Digests and journal ------------------------------------------------------------------------------------
+
+    def digest(self) -> bytes:
+        """16 bytes over everything that lasts; see `ReplicaViews.digest`."""
+        held = int.from_bytes(self.store.lasting_digest(), "little")
+        for digest in self.deferred:
+            held -= int.from_bytes(digest, "little")
+        return (held & ((1 << 128) - 1)).to_bytes(16, "little")
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether `write` has something to do."""
+        return bool(self._unjournalled)
+
+    def unwrite(self, key: bytes) -> None:
+        """Delete a journal record that belongs to nothing held."""
+        self._unjournalled[key] = None
+
+    def write(self) -> list[Persist]:
+        """Some of what the journal still lacks."""
+        keys = list(self._unjournalled)[:JOURNAL_RECORDS]
+        return [Persist(key, self._unjournalled.pop(key)) for key in keys]

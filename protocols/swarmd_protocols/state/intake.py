@@ -1,0 +1,321 @@
+"""What peers send: batches and proofs are admitted with a certificate that holds, in slices, each at its owner's cost.
+
+Rules this file keeps:
+
+- An origin is a member: without a certificate that the trust in force admits there is no log, no view, no proof of it.
+  A batch of an unknown origin waits, briefly and in a bounded place, while its sender is asked for the certificate.
+- Reading is charged to the sender, what a valid batch makes necessary to its author. Whoever is in debt waits.
+- An author in debt is not admitted, not asked for and not passed on; anti-entropy brings the rest when it has paid.
+"""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from swarmd_protocols.effects import Alarm, Rejected
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.anti_entropy import AntiEntropy
+from swarmd_protocols.state.author import Author
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import Batch, Signer, open_batch, verify_batch
+from swarmd_protocols.state.crdt.log import Verdict
+from swarmd_protocols.state.crdt.messages import CERTIFICATES_MAX, CertificateAsk, Certificates, Have, Proof
+from swarmd_protocols.state.holdings import Holdings
+from swarmd_protocols.state.quota import (
+    BATCH_UNITS,
+    BYTES_A_UNIT,
+    HAVE_ROW_UNITS,
+    MESSAGE_UNITS,
+    OPEN_UNITS,
+    VERIFY_UNITS,
+    Accounts,
+)
+from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+from swarmd_protocols.trust.view import TrustView
+
+ASKED_MAX = 256
+"""Origins whose certificates have been asked for and may still come."""
+
+
+class Intake:
+    """Where everything from outside enters the state of one node."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        config: ReplicaConfig,
+        trust: TrustView,
+        signer: Signer,
+        holdings: Holdings,
+        anti_entropy: AntiEntropy,
+        author: Author,
+    ) -> None:
+        """Nothing has come yet."""
+        self._node = node
+        self._config = config
+        self._trust = trust
+        self._signer = signer
+        self._holdings = holdings
+        self._anti_entropy = anti_entropy
+        self._author = author
+        self.authors = Accounts("state-flood", "signed")
+        self.senders = Accounts("state-flood-sender", "sent")
+        self._queues: dict[NodeId, deque[bytes]] = {}
+        self._queued_bytes: dict[NodeId, int] = {}
+        self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}
+        """By digest: sender, batch, and when it came."""
+        self._asked: dict[NodeId, int] = {}
+        self.counts = {"rejected": 0, "invalid": 0, "muted": 0}
+
+    # --- Messages -------------------------------------------------------------------------------------------------
+
+    def may_speak(self, sender: NodeId, payload_bytes: int, effects: list[SubEffect], now_ns: int) -> bool:
+        """Whether a message of this size is read at all, charged to its sender."""
+        if self.senders.is_in_debt(sender, now_ns):
+            self.counts["muted"] += 1
+            return False
+        self._charge_sender(sender, MESSAGE_UNITS + payload_bytes // 512, effects, now_ns)
+        return True
+
+    def queue(self, sender: NodeId, raws: Sequence[bytes]) -> None:
+        """Batches came; `work` reads them."""
+        size = sum(map(len, raws))
+        if self._queued_bytes.get(sender, 0) + size > self._config.queue_bytes_max:
+            self.counts["muted"] += len(raws)
+            return
+        self._queued_bytes[sender] = self._queued_bytes.get(sender, 0) + size
+        self._queues.setdefault(sender, deque()).extend(raws)
+
+    def on_have(self, sender: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> None:
+        """Compare, answer with what the peer lacks, and ask for what is lacking here."""
+        muted = {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
+        lacking, wanted, proofs = self._holdings.store.compare(have, muted)
+        wanted = [origin for origin in wanted if self._may_ask_for(origin)]
+        answer = self._anti_entropy.answer_have(sender, have, lacking, wanted, proofs)
+        sent = sum(len(send.payload) for send in answer if isinstance(send, Send))
+        self._charge_sender(sender, HAVE_ROW_UNITS * len(have.rows) + sent // BYTES_A_UNIT, effects, now_ns)
+        effects += answer
+
+    def _may_ask_for(self, origin: NodeId) -> bool:
+        store = self._holdings.store
+        return origin not in store.aside and origin not in store.proofs_aside
+
+    def on_certificate_ask(self, sender: NodeId, ask: CertificateAsk, effects: list[SubEffect], now_ns: int) -> None:
+        """Send the certificates that are known."""
+        found = [self._trust.certificate_statement(NodeId(origin)) for origin in ask.origins]
+        statements = tuple(statement for statement in found if statement is not None)
+        if statements:
+            payload = messages.encode(Certificates(statements))
+            self._charge_sender(sender, len(payload) // BYTES_A_UNIT, effects, now_ns)
+            effects.append(Send(sender, payload, True, Priority.SYNC))
+
+    def on_certificates(self, sender: NodeId, came: Certificates, effects: list[SubEffect], now_ns: int) -> None:
+        """Certificates that were asked for; one that nobody asked for is not worth a signature check."""
+        for statement in came.statements:
+            if not self._asked:
+                break
+            self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
+            try:
+                certificate = self._trust.admit_certificate(statement)
+            except IdentityError as error:
+                self._refuse(effects, sender, f"a certificate does not hold: {error}")
+                continue
+            self._asked.pop(NodeId(certificate.node), None)
+        self.judge(now_ns)
+        self.retry(effects, now_ns)
+
+    # --- Batches --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether batches wait to be read."""
+        return bool(self._queues)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that wait for their author's certificate."""
+        return len(self._waiting)
+
+    def work(self, budget: int, effects: list[SubEffect], now_ns: int) -> int:
+        """Read what came, every sender in turn, until the budget is spent.
+
+        Returns:
+            Units of work done.
+        """
+        done = 0
+        fresh: dict[NodeId, list[Batch]] = {}
+        unknown: dict[NodeId, dict[NodeId, None]] = {}
+        while self._queues and done < budget:
+            sender = next(iter(self._queues))
+            raws = self._queues.pop(sender)
+            raw = raws.popleft()
+            self._queued_bytes[sender] -= len(raw)
+            if raws:
+                self._queues[sender] = raws
+            else:
+                del self._queued_bytes[sender]
+            try:
+                batch = open_batch(raw)
+            except WireError as error:
+                self._refuse(effects, sender, str(error))
+                self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
+                done += OPEN_UNITS
+                continue
+            if self._key_of(batch.origin) is None:
+                self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
+                done += OPEN_UNITS
+                if self._wait(sender, batch, now_ns):
+                    unknown.setdefault(sender, {})[batch.origin] = None
+                continue
+            units, is_news = self._admit(sender, batch, effects, now_ns)
+            done += units
+            if is_news:
+                fresh.setdefault(sender, []).append(batch)
+        for sender, origins in unknown.items():
+            self._ask_certificates(sender, list(origins), effects, now_ns)
+        for sender, batches in fresh.items():
+            effects += self._anti_entropy.publish(batches, sender, now_ns)
+        return done
+
+    def _key_of(self, origin: NodeId) -> bytes | None:
+        certificate = self._trust.certified(origin)
+        return None if certificate is None else certificate.public_key
+
+    def _admit(self, sender: NodeId, batch: Batch, effects: list[SubEffect], now_ns: int) -> tuple[int, bool]:
+        """Verify one batch of a member and join it; returns the work and whether it was news."""
+        origin, holdings = batch.origin, self._holdings
+        key = self._key_of(origin)
+        is_of_use = key is not None and origin not in holdings.store.quarantined and not holdings.is_known(batch)
+        if is_of_use and self.authors.is_in_debt(origin, now_ns):
+            self.counts["muted"] += 1
+            is_of_use = False
+        if not is_of_use or key is None:
+            self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
+            return OPEN_UNITS, False
+        if not verify_batch(batch, key, self._signer):
+            self.counts["invalid"] += 1
+            self._refuse(effects, sender, f"a batch of {origin.hex()[:8]} has no valid signature")
+            self._charge_sender(sender, OPEN_UNITS + VERIFY_UNITS, effects, now_ns)
+            return OPEN_UNITS + VERIFY_UNITS, False
+        units = OPEN_UNITS + VERIFY_UNITS + BATCH_UNITS
+        evidence = f"batch {batch.dot[0]}/{batch.dot[1]} of stream {batch.stream}, digest {batch.digest.hex()}"
+        effects += self.authors.charge(origin, units, now_ns, 1, evidence)
+        try:
+            verdict, reading = holdings.join(batch, now_ns)
+        except WireError as error:
+            self._refuse(effects, sender, f"a signed batch of {origin.hex()[:8]} cannot be read: {error}")
+            return units, False
+        if verdict is Verdict.CONFLICT:
+            held = holdings.store.logs[origin].find(batch.stream, batch.dot)
+            assert held is not None, "a conflict is with a batch that is held"
+            first, second = sorted((held.raw, batch.raw))
+            self._convict(origin, Proof(first, second), sender, effects)
+        if verdict is Verdict.ADDED and origin == self._node:
+            effects += self._author.meet(batch, reading, is_restored=False)
+        return units, verdict is Verdict.ADDED
+
+    def _charge_sender(self, sender: NodeId, units: int, effects: list[SubEffect], now_ns: int) -> None:
+        effects += self.senders.charge(sender, units, now_ns, 1)
+
+    def _refuse(self, effects: list[SubEffect], sender: NodeId, reason: str) -> None:
+        self.counts["rejected"] += 1
+        effects.append(Rejected(sender.hex(), reason))
+
+    # --- Batches of origins without a certificate -----------------------------------------------------------------
+
+    def _wait(self, sender: NodeId, batch: Batch, now_ns: int) -> bool:
+        """Keep a batch until its author's certificate comes; returns whether to ask for that."""
+        if sum(other == sender for other, _, _ in self._waiting.values()) >= self._config.waiting_a_peer_max:
+            return False
+        if len(self._waiting) >= self._config.waiting_max:
+            return False
+        self._waiting[batch.digest] = (sender, batch, now_ns)
+        return True
+
+    def _ask_certificates(
+        self, sender: NodeId, origins: Sequence[NodeId], effects: list[SubEffect], now_ns: int
+    ) -> None:
+        for at in range(0, len(origins), CERTIFICATES_MAX):
+            part = tuple(sorted(origins[at : at + CERTIFICATES_MAX]))
+            for origin in part:
+                if len(self._asked) < ASKED_MAX:
+                    self._asked[origin] = now_ns
+            effects.append(Send(sender, messages.encode(CertificateAsk(part)), True, Priority.SYNC))
+
+    def retry(self, effects: list[SubEffect], now_ns: int) -> None:
+        """A certificate has come: let in what waited for it."""
+        ready = [digest for digest, (_, batch, _) in self._waiting.items() if self._key_of(batch.origin) is not None]
+        for digest in ready:
+            sender, batch, _ = self._waiting.pop(digest)
+            self.queue(sender, (batch.raw,))
+
+    def expire(self, now_ns: int, here: Collection[NodeId] | None = None) -> None:
+        """What has waited for too long goes, and (where given) what was sent by others than these peers."""
+        limit_ns = now_ns - self._config.waiting_ns
+        for digest, (sender, _, came_ns) in list(self._waiting.items()):
+            if came_ns < limit_ns or (here is not None and sender not in here):
+                del self._waiting[digest]
+        for origin in [origin for origin, asked_ns in self._asked.items() if asked_ns < limit_ns]:
+            del self._asked[origin]
+
+    # --- Who counts -----------------------------------------------------------------------------------------------
+
+    def judge(self, now_ns: int) -> None:
+        """Hold everybody against the trust in force: who has no certificate is set aside, who has one again comes back.
+
+        This node's own log is always part of its own state.
+        """
+        holdings = self._holdings
+        for origin in holdings.store.origins():
+            if origin != self._node and self._trust.certified(origin) is None:
+                holdings.set_aside(origin)
+        self.take_back(now_ns)
+
+    def take_back(self, now_ns: int) -> None:
+        """Let in again who was set aside and has a certificate."""
+        store = self._holdings.store
+        for origin in [*store.aside, *store.proofs_aside]:
+            if self._trust.certified(origin) is not None:
+                self._holdings.take_back(origin, now_ns)
+
+    def revoke(self, nodes: Collection[bytes]) -> None:
+        """These are out for good: nothing of them is kept."""
+        store = self._holdings.store
+        for held in (store.logs, store.quarantined, store.aside, store.proofs_aside):
+            for origin in [origin for origin in held if origin in nodes and origin != self._node]:
+                self._holdings.expel(origin)
+
+    # --- Proofs ---------------------------------------------------------------------------------------------------
+
+    def on_proof(self, sender: NodeId, proof: Proof, effects: list[SubEffect], now_ns: int) -> None:
+        """Two batches under one number: shut their author out and pass the proof on, once."""
+        self._charge_sender(sender, 2 * VERIFY_UNITS, effects, now_ns)
+        try:
+            origin = open_batch(proof.first).origin
+        except WireError as error:
+            self._refuse(effects, sender, str(error))
+            return
+        if origin not in self._holdings.store.quarantined and self.holds(proof):
+            self._convict(origin, proof, sender, effects)
+        elif self._key_of(origin) is None and self._trust.certificate_statement(origin) is None:
+            # The next comparison brings the proof again, when the certificate is here.
+            self._ask_certificates(sender, [origin], effects, now_ns)
+
+    def holds(self, proof: Proof) -> bool:
+        """Whether two batches convict their author."""
+        try:
+            a, b = open_batch(proof.first), open_batch(proof.second)
+        except WireError:
+            return False
+        key = self._key_of(a.origin)
+        if (a.origin, a.stream, a.dot) != (b.origin, b.stream, b.dot) or a.digest == b.digest or key is None:
+            return False
+        return verify_batch(a, key, self._signer) and verify_batch(b, key, self._signer)
+
+    def _convict(self, origin: NodeId, proof: Proof, sender: NodeId, effects: list[SubEffect]) -> None:
+        text = f"{origin.hex()} signed two batches under one number: it is quarantined"
+        effects.append(Alarm("state-equivocation", text))
+        packed = messages.encode(proof)
+        self._holdings.convict(origin, (proof.first, proof.second), packed)
+        effects += self._anti_entropy.tell(packed, sender)
