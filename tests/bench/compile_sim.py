@@ -21,7 +21,7 @@ MODULES = {
         "state/crdt/store swim/core swim/members swim/membership "
         "swim/prober swim/repair swim/shared swim/swim swim/links swim/overlay swim/rules swim/sizing "
         "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
-        "releases/swarming trust/canonical trust/envelopes trust/fields crypto"
+        "releases/swarming trust/envelopes trust/roots trust/trust crypto"
     ),
     "swarmd_sim": (
         "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks"

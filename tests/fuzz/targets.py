@@ -33,15 +33,15 @@ from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases import messages
-from swarmd_protocols.releases.reports import parse_report
-from swarmd_protocols.releases.statements import parse_release, parse_statement
+from swarmd_protocols.releases.reports import Report, Verdict, parse_report
+from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
 from swarmd_protocols.state.crdt import messages as state
 from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
 from swarmd_protocols.state.crdt.facts import decode_facts
 from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from swarmd_protocols.swim.rules import unpack_fingerprints
-from swarmd_protocols.trust import canonical, roots
+from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
 from tests.fuzz import key_targets
@@ -206,16 +206,14 @@ def _release_statements() -> Fuzzed:
     corpus = [
         Keys().sign("release", payload, "release").encode(),
         payload,
-        canonical.encode({"a": [1, -5, b"x", "y", True, None, {"k": 1 << 40}]}),
         Keys().root(),
-        canonical.encode([b"k" * 32, "m", 1, b"", 0, 0, 0, b"", 0, 0, 0, ""]),
-        canonical.encode({"model": "m", "epoch": 1, "version": 3, "issued_at": 0}),
-        canonical.encode({"model": "m", "epoch": 1, "release": b"r" * 32, "reason": "", "issued_at": 0}),
+        Report(b"k" * 32, "m", 1, b"", 0, 0, "idle", b"", Verdict.NONE, 0, 0, "").payload(),
+        Floor("m", 1, 3).payload(),
+        Revoke("m", 1, b"r" * 32).payload(),
     ]
     readers = (
         decode_envelope,
         parse_release,
-        canonical.decode,
         lambda data: roots.RootChain.trust(data, CRYPTO),
         parse_report,
         lambda data: parse_statement("floor", data),

@@ -3,8 +3,10 @@
 import heapq
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
+
+import msgspec
 
 from swarmd_protocols.crypto import Crypto, ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
@@ -87,7 +89,7 @@ def make_release(
         rollout=Rollout((5, 25, 100), 2, 0),
         swap_when="any",
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return msgspec.structs.replace(plain, **changes)
 
 
 @dataclass

@@ -209,7 +209,7 @@ def test_new_revoke_keys_say_again_who_is_out(fleet: Fleet, capsys: pytest.Captu
             "cannot name a node",
         ),
         (["prepare", "enrol", "fleet", "a", "--public", "bob.pub", "--swarm", "..", "-o", "x"], "cannot name a swarm"),
-        (["prepare", "floor", "fleet", "0", "--model", "m", "-o", "x"], "floor: version"),
+        (["prepare", "floor", "fleet", "0", "--model", "m", "-o", "x"], "floor: Expected"),
         (["root", "fleet", "--name", "again", "--root", "1", "alice.pub"], "holds a fleet already"),
         (["push", "fleet", "--swarm", "fram"], "did you mean 'farm'"),
         (["rotate", "fleet", "--swarm", "lake"], "there is no swarm of this fleet 'lake'"),

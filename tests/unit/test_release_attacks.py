@@ -3,10 +3,11 @@ and sees the test of its row fail. Every attack is a function that returns True 
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from swarmd.release.delta import child, codec
 from swarmd.release.errors import DeltaError
@@ -22,7 +23,7 @@ from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revo
 from swarmd_protocols.releases.stores import MemoryStore, describe
 from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
-from swarmd_protocols.trust import canonical, roots
+from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
 from tests.support.release_world import MODEL, Keys, World, make_release
 
@@ -282,10 +283,10 @@ def poisoned_cast() -> bool:
 
 def extraneous_dependency() -> bool:
     """The manifest is a closed world: unknown keys, paths out of the folder, a second model are refused."""
-    value = dict(make_release().__class__ and canonical.decode(make_release().payload()))  # type: ignore[call-overload]
+    value = msgspec.msgpack.decode(make_release().payload())
     value["plugin"] = "evil.so"
     try:
-        parse_release(canonical.encode(value))
+        parse_release(msgspec.msgpack.encode(value))
     except WireError:
         pass
     else:

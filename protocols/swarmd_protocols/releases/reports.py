@@ -8,11 +8,16 @@ one node says, it fills only its own rows.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.trust import canonical
+from swarmd_protocols.releases.statements import Count, DigestOrNone, ModelId
 from swarmd_protocols.trust.envelopes import (
+    DAMAGE,
     DIGEST_BYTES,
     KEY_BYTES,
     Envelope,
@@ -21,7 +26,6 @@ from swarmd_protocols.trust.envelopes import (
     key_id,
     signed_bytes,
 )
-from swarmd_protocols.trust.fields import MODEL_ID, U63
 
 PHASES = ("idle", "fetching", "ready", "trial", "passed", "failed")
 MAX_REASON = 96
@@ -41,28 +45,23 @@ class Verdict(IntEnum):
     FAIL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One node's signed word about one model.
+class Report(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One node's signed word about one model."""
 
-    On the wire an array: [public key, model, seq, active release, epoch, version, phase, release, verdict, soak s,
-    samples, reason].
-    """
-
-    public_key: bytes
-    model: str
-    sequence: int
-    active: bytes
+    public_key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    model: ModelId
+    sequence: Count
+    active: DigestOrNone
     """Digest of the release that runs; b"" for the model built into the image."""
-    epoch: int
-    version: int
-    phase: str
-    release: bytes
+    epoch: Count
+    version: Count
+    phase: Annotated[str, Meta(pattern=rf"\A(?:{'|'.join(PHASES)})\Z")]
+    release: DigestOrNone
     """Digest of the release that `phase` and `verdict` are about; b"" for none."""
     verdict: Verdict
-    soak_s: int
-    samples: int
-    reason: str
+    soak_s: Count
+    samples: Count
+    reason: Annotated[str, Meta(max_length=MAX_REASON)]
 
     @property
     def node(self) -> NodeId:
@@ -71,22 +70,11 @@ class Report:
 
     def payload(self) -> bytes:
         """The bytes to sign."""
-        return canonical.encode(
-            [
-                self.public_key,
-                self.model,
-                self.sequence,
-                self.active,
-                self.epoch,
-                self.version,
-                PHASES.index(self.phase),
-                self.release,
-                int(self.verdict),
-                self.soak_s,
-                self.samples,
-                self.reason[:MAX_REASON],
-            ]
-        )
+        return msgspec.msgpack.encode(msgspec.structs.replace(self, reason=self.reason[:MAX_REASON]))
+
+
+_REPORT = msgspec.msgpack.Decoder(Report)
+_PAYLOAD_MAX_BYTES = 1_024
 
 
 def parse_report(payload: bytes) -> Report:
@@ -95,34 +83,15 @@ def parse_report(payload: bytes) -> Report:
     Raises:
         WireError: It is none.
     """
-    match canonical.decode(payload, 1_024):
-        case [
-            bytes() as key,
-            str() as model,
-            int() as sequence,
-            bytes() as active,
-            int() as epoch,
-            int() as version,
-            int() as phase,
-            bytes() as release,
-            int() as verdict,
-            int() as soak_s,
-            int() as samples,
-            str() as reason,
-        ]:
-            pass
-        case _:
-            raise WireError("a health report is an array of twelve")
-    numbers = (sequence, epoch, version, phase, verdict, soak_s, samples)
-    if any(isinstance(one, bool) or not 0 <= one <= U63 for one in numbers):
-        raise WireError("health report: a number is out of range")
-    if len(key) != KEY_BYTES or not MODEL_ID.fullmatch(model) or len(reason) > MAX_REASON:
-        raise WireError("health report: key, model or reason is malformed")
-    if not {len(active), len(release)} <= {0, DIGEST_BYTES} or phase >= len(PHASES) or verdict > 2:
-        raise WireError("health report: digest, phase or verdict is malformed")
-    return Report(
-        key, model, sequence, active, epoch, version, PHASES[phase], release, Verdict(verdict), soak_s, samples, reason
-    )
+    if len(payload) > _PAYLOAD_MAX_BYTES:
+        raise WireError(f"health report of {len(payload)} bytes; at most {_PAYLOAD_MAX_BYTES} are read")
+    try:
+        report = _REPORT.decode(payload)
+    except DAMAGE as error:
+        raise WireError(f"health report: {error}") from error
+    if not {len(report.active), len(report.release)} <= {0, DIGEST_BYTES}:
+        raise WireError("health report: a digest is malformed")
+    return report
 
 
 def admit_report(envelope: Envelope, verify: Verify) -> Report:

@@ -12,15 +12,16 @@
 No statement carries an expiry that can stop a running model.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
 
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.trust import canonical
-from swarmd_protocols.trust.canonical import Value
-from swarmd_protocols.trust.envelopes import DIGEST_BYTES
-from swarmd_protocols.trust.fields import FILE_NAME, MODEL_ID, Fields
+from swarmd_protocols.trust.envelopes import DAMAGE, DIGEST_BYTES
 
 MAX_BLOB_BYTES = 256 << 20
 MAX_BUNDLE_FILES = 16
@@ -28,6 +29,34 @@ MAX_DELTAS = 16
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4_096, 65_536
 CODECS = ("blocks", "tflite-brotli", "tflite-rans", "tflite-xz")
 SWAP_MOMENTS = ("any", "disarmed", "idle")
+U63 = (1 << 63) - 1
+MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def _one_of(*words: str) -> str:
+    return rf"\A(?:{'|'.join(words)})\Z"
+
+
+ModelId = Annotated[str, Meta(pattern=rf"\A{MODEL_ID.pattern}\Z", max_length=64)]
+Count = Annotated[int, Meta(ge=0, le=U63)]
+Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+DigestOrNone = Annotated[bytes, Meta(max_length=DIGEST_BYTES)]
+_Epoch = Annotated[int, Meta(ge=0, le=1 << 32)]
+_Version = Annotated[int, Meta(ge=1, le=U63)]
+_Size = Annotated[int, Meta(ge=1, le=MAX_BLOB_BYTES)]
+_KiB = Annotated[int, Meta(ge=0, le=1 << 40)]
+_FileName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z", max_length=128)]
+_Word = Annotated[str, Meta(max_length=64)]
+_Reason = Annotated[str, Meta(max_length=256)]
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What keys sign: the bytes of `payload` travel and are kept; they are read, never written again."""
+
+    def payload(self) -> bytes:
+        """The bytes to sign."""
+        return _encode(self)
 
 
 def chunk_bytes_for(blob_bytes: int) -> int:
@@ -42,14 +71,13 @@ def chunk_bytes_for(blob_bytes: int) -> int:
     return size if size * 96 >= blob_bytes else min(MAX_CHUNK_BYTES, size * 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes by content address, with the means to check every chunk of them on its own."""
 
-    size: int
-    sha256: bytes
-    chunk_bytes: int
-    chunks_sha256: bytes
+    size: _Size
+    sha256: Digest
+    chunk_bytes: Annotated[int, Meta(ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES)]
+    chunks_sha256: Digest
     """SHA-256 of the chunk list: the SHA-256 of every chunk, joined; the list travels as a blob of its own."""
 
     @property
@@ -61,219 +89,178 @@ class Blob:
         """Bytes of one chunk; the last may be short."""
         return min(self.chunk_bytes, self.size - index * self.chunk_bytes)
 
-    def value(self) -> dict[str, Value]:
-        """For encoding."""
-        return {"len": self.size, "sha256": self.sha256, "chunk": self.chunk_bytes, "chunks": self.chunks_sha256}
 
-
-def _blob(fields: Fields) -> Blob:
-    blob = Blob(
-        fields.integer("len", 1, MAX_BLOB_BYTES),
-        fields.octets("sha256", DIGEST_BYTES),
-        fields.integer("chunk", MIN_CHUNK_BYTES, MAX_CHUNK_BYTES),
-        fields.octets("chunks", DIGEST_BYTES),
-    )
-    if blob.chunk_bytes & (blob.chunk_bytes - 1):
-        raise WireError("blob: the chunk size must be a power of two")
-    return blob
-
-
-@dataclass(frozen=True, slots=True)
-class BundleFile:
+class BundleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file of the bundle; its name is a plain file name."""
 
-    path: str
-    role: str
+    path: _FileName
+    role: Annotated[str, Meta(pattern=_one_of("bundle", "golden", "labels", "model", "other"))]
     """"model", "bundle" (the description), "labels", "golden" or "other"."""
     blob: Blob
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaRef:
+class DeltaRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How to make `target` out of `base`; nothing here is trusted beyond the digest of what comes out."""
 
-    base_sha256: bytes
-    target_sha256: bytes
-    codec: str
+    base_sha256: Digest
+    target_sha256: Digest
+    codec: Annotated[str, Meta(pattern=_one_of(*CODECS))]
     blob: Blob
-    out_bytes: int
-    memory_bytes: int
+    out_bytes: _Size
+    memory_bytes: Annotated[int, Meta(ge=1 << 20, le=4 * MAX_BLOB_BYTES)]
     """The decoder may not take more than this."""
 
-    def value(self) -> dict[str, Value]:
-        """For encoding."""
-        return {
-            **self.blob.value(),
-            "base": self.base_sha256,
-            "target": self.target_sha256,
-            "codec": self.codec,
-            "out_len": self.out_bytes,
-            "mem": self.memory_bytes,
-        }
 
-
-def _delta(value: Value) -> DeltaRef:
-    with Fields(value, "delta") as fields:
-        return DeltaRef(
-            fields.octets("base", DIGEST_BYTES),
-            fields.octets("target", DIGEST_BYTES),
-            fields.choice("codec", *CODECS),
-            _blob(fields),
-            fields.integer("out_len", 1, MAX_BLOB_BYTES),
-            fields.integer("mem", 1 << 20, 4 * MAX_BLOB_BYTES),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a release may run; an empty tuple or 0 means "anywhere"."""
 
-    hardware: tuple[str, ...] = ()
-    arch: tuple[str, ...] = ()
-    runtimes: tuple[str, ...] = ()
+    hardware: Annotated[tuple[_Word, ...], Meta(max_length=32)] = ()
+    arch: Annotated[tuple[_Word, ...], Meta(max_length=8)] = ()
+    runtimes: Annotated[tuple[_Word, ...], Meta(max_length=8)] = ()
     """Such as "litert>=2.1": name, or name and the least version."""
-    free_ram_kib: int = 0
-    free_flash_kib: int = 0
+    free_ram_kib: _KiB = 0
+    free_flash_kib: _KiB = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a trial has to hold; 0 means "no limit", except for `nan_frames`, of which none is ever allowed."""
 
-    soak_s: int = 600
-    min_samples: int = 100
-    latency_p95_us: int = 0
-    memory_kib: int = 0
-    shadow_milli: int = 0
+    soak_s: Annotated[int, Meta(ge=0, le=30 * 86_400)] = 600
+    min_samples: Annotated[int, Meta(ge=0, le=1 << 32)] = 100
+    latency_p95_us: _KiB = 0
+    memory_kib: _KiB = 0
+    shadow_milli: Annotated[int, Meta(ge=0, le=1_000)] = 0
     """Largest distance of the outputs' distribution to the incumbent's, thousandths."""
-    crashes: int = 0
+    crashes: Annotated[int, Meta(ge=0, le=1_000)] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
+class Rollout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many nodes try it at which stage."""
 
-    stages_percent: tuple[int, ...] = (5, 25, 100)
-    min_reports: int = 2
-    max_fails: int = 0
+    stages_percent: Annotated[tuple[Annotated[int, Meta(ge=1, le=100)], ...], Meta(min_length=1, max_length=8)] = (
+        5,
+        25,
+        100,
+    )
+    min_reports: Annotated[int, Meta(ge=1, le=10_000)] = 2
+    max_fails: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Payload, frozen=True, forbid_unknown_fields=True):
     """One version of one model."""
 
-    model: str
-    epoch: int
-    version: int
-    previous: bytes
+    model: ModelId
+    epoch: _Epoch
+    version: _Version
+    previous: DigestOrNone
     """Digest of the release before; b"" for the first."""
-    bundle: tuple[BundleFile, ...]
-    deltas: tuple[DeltaRef, ...] = ()
-    operators: tuple[str, ...] = ()
+    bundle: Annotated[tuple[BundleFile, ...], Meta(max_length=MAX_BUNDLE_FILES)]
+    deltas: Annotated[tuple[DeltaRef, ...], Meta(max_length=MAX_DELTAS)] = ()
+    operators: Annotated[tuple[_Word, ...], Meta(max_length=256)] = ()
     """Every operator the model uses; a model with another one is refused."""
     targets: Targets = Targets()
     gates: Gates = Gates()
     rollout: Rollout = Rollout()
-    swap_when: str = "idle"
+    swap_when: Annotated[str, Meta(pattern=_one_of(*SWAP_MOMENTS))] = "idle"
     encrypt: bool = False
-    provenance: tuple[tuple[str, str], ...] = ()
-    issued_at_s: int = 0
+    provenance: Annotated[tuple[tuple[_Word, _Reason], ...], Meta(max_length=16)] = ()
+    issued_at_s: Count = 0
 
     @property
     def order(self) -> tuple[int, int]:
         """What is newer: first the epoch, then the version."""
         return self.epoch, self.version
 
-    def payload(self) -> bytes:
-        """The bytes to sign."""
-        targets, gates, rollout = self.targets, self.gates, self.rollout
-        return canonical.encode(
-            {
-                "model": self.model,
-                "epoch": self.epoch,
-                "version": self.version,
-                "prev": self.previous,
-                "bundle": [{"path": one.path, "role": one.role, **one.blob.value()} for one in self.bundle],
-                "deltas": [one.value() for one in self.deltas],
-                "ops": list(self.operators),
-                "targets": {
-                    "hw": list(targets.hardware),
-                    "arch": list(targets.arch),
-                    "runtime": list(targets.runtimes),
-                    "ram_kib": targets.free_ram_kib,
-                    "flash_kib": targets.free_flash_kib,
-                },
-                "health": {
-                    "soak_s": gates.soak_s,
-                    "samples": gates.min_samples,
-                    "p95_us": gates.latency_p95_us,
-                    "memory_kib": gates.memory_kib,
-                    "shadow": gates.shadow_milli,
-                    "crashes": gates.crashes,
-                },
-                "rollout": {
-                    "stages": list(rollout.stages_percent),
-                    "reports": rollout.min_reports,
-                    "fails": rollout.max_fails,
-                },
-                "swap_when": self.swap_when,
-                "encrypt": self.encrypt,
-                "provenance": dict(self.provenance),
-                "issued_at": self.issued_at_s,
-            }
-        )
+
+class DeltaOffer(Payload, frozen=True, forbid_unknown_fields=True):
+    """A delta published after the release it leads to."""
+
+    model: ModelId
+    epoch: _Epoch
+    delta: DeltaRef
 
 
-_BUNDLE_ROLES = ("bundle", "golden", "labels", "model", "other")
+class Floor(Payload, frozen=True, forbid_unknown_fields=True):
+    """Nothing of the model below (epoch, version), ever again."""
+
+    model: ModelId
+    epoch: _Epoch
+    version: _Version
+    issued_at_s: Count = 0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Comparable with `Release.order`."""
+        return self.epoch, self.version
 
 
-def _bundle_file(value: Value) -> BundleFile:
-    with Fields(value, "bundle file") as fields:
-        return BundleFile(fields.text("path", 128, FILE_NAME), fields.choice("role", *_BUNDLE_ROLES), _blob(fields))
+class Revoke(Payload, frozen=True, forbid_unknown_fields=True):
+    """Never this release; `halt` has the same fields."""
+
+    model: ModelId
+    epoch: _Epoch
+    release: Digest
+    reason: _Reason = ""
+    issued_at_s: Count = 0
 
 
-def _targets(value: Value) -> Targets:
-    with Fields(value, "targets") as fields:
-        return Targets(
-            fields.strings("hw", 32),
-            fields.strings("arch", 8),
-            fields.strings("runtime", 8),
-            fields.integer("ram_kib", 0, 1 << 40),
-            fields.integer("flash_kib", 0, 1 << 40),
-        )
+class Halt(Revoke, frozen=True, forbid_unknown_fields=True):
+    """Stop the rollout of this release; who runs it goes back."""
 
 
-def _gates(value: Value) -> Gates:
-    with Fields(value, "health") as fields:
-        return Gates(
-            fields.integer("soak_s", 0, 30 * 86_400),
-            fields.integer("samples", 0, 1 << 32),
-            fields.integer("p95_us", 0, 1 << 40),
-            fields.integer("memory_kib", 0, 1 << 40),
-            fields.integer("shadow", 0, 1_000),
-            fields.integer("crashes", 0, 1_000),
-        )
+class Force(Payload, frozen=True, forbid_unknown_fields=True):
+    """Stage `stage` (counted from 0) of this release is open."""
+
+    model: ModelId
+    epoch: _Epoch
+    release: Digest
+    stage: Annotated[int, Meta(ge=0, le=8)]
+    issued_at_s: Count = 0
 
 
-def _rollout(value: Value) -> Rollout:
-    with Fields(value, "rollout") as fields:
-        stages = fields.sequence("stages", 8)
-        percents = tuple(one for one in stages if isinstance(one, int) and not isinstance(one, bool))
-        rollout = Rollout(percents, fields.integer("reports", 1, 10_000), fields.integer("fails", 0, 10_000))
-    if len(percents) != len(stages) or not percents or percents[-1] != 100 or percents[0] < 1:
-        raise WireError("rollout: stages are percentages that end with 100")
-    if list(percents) != sorted(set(percents)):
-        raise WireError("rollout: stages must rise")
-    return rollout
+class Heartbeat(Payload, frozen=True, forbid_unknown_fields=True):
+    """The publisher was alive; `sequence` only rises under one key set (replaced keys begin it anew)."""
+
+    epoch: _Epoch
+    sequence: Count
+    issued_at_s: Count = 0
 
 
-def _provenance(value: Value) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, dict) or len(value) > 16:
-        raise WireError("provenance: at most 16 entries")
-    pairs = tuple((key, text) for key, text in value.items() if isinstance(text, str) and len(text) <= 256)
-    if len(pairs) != len(value) or any(len(key) > 64 for key, _ in pairs):
-        raise WireError("provenance: short texts only")
-    return pairs
+Statement: TypeAlias = Release | DeltaOffer | Floor | Revoke | Halt | Force | Heartbeat
+
+_DECODERS: dict[str, msgspec.msgpack.Decoder[Statement]] = {
+    "release": msgspec.msgpack.Decoder(Release),
+    "delta": msgspec.msgpack.Decoder(DeltaOffer),
+    "floor": msgspec.msgpack.Decoder(Floor),
+    "model-revoke": msgspec.msgpack.Decoder(Revoke),
+    "halt": msgspec.msgpack.Decoder(Halt),
+    "force": msgspec.msgpack.Decoder(Force),
+    "heartbeat": msgspec.msgpack.Decoder(Heartbeat),
+}
+
+
+def parse_statement(kind: str, payload: bytes) -> Statement:
+    """Read a payload by its kind; call it only after the signatures held.
+
+    Raises:
+        WireError: The payload is no such statement, or contradicts itself.
+    """
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise WireError(f"{kind!r} is no statement about models")
+    try:
+        statement = decoder.decode(payload)
+    except DAMAGE as error:
+        raise WireError(f"{kind}: {error}") from error
+    blobs: list[Blob] = []
+    if isinstance(statement, Release):
+        _check_release(statement)
+        blobs = [*(one.blob for one in statement.bundle), *(one.blob for one in statement.deltas)]
+    elif isinstance(statement, DeltaOffer):
+        blobs = [statement.delta.blob]
+    if any(blob.chunk_bytes & (blob.chunk_bytes - 1) for blob in blobs):
+        raise WireError(f"{kind}: a blob's chunk size must be a power of two")
+    return statement
 
 
 def parse_release(payload: bytes) -> Release:
@@ -282,196 +269,27 @@ def parse_release(payload: bytes) -> Release:
     Raises:
         WireError: Not a release, or one that contradicts itself.
     """
-    with Fields(canonical.decode(payload), "release") as fields:
-        version = fields.integer("version", 1)
-        release = Release(
-            model=fields.text("model", 64, MODEL_ID),
-            epoch=fields.integer("epoch", 0, 1 << 32),
-            version=version,
-            previous=fields.octets("prev", DIGEST_BYTES, *([0] if version == 1 else [])),
-            bundle=tuple(map(_bundle_file, fields.sequence("bundle", MAX_BUNDLE_FILES))),
-            deltas=tuple(map(_delta, fields.sequence("deltas", MAX_DELTAS))),
-            operators=fields.strings("ops", 256),
-            targets=_targets(fields.map("targets")),
-            gates=_gates(fields.map("health")),
-            rollout=_rollout(fields.map("rollout")),
-            swap_when=fields.choice("swap_when", *SWAP_MOMENTS),
-            encrypt=fields.boolean("encrypt"),
-            provenance=_provenance(fields.map("provenance")),
-            issued_at_s=fields.integer("issued_at"),
-        )
-    names = [one.path for one in release.bundle]
-    if names != sorted(set(names)) or sum(one.role == "model" for one in release.bundle) != 1:
-        raise WireError("release: bundle files must be sorted, distinct, and exactly one of them the model")
+    release = parse_statement("release", payload)
+    assert isinstance(release, Release), "its decoder makes releases"
     return release
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaOffer:
-    """A delta published after the release it leads to."""
-
-    model: str
-    epoch: int
-    delta: DeltaRef
-
-    def payload(self) -> bytes:
-        """The bytes to sign."""
-        return canonical.encode({"model": self.model, "epoch": self.epoch, "delta": self.delta.value()})
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Nothing of the model below (epoch, version), ever again."""
-
-    model: str
-    epoch: int
-    version: int
-    issued_at_s: int = 0
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """Comparable with `Release.order`."""
-        return self.epoch, self.version
-
-    def payload(self) -> bytes:
-        """The bytes to sign."""
-        return canonical.encode(
-            {"model": self.model, "epoch": self.epoch, "version": self.version, "issued_at": self.issued_at_s}
-        )
+def _check_release(release: Release) -> None:
+    """What goes beyond the limits of single fields."""
+    names = [one.path for one in release.bundle]
+    if not _rise(names) or sum(one.role == "model" for one in release.bundle) != 1:
+        raise WireError("release: bundle files must be sorted, distinct, and exactly one of them the model")
+    lists = (release.operators, release.targets.hardware, release.targets.arch, release.targets.runtimes)
+    if not all(map(_rise, lists)):
+        raise WireError("release: lists of words must be sorted and distinct")
+    if not _rise(release.rollout.stages_percent) or release.rollout.stages_percent[-1] != 100:
+        raise WireError("release: rollout stages are percentages that rise and end with 100")
+    if len(release.previous) != DIGEST_BYTES and (release.previous or release.version > 1):
+        raise WireError("release: only the first version names no release before it")
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
-    """Never this release; `halt` has the same fields."""
-
-    model: str
-    epoch: int
-    release: bytes
-    reason: str = ""
-    issued_at_s: int = 0
-
-    def payload(self) -> bytes:
-        """The bytes to sign."""
-        return canonical.encode(
-            {
-                "model": self.model,
-                "epoch": self.epoch,
-                "release": self.release,
-                "reason": self.reason,
-                "issued_at": self.issued_at_s,
-            }
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Halt(Revoke):
-    """Stop the rollout of this release; who runs it goes back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Force:
-    """Stage `stage` (counted from 0) of this release is open."""
-
-    model: str
-    epoch: int
-    release: bytes
-    stage: int
-    issued_at_s: int = 0
-
-    def payload(self) -> bytes:
-        """The bytes to sign."""
-        return canonical.encode(
-            {
-                "model": self.model,
-                "epoch": self.epoch,
-                "release": self.release,
-                "stage": self.stage,
-                "issued_at": self.issued_at_s,
-            }
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The publisher was alive; `sequence` only rises."""
-
-    epoch: int
-    sequence: int
-    issued_at_s: int = 0
-
-    def payload(self) -> bytes:
-        """The bytes to sign."""
-        return canonical.encode({"epoch": self.epoch, "seq": self.sequence, "issued_at": self.issued_at_s})
-
-
-Statement: TypeAlias = Release | DeltaOffer | Floor | Revoke | Halt | Force | Heartbeat
-
-
-def _parse_delta(payload: bytes) -> DeltaOffer:
-    with Fields(canonical.decode(payload), "delta") as fields:
-        return DeltaOffer(
-            fields.text("model", 64, MODEL_ID), fields.integer("epoch", 0, 1 << 32), _delta(fields.map("delta"))
-        )
-
-
-def _parse_floor(payload: bytes) -> Floor:
-    with Fields(canonical.decode(payload), "floor") as fields:
-        return Floor(
-            fields.text("model", 64, MODEL_ID),
-            fields.integer("epoch", 0, 1 << 32),
-            fields.integer("version", 1),
-            fields.integer("issued_at"),
-        )
-
-
-def _parse_removal(payload: bytes, make: Callable[[str, int, bytes, str, int], Revoke]) -> Revoke:
-    with Fields(canonical.decode(payload), "revoke") as fields:
-        return make(
-            fields.text("model", 64, MODEL_ID),
-            fields.integer("epoch", 0, 1 << 32),
-            fields.octets("release", DIGEST_BYTES),
-            fields.text("reason", 256),
-            fields.integer("issued_at"),
-        )
-
-
-def _parse_force(payload: bytes) -> Force:
-    with Fields(canonical.decode(payload), "force") as fields:
-        return Force(
-            fields.text("model", 64, MODEL_ID),
-            fields.integer("epoch", 0, 1 << 32),
-            fields.octets("release", DIGEST_BYTES),
-            fields.integer("stage", 0, 8),
-            fields.integer("issued_at"),
-        )
-
-
-def _parse_heartbeat(payload: bytes) -> Heartbeat:
-    with Fields(canonical.decode(payload), "heartbeat") as fields:
-        return Heartbeat(fields.integer("epoch", 0, 1 << 32), fields.integer("seq"), fields.integer("issued_at"))
-
-
-_PARSERS: dict[str, Callable[[bytes], Statement]] = {
-    "release": parse_release,
-    "delta": _parse_delta,
-    "floor": _parse_floor,
-    "model-revoke": lambda payload: _parse_removal(payload, Revoke),
-    "halt": lambda payload: _parse_removal(payload, Halt),
-    "force": _parse_force,
-    "heartbeat": _parse_heartbeat,
-}
-
-
-def parse_statement(kind: str, payload: bytes) -> Statement:
-    """Read a payload by its kind; call it only after the signatures held.
-
-    Raises:
-        WireError: The payload is no such statement.
-    """
-    parser = _PARSERS.get(kind)
-    if parser is None:
-        raise WireError(f"{kind!r} is no statement about models")
-    return parser(payload)
+def _rise(values: Sequence[str] | Sequence[int]) -> bool:
+    return all(one < other for one, other in pairwise(values))  # type: ignore[operator]
 
 
 def bundle_bytes(files: Sequence[BundleFile]) -> int:
