@@ -5,12 +5,13 @@ on to each other, also to those that come back later.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from swarmd.cli import node_keys, officers
 from swarmd.cli.common import add_control, add_json, print_json, print_table
+from swarmd.errors import DaemonError
 
 if TYPE_CHECKING:
     from swarmd.identity.fleet import Fleet, Statement
@@ -128,7 +129,7 @@ def _compose(args: argparse.Namespace) -> int:
     from swarmd.identity.fleet import FleetError
     from swarmd.identity.prepared import write_new
 
-    if (args.fleet / "roots").exists():
+    if any((args.fleet / "roots").glob("*.root")):
         raise FleetError(f"{args.fleet} holds a fleet already; `swarmd keys prepare root` changes who holds its roles")
     prepared = prepare_first_root(args.name, officers.holders(args))
     path = args.out or args.fleet / "root-1.prepared"
@@ -164,7 +165,7 @@ def _role(args: argparse.Namespace) -> int:
     if before is not None and args.need < before.threshold:
         print(f"WARNING: role {role} takes {args.need} signatures instead of {before.threshold}")
     if role == "enrol":
-        print("every certificate of the old enrol keys is void with this root: enrol each node again, then push")
+        print("certificates and group keys of this folder stay right by name; others of the old keys are void")
     return _tell(args, [signed])
 
 
@@ -198,8 +199,6 @@ def _rotate(args: argparse.Namespace) -> int:
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    from swarmd.identity.fleet import FleetError
-
     fleet = _open(args)
     _check_swarm(fleet, args.swarm)
     nodes = [node for text in args.nodes for node in fleet.find_node(args.swarm, text)]
@@ -219,7 +218,7 @@ def _revoke(args: argparse.Namespace) -> int:
         try:
             signed.append(fleet.rotate(args.swarm))
             print(f"new group key of swarm {args.swarm} written to {signed[1].path}")
-        except FleetError as error:
+        except DaemonError as error:
             due = str(error)
     status = _tell(args, signed)
     if due:
@@ -231,29 +230,32 @@ def _revoke(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    from swarmd.identity.desk import node_rows
+    from swarmd.identity.desk import officers as known_officers
+
     fleet = _open(args)
     root = fleet.root()
     swarms = [args.swarm] if args.swarm else fleet.swarms()
-    nodes = [
+    names = known_officers(fleet)
+    nodes = [row for swarm in swarms for row in node_rows(fleet, swarm)]
+    roles = [
         {
-            "swarm": swarm,
-            "name": certificate.name,
-            "node": certificate.node.hex(),
-            "roles": list(certificate.roles),
-            "revoked": certificate.node in fleet.trust_of(swarm).revoked,
+            "role": entry.name,
+            "need": entry.threshold,
+            "keys": len(entry.key_ids),
+            "officers": sorted(names.get(key, key.hex()[:8]) for key in entry.key_ids),
         }
-        for swarm in swarms
-        for certificate in fleet.nodes(swarm)
+        for entry in root.roles
     ]
-    roles = [{"role": entry.name, "need": entry.threshold, "keys": len(entry.key_ids)} for entry in root.roles]
     if args.json:
         print_json({"fleet": root.fleet, "root": root.version, "epoch": root.epoch, "roles": roles, "nodes": nodes})
         return 0
     print(f"fleet {root.fleet}, root {root.version}, epoch {root.epoch}")
-    print_table(("role", "need", "keys"), [(role["role"], role["need"], role["keys"]) for role in roles])
+    columns: Sequence[str] = ("role", "need", "keys", "officers")
+    print_table(columns, [[_plain(role[column]) for column in columns] for role in roles])
     if nodes:
         print()
-        columns = ("swarm", "name", "node", "roles", "revoked")
+        columns = ("swarm", "name", "node", "roles", "state", "reason")
         print_table(columns, [[_plain(row[column]) for column in columns] for row in nodes])
     return 0
 
@@ -279,12 +281,8 @@ def _check_swarm(fleet: "Fleet", swarm: str) -> None:
 
 
 def _reach(args: argparse.Namespace) -> None:
-    """Where a daemon is to be told, find it before anything is signed."""
     if args.control is not None:
-        from swarmd.api.control import ControlClient
-
-        with ControlClient(args.control) as client:
-            client.call("status")
+        officers.reach(args.control)
 
 
 def _open(args: argparse.Namespace) -> "Fleet":

@@ -225,6 +225,10 @@ def run_submit(args: argparse.Namespace) -> int:
     if args.fleet is None and args.control is None and args.publication is None:
         raise DaemonError("say where to: --fleet FLEET, --control SOCKET, or both")
     data = statement_of(prepared)  # Before anything is written or sent.
+    if args.publication is not None:
+        check_publication(args.publication, prepared)
+    if args.control is not None:
+        reach(args.control)
     if args.fleet is not None:
         done = submit(args.fleet, prepared)
         data = done.statement
@@ -232,12 +236,20 @@ def run_submit(args: argparse.Namespace) -> int:
         for note in done.notes:
             print(f"next: {note}")
     if args.publication is not None:
-        _submit_release(args.publication, prepared, data)
+        _submit_release(args.publication, data)
     if args.control is not None:
         send(args.control, prepared.kind, data)
     elif args.fleet is not None and prepared.kind in ("root", "node", "group", "revoke"):
-        print(f"no member knows it yet: swarmd keys push {args.fleet} --swarm SWARM --control SOCKET")
+        print("no member knows it yet: submit it again with --control SOCKET, or `swarmd keys push`")
     return 0
+
+
+def reach(control: Path) -> None:
+    """Find the daemon that is to be told, before anything is signed or written."""
+    from swarmd.api.control import ControlClient
+
+    with ControlClient(control) as client:
+        client.call("status")
 
 
 def send(control: Path | None, kind: str, data: bytes) -> None:
@@ -341,13 +353,20 @@ def passphrases(args: argparse.Namespace) -> "Passphrases":
     return Passphrases(args.passphrase_fd, args.passphrase_credential)
 
 
-def _submit_release(folder: Path, prepared: "Prepared", data: bytes) -> None:
-    from swarmd.identity.files import write_secret_file
+def check_publication(folder: Path, prepared: "Prepared") -> None:
+    """Refuse a publication that is not the release which was signed."""
     from swarmd.release.author import STATEMENT, read_statement
 
     path = folder / STATEMENT
     if prepared.kind != "release" or read_statement(path).payload != prepared.payload:
         raise DaemonError(f"{path} is not the release that was signed")
+
+
+def _submit_release(folder: Path, data: bytes) -> None:
+    from swarmd.identity.files import write_secret_file
+    from swarmd.release.author import STATEMENT
+
+    path = folder / STATEMENT
     write_secret_file(path, data)
     path.chmod(0o644)
     print(f"{path}: signed; publish it with: swarmd model publish {folder}")

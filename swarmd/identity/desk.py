@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from swarmd.identity.prepared import Prepared, PreparedError, prepare, statement
 from swarmd.identity.words import parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, decode_envelope, key_id
 from swarmd_protocols.trust.identity import read_certificate
@@ -205,6 +205,36 @@ def _certificates(fleet: Fleet, swarm: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted((fleet.folder / "swarms" / swarm).glob("node-*"))]
 
 
+def node_rows(fleet: Fleet, swarm: str) -> list[dict[str, object]]:
+    """Every key that was ever enrolled in a swarm: its name, its state, and why it is out."""
+    trust = fleet.trust_of(swarm)
+    reasons: dict[bytes, str] = {}
+    for kind, statement in trust.statements():
+        if kind == "revoke":
+            out = msgspec.msgpack.decode(decode_envelope(statement).payload, type=Revocation)
+            reasons |= dict.fromkeys(out.nodes, out.reason)
+    newest: dict[bytes, Certificate] = {}
+    for statement in _certificates(fleet, swarm):
+        one = read_certificate(statement)
+        if one.node not in newest or newest[one.node].counter < one.counter:
+            newest[one.node] = one
+    rows = []
+    for one in sorted(newest.values(), key=lambda one: (one.name, one.counter)):
+        state = "revoked" if one.node in trust.revoked else "in force" if trust.certified(NodeId(one.node)) else "void"
+        rows.append(
+            {
+                "swarm": swarm,
+                "name": one.name,
+                "node": one.node.hex(),
+                "roles": list(one.roles),
+                "state": state,
+                "revoked": state == "revoked",
+                "reason": reasons.get(one.node, ""),
+            }
+        )
+    return rows
+
+
 # --- submit ---------------------------------------------------------------------------------------------------------
 
 
@@ -285,7 +315,18 @@ def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
         fleet.trust_of(swarm).add(prepared.kind, data)
     except IdentityError as error:
         raise FleetError(f"no node would take it: {error}; nothing was written") from error
-    return _put(path, prepared, data, is_secret=prepared.kind == "group")
+    done = _put(path, prepared, data, is_secret=prepared.kind == "group")
+    return replace(done, notes=tuple(_next_steps(fleet, prepared, swarm)))
+
+
+def _next_steps(fleet: Fleet, prepared: Prepared, swarm: str) -> list[str]:
+    """What a statement leaves to do."""
+    if prepared.kind == "revoke":
+        return [f"who is out knows the group key: swarmd keys prepare group-key {fleet.folder} --swarm {swarm} -o FILE"]
+    if prepared.kind == "node":
+        name = msgspec.msgpack.decode(prepared.payload, type=Certificate).name
+        return [f"for the device: swarmd keys enrolment {fleet.folder} {name} --swarm {swarm} -o {name}.enrolment"]
+    return []
 
 
 def _swarm_of(prepared: Prepared) -> str:

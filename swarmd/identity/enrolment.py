@@ -17,7 +17,7 @@ from swarmd.errors import DaemonError
 from swarmd.identity.files import IDENTITY_FILE, read_secret_file, write_secret_file
 from swarmd.identity.fleet import Fleet
 from swarmd.identity.names import check_name
-from swarmd.identity.officers import PublicHalf
+from swarmd.identity.officers import PublicHalf, write_pair
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.identity import Identity, read_certificate
@@ -64,9 +64,7 @@ def new_node_key(folder: Path, name: str) -> PublicHalf:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     seed = secrets.token_bytes(SEED_BYTES)
     half = PublicHalf(_CRYPTO.public_key(seed), name)
-    write_secret_file(folder / SEED_FILE, _SEED_HEADER + seed)
-    write_secret_file(public, f"{half.line}\n".encode("ascii"))
-    public.chmod(0o644)
+    write_pair(folder / SEED_FILE, _SEED_HEADER + seed, public, half)
     return half
 
 

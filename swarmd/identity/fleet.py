@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,18 +127,34 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
     Raises:
         FleetError: There is a fleet already, or the numbers make no sense.
     """
-    if (folder / "roots").exists() or (folder / FLEET_SECRET_FILE).exists():
+    if any((folder / "roots").glob("*.root")) or (folder / FLEET_SECRET_FILE).exists():
         raise FleetError(f"{folder} holds a fleet already; choose another folder")
     check_name(name, "a fleet")
     keys = {role: _draw_keys(role, need, count) for role, (need, count) in roles.items()}
     root = make_root(name, {role: (roles[role][0], [key.public for key in keys[role]]) for role in roles})
     signed = sign_statement("root", root, [key.seed for key in keys["root"]], _CRYPTO)
     _make_folder(folder)
-    for role, drawn in keys.items():
-        for number, key in enumerate(drawn, 1):
-            write_role_key(_key_path(folder, role, number), key)
-    _write_public(folder / "roots" / "0001.root", signed)
+    path = folder / "roots" / "0001.root"
+    with _all_or_none(path) as written:
+        for role, drawn in keys.items():
+            for number, key in enumerate(drawn, 1):
+                write_role_key(_key_path(folder, role, number), key)
+                written.append(_key_path(folder, role, number))
+        _write_public(path, signed)
     return Fleet(folder)
+
+
+@contextlib.contextmanager
+def _all_or_none(last: Path) -> Iterator[list[Path]]:
+    """Take back the keys that were written where the root that names them is not: they are of no use."""
+    written: list[Path] = []
+    try:
+        yield written
+    except BaseException:
+        if not last.exists():
+            for path in written:
+                path.unlink(missing_ok=True)
+        raise
 
 
 class Fleet:
@@ -238,10 +254,12 @@ class Fleet:
         signed = sign_statement("root", new, list(dict.fromkeys(signers)), _CRYPTO)
         self._check(lambda trust: trust.add("root", signed), DEV_SWARM)
         first = 1 + max((self._key_number(path) for path in self._key_files(role)), default=0)
-        for number, key in enumerate(drawn, first):
-            write_role_key(_key_path(self.folder, role, number), key)
         path = self.folder / "roots" / f"{old.version + 1:04}.root"
-        _write_public(path, signed)
+        with _all_or_none(path) as written:
+            for number, key in enumerate(drawn, first):
+                write_role_key(_key_path(self.folder, role, number), key)
+                written.append(_key_path(self.folder, role, number))
+            _write_public(path, signed)
         return Statement("root", signed, path)
 
     def next_root(self, roles: Mapping[str, tuple[int, Sequence[bytes]]], *, stolen: bool = False) -> Root:

@@ -233,10 +233,20 @@ def new_key(path: Path, name: str, passphrase: str) -> PublicHalf:
             raise OfficerKeyError(f"{there} exists already; choose another file (a key is never overwritten)")
     data = seal_key(secrets.token_bytes(SEED_BYTES), name, passphrase)
     half = parse_sealed(data).half
-    write_secret_file(path, data)
-    write_secret_file(public_path, f"{half.line}\n".encode("ascii"))
-    public_path.chmod(0o644)
+    write_pair(path, data, public_path, half)
     return half
+
+
+def write_pair(path: Path, data: bytes, public_path: Path, half: PublicHalf) -> None:
+    """Write a key and its public half: both, or neither."""
+    write_secret_file(path, data)
+    try:
+        write_secret_file(public_path, f"{half.line}\n".encode("ascii"))
+        public_path.chmod(0o644)
+    except BaseException:
+        if not public_path.exists():
+            path.unlink(missing_ok=True)  # A key whose public half nobody has seen is of no use.
+        raise
 
 
 def _sealing_key(head: str, passphrase: str, salt: bytes, operations: int, memory_kib: int) -> bytes:

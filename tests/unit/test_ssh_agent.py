@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarmd.cli.main import main
 from swarmd.identity import ssh_agent
 from swarmd.identity.officers import OfficerKeyError, Passphrases, open_signer, read_public
 from swarmd.identity.ssh_agent import AgentError, parse_keys, parse_signature, public_blob
@@ -122,3 +123,20 @@ def test_a_key_of_another_length_is_refused() -> None:
     blob = public_blob(b"k" * 31)
     with pytest.raises(AgentError, match="32 bytes"):
         parse_keys(b"\x0c\0\0\0\x01" + len(blob).to_bytes(4, "big") + blob + bytes(4))
+
+
+def test_a_fleet_is_founded_by_a_key_in_the_agent(
+    agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    roles = [word for role in ("enrol", "release") for word in ("--role", role, "1", "agent:bob@desk")]
+    assert main(["keys", "root", "fleet", "--name", "acme", "--root", "2", "alice.pub", "bob.pub", *roles]) == 0
+    prepared = "fleet/root-1.prepared"
+    assert main(["keys", "sign", prepared, "--yes", "--key", "agent:alice@desk", "--key", "bob.pub"]) == 0
+    assert main(["keys", "submit", prepared, "--fleet", "fleet"]) == 0
+    capsys.readouterr()
+    assert main(["keys", "show", "fleet"]) == 0
+    assert "alice bob" in capsys.readouterr().out
+    words = ["keys", "enrol", "fleet", "a", "--swarm", "farm", "--out", "a", "--key", "agent:bob@desk"]
+    assert main(words) == 1
+    assert "it signs prepared statements" in capsys.readouterr().err
