@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-release fix check test sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
+.PHONY: help setup demo demo-release fix check test test-fast sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -28,8 +28,12 @@ fix: setup  ## format and repair what ruff can
 check: setup  ## format, lint, the rules of the house, types
 	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m tests.support.house && $(PY) -m mypy
 
-test: setup  ## every test that a laptop runs; fast ones first
-	$(PY) -m pytest $(ARGS)
+test: setup  ## every test that a laptop runs, on all cores
+	$(PY) -m pytest -n auto --dist loadfile -m "not alone" $(ARGS)
+	$(PY) -m pytest -m alone $(ARGS)
+
+test-fast: setup  ## rules and laws only, in less than a minute: at each save
+	$(PY) -m pytest -n auto --dist loadfile -m "not slow and not alone" tests/unit tests/property $(ARGS)
 
 sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
 	$(PY) -m swarmd sim run $(SCENARIO) --seed $(SEED) $(ARGS)
@@ -81,7 +85,7 @@ deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the ot
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml $(UV) -o requirements/base.lock
-	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel $(UV) -o requirements/all.lock
+	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel --extra onnx --extra openvino $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
 	uv pip compile requirements/train.in $(UV) -o out/train.full && python3 requirements/split.py out/train.full requirements/train.lock requirements/train-cuda.lock

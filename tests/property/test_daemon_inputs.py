@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import h11
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -175,6 +176,7 @@ class _Sink:
         return
 
 
+@pytest.mark.slow
 @many
 @given(st.binary(max_size=2000), st.integers(0, 8000), st.integers(0, 3))
 def test_any_damage_to_the_journal_leaves_a_working_store(damage: bytes, place: int, kind: int) -> None:

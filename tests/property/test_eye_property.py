@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ detections = st.builds(lambda c, s, b: Detection(c, f"c{c}", s, b), st.integers(
 frames = st.lists(st.tuples(st.integers(-100, 900), st.lists(detections, max_size=6)), max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(frames, st.booleans(), st.booleans())
 def test_every_track_lives_once(sequence: list[tuple[int, list[Detection]]], static: bool, with_pose: bool) -> None:

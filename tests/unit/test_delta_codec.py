@@ -13,6 +13,8 @@ from swarmd.release.delta import blocks, bounded, child, codec, flatbuffer, rans
 from swarmd.release.errors import DeltaError
 from tests.support.deltas import ZOO, head_only, tuned
 
+pytestmark = pytest.mark.slow
+
 OLD = ZOO.read_bytes()
 
 

@@ -35,6 +35,7 @@ def test_every_file_of_the_zoo_is_small_and_belongs_to_a_bundle() -> None:
     assert DEFAULT_MODEL == "zoo:small-320"
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_demos_model_scores_on_real_crops_what_its_bundle_says(shared: Path) -> None:
     bundle = load_bundle(DEFAULT_MODEL)

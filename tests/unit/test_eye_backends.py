@@ -599,6 +599,7 @@ def _child_that(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Non
     monkeypatch.syspath_prepend(str(folder))
 
 
+@pytest.mark.slow
 def test_a_child_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its output stays open and says nothing: only the clock helps."""
     _child_that(tmp_path, monkeypatch, "import time\ntime.sleep(3600)")
@@ -635,6 +636,7 @@ def test_without_a_device_nothing_of_tensorrt_is_called(tmp_path: Path) -> None:
 # --- Profiles --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_runtime_tells_the_time_of_its_layers(kind: str) -> None:
     backend = backend_class(kind).load(BUNDLE.artefact(), 1, _quiet)
     layers = layers_of(BUNDLE.artefact(), backend, 1)

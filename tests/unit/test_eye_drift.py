@@ -18,6 +18,8 @@ from swarmd_models.types import Image
 from swarmd_models.watch import JUDGED_EVERY, LARGE_PSI, MIN_WINDOW, ModelWatch, features_of
 from tests.support.bundles import seen
 
+pytestmark = pytest.mark.slow
+
 
 def _drawn(count: int, seed: int) -> list[Image]:
     bundle = load_bundle("zoo:small-320")

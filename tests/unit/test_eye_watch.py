@@ -188,6 +188,7 @@ def test_the_export_is_coco(tmp_path: Path) -> None:
 # --- Swapping --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_many_swaps_lose_no_frame_and_never_hold_the_loop(tmp_path: Path) -> None:
     """SWARMD_SWAPS=1000 for the long run; the frames go on while each model is loaded, checked and handed over."""
     (tmp_path / "a").mkdir()

@@ -28,6 +28,8 @@ from tests.support.partial_net import SMALL, bounded, neighbours, overlay, parti
 from tests.support.swim_net import SECRET, Net, S
 from tests.support.swim_thief import Thief
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def net():

@@ -85,6 +85,7 @@ def test_a_model_of_another_make_is_refused() -> None:
         find_heads(data, CLASSES + 1)
 
 
+@pytest.mark.slow
 def test_a_short_training_makes_a_sound_bundle_that_is_better_on_other_frames(tmp_path: Path) -> None:
     tuned = heads.tune_heads("zoo:small-320", tmp_path / "new", "9", TuneOptions(frames=64, held_out=16))
     assert tuned.after.loss < tuned.before.loss

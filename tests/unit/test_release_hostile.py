@@ -25,6 +25,8 @@ from swarmd_protocols.subprotocol import Send, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
 from tests.support.release_world import MODEL, World, make_release
 
+pytestmark = pytest.mark.slow
+
 DATA = [bytes([version]) * 9_000 for version in range(8)]
 
 

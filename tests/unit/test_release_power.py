@@ -135,6 +135,7 @@ def publish(world: PowerWorld, at: int, data: bytes, version: int, previous: byt
     return envelope.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_power_goes_during_canaries_and_nothing_is_lost(seed: int) -> None:
     world = PowerWorld(seed)
