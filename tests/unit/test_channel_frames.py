@@ -8,9 +8,11 @@ from swarmd_protocols.channel.channel import (
     BULK,
     CAST,
     DATAGRAM,
+    GROUP,
     GROUP_OVERHEAD_BYTES,
     PAIR_OVERHEAD_BYTES,
     STREAM,
+    WIRE_VERSION,
     Channel,
     ReplayWindow,
     Session,
@@ -122,7 +124,17 @@ def test_counters_that_are_used_up_end_the_boot_and_never_wrap():
         a.seal(to_b, DATAGRAM, b"")
 
 
-@pytest.mark.parametrize("frame", [b"", b"\x11", b"\x21" + bytes(40), b"\x19" + bytes(40), b"\x14" + bytes(30)])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        bytes([WIRE_VERSION << 4 | DATAGRAM]),
+        bytes([WIRE_VERSION + 1 << 4 | DATAGRAM]) + bytes(40),
+        bytes([WIRE_VERSION << 4 | 9]) + bytes(40),
+        bytes([WIRE_VERSION << 4 | GROUP]) + bytes(30),
+    ],
+    ids=["nothing", "one byte", "another version", "unknown kind", "a stump of a group frame"],
+)
 def test_other_versions_kinds_and_stumps_are_refused(frame):
     with pytest.raises(WireError):
         frame_kind(frame)

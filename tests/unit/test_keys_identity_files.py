@@ -19,6 +19,7 @@ from swarmd.identity.files import (
     read_secret_file,
     write_secret_file,
 )
+from swarmd.identity.names import NameRefused
 
 
 def enrolled(folder: Path, name: str = "drone-1") -> Path:
@@ -126,7 +127,7 @@ def test_a_fleet_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(IdentityFileError, match="development fleet"):
         open_dev_fleet(tmp_path / "file" / "fleet", "a")
-    with pytest.raises(IdentityFileError, match="cannot enrol"):
+    with pytest.raises(NameRefused, match="cannot name a node"):
         open_dev_fleet(tmp_path / "fleet", "x" * 65)
 
 
