@@ -207,6 +207,17 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
 
 
+class Order(msgspec.Struct, frozen=True):
+    """What a sub-protocol asks of the driver: work on files, a model to run. Answered by a `Command`, or not at all.
+
+    `request` is a dataclass of that sub-protocol's own vocabulary (its page says which, and what answers it). Orders of
+    one sub-protocol are carried out in the order in which they were given.
+    """
+
+    subprotocol: str
+    request: object
+
+
 # --- Notifications -------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +269,7 @@ Effect: TypeAlias = (
     | SetTimer
     | CancelTimer
     | Persist
+    | Order
     | MemberChanged
     | UserEventDelivered
     | Rejected

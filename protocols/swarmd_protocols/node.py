@@ -28,6 +28,7 @@ from swarmd_protocols.effects import (
     Join,
     Leave,
     MemberState,
+    Order,
     Persist,
     Rejected,
     SendFailed,
@@ -370,7 +371,7 @@ class Node:
             elif isinstance(effect, Cast):
                 if not self._core.own.left:
                     self._wire.cast(encode(Sub(sub.name, effect.payload)))
-            elif isinstance(effect, SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged):
+            elif isinstance(effect, SetTimer | CancelTimer | Persist | Order | Rejected | Alarm | StateChanged):
                 wire.emit(effect)
 
     def _send(self, sub: SubProtocol, send: Send) -> None:

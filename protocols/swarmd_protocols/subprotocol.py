@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.effects import Alarm, CancelTimer, Order, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId
 
 SUMMARY_MAX_BYTES = 16
@@ -49,7 +49,7 @@ class Cast(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
 
 
-SubEffect: TypeAlias = Send | Cast | SetTimer | CancelTimer | Persist | Rejected | Alarm | StateChanged
+SubEffect: TypeAlias = Send | Cast | SetTimer | CancelTimer | Persist | Order | Rejected | Alarm | StateChanged
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False):

@@ -303,6 +303,7 @@ class Brain:
         service = ReleaseService.open(self._state_dir(), config, self.identity, trust, self._crypto, records, self.log)
         self._stack.callback(service.close)
         service.attach(self.bus, self.driver.command)
+        self.driver.on_order("releases", service.carry_out)
         return service
 
     def _next_boot(self, stored: bytes) -> int:

@@ -26,6 +26,7 @@ from swarmd_protocols.effects import (
     Event,
     HostAnswer,
     HostProbed,
+    Order,
     Persist,
     ProbeHost,
     Rejected,
@@ -58,6 +59,7 @@ class Driver:
         self._node: Node | None = None
         self._transport: Transport | None = None
         self._events: deque[Event] = deque()
+        self._orders: dict[str, Callable[[object], None]] = {}
         self._busy = False
         self._due: dict[TimerKey, int] = {}
         self._heap: list[tuple[int, int, TimerKey]] = []
@@ -106,6 +108,10 @@ class Driver:
         finally:
             self._busy = False
         self._pump()
+
+    def on_order(self, subprotocol: str, carry_out: Callable[[object], None]) -> None:
+        """Who carries out what a sub-protocol orders; returns at once, and answers by `command` later."""
+        self._orders[subprotocol] = carry_out
 
     def command(self, subprotocol: str, request: object) -> None:
         """Give a sub-protocol a request; raises `StateError`."""
@@ -185,6 +191,8 @@ class Driver:
                 self.counts["alarms"] += 1
                 self._log.warning("alarm", code=code, text=text)
                 self._bus.publish(effect)
+            case Order(subprotocol, request):
+                self._orders[subprotocol](request)
             case _:
                 self._bus.publish(effect)
 

@@ -7,6 +7,7 @@ the machine where the keys lie. `publish` and `status` talk to a daemon.
 import argparse
 import base64
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -297,7 +298,10 @@ def _publish(args: argparse.Namespace) -> int:
 def _put(client: Any, data: bytes, name: str) -> None:
     for offset in range(0, len(data), PIECE_BYTES):
         piece = base64.b64encode(data[offset : offset + PIECE_BYTES]).decode()
-        client.call("model_put", name=name, offset=offset, size=len(data), data=piece)
+        answer = client.call("model_put", name=name, offset=offset, size=len(data), data=piece)
+    while not answer["done"]:
+        time.sleep(0.02)
+        answer = client.call("model_put", name=name, offset=len(data), size=len(data), data="")
 
 
 def _statement(args: argparse.Namespace) -> int:

@@ -4,21 +4,19 @@
     cache/<digest>.part   chunks at their places; re-hashed against the chunk list when the daemon starts
     cache/<digest>.list   chunk list, content-addressed
 
-The quota covers both; a fetch that would exceed it is refused, and what no slot needs is collected first.
+The quota covers both; a fetch that would exceed it is refused, and what no slot needs is collected first. One thread
+owns a `FileChunks` (`storage.py`): nothing here is called from the event loop once the daemon runs.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 from swarmd.release.at_rest import CHUNK_OVERHEAD, SealedBlobs, seal_chunk, unseal_chunk
 from swarmd.release.errors import SlotError
 from swarmd.release.fsx import FileSystem
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.releases.stores import describe
 
 _CACHE = "cache"
-_OPEN_BLOBS = 2
 MAX_LIST_BYTES = 32 * 65_536
 
 
@@ -37,11 +35,12 @@ class FileChunks:
         self._blobs = blobs
         self._quota_bytes = quota_bytes
         self.encrypt = encrypt
-        self.must_seal: Callable[[bytes], bool] = lambda digest: False
-        """Whether a blob is to be sealed although this node does not seal everything: its release says so."""
+        self.secret: frozenset[bytes] = frozenset()
+        """Blobs that are sealed although this node does not seal everything: their releases say so. Replaced, never
+        changed."""
         self._masks: dict[bytes, int] = {}
         self._whole: dict[bytes, bool] = {}
-        self._open: OrderedDict[bytes, bytes] = OrderedDict()
+        self._finishing: set[bytes] = set()
         self._used = self._count()
         self.full = False
         """A write was refused for want of room since this was last set to False."""
@@ -65,11 +64,11 @@ class FileChunks:
         found = self._files.read(f"{_CACHE}/{blob.chunks_sha256.hex()}.list")
         if found is not None and sha256(found).digest() == blob.chunks_sha256:
             return found
-        whole = self._get(blob.sha256)
-        if whole is None:
+        if not self.has_blob(blob.sha256):
             return None
-        described, made = describe(whole, blob.chunk_bytes)
-        return made if described.chunks_sha256 == blob.chunks_sha256 else None
+        pieces = (self.read(blob, index) or b"" for index in range(blob.chunk_count))
+        made = b"".join(sha256(piece).digest() for piece in pieces)
+        return made if sha256(made).digest() == blob.chunks_sha256 else None
 
     def put_hashes(self, blob: Blob, hashes: bytes) -> None:
         """See `ChunkStore.put_hashes`."""
@@ -104,12 +103,11 @@ class FileChunks:
         """See `ChunkStore.read`."""
         start, size = index * blob.chunk_bytes, blob.chunk_size(index)
         if self.has_blob(blob.sha256):
-            whole = self._get(blob.sha256)
-            return whole[start : start + size] if whole is not None else None
+            return self._blobs.read_at(blob.sha256, start, size)
         return self._read_part(blob, index)
 
     def _sealed(self, digest: bytes) -> bool:
-        return self.encrypt or self.must_seal(digest)
+        return self.encrypt or digest in self.secret
 
     def _read_part(self, blob: Blob, index: int) -> bytes | None:
         path, size = self._part(blob.sha256), blob.chunk_size(index)
@@ -128,7 +126,7 @@ class FileChunks:
         self._files.write_at(self._part(blob.sha256), start, sealed)
 
     def write(self, blob: Blob, index: int, data: bytes) -> bool:
-        """See `ChunkStore.write`; the last chunk turns the cache into a blob."""
+        """See `ChunkStore.write`."""
         if self._used + len(data) > self._quota_bytes:
             self.full = True
             return False
@@ -138,30 +136,46 @@ class FileChunks:
             self.full = True
             return False
         self._used += len(data)
-        mask = self._masks[blob.sha256] = self._masks.get(blob.sha256, 0) | 1 << index
-        return self._finish(blob) if mask == (1 << blob.chunk_count) - 1 else True
-
-    def _finish(self, blob: Blob) -> bool:
-        path = self._part(blob.sha256)
-        data = b"".join(self._read_part(blob, index) or b"" for index in range(blob.chunk_count))
-        if sha256(data).digest() != blob.sha256:
-            self._masks.pop(blob.sha256)  # The disk gave other bytes back: start over.
-            self._files.unlink(path)
-            return False
-        try:
-            self.put(data)
-        except SlotError:
-            self.full = True
-            return False
-        self._files.unlink(path)
-        self._masks.pop(blob.sha256, None)
-        self._used = self._count()
+        self._masks[blob.sha256] = self._masks.get(blob.sha256, 0) | 1 << index
         return True
+
+    def finish(self, blob: Blob) -> Iterator[bool]:
+        """See `ChunkStore.finish`: the whole is hashed as it is read back, synced, and takes its name."""
+        digest, path = blob.sha256, self._part(blob.sha256)
+        while digest in self._finishing:
+            yield False  # Ordered twice; the first does it.
+        if self.has_blob(digest):
+            yield True
+            return
+        self._finishing.add(digest)
+        try:
+            if self._sealed(digest):
+                parts = (self._read_part(blob, index) or b"" for index in range(blob.chunk_count))
+                steps = self._blobs.put_pieces(parts, blob.size, digest, True)
+            else:
+                steps = self._blobs.adopt(path, digest)
+            for _ in steps:
+                yield False
+            self._whole[digest] = True
+        except SlotError:
+            self._whole[digest] = False  # The disk gave other bytes back, or took none: start over.
+        finally:
+            self._finishing.discard(digest)
+            self._masks.pop(digest, None)
+            self._forget(path)
+            self._used = self._count()
+        yield self._whole[digest]
+
+    def _forget(self, path: str) -> None:
+        try:
+            self._files.unlink(path)
+        except OSError:
+            self.full = True
 
     def has_blob(self, digest: bytes) -> bool:
         """See `ChunkStore.has_blob`; hashed once a life, and again at every load into a slot."""
         if digest not in self._whole:
-            self._whole[digest] = self._get(digest) is not None
+            self._whole[digest] = self._blobs.verify(digest)
         return self._whole[digest]
 
     # --- Whole blobs ------------------------------------------------------------------------------------------------
@@ -184,10 +198,8 @@ class FileChunks:
 
     def recheck(self, digests: Iterable[bytes]) -> list[bytes]:
         """Hash these blobs again; those that do not hold are forgotten, so that they are fetched anew, and returned."""
-        lost = [digest for digest in digests if self._blobs.get(digest) is None]
-        for digest in lost:
-            self._whole[digest] = False
-            self._open.pop(digest, None)
+        lost = [digest for digest in digests if not self._blobs.verify(digest)]
+        self._whole.update(dict.fromkeys(lost, False))
         return lost
 
     def hide(self, digests: Iterable[bytes]) -> None:
@@ -200,17 +212,6 @@ class FileChunks:
         """A whole blob, hashed now."""
         return self._blobs.get(digest)
 
-    def _get(self, digest: bytes) -> bytes | None:
-        """A whole blob for serving; the last few stay in memory."""
-        found = self._open.pop(digest, None)
-        if found is None:
-            found = self._blobs.get(digest)
-        if found is not None:
-            self._open[digest] = found
-            while len(self._open) > _OPEN_BLOBS:
-                self._open.popitem(last=False)
-        return found
-
     def collect(self, keep: frozenset[bytes], lists: Iterable[Blob]) -> int:
         """Remove what is neither kept nor described by `lists`; returns the bytes that became free."""
         before = self._used
@@ -220,7 +221,6 @@ class FileChunks:
             if name not in wanted:
                 self._files.unlink(f"{_CACHE}/{name}")
         self._whole.clear()
-        self._open.clear()
         self._masks.clear()
         self._used = self._count()
         self.full = False

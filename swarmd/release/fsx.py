@@ -30,6 +30,10 @@ class FileSystem(Protocol):
         """Write a piece of a cache file, creating it as needed; never durable by promise."""
         ...
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder where there is none."""
+        ...
+
     def fsync(self, path: str) -> None:
         """Make a file's content durable."""
         ...
@@ -113,6 +117,10 @@ class RealFiles:
                 view, at = view[count:], at + count
         finally:
             os.close(descriptor)
+
+    def make_folder(self, path: str) -> None:
+        """See `FileSystem.make_folder`."""
+        os.makedirs(self.path(path), mode=0o700, exist_ok=True)
 
     def fsync(self, path: str) -> None:
         """See `FileSystem.fsync`."""

@@ -8,7 +8,7 @@
                    back
     GoBack       → the last good release, or the model that the configuration names
 
-Everything slow (hashing, child processes, fsync) runs in one worker thread, in order; the loop never waits for a disk.
+Files belong to one thread (`storage.py`), children and the audit log to another; the loop never waits for a disk.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from swarmd.release.errors import DeltaError, ReleaseError, SlotError
 from swarmd.release.fsx import RealFiles
 from swarmd.release.refusals import FILE_NAME, RefusalLog
 from swarmd.release.slots import Slot, Slots, fresh_slot
+from swarmd.release.storage import StorageThread
 from swarmd.release.trial import SwapAnswer, TrialMeter
 from swarmd_models.errors import ModelError
 from swarmd_protocols.crypto import Crypto
@@ -101,6 +102,13 @@ class ServiceConfig:
     """Below 1 only in demonstrations: the manifest's soak times this."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Hide:
+    """Seal these blobs, which lie here in the open."""
+
+    digests: set[bytes]
+
+
 class ReleaseService:
     """One node's releases. `open` makes it; `protocol` goes into the node; `run` carries out.
 
@@ -113,6 +121,8 @@ class ReleaseService:
 
     protocol: Releases
     """Set by `open`."""
+    _first: str
+    """The bundle to start the eye with."""
 
     def __init__(self, folder: Path, config: ServiceConfig, key: NodeKey, log: Logger) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -130,6 +140,8 @@ class ReleaseService:
         self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
         self.memory = MemoryFolders()
         self._worker = ThreadPoolExecutor(1, "releases")
+        self._storage = StorageThread(self.store, self._tell, log)
+        self._secrets_of: object = None
         self._work: asyncio.Queue[object] = asyncio.Queue()
         self._runner: ModelRunner | None = None
         self._command: Callable[[str, object], None] = lambda name, request: None
@@ -161,12 +173,11 @@ class ReleaseService:
             log: Where the daemon speaks.
         """
         service = cls(folder / "releases", config, open_node_key(folder / "releases"), log)
-        service.store.must_seal = service._must_seal
+        service._first = service._start()
         service.protocol = Releases(
             crypto.public_key(identity.seed),
             lambda message: crypto.sign(identity.seed, message),
             trust,
-            service.store,
             ReleasesConfig(
                 models=(config.model,) if config.model else (),
                 caches=(config.cache,) if config.cache and not config.model else (),
@@ -185,6 +196,14 @@ class ReleaseService:
         self._bus = bus
         bus.subscribe(self._on_notice)
 
+    def carry_out(self, order: object) -> None:
+        """Take an order of the protocol; returns at once."""
+        if isinstance(order, requests.StorageOrder):
+            self._keep_secrets()
+            self._storage.give(order)
+        else:
+            self._work.put_nowait(order)
+
     def use_runner(self, runner: ModelRunner) -> None:
         """The eye, once there is one."""
         self._runner = runner
@@ -192,8 +211,12 @@ class ReleaseService:
     def start_model(self) -> str:
         """The bundle to start the eye with: the active release, re-hashed, else the configured model; "" for neither.
 
-        Also takes the configured model's files in as blobs, so that a delta from it can be applied.
+        The configured model's file was taken in as a blob, so that a delta from it can be applied.
         """
+        return self._first
+
+    def _start(self) -> str:
+        """Before the node starts: the slots are read and hashed, so that nobody waits for that later."""
         if not self.config.model:
             return self.config.factory
         slot = self.slots.start()
@@ -224,6 +247,7 @@ class ReleaseService:
         with contextlib.suppress(ReleaseError):
             self.refusals.close()
         self._worker.shutdown(wait=True, cancel_futures=True)
+        self._storage.close()
         self.memory.close()
         shutil.rmtree(self._runtime, ignore_errors=True)
 
@@ -286,16 +310,21 @@ class ReleaseService:
                 self._start_trial(digest, release)
             case requests.GoBack():
                 await self._go_back(detail)
+            case _Hide(digests):
+                await self._storage.run(lambda: self.store.hide(digests))
+            case requests.RaiseFloor(_, _, floor):
+                await self._storage.run(lambda: self.slots.raise_floor(floor))
             case requests.RolloutChanged():
                 self._say("rollout", what=detail.what, version=detail.version, stage=detail.stage)
                 await self._audit("rollout", digest=detail.digest.hex(), state=detail.what, stage=detail.stage)
                 if detail.what == "promoted":
-                    await self._in_worker(self._collect)
+                    keep, lists = self._needed()
+                    await self._storage.run(lambda: self._collect(keep, lists))
 
     async def _apply(self, wanted: requests.ApplyDelta) -> None:
         delta, target = wanted.delta, wanted.target
         try:
-            await self._in_worker(lambda: self._apply_now(wanted))
+            await self._apply_now(wanted)
         except (DeltaError, SlotError) as error:
             await self._audit("delta_refused", delta=delta.blob.sha256.hex(), reason=str(error))
             self._say("delta_refused", reason=str(error))
@@ -304,27 +333,32 @@ class ReleaseService:
             await self._audit("delta_applied", delta=delta.blob.sha256.hex(), target=target.sha256.hex())
             self._tell(requests.BlobReady(target.sha256))
 
-    def _apply_now(self, wanted: requests.ApplyDelta) -> None:
+    async def _apply_now(self, wanted: requests.ApplyDelta) -> None:
+        """Read in the storage's thread, apply in a child, write in the storage's thread."""
         delta = wanted.delta
-        base, patch = self.store.get(delta.base_sha256), self.store.get(delta.blob.sha256)
+        base = await self._storage.run(lambda: self.store.get(delta.base_sha256))
+        patch = await self._storage.run(lambda: self.store.get(delta.blob.sha256))
         if base is None or patch is None:
             raise DeltaError("the base or the delta is missing or damaged on this disk")
         limits = Limits(memory_bytes=min(delta.memory_bytes, 256 << 20))
-        self.store.put(apply_in_child(base, patch, delta.out_bytes, delta.target_sha256, limits))
+        made = await self._in_worker(lambda: apply_in_child(base, patch, delta.out_bytes, delta.target_sha256, limits))
+        self._keep_secrets()
+        await self._storage.run(lambda: self.store.put(made))
 
     async def _prepare(self, digest: bytes, release: Release) -> None:
-        lost = await self._in_worker(lambda: self.store.recheck(one.blob.sha256 for one in release.bundle))
+        lost = await self._storage.run(lambda: self.store.recheck(one.blob.sha256 for one in release.bundle))
         if lost:
-            await self._lost(digest, release)
+            await self._lost(digest, release, lost)
             return
-        reason = await self._in_worker(lambda: self._unfit(release))
+        reason = await self._storage.run(lambda: self._unfit(release))
         if reason:
             await self._audit("unfit", digest=digest.hex(), reason=reason)
             self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, reason))
 
-    async def _lost(self, digest: bytes, release: Release) -> None:
+    async def _lost(self, digest: bytes, release: Release, lost: list[bytes]) -> None:
         """Files have gone or do not hash: this disk's fault, not the release's. No verdict; they are fetched again."""
         await self._audit("damaged", digest=digest.hex())
+        self._tell(requests.BlobsLost(tuple(lost)))
         self._tell(requests.TrialEnded(release.model, digest, Verdict.NONE, 0, 0, "files are damaged here"))
 
     def _unfit(self, release: Release) -> str | None:
@@ -361,22 +395,23 @@ class ReleaseService:
         model = _model_file(release)
         slot = fresh_slot(digest, {one.path: one.blob.sha256 for one in release.bundle}, model, release.encrypt)
         try:
-            await self._in_worker(lambda: self.slots.install(slot))
+            await self._storage.run(lambda: self.slots.install(slot))
         except SlotError as error:
             if digest in self.slots.record.rejected:
                 self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, str(error)))
                 return
-            await self._in_worker(lambda: self.store.recheck(one for _, one in slot.files))
-            await self._lost(digest, release)
+            lost = await self._storage.run(lambda: self.store.recheck(one for _, one in slot.files))
+            await self._lost(digest, release, lost)
             return
         assert self._runner is not None
         while not self._runner.is_safe(release.swap_when):
             await asyncio.sleep(SAMPLE_S)
-        begun = await self._in_worker(self.slots.begin_trial)
+        begun = await self._storage.run(self.slots.begin_trial)
         if begun is None:
             self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, "its tries are used up"))
             return
-        answer = await self._swap_to(self._materialise(begun))
+        bundle = await self._storage.run(lambda: self._materialise(begun))
+        answer = await self._swap_to(bundle)
         if not answer.ok:
             await self._end_trial(digest, release, Verdict.FAIL, 0, 0, answer.text, swapped=False)
             return
@@ -402,12 +437,12 @@ class ReleaseService:
     ) -> None:
         """Durable first, then told."""
         if verdict is Verdict.PASS:
-            await self._in_worker(self.slots.promote)
+            await self._storage.run(self.slots.promote)
             self.swaps += 1
         else:
-            await self._in_worker(self.slots.reject)
+            await self._storage.run(self.slots.reject)
             if swapped:
-                await self._swap_to(self._running_model())
+                await self._swap_to(await self._storage.run(self._running_model))
         await self._audit(
             "verdict", digest=digest.hex(), verdict=verdict.name, reason=reason, soak_s=soak_s, samples=samples
         )
@@ -438,10 +473,10 @@ class ReleaseService:
                 await self._trial
         active = self.slots.record.active
         if active is not None and active.release == wanted.to:
-            await self._in_worker(self.slots.abandon)
+            await self._storage.run(self.slots.abandon)
         else:
-            await self._in_worker(lambda: self.slots.go_back(wanted.to))
-        answer = await self._swap_to(self._running_model())
+            await self._storage.run(lambda: self.slots.go_back(wanted.to))
+        answer = await self._swap_to(await self._storage.run(self._running_model))
         self.swaps += answer.ok
         await self._audit("went_back", leave=wanted.leave.hex(), to=wanted.to.hex(), reason=wanted.reason)
         self._say("went_back", reason=wanted.reason, swapped=answer.ok, text=answer.text)
@@ -465,27 +500,36 @@ class ReleaseService:
         self.memory.fill(folder, files)
         return str(folder / slot.model_path)
 
-    def _collect(self) -> None:
-        """Remove what neither slots nor the releases in view need."""
-        keep, lists = set(self.slots.pinned()), []
-        path = _bundle_path(self.config.factory)
+    def _needed(self) -> tuple[frozenset[bytes], list[Blob]]:
+        """What the releases in view need."""
+        blobs: list[Blob] = []
         for model in self.protocol.view.models.values():
             for release in model.releases.values():
-                blobs: list[Blob] = [one.blob for one in release.bundle]
+                blobs += [one.blob for one in release.bundle]
                 blobs += [one.blob for one in release.deltas]
-                keep |= {one.sha256 for one in blobs}
-                lists += blobs
-            lists += [one.blob for one in model.deltas]
-            keep |= {one.blob.sha256 for one in model.deltas}
-        self.store.collect(frozenset(keep), lists)
-        if path is not None:
-            self._take_factory_in()
+            blobs += [one.blob for one in model.deltas]
+        return frozenset(one.sha256 for one in blobs), blobs
 
-    def put_blob(self, data: bytes, chunk_bytes: int | None = None) -> Blob:
-        """Take a blob of a publication in, durably, and offer it to the swarm in chunks of this size."""
-        self.store.put(data)
-        blob, hashes = describe(data, chunk_bytes)
-        self.store.put_hashes(blob, hashes)
+    def _collect(self, keep: frozenset[bytes], lists: list[Blob]) -> None:
+        """Remove what neither slots nor these releases need."""
+        self.store.collect(self.slots.pinned() | keep, lists)
+        self._take_factory_in()
+
+    async def put_blob(self, data: Sequence[bytes], chunk_bytes: int | None = None) -> Blob:
+        """Take a blob of a publication in, durably, and offer it to the swarm in chunks of this size.
+
+        Raises:
+            SlotError: There is no room, or the disk refuses.
+        """
+
+        def put() -> Blob:
+            whole = b"".join(data)
+            self.store.put(whole)
+            blob, hashes = describe(whole, chunk_bytes)
+            self.store.put_hashes(blob, hashes)
+            return blob
+
+        blob = await self._storage.run(put)
         self._tell(requests.Provide(blob, True))
         return blob
 
@@ -496,7 +540,7 @@ class ReleaseService:
             StateError: One of them does not hold.
         """
         self._command(NAME, requests.Publish(envelopes, roots))
-        self.store.hide(self._secrets())
+        self._work.put_nowait(_Hide(self._secrets()))
 
     def _secrets(self) -> set[bytes]:
         """Blobs of releases that are to be sealed wherever they lie."""
@@ -505,9 +549,11 @@ class ReleaseService:
         files = {one.blob.sha256 for release in releases for one in release.bundle}
         return files | {one.blob.sha256 for release in releases for one in release.deltas}
 
-    def _must_seal(self, digest: bytes) -> bool:
-        # The store is asked before the protocol is there: for its own start it needs no answer.
-        return hasattr(self, "protocol") and digest in self._secrets()
+    def _keep_secrets(self) -> None:
+        """Let the store know what is to be sealed, whenever the view has changed."""
+        if self._secrets_of is not self.protocol.view:
+            self._secrets_of = self.protocol.view
+            self.store.secret = frozenset(self._secrets())
 
     def _tell(self, request: object) -> None:
         try:

@@ -1,22 +1,34 @@
 """Control verbs about models: what `swarmd model …` asks a running daemon."""
 
+import asyncio
 import base64
 import binascii
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from swarmd.api.verbs import Verbs, number_argument, text_argument
 from swarmd.errors import DaemonError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.releases import Releases
-from swarmd_protocols.releases.statements import MAX_BLOB_BYTES
+from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Blob
 
 if TYPE_CHECKING:
     from swarmd.release.service import ReleaseService
 
 PIECE_BYTES = 32_768
 MAX_UPLOADS = 32
+
+
+@dataclass(slots=True)
+class _Upload:
+    """A blob that is being put."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+    task: "asyncio.Task[Blob] | None" = None
+    """Writes it, once it is all here."""
 
 
 class ModelVerbs:
@@ -30,7 +42,7 @@ class ModelVerbs:
     def __init__(self, service: "ReleaseService", names: Callable[[], Mapping[NodeId, str]]) -> None:
         self._service = service
         self._names = names
-        self._uploads: dict[str, bytearray] = {}
+        self._uploads: dict[str, _Upload] = {}
 
     def register(self, verbs: Verbs) -> None:
         """Fill the registry."""
@@ -73,7 +85,7 @@ class ModelVerbs:
             "received": sum(one.received for one in accounts),
             "wasted": sum(one.wasted for one in accounts),
             "blamed": sum(self._protocol.fetcher.blamed.values()),
-            **{f"cast_{what}": count for what, count in self._protocol.fetcher.cast_counts.items()},
+            **{f"cast_{what}": count for what, count in self._protocol.fetcher.casts.counts.items()},
         }
 
     def _model(self, model: str, names: Mapping[NodeId, str]) -> Mapping[str, Any]:
@@ -131,26 +143,43 @@ class ModelVerbs:
         }
 
     def put(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Take a piece of a blob; the last piece turns it into a blob of the store."""
+        """Take a piece of a blob; after the last the blob is written, and asked again without a piece this says so.
+
+        Answers `{"done": false}` for each piece, `{"done": false, "storing": true}` while the blob is written, and
+        `{"done": true, "sha256": …}` once it is durable.
+        """
         name = text_argument(arguments, "name", most=64)
         offset, size = int(number_argument(arguments, "offset")), int(number_argument(arguments, "size"))
         text = text_argument(arguments, "data", most=2 * PIECE_BYTES)
-        if not 0 < size <= MAX_BLOB_BYTES or (name not in self._uploads and len(self._uploads) >= MAX_UPLOADS):
+        upload = self._uploads.get(name)
+        if upload is not None and upload.task is not None:
+            return self._stored(name, upload.task)
+        if not 0 < size <= MAX_BLOB_BYTES or (upload is None and len(self._uploads) >= MAX_UPLOADS):
             raise DaemonError("a blob is too large, or too many are being put at once")
         try:
             data = base64.b64decode(text, validate=True)
         except binascii.Error:
             raise DaemonError("argument 'data' is no base64") from None
-        upload = self._uploads.setdefault(name, bytearray())
-        if offset != len(upload) or offset + len(data) > size:
+        upload = self._uploads.setdefault(name, _Upload())
+        if offset != upload.size or offset + len(data) > size:
             del self._uploads[name]
-            raise DaemonError(f"piece at {offset} does not follow the {len(upload)} bytes put so far; start again")
-        upload += data
-        if len(upload) == size:
-            chunk = int(number_argument(arguments, "chunk", 0)) or None
-            blob = self._service.put_blob(bytes(self._uploads.pop(name)), chunk)
-            return {"sha256": blob.sha256.hex(), "done": True}
-        return {"done": False}
+            raise DaemonError(f"piece at {offset} does not follow the {upload.size} bytes put so far; start again")
+        upload.pieces.append(data)
+        upload.size += len(data)
+        if upload.size < size:
+            return {"done": False}
+        chunk = int(number_argument(arguments, "chunk", 0)) or None
+        upload.task = asyncio.get_running_loop().create_task(self._service.put_blob(upload.pieces, chunk))
+        return {"done": False, "storing": True}
+
+    def _stored(self, name: str, task: "asyncio.Task[Blob]") -> Mapping[str, Any]:
+        if not task.done():
+            return {"done": False, "storing": True}
+        del self._uploads[name]
+        error = task.exception()
+        if error is not None:
+            raise DaemonError(str(error))
+        return {"sha256": task.result().sha256.hex(), "done": True}
 
     def publish(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Give signed statements to the swarm."""

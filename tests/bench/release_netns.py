@@ -191,6 +191,8 @@ def put(lab: Lab, data: bytes, chunk_bytes: int) -> None:
     for offset in range(0, len(data), 32_768):
         piece = base64.b64encode(data[offset : offset + 32_768]).decode()
         lab.ask(0, "model_put", name="lab", offset=offset, size=len(data), data=piece, chunk=chunk_bytes)
+    while not lab.ask(0, "model_put", name="lab", offset=len(data), size=len(data), data="")["done"]:
+        time.sleep(0.02)
 
 
 def count(lab: Lab) -> int:

@@ -10,7 +10,7 @@ import pytest
 from test_release_attacks import ATTACKS
 
 from swarmd.release.delta import bounded, child, codec
-from swarmd_protocols.releases import releases, reports, rollout, signed_time, statements, swarming, versions
+from swarmd_protocols.releases import inventory, releases, reports, rollout, signed_time, statements, swarming, versions
 from swarmd_protocols.trust import envelopes, roots
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -144,9 +144,7 @@ def _no_base_check(patch: pytest.MonkeyPatch) -> None:
 
 
 def _half_bundles(patch: pytest.MonkeyPatch) -> None:
-    from swarmd_protocols.releases.stores import MemoryStore
-
-    patch.setattr(MemoryStore, "has_blob", lambda self, digest: True)
+    patch.setattr(inventory.Inventory, "has", lambda self, digest: True)
 
 
 def _forget_time(patch: pytest.MonkeyPatch) -> None:

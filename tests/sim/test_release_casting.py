@@ -49,7 +49,7 @@ def test_the_caster_dies_and_the_others_mend_it_among_themselves() -> None:
     release = make_release(DATA)
     blob = release.bundle[0].blob
     world.publish(0, [world.keys.sign("release", release.payload(), "release")], DATA)
-    world.run(60, lambda: world.nodes[0].fetcher.cast_counts["pieces_out"] >= blob.size // PIECE_BYTES)
+    world.run(60, lambda: world.nodes[0].fetcher.casts.counts["pieces_out"] >= blob.size // PIECE_BYTES)
     world.die(0)
     world.run(60, lambda: all(store.has_blob(blob.sha256) for store in world.stores))
     assert all(store.has_blob(blob.sha256) for store in world.stores)
@@ -67,7 +67,7 @@ def test_poisoned_pieces_cost_a_chunk_and_are_mended_where_there_is_somebody_to_
         world.broadcast(4, encode_message(Piece(tag, number, b"\xee" * PIECE_BYTES)))
     world.run(60, lambda: all(store.has_blob(blob.sha256) for store in world.stores))
     assert all(sha256(store.blob(blob)).digest() == blob.sha256 for store in world.stores)
-    assert sum(node.fetcher.cast_counts["bad_chunks"] for node in world.nodes) > 0
+    assert sum(node.fetcher.casts.counts["bad_chunks"] for node in world.nodes) > 0
     assert not any(node.fetcher.blamed for node in world.nodes), "nobody answers for a cast"
 
 

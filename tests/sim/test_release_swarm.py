@@ -12,7 +12,7 @@ import pytest
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.releases.swarming import Ask, BlobSwarm, SwarmingConfig, _Window
+from swarmd_protocols.releases.swarming import Ask, BlobSwarm, SwarmingConfig, UploadWindow
 from tests.support.release_swarm import SwarmWorld
 
 
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 def window_after(receipts: int, spacing_ns: dict[int, int], uneven: bool = True) -> list[int]:
     """The window's sizes over time, when a receipt comes every so often at each size."""
-    window, now_ns, sizes = _Window(3, 8, 3), 1, []
+    window, now_ns, sizes = UploadWindow(3, 8, 3), 1, []
     for step in range(receipts):
         now_ns += spacing_ns.get(window.size, spacing_ns[3])
         took_ns = 40_000_000 if uneven and step % 3 else 240_000_000

@@ -55,6 +55,9 @@ class ModelFiles:
         self.cache[path] = data
         self.pending.append(("data", path, data))
 
+    def make_folder(self, path: str) -> None:
+        """Folders are names here."""
+
     def write_at(self, path: str, offset: int, data: bytes) -> None:
         old = self.cache.get(path, b"").ljust(offset, b"\0")
         self.write(path, old[:offset] + data + old[offset + len(data) :])

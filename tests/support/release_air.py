@@ -37,7 +37,7 @@ class AirWorld(World):
         public = self.crypto.public_key(seed)
         rng = random.Random(self.seed * 1000 + at)
         sign = lambda message: self.crypto.sign(seed, message)  # noqa: E731
-        return Releases(public, sign, self.trusts[at], self.stores[at], config, rng, self.journals[at])
+        return Releases(public, sign, self.trusts[at], config, rng, self.journals[at])
 
     def perform(self, at: int, effects: Sequence[object]) -> None:
         if at in self.dead:

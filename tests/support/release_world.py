@@ -9,13 +9,14 @@ from hashlib import blake2b
 import msgspec
 
 from swarmd_protocols.crypto import Crypto, ModelCrypto, NaClCrypto
-from swarmd_protocols.effects import Alarm, CancelTimer, Persist, Rejected, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.effects import Alarm, CancelTimer, Order, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.releases.reports import Verdict
+from swarmd_protocols.releases.requests import StorageOrder
 from swarmd_protocols.releases.statements import BundleFile, Gates, Release, Rollout
-from swarmd_protocols.releases.stores import MemoryStore, describe
+from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, sign_statement, signed_bytes
@@ -135,7 +136,6 @@ class World:
             self.crypto.public_key(seed),
             lambda message: self.crypto.sign(seed, message),
             self.trusts[at],
-            self.stores[at],
             config,
             random.Random(self.seed * 1000 + at),
             self.journals[at],
@@ -179,7 +179,13 @@ class World:
                     self.rejected.append((at, effect))
                 case StateChanged(_, detail):
                     self.details.append((at, detail))
-                    self.react(at, detail)
+                case Order(_, request) if isinstance(request, StorageOrder):
+                    for answer in carry_out(self.stores[at], request):
+                        if answer is not None:
+                            self.push(self.now, at, answer)
+                case Order(_, request):
+                    self.details.append((at, request))
+                    self.react(at, request)
 
     def react(self, at: int, detail: object) -> None:
         """What a daemon does, at once: prepare, run the trial, judge it, go back."""

@@ -18,7 +18,6 @@ from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
-from swarmd_protocols.releases.stores import MemoryStore
 from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope, KeyId, decode_envelope, sign_statement
 from swarmd_protocols.trust.roots import make_root, mark, root_digest
 from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation, Trust
@@ -184,7 +183,6 @@ class Hearer:
             CRYPTO.public_key(seed),
             lambda message: CRYPTO.sign(seed, message),
             self.trust,
-            MemoryStore(),
             ReleasesConfig(models=(MODEL,)),
             random.Random(1),
             {},

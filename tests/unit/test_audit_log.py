@@ -97,7 +97,7 @@ def test_frames_cannot_change_places() -> None:
     data = bytes(at_rest.FRAME_BYTES) + b"b" * at_rest.FRAME_BYTES
     digest = sha256(data).digest()
     sealed = at_rest.seal(data, digest, b"k" * 32)
-    head, size = at_rest._HEAD, at_rest.FRAME_BYTES + 16
+    head, size = at_rest.HEAD_BYTES, at_rest.FRAME_BYTES + 16
     swapped = sealed[:head] + sealed[head + size :] + sealed[head : head + size]
     assert at_rest.unseal(swapped, digest, b"k" * 32) is None
 
@@ -138,6 +138,7 @@ def test_chunks_become_a_blob_and_survive_a_restart(tmp_path: Path, encrypt: boo
     assert again.have(blob) == 0b001001, "the damaged chunk is fetched anew"
     for index in range(blob.chunk_count):
         assert again.write(blob, index, data[index * 4_096 :][:4_096])
+    assert list(again.finish(blob))[-1]
     assert again.has_blob(blob.sha256)
     assert again.get(blob.sha256) == data
     assert again.read(blob, 2) == data[2 * 4_096 :][:4_096]

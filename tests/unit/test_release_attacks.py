@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from swarmd.release.delta import child, codec
 from swarmd.release.errors import DeltaError
 from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.effects import Order
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases import releases, reports, requests, rollout, statements, versions
@@ -20,7 +21,7 @@ from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.messages import Piece
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revoke, Rollout, Targets, parse_release
-from swarmd_protocols.releases.stores import MemoryStore, describe
+from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust import roots
@@ -272,13 +273,14 @@ def malicious_peer() -> bool:
 def poisoned_cast() -> bool:
     """Pieces that any member may cast become no chunk unless they hash, and after a few such casts are not believed."""
     blob, hashes = describe(b"model" * 4_000)
-    store = MemoryStore()
-    store.put_hashes(blob, hashes)
-    fetcher = Fetcher(store, random.Random(1), SwarmingConfig())
-    fetcher.want(blob, 1)
+    fetcher = Fetcher(random.Random(1), SwarmingConfig())
+    fetcher.want(blob)
+    fetcher.on_opened(requests.BlobOpened(blob, hashes, 0, False), 1)
+    kept = []
     for number in range(blob.size // PIECE_BYTES):
-        fetcher.on_cast(Piece(blob.sha256[:8], number, bytes(PIECE_BYTES)), 1)
-    return not store.have(blob) and not fetcher.swarms[0].have and fetcher.cast_counts["bad_chunks"] > 0
+        effects = fetcher.on_cast(Piece(blob.sha256[:8], number, bytes(PIECE_BYTES)), 1)
+        kept += [one for one in effects if isinstance(one, Order)]
+    return not kept and not fetcher.swarms[0].have and fetcher.casts.counts["bad_chunks"] > 0
 
 
 def extraneous_dependency() -> bool:

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.crypto import ModelCrypto
-from swarmd_protocols.effects import Alarm
+from swarmd_protocols.effects import Alarm, Order
 from swarmd_protocols.ids import NodeId, short
 from swarmd_protocols.releases import messages, releases, reports, requests, rollout
 from swarmd_protocols.releases.fetching import MUTE_NS, Fetcher
 from swarmd_protocols.releases.messages import AskList, ChunkList, Have, Push, decode_message, encode_message
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Rollout
-from swarmd_protocols.releases.stores import MemoryStore, describe
+from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
 from swarmd_protocols.releases.swarming import BlobSwarm, Give, SwarmingConfig
 from swarmd_protocols.subprotocol import Send, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
@@ -251,8 +251,12 @@ def chunks_told_and_taken_back() -> bool:
 
 def flooded(message: messages.BlobMessage, count: int) -> tuple[Fetcher, NodeId, list[SubEffect]]:
     store, peer = MemoryStore(), NodeId(b"p" * 16)
-    fetcher = Fetcher(store, random.Random(1), SwarmingConfig())
-    fetcher.provide(store.put_blob(b"model" * 100_000), False, 0)
+    fetcher = Fetcher(random.Random(1), SwarmingConfig())
+    for order in fetcher.provide(store.put_blob(b"model" * 100_000), False):
+        assert isinstance(order, Order)
+        for answer in carry_out(store, order.request):  # type: ignore[arg-type]
+            if isinstance(answer, requests.BlobOpened):
+                fetcher.on_opened(answer, 0)
     fetcher.on_peers([peer], 0)
     effects = [effect for at in range(count) for effect in fetcher.on_message(peer, message, at * 100_000)]
     return fetcher, peer, effects

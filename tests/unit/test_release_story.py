@@ -273,6 +273,7 @@ def test_files_that_a_disk_has_lost_are_no_verdict_on_the_release() -> None:
             lost.append(at)
             digest = detail.release.bundle[0].blob.sha256
             world.stores[at].chunks[digest].pop(0)
+            world.push(world.now, at, requests.BlobsLost((digest,)))
             world.push(world.now, at, requests.TrialEnded(MODEL, detail.digest, Verdict.NONE, 0, 0, "damaged"))
             world.nodes[at].local[MODEL].trial = detail.digest
             return
@@ -283,6 +284,9 @@ def test_files_that_a_disk_has_lost_are_no_verdict_on_the_release() -> None:
     world.run(120, lambda: world.versions() == [1] * 4)
     assert lost
     assert world.versions() == [1] * 4
+    assert world.stores[lost[0]].has_blob(
+        world.nodes[0].view.models[MODEL].releases[world.running[0]].bundle[0].blob.sha256
+    )
     assert not any(node.halted(MODEL) for node in world.nodes)
 
 

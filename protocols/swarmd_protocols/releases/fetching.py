@@ -1,24 +1,19 @@
-"""All blobs a node gives and gets: one `BlobSwarm` each, wired to messages, peers and the chunk store."""
+"""All blobs a node gives and gets: one `BlobSwarm` each, wired to messages, peers and orders to the storage.
+
+A chunk counts as here once it was checked and its `StoreChunk` was ordered: orders are carried out in their order, so a
+`ReadChunk` after it finds it. A file counts as here once `FinishBlob` was answered, or `OpenBlob` found it whole.
+"""
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from swarmd_protocols.effects import Alarm, Rejected
+from swarmd_protocols.effects import Alarm, Order, Rejected
 from swarmd_protocols.ids import NodeId, short
 from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance
-from swarmd_protocols.releases.casting import (
-    OVER,
-    PIECE_BYTES,
-    CastAction,
-    CastConfig,
-    Caster,
-    CastHearing,
-    CastPiece,
-    Note,
-    place_of_piece,
-)
+from swarmd_protocols.releases.cast_exchange import Casts, send_to
+from swarmd_protocols.releases.casting import OVER, CastConfig
 from swarmd_protocols.releases.messages import (
     PREFIX_BYTES,
     AskChunk,
@@ -31,12 +26,21 @@ from swarmd_protocols.releases.messages import (
     Piece,
     RefuseChunk,
     TellChunks,
-    encode_message,
 )
-from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Blob
-from swarmd_protocols.releases.stores import ChunkStore
+from swarmd_protocols.releases.requests import (
+    NAME,
+    BlobOpened,
+    ChunkRead,
+    ChunkStored,
+    FinishBlob,
+    OpenBlob,
+    ReadChunk,
+    StoreChunk,
+    StoreList,
+)
+from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarming import Ask, Blame, BlobSwarm, Give, Refuse, SwarmAction, SwarmingConfig, Tell
-from swarmd_protocols.subprotocol import Cast, Priority, Send, SubEffect
+from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 MAX_BLOBS = 64
 """Files that are given or got at once: those of the releases that are kept of two models."""
@@ -51,7 +55,8 @@ _LIST_EVERY_NS = 1_000_000_000
 """A peer gets the list of a file's chunks once in so long: 20 bytes ask for up to 128 KiB."""
 MAX_TOLD = 64
 """Peers whose word about a file is kept while its list of chunks is not here."""
-MAX_MASK_BYTES = MAX_BLOB_BYTES // PIECE_BYTES // 8
+MAX_UNWRITTEN = 64
+"""Chunks that are on their way to the disk, 4 MiB at most; beyond it nothing new is asked for until half is written."""
 _HELLO_NS = 1_000_000_000
 _GATHER_NS = 20_000_000
 """News of a chunk goes to its sender at once (it waits for it) and to the others gathered over this time."""
@@ -67,25 +72,21 @@ class _Waiting:
     told: dict[NodeId, int] = field(default_factory=dict)
     asked: NodeId | None = None
     asked_ns: int = 0
+    is_opening: bool = True
+    """The storage has not said yet what of it lies here."""
 
 
 class Fetcher:
     """Gives what the store has, gets what is wanted; never more than the configured bounds.
 
     Args:
-        store: Where chunks lie.
         rng: Decides ties; injected.
         config: Bounds and times.
         cast: Bounds and times of casts, where the transport has a shared channel; None where it has none.
     """
 
-    def __init__(
-        self, store: ChunkStore, rng: random.Random, config: SwarmingConfig, cast: CastConfig | None = None
-    ) -> None:
-        self._store = store
-        self._cast = cast
-        self._casters: dict[bytes, Caster] = {}
-        self._hearings: dict[bytes, CastHearing] = {}
+    def __init__(self, rng: random.Random, config: SwarmingConfig, cast: CastConfig | None = None) -> None:
+        self.casts = Casts(cast)
         self._rng = rng
         self._config = config
         self._swarms: dict[bytes, BlobSwarm] = {}
@@ -94,14 +95,15 @@ class Fetcher:
         self._hello_ns: dict[bytes, int] = {}
         self._untold: dict[tuple[bytes, NodeId], int] = {}
         self._tell_ns = 0
-        self.finished: list[Blob] = []
-        """Blobs that have become complete since the caller last emptied this list."""
+        self._providing: dict[bytes, bool] = {}
+        """Files that the storage is asked for so that they are given; whether nobody else has them."""
+        self._reads: dict[tuple[bytes, int], list[NodeId]] = {}
+        self._unwritten = 0
         self.blamed: dict[NodeId, int] = {}
         self._useless = Allowance(USELESS_PER_S, USELESS_BURST)
         self._muted_ns: dict[NodeId, int] = {}
         self._listed_ns: dict[tuple[bytes, NodeId], int] = {}
         self._noted_ns: dict[tuple[bytes, NodeId], int] = {}
-        self.cast_counts = {"pieces_out": 0, "pieces_in": 0, "bad_chunks": 0}
 
     @property
     def swarms(self) -> Sequence[BlobSwarm]:
@@ -118,44 +120,30 @@ class Fetcher:
         swarm = self._swarms.get(digest[:PREFIX_BYTES])
         return (swarm.have.bit_count(), len(swarm.hashes)) if swarm else (0, 0)
 
-    def want(self, blob: Blob, now_ns: int) -> list[SubEffect]:
+    def want(self, blob: Blob) -> list[SubEffect]:
         """Get this blob; a no-op while it is under way."""
         tag = blob.sha256[:PREFIX_BYTES]
         if tag in self._swarms or tag in self._waiting or len(self._swarms) + len(self._waiting) >= MAX_BLOBS:
             return []
-        hashes = self._store.hashes(blob)
-        if hashes is None:
-            self._waiting[tag] = _Waiting(blob)
-        else:
-            self._open(blob, hashes, super_seed=False)
-        return self._hello(tag, now_ns)
+        self._waiting[tag] = _Waiting(blob)
+        return [Order(NAME, OpenBlob(blob))]
 
-    def provide(self, blob: Blob, super_seed: bool, now_ns: int) -> list[SubEffect]:
-        """Give a blob that the store holds completely; the publisher super-seeds."""
+    def provide(self, blob: Blob, super_seed: bool) -> list[SubEffect]:
+        """Give a file that lies here whole; the publisher super-seeds."""
         tag = blob.sha256[:PREFIX_BYTES]
         if tag in self._swarms and self._swarms[tag].complete:
             return []
-        hashes = self._store.hashes(blob)
-        if hashes is None:
+        if tag in self._providing:
+            self._providing[tag] |= super_seed
             return []
-        self._waiting.pop(tag, None)
-        while len(self._swarms) >= MAX_BLOBS:  # The longest served gives way.
-            self.drop(next(iter(self._swarms.values())).blob.sha256)
-        known = self._swarms.pop(tag, None)
-        swarm = self._open(blob, hashes, super_seed)
-        self._hearings.pop(tag, None)
-        if self._cast is not None and super_seed:
-            self._casters[tag] = Caster(blob, self._cast)
-            swarm.silent = True
-        effects: list[SubEffect] = []
-        for node in known.neighbours if known else []:
-            effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
-        return [*effects, *self._hello(tag, now_ns)]
+        self._providing[tag] = super_seed
+        return [Order(NAME, OpenBlob(blob))]
 
     def drop(self, digest: bytes) -> None:
         """Neither give nor get this blob any longer."""
-        for known in (self._swarms, self._waiting, self._hello_ns, self._casters, self._hearings):
+        for known in (self._swarms, self._waiting, self._hello_ns, self._providing):
             known.pop(digest[:PREFIX_BYTES], None)
+        self.casts.drop(digest[:PREFIX_BYTES])
 
     def on_peers(self, reachable: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
         """The members that can be reached now, sorted."""
@@ -169,9 +157,7 @@ class Fetcher:
         for waiting in self._waiting.values():
             for node in gone:
                 waiting.told.pop(node, None)
-        for caster in self._casters.values():
-            for node in gone:
-                caster.on_lost(node)
+        self.casts.on_lost(gone)
         if fresh:
             for tag in (*self._waiting, *self._swarms):
                 effects += self._hello(tag, now_ns)
@@ -209,11 +195,8 @@ class Fetcher:
                     return [Rejected(short(sender), "shows more chunks than the file has")]
                 told = int.from_bytes(mask, "little")
                 effects = self._perform(swarm, swarm.on_tell(sender, told, now_ns), now_ns)
-                caster = self._casters.get(message.blob)
-                if caster is not None and swarm.everything & ~told:
-                    if caster.is_new(sender) and (hashes := self._store.hashes(swarm.blob)):
-                        effects.append(self._send(sender, ChunkList(message.blob, hashes), Priority.SYNC))
-                    effects += self._perform_cast(swarm, caster.on_receiver(sender, now_ns), now_ns)
+                if swarm.everything & ~told:
+                    return self._after_cast(swarm, effects + self.casts.on_receiver(sender, swarm, now_ns), now_ns)
                 return effects
             case AskChunk(_, index):
                 return self._perform(swarm, swarm.on_ask(sender, index, now_ns), now_ns)
@@ -225,12 +208,8 @@ class Fetcher:
                 return self._on_ask_list(sender, swarm, now_ns)
             case CastNote():
                 return self._on_note(sender, swarm, message, now_ns)
-            case AskPieces(tag, number, mask):
-                caster = self._casters.get(tag)
-                if caster is None or len(mask) > MAX_MASK_BYTES:
-                    return []
-                lacks = int.from_bytes(mask, "little")
-                return self._perform_cast(swarm, caster.on_lacks(sender, number, lacks, now_ns), now_ns)
+            case AskPieces():
+                return self._after_cast(swarm, self.casts.on_lacks(sender, message, now_ns), now_ns)
             case ChunkList() | Piece():  # A piece that somebody sends to us alone is none.
                 return []
 
@@ -239,17 +218,14 @@ class Fetcher:
         swarm = self._swarms.get(message.blob)
         if swarm is None or swarm.complete:
             return []
-        hearing = self._hearing(swarm, message.blob)
-        self.cast_counts["pieces_in"] += 1
-        made = hearing.on_piece(message.number, message.data, swarm.have, now_ns)
-        swarm.hold_until_ns = hearing.hold_until_ns
+        if self._unwritten >= MAX_UNWRITTEN:
+            return []  # The disk does not keep up; what is missed is asked for after the round.
+        made = self.casts.on_piece(swarm, message, now_ns)
         if made is None:
             return []
         is_new, actions = swarm.on_cast_chunk(*made)
         if not is_new:
-            hearing.on_bad_chunk(made[0])
-            swarm.hold_until_ns = hearing.hold_until_ns
-            self.cast_counts["bad_chunks"] += 1
+            self.casts.on_bad_chunk(swarm, made[0])
             return [Rejected("?", f"cast chunk {made[0]} does not hash to the list")]
         return self._keep(swarm, *made, actions, None, now_ns)
 
@@ -269,7 +245,7 @@ class Fetcher:
     def next_due_ns(self, now_ns: int) -> int | None:
         """When some back-off ends, if one is under way."""
         dues = [swarm.next_due_ns(now_ns) for swarm in self._swarms.values()]
-        dues += [caster.due_ns for caster in self._casters.values()]
+        dues.append(self.casts.due_ns)
         if self._untold:
             dues.append(self._tell_ns)
         return min((due for due in dues if due is not None), default=None)
@@ -280,19 +256,14 @@ class Fetcher:
         if self._untold and now_ns >= self._tell_ns:
             effects += [self._tell(node, tag, mask) for (tag, node), mask in self._untold.items()]
             self._untold.clear()
-        for tag, caster in list(self._casters.items()):
+        for tag in self.casts.tags:
             if tag in self._swarms:
-                effects += self._perform_cast(self._swarms[tag], caster.on_due(now_ns), now_ns)
+                effects += self._after_cast(self._swarms[tag], self.casts.on_due(tag, now_ns), now_ns)
         for swarm in list(self._swarms.values()):
             effects += self._perform(swarm, swarm.on_due(now_ns), now_ns)
         return effects
 
     # --- Casts ----------------------------------------------------------------------------------------------------
-
-    def _hearing(self, swarm: BlobSwarm, tag: bytes) -> CastHearing:
-        if tag not in self._hearings:
-            self._hearings[tag] = CastHearing(swarm.blob, self._cast or CastConfig())
-        return self._hearings[tag]
 
     def _on_note(self, sender: NodeId, swarm: BlobSwarm, note: CastNote, now_ns: int) -> list[SubEffect]:
         """A peer's cast begins, has ended a round (say what we lack), or is done."""
@@ -300,46 +271,86 @@ class Fetcher:
         if is_costly and self._is_repeated(self._noted_ns, (note.blob, sender), _NOTE_EVERY_NS, now_ns):
             swarm.useless += 1
             return []
-        if swarm.complete:
-            lacks = 0
-        else:
-            hearing = self._hearing(swarm, note.blob)
-            hearing.on_note(sender, note.state, now_ns)
-            swarm.hold_until_ns = hearing.hold_until_ns
-            lacks = hearing.lacks(swarm.have)
+        lacks = self.casts.on_note(sender, swarm, note, now_ns)
         if note.state == OVER:
             mask = lacks.to_bytes(-(-lacks.bit_length() // 8), "little")
-            return [self._send(sender, AskPieces(note.blob, note.round, mask), Priority.SYNC)]
+            return [send_to(sender, AskPieces(note.blob, note.round, mask), Priority.SYNC)]
         return self._perform(swarm, swarm.on_due(now_ns), now_ns)
 
-    def _perform_cast(self, swarm: BlobSwarm, actions: Sequence[CastAction], now_ns: int) -> list[SubEffect]:
-        tag = swarm.blob.sha256[:PREFIX_BYTES]
+    def _after_cast(self, swarm: BlobSwarm, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
+        """When the cast is over, what it did not bring is given in the ordinary way."""
+        rounds = self.casts.take_over(swarm.blob.sha256[:PREFIX_BYTES])
+        if rounds is None:
+            return effects
+        # What was cast nearly everybody has; without a single round there is everything to super-seed.
+        swarm.super_seed = not rounds
+        return [*effects, *self._perform(swarm, swarm.speak(now_ns), now_ns)]
+
+    # --- Storage --------------------------------------------------------------------------------------------------
+
+    def on_opened(self, opened: BlobOpened, now_ns: int) -> list[SubEffect]:
+        """The storage has said what of a file lies here."""
+        tag = opened.blob.sha256[:PREFIX_BYTES]
+        super_seed = self._providing.pop(tag, None)
+        is_all = opened.hashes is not None and opened.have == (1 << opened.blob.chunk_count) - 1
+        if super_seed is not None and is_all:
+            return self._provide(opened, super_seed, now_ns)
+        waiting = self._waiting.get(tag)
+        if waiting is None or not waiting.is_opening:
+            return []
+        waiting.is_opening = False
+        if opened.hashes is None:
+            return [*self._hello(tag, now_ns), *self._ask_list(waiting, now_ns)]
+        effects = self._list_known(waiting, opened.hashes, opened.have, now_ns)
+        if is_all and not opened.is_whole:  # An earlier life had all chunks and ended before the file was made.
+            effects.append(Order(NAME, FinishBlob(opened.blob)))
+        return [*effects, *self._hello(tag, now_ns)]
+
+    def _provide(self, opened: BlobOpened, super_seed: bool, now_ns: int) -> list[SubEffect]:
+        assert opened.hashes is not None
+        tag = opened.blob.sha256[:PREFIX_BYTES]
+        self._waiting.pop(tag, None)
+        while len(self._swarms) >= MAX_BLOBS:  # The longest served gives way.
+            self.drop(next(iter(self._swarms.values())).blob.sha256)
+        known = self._swarms.pop(tag, None)
+        swarm = self._open(opened.blob, opened.hashes, opened.have, super_seed)
+        self.casts.forget_hearing(tag)
+        swarm.silent = super_seed and self.casts.offer(opened.blob)
         effects: list[SubEffect] = []
-        for action in actions:
-            if isinstance(action, Note):
-                effects.append(self._send(action.to, CastNote(tag, action.round, action.state), Priority.SYNC))
-            elif (data := self._piece(swarm.blob, action)) is not None:
-                self.cast_counts["pieces_out"] += 1
-                effects.append(Cast(encode_message(Piece(tag, action.number, data))))
-        caster = self._casters[tag]
-        if caster.over:
-            del self._casters[tag]
-            # What was cast nearly everybody has; without a single round there is everything to super-seed.
-            swarm.super_seed = not caster.round
-            effects += self._perform(swarm, swarm.speak(now_ns), now_ns)
+        for node in known.neighbours if known else []:
+            effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
+        return [*effects, *self._hello(tag, now_ns)]
+
+    def on_stored(self, stored: ChunkStored, now_ns: int) -> list[SubEffect]:
+        """A chunk lies on the disk, or there was no room for it."""
+        self._unwritten = max(0, self._unwritten - 1)
+        effects: list[SubEffect] = []
+        if not stored.ok:
+            self.drop(stored.blob.sha256)
+            effects.append(Rejected("self", "no room for chunks; see models.quota_mib"))
+        if 2 * self._unwritten <= MAX_UNWRITTEN:
+            for swarm in [one for one in self._swarms.values() if one.is_paused]:
+                swarm.is_paused = False
+                effects += self._perform(swarm, swarm.on_due(now_ns), now_ns)
         return effects
 
-    def _piece(self, blob: Blob, piece: CastPiece) -> bytes | None:
-        place = place_of_piece(blob, piece.number)
-        chunk = self._store.read(blob, place[0]) if place else None
-        return chunk[place[1] : place[1] + place[2]] if place and chunk is not None else None
+    def on_read(self, read: ChunkRead, now_ns: int) -> list[SubEffect]:
+        """A chunk's bytes have come from the disk: to whom they go."""
+        tag = read.blob.sha256[:PREFIX_BYTES]
+        receivers = self._reads.pop((tag, read.index), [])
+        effects: list[SubEffect] = []
+        if read.data is not None:
+            effects += [send_to(to, Chunk(tag, read.index, read.data), Priority.BULK) for to in receivers]
+        effects += self.casts.on_read(tag, read.index, read.data)
+        swarm = self._swarms.get(tag)
+        return self._after_cast(swarm, effects, now_ns) if swarm is not None else effects
 
     def _on_ask_list(self, sender: NodeId, swarm: BlobSwarm, now_ns: int) -> list[SubEffect]:
         tag = swarm.blob.sha256[:PREFIX_BYTES]
         if self._is_repeated(self._listed_ns, (tag, sender), _LIST_EVERY_NS, now_ns):
             swarm.useless += 1
             return []
-        return [self._send(sender, ChunkList(tag, b"".join(swarm.hashes)), Priority.BULK)]
+        return [send_to(sender, ChunkList(tag, b"".join(swarm.hashes)), Priority.BULK)]
 
     def _is_repeated(
         self, times: dict[tuple[bytes, NodeId], int], key: tuple[bytes, NodeId], every_ns: int, now_ns: int
@@ -357,13 +368,10 @@ class Fetcher:
     def _is_complete(self, tag: bytes) -> bool:
         return tag in self._swarms and self._swarms[tag].complete
 
-    def _open(self, blob: Blob, hashes: bytes, super_seed: bool) -> BlobSwarm:
+    def _open(self, blob: Blob, hashes: bytes, have: int, super_seed: bool) -> BlobSwarm:
         parts = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
         rng = random.Random(self._rng.getrandbits(64))
-        swarm = BlobSwarm(blob, parts, self._store.have(blob), rng, self._config, super_seed)
-        self._swarms[blob.sha256[:PREFIX_BYTES]] = swarm
-        if swarm.complete:
-            self.finished.append(blob)
+        swarm = self._swarms[blob.sha256[:PREFIX_BYTES]] = BlobSwarm(blob, parts, have, rng, self._config, super_seed)
         return swarm
 
     def _hello(self, tag: bytes, now_ns: int) -> list[SubEffect]:
@@ -392,7 +400,7 @@ class Fetcher:
             # One that shows chunks has the list; the others are asked at the next tick, if it is still missing then.
             return self._ask_list(waiting, now_ns) if waiting.told[sender] else []
         if isinstance(message, AskList):
-            return [self._send(sender, ChunkList(message.blob, b""), Priority.SYNC)]  # "Not here either."
+            return [send_to(sender, ChunkList(message.blob, b""), Priority.SYNC)]  # "Not here either."
         if not isinstance(message, ChunkList):
             return []
         if not message.hashes:
@@ -407,15 +415,21 @@ class Fetcher:
                 Rejected(short(sender), "chunk list does not hash to the manifest"),
                 *self._ask_list(waiting, now_ns),
             ]
-        del self._waiting[message.blob]
-        self._store.put_hashes(waiting.blob, message.hashes)
-        swarm = self._open(waiting.blob, message.hashes, super_seed=False)
+        effects: list[SubEffect] = [Order(NAME, StoreList(waiting.blob, message.hashes))]
+        return [*effects, *self._list_known(waiting, message.hashes, 0, now_ns)]
+
+    def _list_known(self, waiting: _Waiting, hashes: bytes, have: int, now_ns: int) -> list[SubEffect]:
+        """The chunks can be told apart: the exchange begins, with those that have spoken so far."""
+        del self._waiting[waiting.blob.sha256[:PREFIX_BYTES]]
+        swarm = self._open(waiting.blob, hashes, have, super_seed=False)
         effects: list[SubEffect] = []
         for node, mask in waiting.told.items():
             effects += self._perform(swarm, swarm.on_tell(node, mask, now_ns), now_ns)
         return effects
 
     def _ask_list(self, waiting: _Waiting, now_ns: int) -> list[SubEffect]:
+        if waiting.is_opening:
+            return []
         patience_ns = self._config.upload_timeout_ns
         if waiting.asked in waiting.told and now_ns - waiting.asked_ns < patience_ns:
             return []
@@ -426,14 +440,13 @@ class Fetcher:
         if not others:
             return []
         waiting.asked, waiting.asked_ns = self._rng.choice(others), now_ns
-        return [self._send(waiting.asked, AskList(waiting.blob.sha256[:PREFIX_BYTES]), Priority.SYNC)]
+        return [send_to(waiting.asked, AskList(waiting.blob.sha256[:PREFIX_BYTES]), Priority.SYNC)]
 
     def _on_chunk(self, sender: NodeId, swarm: BlobSwarm, index: int, data: bytes, now_ns: int) -> list[SubEffect]:
         is_new, actions = swarm.on_chunk(sender, index, data, now_ns)
         if not is_new:
             return self._perform(swarm, actions, now_ns)
-        if swarm.blob.sha256[:PREFIX_BYTES] in self._hearings:
-            self._hearings[swarm.blob.sha256[:PREFIX_BYTES]].forget_chunk(index)
+        self.casts.forget_chunk(swarm.blob.sha256[:PREFIX_BYTES], index)
         return self._keep(swarm, index, data, actions, sender, now_ns)
 
     def _keep(
@@ -447,19 +460,21 @@ class Fetcher:
     ) -> list[SubEffect]:
         """Store a good, new chunk and let others know: its sender at once, all when it was the last, else gathered."""
         tag = swarm.blob.sha256[:PREFIX_BYTES]
-        if not self._store.write(swarm.blob, index, data):
-            self.drop(swarm.blob.sha256)
-            return [Rejected("self", "no room for chunks; see models.quota_mib")]
+        stored: list[SubEffect] = [Order(NAME, StoreChunk(swarm.blob, index, data))]
+        self._unwritten += 1
+        if self._unwritten >= MAX_UNWRITTEN:
+            for one in self._swarms.values():
+                one.is_paused = True
         if swarm.complete:
-            self._hearings.pop(tag, None)
-            self.finished.append(swarm.blob)
-            return self._perform(swarm, actions, now_ns)
+            self.casts.forget_hearing(tag)
+            stored.append(Order(NAME, FinishBlob(swarm.blob)))
+            return [*stored, *self._perform(swarm, actions, now_ns)]
         if not self._untold:
             self._tell_ns = now_ns + (_GATHER_CAST_NS if sender is None else _GATHER_NS)
         later = {(tag, one.to): one.mask for one in actions if isinstance(one, Tell) and one.to != sender}
         self._untold |= later
         now = [one for one in actions if not (isinstance(one, Tell) and (tag, one.to) in later)]
-        return self._perform(swarm, now, now_ns)
+        return [*stored, *self._perform(swarm, now, now_ns)]
 
     def _perform(self, swarm: BlobSwarm, actions: Sequence[SwarmAction], now_ns: int) -> list[SubEffect]:
         tag = swarm.blob.sha256[:PREFIX_BYTES]
@@ -471,13 +486,13 @@ class Fetcher:
                     self._untold.pop((tag, to), None)
                     effects.append(self._tell(to, tag, mask))
                 case Ask(to, index):
-                    effects.append(self._send(to, AskChunk(tag, index), Priority.SYNC))
+                    effects.append(send_to(to, AskChunk(tag, index), Priority.SYNC))
                 case Refuse(to, index):
-                    effects.append(self._send(to, RefuseChunk(tag, index), Priority.SYNC))
+                    effects.append(send_to(to, RefuseChunk(tag, index), Priority.SYNC))
                 case Give(to, index):
-                    data = self._store.read(swarm.blob, index)
-                    if data is not None:
-                        effects.append(self._send(to, Chunk(tag, index, data), Priority.BULK))
+                    if (tag, index) not in self._reads:
+                        effects.append(Order(NAME, ReadChunk(swarm.blob, index)))
+                    self._reads.setdefault((tag, index), []).append(to)
                 case Blame(peer, reason):
                     self.blamed[peer] = self.blamed.get(peer, 0) + 1
                     effects.append(Rejected(short(peer), reason))
@@ -485,7 +500,4 @@ class Fetcher:
 
     def _tell(self, to: NodeId, tag: bytes, mask: int) -> Send:
         octets = mask.to_bytes(-(-mask.bit_length() // 8), "little")
-        return self._send(to, TellChunks(tag, octets), Priority.SYNC)
-
-    def _send(self, to: NodeId, message: BlobMessage, priority: Priority) -> Send:
-        return Send(to, encode_message(message), reliable=True, priority=priority)
+        return send_to(to, TellChunks(tag, octets), Priority.SYNC)

@@ -29,6 +29,8 @@ class LocalModel:
     sequence: int = 0
     said: bytes = b""
     """Digest of the own last report."""
+    floor: tuple[int, tuple[int, int]] = (0, (0, 0))
+    """(epoch of the root, floor) that the slots were told last."""
     prepared: set[bytes] = field(default_factory=set)
     started: set[bytes] = field(default_factory=set)
     failed: set[bytes] = field(default_factory=set)

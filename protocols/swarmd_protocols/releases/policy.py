@@ -11,22 +11,22 @@ that turns into one, changes nothing about these; a signed revocation or halt st
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from swarmd_protocols.effects import Alarm, Persist, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.effects import Alarm, Order, Persist, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases import requests, rollout, versions
 from swarmd_protocols.releases.casting import CastConfig
 from swarmd_protocols.releases.fetching import Fetcher
+from swarmd_protocols.releases.inventory import Inventory
 from swarmd_protocols.releases.local import LocalModel
 from swarmd_protocols.releases.own_word import OwnWord
 from swarmd_protocols.releases.reports import ReportBook, Verdict
+from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
 from swarmd_protocols.releases.statements import Blob, BundleFile, DeltaRef, Release
-from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import SubEffect
 
-NAME = "releases"
 PROMOTED = b"releases/p/"
 """Journal keys of the releases that this node has seen promoted."""
 MAX_PROMOTED = 256
@@ -86,7 +86,7 @@ class RolloutPolicy:
         word: Signs this node's reports.
         book: What all nodes report.
         fetcher: Gets and gives files.
-        store: Where files lie.
+        inventory: Which files lie here.
         timers: Of the sub-protocol.
         certified: Whether a node's verdicts may count at all.
         fleet: How many certified nodes this one knows, itself included.
@@ -98,7 +98,7 @@ class RolloutPolicy:
         word: OwnWord,
         book: ReportBook,
         fetcher: Fetcher,
-        store: ChunkStore,
+        inventory: Inventory,
         timers: Timers,
         certified: Callable[[NodeId], bool],
         fleet: Callable[[], int],
@@ -109,11 +109,13 @@ class RolloutPolicy:
         self.local = {model: LocalModel(runs=False) for model in config.caches}
         self.local |= {model: LocalModel() for model in config.models}
         self.alarmed: set[str] = set()
+        self.root_epoch = 0
+        """Of the newest root."""
         self.trust_edition = 0
         """Changes whenever other nodes may be certified than before."""
         self._word = word
         self._fetcher = fetcher
-        self._store = store
+        self._inventory = inventory
         self._timers = timers
         self._certified = certified
         self._fleet = fleet
@@ -127,9 +129,9 @@ class RolloutPolicy:
         """The journal says that this release was seen promoted."""
         self._promoted.add(record)
 
-    def look(self, view: versions.View) -> None:
+    def look(self, view: versions.View, root_epoch: int) -> None:
         """The statements that count have changed."""
-        self.view = view
+        self.view, self.root_epoch = view, root_epoch
         self.book.keep_votes(self.known())
         self._standings.clear()
 
@@ -176,11 +178,15 @@ class RolloutPolicy:
 
     def steer(self, model: str, now_ns: int) -> list[SubEffect]:
         """Decide what this node does about a model now."""
+        return [*self._steer(model, now_ns), *self._inventory.questions(NAME)]
+
+    def _steer(self, model: str, now_ns: int) -> list[SubEffect]:
         local, mine = self.local[model], self.view.models.get(model)
         if mine is None or (local.runs and not local.known):
             return []
         stopped = [*self.halted(model), *local.failed]
-        effects = self._announce(model, mine, now_ns)
+        effects = self._keep_floor(model, mine)
+        effects += self._announce(model, mine, now_ns)
         for running in (local.trial, local.active):
             release = mine.releases.get(running)
             if release is None or running in local.went_back:
@@ -188,7 +194,7 @@ class RolloutPolicy:
             reason = versions.refusal(running, release, mine, self.config.facts, stopped)
             if reason is not None:
                 return [*effects, *self._go_back(model, running, reason, stopped)]
-        effects += self._serve(mine, local.active, now_ns)
+        effects += self._serve(mine, local.active)
         target = versions.desired(self.view, model, self.config.facts, stopped)
         if target is None:
             return [*effects, *self._nothing_admissible(model, mine)]
@@ -200,6 +206,15 @@ class RolloutPolicy:
                 return [*effects, *self._timers.arm((NAME, "turn"), local.retry_ns)]
             return [*effects, *self._gather(model, digest, release, now_ns)]
         return [*effects, *self._try_turn(model, digest, release, now_ns)]
+
+    def _keep_floor(self, model: str, mine: versions.ModelView) -> list[SubEffect]:
+        """Let the floor that counts be remembered beside the slots, where no journal is needed to know it."""
+        local = self.local[model]
+        floor = (self.root_epoch, mine.floor.order if mine.floor else (0, 0))
+        if not local.runs or floor == local.floor or (not local.floor[0] and not mine.floor):
+            return []
+        local.floor = floor
+        return [Order(NAME, requests.RaiseFloor(model, *floor))]
 
     def _is_newer(self, mine: versions.ModelView, release: Release, active: bytes) -> bool:
         running = mine.releases.get(active)
@@ -225,7 +240,7 @@ class RolloutPolicy:
                 to = candidate
                 break
         text = f"release {leave.hex()[:8]} of {model} {reason}"
-        effects: list[SubEffect] = [StateChanged(NAME, requests.GoBack(model, leave, to, text))]
+        effects: list[SubEffect] = [Order(NAME, requests.GoBack(model, leave, to, text))]
         if not to:
             effects.append(Alarm("no-release", f"{text}; the model built into the image runs"))
         if local.trial == leave:
@@ -235,46 +250,58 @@ class RolloutPolicy:
     def _gather(self, model: str, digest: bytes, release: Release, now_ns: int) -> list[SubEffect]:
         """Get the files of a release, by delta where a base lies here; then have them prepared."""
         effects: list[SubEffect] = []
-        missing = [one for one in release.bundle if not self._store.has_blob(one.blob.sha256)]
-        for one in missing:
-            effects += self._get(model, one, now_ns)
-        if missing:
+        here = [self._inventory.has(one.blob.sha256) for one in release.bundle]
+        if None in here:
+            return []  # The storage says it in a moment.
+        for one, is_here in zip(release.bundle, here, strict=True):
+            if not is_here:
+                effects += self._get(model, one)
+        if not all(here):
             return [*effects, *self._phase(model, "fetching", digest)]
         for one in release.bundle:
-            effects += self._fetcher.provide(one.blob, super_seed=False, now_ns=now_ns)
+            effects += self._fetcher.provide(one.blob, super_seed=False)
         local = self.local[model]
         local.prepared.add(digest)
-        effects.append(StateChanged(NAME, requests.Prepare(digest, release)))
+        effects.append(Order(NAME, requests.Prepare(digest, release)))
         return [*effects, *self._phase(model, "ready", digest), *self._try_turn(model, digest, release, now_ns)]
 
-    def _serve(self, mine: versions.ModelView, digest: bytes, now_ns: int) -> list[SubEffect]:
+    def _serve(self, mine: versions.ModelView, digest: bytes) -> list[SubEffect]:
         """Give what runs here to whoever lacks it, after a restart too."""
         release = mine.releases.get(digest)
         if release is None or digest in self._served:
             return []
-        self._served.add(digest)
         blobs = [one.blob for one in release.bundle] + [one.blob for one in release.deltas]
-        here = [blob for blob in blobs if self._store.has_blob(blob.sha256)]
-        return [effect for blob in here for effect in self._fetcher.provide(blob, False, now_ns)]
+        here = [self._inventory.has(blob.sha256) for blob in blobs]
+        if None in here:
+            return []
+        self._served.add(digest)
+        found = [blob for blob, is_here in zip(blobs, here, strict=True) if is_here]
+        return [effect for blob in found for effect in self._fetcher.provide(blob, super_seed=False)]
 
-    def _get(self, model: str, wanted: BundleFile, now_ns: int) -> list[SubEffect]:
-        delta = self._usable_delta(model, wanted.blob)
+    def _get(self, model: str, wanted: BundleFile) -> list[SubEffect]:
+        delta, is_known = self._usable_delta(model, wanted.blob)
+        if not is_known:
+            return []
         if delta is None:
-            return self._fetcher.want(wanted.blob, now_ns)
-        if not self._store.has_blob(delta.blob.sha256):
-            return self._fetcher.want(delta.blob, now_ns)
+            return self._fetcher.want(wanted.blob)
+        if not self._inventory.has(delta.blob.sha256):
+            return self._fetcher.want(delta.blob)
         if delta.blob.sha256 in self._applying:
             return []
         self._applying.add(delta.blob.sha256)
-        return [StateChanged(NAME, requests.ApplyDelta(delta, wanted.blob))]
+        return [Order(NAME, requests.ApplyDelta(delta, wanted.blob))]
 
-    def _usable_delta(self, model: str, target: Blob) -> DeltaRef | None:
-        """The smallest signed delta whose base lies here and that has not failed here."""
+    def _usable_delta(self, model: str, target: Blob) -> tuple[DeltaRef | None, bool]:
+        """The smallest signed delta whose base lies here and that has not failed here; and whether that is known."""
         for delta in self.view.models[model].deltas_to(target.sha256):
             good = delta.blob.sha256 not in self._bad_deltas and delta.out_bytes == target.size
-            if good and delta.blob.size < target.size and self._store.has_blob(delta.base_sha256):
-                return delta
-        return None
+            if good and delta.blob.size < target.size:
+                has_base, has_delta = self._inventory.has(delta.base_sha256), self._inventory.has(delta.blob.sha256)
+                if has_base is None or (has_base and has_delta is None):
+                    return None, False
+                if has_base:
+                    return delta, True
+        return None, True
 
     def _try_turn(self, model: str, digest: bytes, release: Release, now_ns: int) -> list[SubEffect]:
         """Start the trial when it is this node's turn; otherwise wake up when it may be."""
@@ -288,7 +315,7 @@ class RolloutPolicy:
         since_ns = local.open_since_ns.setdefault((digest, standing.stage), now_ns)
         if rollout.may_try(standing, rank, now_ns - since_ns, self.config.turn_ns):
             local.started.add(digest)
-            return [StateChanged(NAME, requests.StartTrial(digest, release))]
+            return [Order(NAME, requests.StartTrial(digest, release))]
         return self._timers.arm((NAME, "turn"), now_ns + min(self.config.turn_ns, 10_000_000_000))
 
     def _announce(self, model: str, mine: versions.ModelView, now_ns: int) -> list[SubEffect]:
@@ -364,17 +391,18 @@ class RolloutPolicy:
             # No verdict: the trial could not be made (no eye yet, a file that has gone). Later again, not at once.
             local.started.discard(ended.release)
             local.prepared.discard(ended.release)
-            self._forget_lost(ended.model, ended.release)
             local.retry_ns = now_ns + self.config.turn_ns
             local.phase = "ready"
         return self.say(ended.model)
 
-    def _forget_lost(self, model: str, digest: bytes) -> None:
-        """Files of a release that do not lie here any longer are not given to others, and are fetched again."""
-        release = self.release(model, digest)
-        for one in release.bundle if release else ():
-            if not self._store.has_blob(one.blob.sha256):
-                self._fetcher.drop(one.blob.sha256)
+    def on_lost(self, digests: Sequence[bytes]) -> None:
+        """These files do not lie here any longer: they are not given to others, and fetched again where needed."""
+        self._inventory.learn(digests, here=False)
+        for digest in digests:
+            self._fetcher.drop(digest)
+        self._applying.clear()
+        for local in self.local.values():
+            local.prepared.clear()
 
     def _phase(self, model: str, phase: str, about: bytes) -> list[SubEffect]:
         local = self.local[model]

@@ -25,15 +25,16 @@ from swarmd_protocols.releases.exchange import (
     Exchange,
 )
 from swarmd_protocols.releases.fetching import Fetcher
+from swarmd_protocols.releases.inventory import Inventory
 from swarmd_protocols.releases.local import LocalModel
 from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_message
 from swarmd_protocols.releases.own_word import OWN, OwnWord
-from swarmd_protocols.releases.policy import NAME, PROMOTED, ReleasesConfig, RolloutPolicy, Timers
+from swarmd_protocols.releases.policy import PROMOTED, ReleasesConfig, RolloutPolicy, Timers
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, admit_report
+from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
 from swarmd_protocols.releases.signed_time import TIME, SignedTime
 from swarmd_protocols.releases.statements import Release
-from swarmd_protocols.releases.stores import ChunkStore
 from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
 from swarmd_protocols.trust.view import TrustView
@@ -59,7 +60,6 @@ class Releases:
         public_key: This node's Ed25519 key.
         sign: Signs bytes with it.
         trust: Who may say what.
-        store: Where chunks lie.
         config: Bounds and times.
         rng: Injected randomness.
         restored: This sub-protocol's journal records.
@@ -70,7 +70,6 @@ class Releases:
         public_key: bytes,
         sign: Callable[[bytes], bytes],
         trust: TrustView,
-        store: ChunkStore,
         config: ReleasesConfig,
         rng: random.Random,
         restored: Mapping[bytes, bytes],
@@ -80,11 +79,12 @@ class Releases:
         self.chain = trust.chain
         self._revision = trust.revision
         self.book = ReportBook()
-        self.fetcher = Fetcher(store, rng, config.swarming, config.cast)
+        self.fetcher = Fetcher(rng, config.swarming, config.cast)
+        self._inventory = Inventory()
         self._word = OwnWord(public_key, sign)
         self._timers = Timers()
         self.policy = RolloutPolicy(
-            config, self._word, self.book, self.fetcher, store, self._timers, self._is_certified, self._fleet
+            config, self._word, self.book, self.fetcher, self._inventory, self._timers, self._is_certified, self._fleet
         )
         self._time = SignedTime(restored.get(TIME, b""), config.stale_after_ns)
         self._exchange = Exchange(rng)
@@ -255,7 +255,8 @@ class Releases:
             case requests.Publish(envelopes, roots):
                 return self._on_publish(envelopes, roots, now_ns)
             case requests.Provide(blob, first_source):
-                return [*self.fetcher.provide(blob, first_source, now_ns), *self._after_fetch(now_ns)]
+                self._inventory.learn((blob.sha256,), here=True)
+                return [*self.fetcher.provide(blob, first_source), *self._after(now_ns)]
             case requests.Running():
                 return [*self.policy.on_running(request), *self._after(now_ns)]
             case requests.TrialBegan(model, release):
@@ -265,10 +266,37 @@ class Releases:
             case requests.DeltaFailed(delta):
                 self.policy.on_delta_failed(delta)
                 return self._after(now_ns)
-            case requests.BlobReady():
+            case requests.BlobReady(sha256):
+                self._inventory.learn((sha256,), here=True)
+                return self._after(now_ns)
+            case requests.BlobsLost(digests):
+                self.policy.on_lost(digests)
                 return self._after(now_ns)
             case _:
-                raise StateError(f"releases cannot carry out {type(request).__name__}")
+                return self._on_storage(request, now_ns)
+
+    def _on_storage(self, answer: object, now_ns: int) -> list[SubEffect]:
+        """The storage has answered an order."""
+        match answer:
+            case requests.BlobsFound(here, absent):
+                self._inventory.learn(here, here=True)
+                self._inventory.learn(absent, here=False)
+                return self._after(now_ns)
+            case requests.BlobOpened(blob, _, _, is_whole):
+                self._inventory.learn((blob.sha256,), is_whole)
+                effects = self.fetcher.on_opened(answer, now_ns)
+                return [*effects, *(self._after(now_ns) if is_whole else self._after_fetch(now_ns))]
+            case requests.ChunkStored():
+                return [*self.fetcher.on_stored(answer, now_ns), *self._after_fetch(now_ns)]
+            case requests.ChunkRead():
+                return [*self.fetcher.on_read(answer, now_ns), *self._after_fetch(now_ns)]
+            case requests.BlobFinished(blob, ok):
+                self._inventory.learn((blob.sha256,), ok)
+                if not ok:
+                    self.fetcher.drop(blob.sha256)  # The disk gave other bytes back: start over.
+                return self._after(now_ns)
+            case _:
+                raise StateError(f"releases cannot carry out {type(answer).__name__}")
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_peers`."""
@@ -450,7 +478,7 @@ class Releases:
         signatures = tuple(len(entry.envelope.signatures) for entry in self._state.values())
         if (*made_of, signatures) != self._seen:
             self._seen = (*made_of, signatures)
-            self.policy.look(versions.view_of(self._state, self.chain))
+            self.policy.look(versions.view_of(self._state, self.chain), self.chain.current.epoch)
 
     def _judge(self) -> list[SubEffect]:
         """Judge every statement anew when what counts has changed."""
@@ -461,12 +489,8 @@ class Releases:
         return [Persist(_STATEMENT + gone, None) for gone in sorted(before.keys() - self._state.keys())]
 
     def _after_fetch(self, now_ns: int) -> list[SubEffect]:
-        """Blobs that became complete lead on; the fetch timers follow the need for them."""
+        """The fetch timers follow the need for them."""
         effects: list[SubEffect] = []
-        while self.fetcher.finished:
-            self.fetcher.finished.clear()
-            for model in self.local:
-                effects += self.policy.steer(model, now_ns)
         if self.fetcher.active:
             effects += self._timers.arm((NAME, "fetch"), now_ns + self.policy.config.fetch_tick_ns)
         due_ns = self.fetcher.next_due_ns(now_ns)

@@ -1,9 +1,13 @@
-"""What the daemon asks of the sub-protocol "releases", and what it is told: plain frozen values."""
+"""What the daemon tells the sub-protocol "releases", what that orders of it, and the answers: plain frozen values."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, DeltaRef, Release
+
+NAME = "releases"
+"""The sub-protocol's name: of its commands, orders, timers and journal keys."""
 
 # --- Requests, wrapped in `effects.Command("releases", …)` ---
 
@@ -72,18 +76,119 @@ class BlobReady:
     sha256: bytes
 
 
-# --- Details of `effects.StateChanged("releases", …)` ---
+@dataclass(frozen=True, slots=True)
+class BlobsLost:
+    """These files do not lie here any longer, or do not hash: fetch them again where they are needed."""
+
+    digests: tuple[bytes, ...]
+
+
+# --- Orders about files, as `effects.Order("releases", …)`; `storage.carry_out` says what each does ---
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A statement was accepted or refused: a line for the audit log."""
+class LookFor:
+    """Say which of these files lie here whole; answered by `BlobsFound`."""
 
-    kind: str
-    digest: bytes
-    accepted: bool
-    source: str
-    reason: str
+    digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlob:
+    """Say what of this file lies here; answered by `BlobOpened`."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class StoreList:
+    """Keep a list of chunks, which was checked; not answered: it is a cache."""
+
+    blob: Blob
+    hashes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChunk:
+    """Keep a chunk, which was checked; answered by `ChunkStored`."""
+
+    blob: Blob
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChunk:
+    """Give a chunk back; answered by `ChunkRead`."""
+
+    blob: Blob
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishBlob:
+    """Every chunk is stored: hash the whole, make it durable; answered by `BlobFinished`."""
+
+    blob: Blob
+
+
+StorageOrder: TypeAlias = LookFor | OpenBlob | StoreList | StoreChunk | ReadChunk | FinishBlob
+
+
+# --- Their answers, as `effects.Command("releases", …)` ---
+
+
+@dataclass(frozen=True, slots=True)
+class BlobsFound:
+    """Of the files asked for, those that lie here, hashed, and those that do not."""
+
+    here: tuple[bytes, ...]
+    absent: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobOpened:
+    """What of a file lies here."""
+
+    blob: Blob
+    hashes: bytes | None
+    """The list of its chunks, checked against the manifest."""
+    have: int
+    """Mask of the chunks that are here and hash."""
+    is_whole: bool
+    """It lies here as a file that hashes to its name, not as chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkStored:
+    """A chunk was written, or there was no room for it."""
+
+    blob: Blob
+    index: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRead:
+    """A chunk's bytes; None when it has gone."""
+
+    blob: Blob
+    index: int
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFinished:
+    """The file is whole and durable, or what the disk gave back does not hash and is gone."""
+
+    blob: Blob
+    ok: bool
+
+
+StorageAnswer: TypeAlias = BlobsFound | BlobOpened | ChunkStored | ChunkRead | BlobFinished
+
+
+# --- Orders about models, as `effects.Order("releases", …)`; the agent carries them out (`agent.py`) ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +222,33 @@ class GoBack:
     model: str
     leave: bytes
     to: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseFloor:
+    """Remember the signed floor beside the slots: nothing below it starts here, whatever the journal has lost.
+
+    A floor that counts under a newer root replaces one of an older root, also downwards: recovery from stolen keys.
+    """
+
+    model: str
+    root_epoch: int
+    floor: tuple[int, int]
+    """(epoch, version)."""
+
+
+# --- Details of `effects.StateChanged("releases", …)`: for people, the log and the audit ---
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A statement was accepted or refused: a line for the audit log."""
+
+    kind: str
+    digest: bytes
+    accepted: bool
+    source: str
     reason: str
 
 

@@ -26,6 +26,7 @@ from typing import TypeAlias
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import Counts, pick
 from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.releases.upload_window import UploadWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,60 +119,6 @@ class _Neighbour:
     repeat_at_ns: int = 0
 
 
-_JUDGED = 8
-"""Receipts over which a window's worth is judged."""
-_UNEVEN = 4
-"""Times that the slowest of them takes the fastest's, from which on packets seem to be lost."""
-
-
-@dataclass(slots=True)
-class _Window:
-    """How many chunks are on their way at once: enough to fill the uplink, and no more, which would only queue.
-
-    An uplink that is full gives no more receipts for a larger window; one that waits for lost packets does, and there
-    some chunks take many times as long as others. Only then is a larger one tried.
-    """
-
-    least: int
-    most: int
-    size: int
-    _rising: bool = False
-    _patience: int = 2
-    """Judgements to wait before the next try; doubles with every try that brought nothing."""
-    _wait: int = 2
-    _count: int = 0
-    _since_ns: int = 0
-    _fastest_ns: int = 0
-    _slowest_ns: int = 0
-    _best: float = 0.0
-    """Receipts a second with the window before."""
-
-    def on_receipt(self, now_ns: int, took_ns: int, is_full: bool) -> None:
-        """A chunk has arrived after `took_ns`; `is_full`: more were wanted than the window took."""
-        if not is_full or not self._since_ns:
-            self._count, self._since_ns = 0, now_ns
-            self._fastest_ns = self._slowest_ns = max(1, took_ns)
-            return
-        self._count += 1
-        self._fastest_ns, self._slowest_ns = min(self._fastest_ns, took_ns), max(self._slowest_ns, took_ns)
-        if self._count < _JUDGED or now_ns <= self._since_ns:
-            return
-        rate = self._count * 1e9 / (now_ns - self._since_ns)
-        is_uneven = self._slowest_ns > _UNEVEN * self._fastest_ns
-        self._count, self._since_ns = 0, now_ns
-        self._fastest_ns = self._slowest_ns = max(1, took_ns)
-        if self._rising and rate < 1.1 * self._best:
-            self.size, self._rising = max(self.least, self.size - 1), False
-            self._patience = min(64, 2 * self._patience)
-            self._wait = self._patience
-        elif self._wait:
-            self._wait -= 1
-        else:
-            self._rising = is_uneven and self.size < self.most
-            self.size += self._rising
-        self._best = rate
-
-
 @dataclass(slots=True)
 class Account:
     """Bytes exchanged with one peer about one blob."""
@@ -200,6 +147,8 @@ class BlobSwarm:
     accounts: dict[NodeId, Account] = field(default_factory=dict)
     banned: dict[NodeId, int] = field(default_factory=dict)
     """Until when, monotonic nanoseconds."""
+    is_paused: bool = False
+    """Asks for nothing: the disk has to catch up."""
     useless: int = 0
     """Messages that brought nothing and asked for nothing that was offered."""
     _near: dict[NodeId, _Neighbour] = field(default_factory=dict)
@@ -207,7 +156,7 @@ class BlobSwarm:
     """How many neighbours show each chunk."""
     _pending: int = 0
     _sending: dict[tuple[NodeId, int], int] = field(default_factory=dict)
-    _window: _Window = field(init=False)
+    _window: UploadWindow = field(init=False)
     _was_full: bool = False
     _hedged: int = 0
     _usual_ns: int = 0
@@ -220,7 +169,7 @@ class BlobSwarm:
     _reset_ns: dict[NodeId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._window = _Window(self.config.upload_window, self.config.upload_window_max, self.config.upload_window)
+        self._window = UploadWindow(self.config.upload_window, self.config.upload_window_max, self.config.upload_window)
         count = len(self.hashes)
         assert count == self.blob.chunk_count
         self._copies, self._offered = Counts(count), Counts(count)
@@ -440,7 +389,7 @@ class BlobSwarm:
     def _want(self, now_ns: int) -> list[SwarmAction]:
         """Ask idle neighbours for the rarest chunks they show."""
         actions: list[SwarmAction] = []
-        if self.complete or now_ns < self.hold_until_ns:
+        if self.complete or self.is_paused or now_ns < self.hold_until_ns:
             return actions
         idle = [(node, one) for node, one in self._near.items() if one.asked is None and one.not_before_ns <= now_ns]
         free = self.config.requests - sum(one.asked is not None for one in self._near.values())

@@ -19,7 +19,7 @@ from swarmd_protocols.releases.health import Trial, judge
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
 from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, Release
-from swarmd_protocols.releases.stores import MemoryStore
+from swarmd_protocols.releases.stores import MemoryStore, carry_out
 from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.view import TrustView
 from swarmd_sim.faults.disk import ModelledDisk
@@ -192,7 +192,6 @@ class ReleaseWorld:
             crypto.public_key(identity.seed),
             lambda message: crypto.sign(identity.seed, message),
             trust,
-            device.store,
             ReleasesConfig(models=(MODEL,), turn_ns=int(self.scenario.release.turn_s * NS_PER_S)),
             self.choices.rng("node.releases"),
             {key: value for key, value in records.items() if key.startswith(b"releases/")},
@@ -204,8 +203,14 @@ class ReleaseWorld:
         self.devices[host.index].boot()
 
     def on_detail(self, host: Host, detail: object) -> None:
+        """The protocol says how a release moves on."""
+        if isinstance(detail, requests.RolloutChanged):
+            text = f"v{detail.version} is {detail.what}" + (f" {detail.stage}" if detail.what == "stage" else "")
+            self._say(host.index, text)
+
+    def on_order(self, host: Host, order: object) -> None:
         """The protocol asks something of the daemon; carried out on the next turn, as an event loop does."""
-        host.engine.at(host.engine.now_ns, self.devices[host.index].carry_out, (host.boots, detail))
+        host.engine.at(host.engine.now_ns, self.devices[host.index].carry_out, (host.boots, order))
 
     def running(self, host: Host) -> bytes:
         """Digest of what a host's eye runs now; b"" for the model in the image."""
@@ -347,9 +352,10 @@ class Device:
                 self._start_trial(digest, release)
             case requests.GoBack():
                 self._go_back(detail)
-            case requests.RolloutChanged():
-                text = f"v{detail.version} is {detail.what}" + (f" {detail.stage}" if detail.what == "stage" else "")
-                self._world._say(host.index, text)
+            case _ if isinstance(detail, requests.StorageOrder):
+                for answer in carry_out(self.store, detail):
+                    if answer is not None:
+                        self._tell(answer)
 
     def _apply(self, what: tuple[int, requests.ApplyDelta]) -> None:
         boot, wanted = what

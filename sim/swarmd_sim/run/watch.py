@@ -11,6 +11,7 @@ from swarmd_protocols.effects import (
     Event,
     MemberChanged,
     MemberState,
+    Order,
     Rejected,
     StateChanged,
     UserEventDelivered,
@@ -136,6 +137,9 @@ class Watch:
                 self.fleet.on_detail(host, effect.detail)
             if self.releases is not None and effect.subprotocol == "releases":
                 self.releases.on_detail(host, effect.detail)
+        elif isinstance(effect, Order):
+            if self.releases is not None and effect.subprotocol == "releases":
+                self.releases.on_order(host, effect.request)
         elif isinstance(effect, UserEventDelivered):
             self._on_user_event(host, effect.name)
         elif isinstance(effect, Rejected):
