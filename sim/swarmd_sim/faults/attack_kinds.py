@@ -81,11 +81,15 @@ ATTACK_KINDS: dict[str, AttackKind] = {
     "own_revocation": AttackKind("everybody is revoked by a key that may not", (1, 2), 1),
     "own_group_key": AttackKind("group keys of the thief's making", (1, 2), 1, beside="kill"),
     "other_kinds": AttackKind("statements of unknown kinds and the largest size", (1, 5), 4),
+    # With officers' keys.
+    "stolen_officer": AttackKind("one officer's keys, too few for any role", (1, 2), 1, beside="kill"),
+    "replaced_keys": AttackKind("keys that were replaced sign on", (1, 2), 1, beside="replace_models"),
     # The officers' answer, at a bad moment (`rotations.py`).
     "revoke_thief": AttackKind("a thief is revoked, and the group key replaced", (1,), 2, beside="partition"),
     "two_desks": AttackKind("two officers revoke a thief each under one counter", (1,), 2),
     "replace_revoke": AttackKind("revoke keys are replaced, everybody reboots, the revoked returns", (1,), 2),
     "replace_enrol": AttackKind("a stolen enrol key makes a rogue, then it is replaced", (1,), 2),
+    "replace_models": AttackKind("keys of releases and floors are replaced", (1,), 2),
     "replace_root": AttackKind("root keys are replaced, and a thief revoked", (1,), 2, beside="kill"),
 }
 """Every attack by its kind."""

@@ -77,7 +77,9 @@ FAULTS: dict[str, FaultKind] = {
 
 FAULT_KINDS = tuple(FAULTS)
 """What `faults.kinds` may name; attacks are drawn apart (`faults.attacks`), so that neither moves the other's draws."""
-OFFICER_KINDS = frozenset({"revoke_thief", "two_desks", "replace_revoke", "replace_enrol", "replace_root"})
+OFFICER_KINDS = frozenset(
+    {"revoke_thief", "two_desks", "replace_revoke", "replace_enrol", "replace_models", "replace_root"}
+)
 """What the fleet's officers do; drawn among the attacks."""
 FAULTS |= {
     kind: FaultKind("officer", about.text, 0)

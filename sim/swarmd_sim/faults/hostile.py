@@ -19,6 +19,7 @@ from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Ledger
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ReleaseWorld
 
 _NS_PER_S = 1_000_000_000
@@ -36,6 +37,7 @@ class Hostile:
         ledger: Told which facts count no more.
         reboot: Starts a host's next life.
         releases: What there is to forge; None where no models are published.
+        officers: Whose keys may be stolen; None where the run has none.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Hostile:
         ledger: Ledger,
         reboot: Callable[[Host], None],
         releases: ReleaseWorld | None = None,
+        officers: Officers | None = None,
     ) -> None:
         self._engine = engine
         self._choices = choices
@@ -58,6 +61,7 @@ class Hostile:
         self._snapshots: dict[int, dict[bytes, bytes]] = {}
         self._lies = 0
         self._releases = releases
+        self._officers = officers
         self._crypto = ModelCrypto()
         self._thieves: dict[tuple[int, int], Thief] = {}
         self.acted: dict[str, int] = {}
@@ -130,6 +134,7 @@ class Hostile:
             self._choices,
             self._crypto,
             self._releases,
+            self._officers,
             self.acted,
             fault.kind,
         )

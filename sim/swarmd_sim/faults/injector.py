@@ -68,7 +68,8 @@ class Injector:
         self._ended: list[Fault] = []
         self._active: dict[int, Fault] = {}
         self._touched_until_ns = [0] * len(hosts)
-        self.hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases)
+        officers = rotations.officers if rotations is not None else None
+        self.hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases, officers)
         self.last_end_ns = 0
         self.script: list[Fault] = []
 

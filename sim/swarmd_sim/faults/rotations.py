@@ -55,7 +55,7 @@ class Rotations:
 
     def begin(self, fault: Fault) -> None:
         """The story begins."""
-        thieves = [self._hosts[node] for node in fault.nodes]
+        thieves = [self._hosts[node] for node in fault.nodes if fault.kind != "replace_models"]
         for host in thieves:
             host.hostile = host.forked = True
             self._ledger.excuse(host)
@@ -80,7 +80,7 @@ class Rotations:
         """A thief is revoked; then the revoke keys are replaced, everybody reboots, and the thief comes back."""
         self._revoke_thief(fault, thieves)
         third_ns = fault.duration_ns // 3
-        self._at(third_ns, lambda: self._replace("revoke"))
+        self._at(third_ns, lambda: self._replace("revoke", stolen=False))
         self._at(2 * third_ns, lambda: self._reboot_all(thieves))
         self._at(fault.duration_ns, lambda: self._come_back(thieves))
 
@@ -88,12 +88,17 @@ class Rotations:
         """With a stolen enrol key a thief enrols itself anew; then the enrol keys are replaced."""
         for host in thieves:
             self._become_rogue(host)
-        self._at(fault.duration_ns // 2, lambda: self._replace("enrol"))
+        self._at(fault.duration_ns // 2, lambda: self._replace("enrol", stolen=True))
         self._at(fault.duration_ns, lambda: self._come_back(thieves))
+
+    def _replace_models(self, fault: Fault, thieves: list[Host]) -> None:
+        """The keys of releases and of floors were stolen and are replaced, one after the other."""
+        self._replace("release", stolen=True)
+        self._at(fault.duration_ns // 2, lambda: self._replace("floor", stolen=True))
 
     def _replace_root(self, fault: Fault, thieves: list[Host]) -> None:
         """The root keys themselves are replaced, and a thief is revoked right after."""
-        self._replace("root")
+        self._replace("root", stolen=False)
         self._at(fault.duration_ns // 2, lambda: self._revoke_thief(fault, thieves))
 
     # --- Steps --------------------------------------------------------------------------------------------------------
@@ -101,8 +106,8 @@ class Rotations:
     def _at(self, after_ns: int, step: Callable[[], None]) -> None:
         self._engine.at(self._engine.now_ns + after_ns, _run_step, step)
 
-    def _replace(self, role: str) -> None:
-        self.officers.replace(role)
+    def _replace(self, role: str, *, stolen: bool) -> None:
+        self.officers.replace(role, stolen=stolen)
         self._hand_over()
 
     def _hand_over(self) -> None:

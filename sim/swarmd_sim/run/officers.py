@@ -35,6 +35,10 @@ class Officers:
     threshold: int = 0
     generation: dict[str, int] = field(default_factory=dict)
     """How often the keys of a role were replaced."""
+    epoch: int = 1
+    """Rises whenever keys are replaced because they were stolen."""
+    leaked: dict[str, Sequence[bytes]] = field(default_factory=dict)
+    """Keys by role that were replaced because they were stolen: nothing counts that they sign afterwards."""
     roots: list[bytes] = field(default_factory=list)
     groups: dict[int, bytes] = field(default_factory=dict)
     """Group key statements by counter."""
@@ -134,9 +138,17 @@ class Officers:
         """A new group key, for those that are left."""
         return self._sign_group(max(self.groups, default=1) + 1)
 
-    def replace(self, role: str) -> None:
-        """New keys for a role, in a new root that names what is right of all that the old keys signed."""
+    def replace(self, role: str, *, stolen: bool) -> None:
+        """New keys for a role, in a new root that names what is right of all that the old keys signed.
+
+        Args:
+            role: Whose.
+            stolen: A new epoch begins, in which the old keys can remove nothing either.
+        """
         old = list(self.signers("root"))
+        if stolen:
+            self.epoch += 1
+            self.leaked[role] = self.signers(role)
         self.generation[role] = self.generation.get(role, 0) + 1
         right = [*self._revocations, *self.groups.values()]
         right += [held for node, held in self._certificates.items() if node not in self.revoked_ns]
@@ -144,6 +156,7 @@ class Officers:
             "dev",
             self._roles(),
             version=len(self.roots) + 1,
+            epoch=self.epoch,
             previous=root_digest(self.roots[-1]),
             kept=[mark(envelope) for envelope in (*map(decode_envelope, right), *self.issued)],
         )

@@ -32,7 +32,6 @@ LATENCY_P95_US = 60_000
 _MAGIC = b"sim-model"
 _DELTA_MAGIC = b"sim-delta"
 _BLOCK = 1_024
-_EPOCH = 1
 
 
 class Flaw(IntEnum):
@@ -180,7 +179,7 @@ class Publisher:
             deltas = (DeltaRef(sha256(base).digest(), blob.sha256, "blocks", patch, len(data), 1 << 20),)
         return Release(
             model=MODEL,
-            epoch=_EPOCH,
+            epoch=self.officers.epoch,
             version=version,
             previous=previous,
             bundle=(BundleFile("eye.tflite", "model", blob),),
@@ -194,13 +193,13 @@ class Publisher:
     def revoke(self, published: Published, now_ns: int) -> Envelope:
         """Take a release back."""
         self.revoked_ns.setdefault(published.digest, now_ns)
-        payload = Revoke(MODEL, _EPOCH, published.digest, "failed in the field").payload()
+        payload = Revoke(MODEL, self.officers.epoch, published.digest, "failed in the field").payload()
         return self.sign("model-revoke", payload, "revoke")
 
     def raise_floor(self, version: int, now_ns: int) -> Envelope:
         """Nothing below this version, ever again."""
         self.floor, self.floor_ns = version, now_ns
-        return self.sign("floor", Floor(MODEL, _EPOCH, version, version).payload(), "floor")
+        return self.sign("floor", Floor(MODEL, self.officers.epoch, version, version).payload(), "floor")
 
     def newest_good(self) -> Published | None:
         """What the fleet should run in the end."""

@@ -4,6 +4,7 @@
     members.py    membership: accusations without end, storms of events and metadata, questions that cost answers
     state.py      the replicated state: invented authors, rows that cost more than their bytes, stale and future facts
     releases.py   models: signatures taken away, votes on what is decided, statements nobody may sign
+    stolen.py     officers' keys: too few of those in force, all of those that were replaced
     trust.py      the fleet's own statements: root chains, certificates and group keys of one's own making
 
 Each attack is called some times a second while its fault lasts and does one stroke; `Thief.acted` counts the strokes
@@ -16,6 +17,7 @@ from swarmd_sim.faults.attacks.members import MEMBER_ATTACKS
 from swarmd_sim.faults.attacks.outside import OUTSIDE_ATTACKS
 from swarmd_sim.faults.attacks.releases import RELEASE_ATTACKS
 from swarmd_sim.faults.attacks.state import STATE_ATTACKS
+from swarmd_sim.faults.attacks.stolen import STOLEN_ATTACKS
 from swarmd_sim.faults.attacks.thief import Stroke
 from swarmd_sim.faults.attacks.trust import TRUST_ATTACKS
 
@@ -25,5 +27,6 @@ ATTACKS: Mapping[str, Stroke] = {
     **STATE_ATTACKS,
     **RELEASE_ATTACKS,
     **TRUST_ATTACKS,
+    **STOLEN_ATTACKS,
 }
 """Every attack by its kind."""

@@ -11,6 +11,7 @@ from swarmd_protocols.swim.messages import Message, Sub
 from swarmd_sim.radio.network import Network
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.host import Host
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ReleaseWorld
 
 
@@ -26,6 +27,7 @@ class Thief:
         choices: All randomness.
         crypto: The run's arithmetic of trust.
         releases: The run's models; None where none are published.
+        officers: The fleet's keys, of which some are stolen; None where the run has none.
         acted: Strokes that left the host, by kind, of the whole run.
         memory: What the attack remembers between its strokes.
     """
@@ -37,6 +39,7 @@ class Thief:
     choices: Choices
     crypto: ModelCrypto
     releases: ReleaseWorld | None
+    officers: Officers | None
     acted: dict[str, int]
     kind: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
