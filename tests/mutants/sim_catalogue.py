@@ -495,5 +495,76 @@ RELEASE: dict[str, Mutant] = {
     ),
 }
 
-MUTANTS: dict[str, Mutant] = {**SWIM, **STATE, **RELEASE}
+
+def _newest_only(_sound: Any) -> Any:
+    def counts(self: Any, verified: Any) -> bool:
+        role = import_module(_P + "trust.envelopes").ROLE_OF.get(verified.kind, "")
+        held: bool = self.current.has_threshold([key for key, _ in verified.signatures], role)
+        return held
+
+    return counts
+
+
+def _deaf_after_noise(sound: Any) -> Any:
+    heard_ns: dict[int, int] = {}
+
+    def take(self: Any, source: Any, kind: Any, frame: Any, now_ns: int) -> Any:
+        if now_ns - heard_ns.setdefault(id(self), now_ns) < 1_000_000_000:
+            heard_ns[id(self)] = now_ns
+            return None
+        try:
+            return sound(self, source, kind, frame, now_ns)
+        except Exception:
+            heard_ns[id(self)] = now_ns
+            raise
+
+    return take
+
+
+def _attacked(*kinds: str, **overrides: Any) -> dict[str, Any]:
+    return {"faults.kinds": [], "faults.attacks": list(kinds), "release.chance": 1.0, **overrides}
+
+
+LAW: dict[str, Mutant] = {
+    "law-no-threshold": Mutant(
+        "statements count without a signature",
+        "trust.roots:meets_threshold",
+        gives(True),
+        overrides=_attacked("own_revocation", "own_group_key"),
+    ),
+    "law-removals-fall": Mutant(
+        "a planned replacement of keys undoes what they removed",
+        "trust.roots:RootChain.counts",
+        _newest_only,
+        overrides=_attacked("replace_revoke"),
+    ),
+    "law-not-judged-anew": Mutant(
+        "a new root judges nothing that is held",
+        "trust.trust:Trust._judge",
+        gives(None),
+        overrides=_attacked("replace_enrol"),
+    ),
+    "law-accusers-forgiven": Mutant(
+        "an accuser that was refuted is heard as before",
+        "swim.standing:Standing.doubted",
+        gives(False),
+        overrides=_attacked("accuse_mad"),
+        more=(("swim.standing:Standing.may_speak", gives(True)),),
+    ),
+    "law-deaf-after-noise": Mutant(
+        "after a stranger's noise no first contact is taken for a second",
+        "channel.contact:Contacts.take",
+        _deaf_after_noise,
+        overrides=_attacked("junk_flood", **{"faults.per_minute": 30}),
+    ),
+    "law-one-fail-halts": Mutant(
+        "one member's word halts a release",
+        "releases.rollout:fails_to_halt",
+        gives(1),
+        overrides=_attacked("vote_down"),
+    ),
+}
+"""Bugs that only an attack shows."""
+
+MUTANTS: dict[str, Mutant] = {**SWIM, **STATE, **RELEASE, **LAW}
 """All mutants by name."""

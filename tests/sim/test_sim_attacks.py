@@ -25,6 +25,7 @@ def test_every_attack_leaves_the_hostile_host_and_ends_with_its_fault():
         Fault((20 * NS_PER_S + index * NS_PER_S), kind, (6,), NS_PER_S, max(ATTACK_KINDS[kind].per_s))
         for index, kind in enumerate(kinds)
     ]
+    script.append(Fault(15 * NS_PER_S, "replace_models", (0,), 2 * NS_PER_S, 1))  # what `replaced_keys` needs
     simulation = Simulation(scenario, 5, Options(script=script))
     simulation.run()
     acted = simulation.injector.hostile.acted

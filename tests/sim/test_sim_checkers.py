@@ -11,7 +11,11 @@ from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
 
 S = 1_000_000_000
-BARE: dict[str, Any] = {"release": {}, "faults.kinds": []}
+BARE: dict[str, Any] = {"release": {}, "faults.kinds": [], "faults.attacks": []}
+GOOD: dict[str, Any] = {
+    "release": {"publish_at_s": 6.0, "model_kb": 16, "soak_s": 1, "turn_s": 3.0},
+}
+"""One good release."""
 
 
 def broken_rules(mutant: str, seed: int, script: list[Fault], overrides: dict[str, Any]) -> set[str]:
@@ -27,10 +31,27 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("swim-leave-is-alive", "membership.announced_failed", [Fault(25 * S, "leave", (2,), 15 * S, 0)], {}),
     ("claims-never-heard", "claims.overlap", [], {"drones.speed_m_s": 0.5}),
     ("state-keys-not-learnt", "state.size", [], {}),
+    # Attacks and what officers do.
+    ("law-no-threshold", "trust.invented", [Fault(20 * S, "own_revocation", (6,), 3 * S, 2)], {}),
+    ("law-no-threshold", "releases.invented", [Fault(12 * S, "far_floor", (6,), 5 * S, 2)], GOOD),
+    ("law-removals-fall", "trust.forgotten", [Fault(12 * S, "replace_revoke", (6,), 12 * S, 1)], {}),
+    ("law-removals-fall", "trust.withheld", [Fault(12 * S, "replace_revoke", (6,), 12 * S, 1)], {}),
+    ("law-not-judged-anew", "trust.shut_out_here", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
+    ("law-not-judged-anew", "trust.key_leaked", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
+    ("law-accusers-forgiven", "membership.accused", [Fault(12 * S, "accuse_mad", (6,), 15 * S, 10)], {}),
+    (
+        "law-deaf-after-noise",
+        "membership.kept_out",
+        [Fault(12 * S, "junk_flood", (6,), 15 * S, 400), Fault(16 * S, "lost_disk", (2,), 3 * S, 0)],
+        {},
+    ),
+    ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]
 
 
-@pytest.mark.parametrize(("mutant", "rule", "script", "overrides"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("mutant", "rule", "script", "overrides"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES]
+)
 def test_a_checker_sees_its_bug_and_nothing_without_it(
     mutant: str, rule: str, script: list[Fault], overrides: dict[str, Any]
 ) -> None:

@@ -29,7 +29,7 @@ class AttackKind:
 
 ATTACK_KINDS: dict[str, AttackKind] = {
     # Without any key.
-    "junk_flood": AttackKind("a stranger's noise shaped as first contact at every member", (20, 200), 7, beside="kill"),
+    "junk_flood": AttackKind("a stranger's noise shaped as first contact at every member", (20, 400), 7, beside="kill"),
     "sealed_junk": AttackKind("a stranger's noise shaped as sealed frames at every member", (20, 100), 7),
     "spoofed_flood": AttackKind("noise that seems to come from a member", (20, 100), 7, beside="lost_disk"),
     "hello_replay": AttackKind("old first contacts again, from addresses that never spoke", (5, 50), 7, beside="kill"),

@@ -262,7 +262,7 @@ def _impossible(scenario: Scenario) -> list[str]:
     for kind in scenario.faults.kinds:
         if kind != "all" and kind not in FAULT_KINDS:
             problems.append(_unknown_fault("faults.kinds", kind))
-    for kind in scenario.faults.attacks:
+    for kind in (*scenario.faults.attacks, *scenario.faults.attacks_off):
         if kind != "all" and kind not in ATTACK_KINDS:
             problems.append(_unknown_fault("faults.attacks", kind, ATTACK_KINDS))
     return problems

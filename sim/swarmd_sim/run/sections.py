@@ -150,6 +150,8 @@ class FaultsSection:
     """Fault kinds; "all" means every kind."""
     attacks: tuple[str, ...] = ()
     """Attacks (docs/simulator.md); "all" means every one."""
+    attacks_off: tuple[str, ...] = ()
+    """Attacks that are not drawn, though `attacks` names them."""
     attacks_most: int = 2
     """A run has at most so many attacks."""
     per_minute: float = 6.0

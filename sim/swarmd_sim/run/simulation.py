@@ -297,7 +297,8 @@ class Simulation:
             int(random_faults.longest_s * NS_PER_S),
             _busy_ns(scenario),
         )
-        attacks = [k for k in ATTACK_KINDS if k in random_faults.attacks or "all" in random_faults.attacks]
+        named = random_faults.attacks
+        attacks = [k for k in ATTACK_KINDS if (k in named or "all" in named) and k not in random_faults.attacks_off]
         if self.releases is None:
             attacks = [kind for kind in attacks if not ATTACK_KINDS[kind].needs_releases]
         drawn += draw_attacks(
