@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from swarmd.brain.bus import Bus, Notice
+from swarmd.api.bus import Bus, Notice
 from swarmd.logs import Logger
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged, UserEventDelivered
 from swarmd_protocols.state.observations import ObjectChanged

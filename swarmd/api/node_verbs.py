@@ -1,32 +1,27 @@
-"""The control verbs of a brain."""
+"""The control verbs, over a narrow view of the daemon."""
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from swarmd import __version__
-from swarmd.api import views
-from swarmd.api.verbs import number_argument, text_argument
-from swarmd.brain.journal import summary as journal_summary
-from swarmd.brain.positions import position_row
-from swarmd.bridges import geojson
-from swarmd.bridges.base import DetectionSeen
-from swarmd.bridges.record.verbs import RecordVerbs
+from swarmd.api import geojson, views
+from swarmd.api.daemon import EyeControl, Operations, PoseSeen
+from swarmd.api.verbs import Verbs, number_argument, text_argument
+from swarmd.api.views import position_row
 from swarmd.errors import DaemonError
 from swarmd_models.types import GroundPosition
-from swarmd_protocols.effects import GoAway, UserEvent
+from swarmd_protocols.effects import GoAway, Join, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellDone, LocalDetection, Observed, SetNote, WantCell
 from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES
-from swarmd_protocols.trust.trust import AddStatement
-
-if TYPE_CHECKING:
-    from swarmd.brain.brain import Brain
 
 Arguments = Mapping[str, Any]
 OUTSIDE_TRACKS = 1 << 40
 """Track ids of outside detectors start here, so that they never meet the eye's."""
 OUTSIDE_MAX = 1000
+"""Detections in one request: more than any frame holds; they are taken in one turn of the loop."""
+OUTSIDE_NAMES_MAX = 4096
+"""Names of outside tracks that are remembered, as many as the sighting filter remembers tracks."""
 
 _VERBS = (
     "status",
@@ -51,77 +46,50 @@ _VERBS = (
 )
 
 
-def register_verbs(brain: "Brain") -> None:
+def register_verbs(daemon: Operations, verbs: Verbs) -> None:
     """Fill the registry."""
-    answers = _Answers(brain)
+    answers = _Answers(daemon)
     for verb in _VERBS:
-        brain.verbs.add(verb, getattr(answers, verb))
+        verbs.add(verb, getattr(answers, verb))
     for verb in ("pose", "note_problem"):
-        brain.verbs.add(verb, getattr(answers, verb), internal=True)
-    RecordVerbs(brain)
+        verbs.add(verb, getattr(answers, verb), internal=True)
 
 
 class _Answers:
     """One method a verb."""
 
-    def __init__(self, brain: "Brain") -> None:
-        self._brain = brain
+    def __init__(self, daemon: Operations) -> None:
+        self._daemon = daemon
         self._tracks: dict[str, int] = {}
 
     def status(self, _: Arguments) -> Mapping[str, Any]:
-        brain = self._brain
-        node = brain.node.summary()
-        eye = brain.eye
-        return {
-            "node": brain.name,
-            "node_id": brain.identity.node.hex(),
-            "swarm": brain.identity.swarm,
-            "members": {name: state.value for name, state in node.members.items()},
-            "digest": brain.replica.views.digest().hex(),
-            "members_digest": node.digest.hex(),
-            "partial": node.partial,
-            "estimated_members": node.estimated,
-            "objects": len(brain.replica.views.objects()),
-            "detections": len(brain.replica.views.detections()),
-            "fps": eye.fps if eye is not None else 0.0,
-            "model": eye.model if eye is not None else "",
-            "uptime_s": round((time.monotonic_ns() - brain.started_ns) / 1e9, 3),
-            "version": __version__,
-            "address": brain.transport.local_address,
-            "control": str(brain.control_path),
-            "http": brain.http_address,
-            "local_health": node.local_health,
-            "eye": eye.status() if eye is not None else None,
-            "journal": journal_summary(brain.journal),
-            "state": dict(brain.replica.views.health()),
-            "transport": brain.transport.counters(),
-        }
+        return self._daemon.status()
 
     def members(self, arguments: Arguments) -> Mapping[str, Any]:
-        positions, now_ns = self._brain.positions(), time.monotonic_ns()
+        positions, now_ns = self._daemon.positions(), time.monotonic_ns()
         if arguments.get("form") == "geojson":
             names = self._names()
             found = [(names.get(node, node.hex()), position) for node, position in positions.items()]
             found.sort(key=lambda pair: (pair[0], pair[1].node))
             return geojson.collection([geojson.member_feature(where, name, now_ns) for name, where in found])
         rows = []
-        for member in self._brain.members():
+        for member in self._daemon.members():
             position = positions.get(member.node)
             rows.append({**views.member_row(member), "position": position_row(position, now_ns)})
-        summary = self._brain.node.summary()
+        summary = self._daemon.summary()
         return {"members": rows, "partial": summary.partial, "estimated": summary.estimated}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
-        names, found = self._names(), self._brain.replica.views.detections()
+        names, found = self._names(), self._daemon.detections()
         if arguments.get("form") == "geojson":
-            info = self._brain.info()
+            info = self._daemon.info()
             return geojson.collection([geojson.sighting_feature(view, info, names) for view in found])
         return {"detections": [views.detection_row(view, names) for view in found]}
 
     def objects(self, arguments: Arguments) -> Mapping[str, Any]:
-        names, found = self._names(), self._brain.replica.views.objects()
+        names, found = self._names(), self._daemon.objects()
         if arguments.get("form") == "geojson":
-            info = self._brain.info()
+            info = self._daemon.info()
             return geojson.collection([geojson.object_feature(view, info, names) for view in found])
         return {"objects": [views.object_row(view, names) for view in found]}
 
@@ -132,68 +100,50 @@ class _Answers:
             statement = bytes.fromhex(text_argument(arguments, "statement", most=2 * STATEMENT_MAX_BYTES))
         except ValueError as error:
             raise DaemonError("statement: write it as hexadecimal digits") from error
-        before = self._brain.node.view_digest()
-        self._brain.driver.command("node", AddStatement(kind, statement))
-        return {"new": self._brain.node.view_digest() != before}
+        return {"new": self._daemon.add_statement(kind, statement)}
 
     def cells(self, _: Arguments) -> Mapping[str, Any]:
         names = self._names()
-        return {"cells": [views.cell_row(view, names) for view in self._brain.cells()]}
+        return {"cells": [views.cell_row(view, names) for view in self._daemon.cells()]}
 
     def cell_next(self, arguments: Arguments) -> Mapping[str, Any]:
         """Ask for work; the answer comes as a notice `cell`, and `cells list` shows it."""
-        brain = self._brain
+        daemon = self._daemon
         east = round(number_argument(arguments, "east_m", 0.0) * 100)
         north = round(number_argument(arguments, "north_m", 0.0) * 100)
         battery = round(number_argument(arguments, "battery", 1.0) * 1000)
-        brain.driver.command("state", WantCell(east, north, max(0, min(1000, battery))))
-        mine = [view for view in brain.cells() if view.holder == brain.identity.node and view.state == "claimed"]
+        daemon.ask("state", WantCell(east, north, max(0, min(1000, battery))))
+        mine = [view for view in daemon.cells() if view.holder == daemon.info().node and view.state == "claimed"]
         return {"cells": [views.cell_row(view, self._names()) for view in mine]}
 
     def cell_done(self, arguments: Arguments) -> Mapping[str, Any]:
         quality = round(number_argument(arguments, "quality", 1.0) * 1000)
         cell = text_argument(arguments, "cell", most=64)
-        self._brain.driver.command("state", CellDone(cell, max(0, min(1000, quality))))
+        self._daemon.ask("state", CellDone(cell, max(0, min(1000, quality))))
         return {"cell": cell}
 
     def counters(self, _: Arguments) -> Mapping[str, Any]:
         names = self._names()
+        shared, sums = self._daemon.shared_counters()
         by_node = {
             counter: {names.get(node, node.hex()): value for node, value in values.items()}
-            for counter, values in self._brain.replica.views.counters().items()
+            for counter, values in shared.items()
         }
-        sums = dict(self._brain.replica.views.counter_sums())
-        return {"sums": sums, "by_node": by_node, "own": dict(self._brain.counters())}
+        return {"sums": dict(sums), "by_node": by_node, "own": dict(self._daemon.counters())}
 
     def topics(self, _: Arguments) -> Mapping[str, Any]:
-        brain = self._brain
-        served = [
-            {"topic": str(brain.control_path), "kind": "control socket", "what": "every verb of `swarmd`"},
-            {"topic": brain.transport.local_address, "kind": brain.config.transport.gossip, "what": "the swarm"},
-        ]
-        if brain.http_address:
-            for path, what in (
-                ("/", "live page"),
-                ("/metrics", "Prometheus"),
-                ("/healthz", "health"),
-                ("/readyz", "readiness"),
-            ):
-                served.append({"topic": f"http://{brain.http_address}{path}", "kind": "HTTP", "what": what})
-        for bridge in brain.bridges:
-            rows: list[tuple[str, str]] = getattr(bridge, "topics", list)()
-            served += [{"topic": str(row[0]), "kind": bridge.name, "what": str(row[1])} for row in rows]
-        return {"topics": served}
+        return {"topics": [{"topic": topic, "kind": kind, "what": what} for topic, kind, what in self._daemon.served()]}
 
     def event(self, arguments: Arguments) -> Mapping[str, Any]:
         name = text_argument(arguments, "name", most=256)
-        self._brain.driver.request(UserEvent(name, text_argument(arguments, "payload", "").encode()))
+        self._daemon.request(UserEvent(name, text_argument(arguments, "payload", "").encode()))
         return {"event": name}
 
     def away(self, arguments: Arguments) -> Mapping[str, Any]:
         seconds = number_argument(arguments, "seconds")
         if not 0 < seconds <= 30 * 86400:
             raise DaemonError("argument 'seconds' must lie between 0 and 30 days")
-        self._brain.driver.request(GoAway(round(seconds * 1e9)))
+        self._daemon.request(GoAway(round(seconds * 1e9)))
         return {"seconds": seconds}
 
     def join(self, arguments: Arguments) -> Mapping[str, Any]:
@@ -202,16 +152,16 @@ class _Answers:
         address = text_argument(arguments, "address", most=64)
         if not is_host_port(address):
             raise DaemonError(f"{address!r} is no IP:PORT")
-        self._brain.join((address,))
+        self._daemon.request(Join((address,)))
         return {"address": address}
 
     def leave(self, _: Arguments) -> Mapping[str, Any]:
-        self._brain.stop()
+        self._daemon.stop()
         return {"leaving": True}
 
     def note(self, arguments: Arguments) -> Mapping[str, Any]:
         key = text_argument(arguments, "key", most=128)
-        self._brain.driver.command("state", SetNote(key, text_argument(arguments, "value", "", most=4096).encode()))
+        self._daemon.ask("state", SetNote(key, text_argument(arguments, "value", "", most=4096).encode()))
         return {"key": key}
 
     def observe(self, arguments: Arguments) -> Mapping[str, Any]:
@@ -221,11 +171,9 @@ class _Answers:
             raise DaemonError(f"argument 'detections' must be a list of at most {OUTSIDE_MAX}")
         now = time.monotonic_ns()
         found = [self._outside(row, now) for row in rows]
-        passed = self._brain.sightings.take(found)
+        passed = self._daemon.sightings.take(found)
         if passed:
-            self._brain.driver.command("state", Observed(tuple(passed)))
-        for detection in passed:
-            self._brain.bus.publish(DetectionSeen(self._brain.identity.node, self._brain.name, detection, 0))
+            self._daemon.ask("state", Observed(tuple(passed)))
         return {"taken": len(passed)}
 
     def eye_start(self, _: Arguments) -> Mapping[str, Any]:
@@ -240,52 +188,46 @@ class _Answers:
         """Histograms by stage, sparse, so that a harness can add several daemons up."""
         return {
             name: {"buckets": histogram.sparse(), "sum_ns": histogram.sum_ns, "max_ns": histogram.max_ns}
-            for name, histogram in self._brain.metrics.stages.items()
+            for name, histogram in self._daemon.stages().items()
         }
 
     # --- for bridges ----------------------------------------------------------------------------------------------
 
     def pose(self, arguments: Arguments) -> Mapping[str, Any]:
         """The autopilot's newest pose: to the eye, and onto the bus."""
-        from swarmd.bridges.base import PoseSeen
-
-        brain = self._brain
         w, x, y, z = (float(part) for part in arguments["camera_to_ned"])
         numbers = {
             name: number_argument(arguments, name)
-            for name in ("latitude_deg", "longitude_deg", "height_agl_m", "position_sigma_m")
+            for name in ("latitude_deg", "longitude_deg", "height_agl_m", "position_sigma_m", "yaw_rad")
         }
-        has_fix, captured_ns = bool(arguments["has_fix"]), int(arguments["captured_ns"])
-        battery = arguments.get("battery_milli")
-        if brain.eye is not None:
-            brain.eye.update_pose(camera_to_ned=(w, x, y, z), has_fix=has_fix, captured_ns=captured_ns, **numbers)
-        seen = PoseSeen(
-            yaw_rad=number_argument(arguments, "yaw_rad"),
-            has_fix=has_fix,
-            battery_milli=None if battery is None else int(battery),
-            captured_ns=captured_ns,
-            camera_to_ned=(w, x, y, z),
-            **numbers,
+        battery, armed = arguments.get("battery_milli"), arguments.get("armed")
+        self._daemon.on_pose(
+            PoseSeen(
+                has_fix=bool(arguments["has_fix"]),
+                battery_milli=None if battery is None else int(battery),
+                captured_ns=int(arguments["captured_ns"]),
+                camera_to_ned=(w, x, y, z),
+                **numbers,
+            ),
+            None if armed is None else bool(armed),
         )
-        if brain.eye is not None:
-            brain.eye.pose = seen
-        brain.bus.publish(seen)
         return {}
 
     def note_problem(self, arguments: Arguments) -> Mapping[str, Any]:
         """A bridge's trouble, said at a bounded rate."""
-        self._brain.log.warning("bridge_problem", where=arguments.get("where", ""), text=arguments.get("text", ""))
+        self._daemon.note_problem(str(arguments.get("where", "")), str(arguments.get("text", "")))
         return {}
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _eye(self) -> Any:
-        if self._brain.eye is None:
+    def _eye(self) -> EyeControl:
+        eye = self._daemon.eye_control
+        if eye is None:
             raise DaemonError("this node runs no eye; give `swarmd run` a --source")
-        return self._brain.eye
+        return eye
 
     def _names(self) -> dict[NodeId, str]:
-        return {member.node: member.name for member in self._brain.members()}
+        return {member.node: member.name for member in self._daemon.members()}
 
     def _outside(self, row: object, now_ns: int) -> LocalDetection:
         if not isinstance(row, dict):
@@ -325,7 +267,7 @@ class _Answers:
         ee, en, nn = (number_argument({"covariance_m2": value}, "covariance_m2") for value in covariance)
         if min(ee, nn) <= 0 or en * en >= ee * nn or max(ee, nn) > 1e8:
             raise DaemonError("the position's covariance is no covariance")
-        sightings = self._brain.sightings
+        sightings = self._daemon.sightings
         if "latitude_deg" in row:
             latitude, longitude = number_argument(row, "latitude_deg"), number_argument(row, "longitude_deg")
             if abs(latitude) > 90 or abs(longitude) > 180:
@@ -342,7 +284,7 @@ class _Answers:
     def _track(self, name: str) -> int:
         number = self._tracks.get(name)
         if number is None:
-            if len(self._tracks) >= 4096:
+            if len(self._tracks) >= OUTSIDE_NAMES_MAX:
                 self._tracks.pop(next(iter(self._tracks)))
             number = self._tracks[name] = OUTSIDE_TRACKS + time.monotonic_ns() % OUTSIDE_TRACKS
         return number

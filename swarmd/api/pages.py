@@ -1,44 +1,39 @@
-"""The pages that the HTTP server shows of a brain."""
+"""The pages that the HTTP server shows."""
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from swarmd.api.daemon import Operations
 from swarmd.api.http import Page, Reply, live_page
-from swarmd.api.metrics import CONTENT_TYPE
-
-if TYPE_CHECKING:
-    from swarmd.brain.brain import Brain
+from swarmd.api.metrics import CONTENT_TYPE, Metrics
+from swarmd.api.verbs import Verbs
 
 _JSON = "application/json"
 
 
-def pages(brain: "Brain") -> dict[str, Page]:
+def pages(daemon: Operations, verbs: Verbs, metrics: Metrics) -> dict[str, Page]:
     """Path to page."""
     return {
         "/": live_page,
-        "/healthz": lambda: health(brain),
-        "/readyz": lambda: readiness(brain),
-        "/metrics": lambda: Reply(200, CONTENT_TYPE, brain.metrics.render()),
-        "/status": lambda: _json(200, brain.verbs.answer("status", {})),
-        "/objects": lambda: _json(200, brain.verbs.answer("objects", {"form": "geojson"}), "application/geo+json"),
+        "/healthz": lambda: health(daemon),
+        "/readyz": lambda: readiness(daemon),
+        "/metrics": lambda: Reply(200, CONTENT_TYPE, metrics.render()),
+        "/status": lambda: _json(200, verbs.answer("status", {})),
+        "/objects": lambda: _json(200, verbs.answer("objects", {"form": "geojson"}), "application/geo+json"),
     }
 
 
-def health(brain: "Brain") -> Reply:
+def health(daemon: Operations) -> Reply:
     """503 once a person has to do something: the eye is given up, or facts wait in memory for a disk."""
-    problems = []
-    if brain.eye is not None and brain.eye.state == "failed":
-        problems.append(f"the eye is given up: {brain.eye.problem}")
-    if brain.journal.degraded:
-        problems.append("the journal cannot be written; own facts wait in memory")
+    problems = daemon.problems()
     return _json(503 if problems else 200, {"healthy": not problems, "problems": problems})
 
 
-def readiness(brain: "Brain") -> Reply:
+def readiness(daemon: Operations) -> Reply:
     """200 once the eye, where there is one, has seen a frame."""
-    waiting = brain.eye is not None and brain.eye.frames == 0
-    return _json(503 if waiting else 200, {"ready": not waiting, "waiting_for": "the first frame" if waiting else ""})
+    waits_for = daemon.waits_for()
+    return _json(503 if waits_for else 200, {"ready": not waits_for, "waiting_for": waits_for})
 
 
 def _json(status: int, value: Mapping[str, Any], content_type: str = _JSON) -> Reply:

@@ -1,8 +1,10 @@
 """What the read verbs answer: the node's views as JSON-ready mappings."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from swarmd.api.daemon import NodePosition
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import MemberView
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
@@ -26,6 +28,21 @@ def member_row(member: MemberView) -> Row:
         "version": member.version,
         "capability": member.capability,
         "meta": {key: value.decode("utf-8", "replace") for key, value in member.meta.items()},
+    }
+
+
+def position_row(position: NodePosition | None, now_ns: int) -> Mapping[str, Any] | None:
+    """A position as `swarmd members --json` shows it, with its age."""
+    if position is None:
+        return None
+    return {
+        "latitude_deg": position.latitude_deg,
+        "longitude_deg": position.longitude_deg,
+        "height_agl_m": position.height_agl_m,
+        "yaw_deg": None if position.yaw_rad is None else round(math.degrees(position.yaw_rad), 2),
+        "sigma_m": position.position_sigma_m,
+        "battery": None if position.battery_milli is None else position.battery_milli / 1000,
+        "age_s": round(max(0, now_ns - position.captured_ns) / 1e9, 2),
     }
 
 

@@ -12,8 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from swarmd.api.bus import Bus
 from swarmd.api.metrics import Metrics
-from swarmd.brain.bus import Bus
 from swarmd.brain.journal import Journal
 from swarmd.logs import Logger
 from swarmd.transports.base import Transport, TransportHandlers

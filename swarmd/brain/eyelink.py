@@ -1,22 +1,23 @@
-"""The brain's side of the eye: its supervision, what it sees, which cells its source surveys.
+"""The brain's link to the eye's process: its supervision, its messages in and out.
 
-Frames live and die in the eye; what arrives here are track events, counters and cell reports. When the eye dies its
-tracks end, its cells are assigned again to the next one, and the swarm is told nothing but fewer frames.
+Frames live and die in the eye; what arrives here are track events (`TrackFeed`), counters (`EyeTelemetry`) and cell
+reports (`CellPilot`). When the eye dies its tracks end, its cells are assigned again to the next one, and the swarm is
+told nothing but fewer frames.
 """
 
 import asyncio
 import math
-import os
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from swarmd.api.bus import Bus
+from swarmd.api.daemon import Look, PoseSeen
 from swarmd.api.metrics import Metrics
-from swarmd.brain.bus import Bus, Notice
+from swarmd.brain.cell_pilot import CellPilot
 from swarmd.brain.driver import Driver
+from swarmd.brain.eye_telemetry import EyeTelemetry
 from swarmd.brain.pictures import Pictures
-from swarmd.bridges.base import DetectionSeen, PoseSeen
+from swarmd.brain.track_feed import TrackFeed
 from swarmd.config.bridges import eye_pose_for
 from swarmd.config.sections import Config
 from swarmd.errors import EyeError
@@ -24,31 +25,9 @@ from swarmd.eye import ipc
 from swarmd.eye.supervisor import EyeSupervisor
 from swarmd.logs import Logger
 from swarmd_models.geo.sightings import SightingFilter
-from swarmd_models.types import Pose, TrackEvent
-from swarmd_protocols.effects import StateChanged
+from swarmd_models.types import Pose
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import (
-    CellAssigned,
-    CellDone,
-    CellLost,
-    CellProgress,
-    Count,
-    LocalDetection,
-    Observed,
-    StatusReport,
-    WantCell,
-)
-
-FPS_WINDOW_NS = 5_000_000_000
-STATUS_NS = 10_000_000_000
-TRACK_GAP = 1000
-"""Track ids that an ended eye may have given without our having read them."""
-RETRY_QUALITY_MILLI = 500
-"""A cell surveyed worse than this, because frames were missed, is flown once more before it is called done."""
-
-
-Box = tuple[float, float, float, float]
+from swarmd_protocols.state.observations import LocalDetection
 
 
 class EyeLink:
@@ -62,46 +41,32 @@ class EyeLink:
         sightings: SightingFilter[LocalDetection],
         metrics: Metrics,
         log: Logger,
-        node: NodeId,
-        name: str,
     ) -> None:
         """Prepare; `run` starts the child process."""
         self._config = config
         self._driver = driver
         self._bus = bus
-        self._sightings = sightings
+        self._plane = sightings.plane
         self._log = log
-        self._node = node
-        self._name = name
-        self._stages = metrics
-        self._to_local = metrics.stage("capture_to_local")
         self._supervisor: EyeSupervisor | None = None
-        self._flying = config.eye.autostart
         self._closed = False
         self._wanted = asyncio.Event()
         self._wanted.set()
-        self._highest_track = 0
+        self._listeners: list[Callable[[ipc.FromEye], None]] = []
+        self._flying = config.eye.autostart
         self.model = ""
         self.model_digest = ""
         self.labels: tuple[str, ...] = ()
-        self.device: Mapping[str, Any] = {}
-        """What the eye says this device is (`swarmd_models.device.Device`)."""
-        self.problem = ""
-        self.frames = 0
-        self.detections = 0
-        self.pose: PoseSeen | None = None
-        self._stats: dict[str, int] = {}
-        self._gauges: dict[str, float] = {}
-        self._recent: deque[int] = deque(maxlen=1024)
-        self._uncounted = {"frames_inferred": 0, "detections": 0}
-        self._status_ns = 0
         self.model_path = config.eye.model
         """The bundle the eye is started with; releases put theirs here."""
-        self._listeners: list[Callable[[ipc.FromEye], None]] = []
-        self._cells: list[str] = []
-        self._again: set[str] = set()
+        self.problem = ""
+        self.pose: PoseSeen | None = None
         self.pictures = Pictures(self._send)
-        bus.subscribe(self._on_notice)
+        self.telemetry = EyeTelemetry(metrics, self._command)
+        self._tracks = TrackFeed(sightings, self._command, metrics.stage("capture_to_local"), config.eye.moving)
+        self._pilot = CellPilot(self._command, self._send, self._where, log)
+        bus.subscribe(self._tracks.on_notice)
+        driver.on_order("state", self._pilot.on_order)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -118,12 +83,12 @@ class EyeLink:
             except EyeError as error:
                 self.problem = str(error)
                 self._log.error("eye_given_up", error=str(error))
-                if self.frames == 0:
+                if self.telemetry.frames == 0:
                     raise
                 # It worked until now: the rest of the node goes on, and serves what the swarm knows.
             finally:
                 self._wanted.clear()
-                self._tracks_end()
+                self._tracks.end_all()
 
     async def _one_run(self) -> None:
         eye, pose = self._config.eye, self._config.pose
@@ -139,7 +104,7 @@ class EyeLink:
                 frame_interval_ms=eye.frame_interval_ms,
                 keep_frames=eye.keep_frames,
                 keep_frames_bytes=eye.keep_frames_mib << 20,
-                first_track_id=self._highest_track + TRACK_GAP,
+                first_track_id=self._tracks.first_track_id,
             ),
             on_message=self._on_message,
             fallback_models=eye.fallback_models,
@@ -162,12 +127,12 @@ class EyeLink:
         """Let it see, and, where the source flies by claims, ask for cells."""
         self._flying = True
         self._wanted.set()
-        self._want_cells()
+        self._fly()
 
     def stop(self) -> None:
         """End the eye's process; its tracks end and its cells are left to others, what was seen stays."""
         self._flying = False
-        self._cells.clear()
+        self._pilot.drop_all()
         if self._supervisor is not None:
             self._supervisor.stop()
 
@@ -178,27 +143,17 @@ class EyeLink:
         """`starting`, `running`, `restarting`, `degraded`, `finished` or `failed`."""
         return self._supervisor.state if self._supervisor is not None else "starting"
 
-    @property
-    def fps(self) -> float:
-        """Frames a second over the last five seconds."""
-        now = time.monotonic_ns()
-        recent = [at for at in self._recent if now - at <= FPS_WINDOW_NS]
-        if len(recent) < 2:
-            return 0.0
-        # In its first seconds an eye is judged by the time since its first frame.
-        window_ns = FPS_WINDOW_NS if len(recent) < len(self._recent) else max(now - recent[0], 1_000_000_000)
-        return round(len(recent) / (window_ns / 1e9), 2)
-
     def counters(self) -> dict[str, int]:
         """Monotonic counts."""
-        counts = {"frames": self.frames, "detections": self.detections, **self._stats}
+        told = self.telemetry
+        counts = {"frames": told.frames, "detections": told.detections, **told.stats}
         if self._supervisor is not None:
             counts |= {"restarts": self._supervisor.restarts, **self._supervisor.counters}
         return counts
 
-    def gauges(self) -> Mapping[str, float]:
-        """What the eye measures of itself: drift, uncertainty, rates."""
-        return self._gauges
+    def look(self, track_id: int) -> Look | None:
+        """How a living track was seen last."""
+        return self._tracks.look(track_id)
 
     def status(self) -> Mapping[str, Any]:
         """What `swarmd status` shows."""
@@ -207,37 +162,24 @@ class EyeLink:
             "state": self.state,
             "flying": self._flying,
             "pid": self._supervisor.pid if self._supervisor is not None else None,
-            "frames": self.frames,
+            "frames": self.telemetry.frames,
             "problem": self.problem,
             "model_digest": self.model_digest,
-            "device": dict(self.device),
-            "cells": list(self._cells),
+            "device": dict(self.telemetry.device),
+            "cells": list(self._pilot.cells),
             "counters": self.counters(),
-            "gauges": dict(self._gauges),
+            "gauges": dict(self.telemetry.gauges),
             "position": None if pose is None else [pose.latitude_deg, pose.longitude_deg],
         }
 
     def tick(self) -> None:
         """Once a second: shared counters, and now and then the node's status record."""
-        increments = tuple((name, count) for name, count in self._uncounted.items() if count)
-        if increments:
-            self._command(Count(increments))
-            self._uncounted = dict.fromkeys(self._uncounted, 0)
-        now = time.monotonic_ns()
-        if self.model and now - self._status_ns >= STATUS_NS:
-            self._status_ns = now
-            self._command(StatusReport(self._status_record()))
-            self._log.info(
-                "eye",
-                model_digest=self.model_digest,
-                fps=self.fps,
-                infer_ms=self._stages.stage("infer").summary_ms()["p50"],
-                frames=self.frames,
-                detections=self.detections,
-            )
-        if self._cells and self._flying:
-            self._command(CellProgress(self._cells[0]))
-        self._want_cells()
+        self.telemetry.count()
+        battery = self.pose.battery_milli if self.pose is not None else None
+        said = self.telemetry.report(self.model, self.model_digest, self.state, battery)
+        if said is not None:
+            self._log.info("eye", **said)
+        self._pilot.tick()
 
     @property
     def pid(self) -> int | None:
@@ -253,25 +195,21 @@ class EyeLink:
         """Have the eye change to this bundle between two frames; the eye answers with `SwapDone`."""
         self._send(ipc.SwapModel(model))
 
-    def update_pose(
-        self,
-        camera_to_ned: tuple[float, float, float, float],
-        latitude_deg: float,
-        longitude_deg: float,
-        height_agl_m: float,
-        position_sigma_m: float,
-        has_fix: bool,
-        captured_ns: int,
-    ) -> None:
+    def update_pose(self, seen: PoseSeen) -> None:
         """Pass on the autopilot's pose."""
+        self.pose = seen
+        if seen.battery_milli is not None:
+            self._send(ipc.Power(seen.battery_milli))
+        if seen.camera_to_ned is None:
+            return
         pose = Pose(
-            captured_ns=captured_ns,
-            latitude_deg=latitude_deg,
-            longitude_deg=longitude_deg,
-            height_agl_m=height_agl_m,
-            camera_to_ned=camera_to_ned,
-            position_sigma_m=position_sigma_m,
-            has_fix=has_fix,
+            captured_ns=seen.captured_ns,
+            latitude_deg=seen.latitude_deg,
+            longitude_deg=seen.longitude_deg,
+            height_agl_m=seen.height_agl_m,
+            camera_to_ned=seen.camera_to_ned,
+            position_sigma_m=seen.position_sigma_m,
+            has_fix=seen.has_fix,
         )
         self._send(ipc.PoseUpdate(pose))
 
@@ -284,18 +222,19 @@ class EyeLink:
             case ipc.SwapDone(ok=True):
                 self._on_swapped(message)
             case ipc.FrameDone():
-                self._on_frame(message)
+                self.telemetry.on_frame(message)
+                self._tracks.take(message, self.model_digest)
             case ipc.Ready():
                 self._on_ready(message)
             case ipc.Stats(counters, gauges):
-                self._stats, self._gauges = counters, gauges
+                self.telemetry.stats, self.telemetry.gauges = counters, gauges
             case ipc.Problem(text, fatal):
                 self.problem = text
                 self._log.warning("eye_problem", text=text, fatal=fatal)
             case ipc.CellDone(cell, quality):
-                self._on_cell_done(cell, quality)
-            case ipc.CellReached(cell) if cell in self._cells:
-                self._command(CellProgress(cell))
+                self._pilot.on_done(cell, quality)
+            case ipc.CellReached(cell):
+                self._pilot.on_reached(cell)
             case ipc.Picture():
                 self.pictures.take(message)
             case ipc.Here():
@@ -308,14 +247,13 @@ class EyeLink:
     def _on_ready(self, ready: ipc.Ready) -> None:
         self.model, self.model_digest, self.labels = f"{ready.model} {ready.version}", ready.digest, ready.labels
         self.problem = ""
-        self.device = ready.device
+        self.telemetry.device = ready.device
         self._log.info("eye_model", model=ready.model, model_digest=ready.digest, backend=ready.backend)
-        self._tracks_end()
+        self._tracks.end_all()
         if self.pictures.wanted:
             self.pictures.ask()
-        for cell in self._cells:
-            self._send(ipc.AssignCell(cell))
-        self._want_cells()
+        self._fly()
+        self._pilot.again()
 
     def _on_swapped(self, swap: ipc.SwapDone) -> None:
         self.model, self.model_digest, self.labels = f"{swap.model} {swap.version}", swap.digest, swap.labels
@@ -325,50 +263,6 @@ class EyeLink:
             if self._supervisor is not None:
                 self._supervisor.use_model(self.model_path)
         self._log.info("eye_model", model=swap.model, model_digest=swap.digest, backend="swapped")
-
-    def _on_frame(self, frame: ipc.FrameDone) -> None:
-        now = time.monotonic_ns()
-        if frame.frame_index >= 0:
-            self.frames += 1
-            self._recent.append(now)
-            self._uncounted["frames_inferred"] += 1
-        self.detections += frame.detections
-        self._uncounted["detections"] += frame.detections
-        for stage, duration_ns in frame.stage_ns.items():
-            self._stages.stage(stage).add(duration_ns)
-        boxes = {event.track_id: shares_of(event.box, frame.width, frame.height) for event in frame.events}
-        self._share([self._local(event) for event in frame.events], frame, boxes)
-
-    def _share(
-        self,
-        found: list[LocalDetection],
-        frame: ipc.FrameDone,
-        boxes: Mapping[int, Box | None],
-    ) -> None:
-        passed = self._sightings.take(found)
-        if not passed:
-            return
-        self._command(Observed(tuple(passed)))
-        now = time.monotonic_ns()
-        for detection in passed:
-            if detection.kind == "new":
-                # From the frame that settled it: a track may be held back until its asset is sure.
-                self._to_local.add(now - frame.captured_ns)
-            self._bus.publish(
-                DetectionSeen(
-                    self._node,
-                    self._name,
-                    detection,
-                    0,
-                    stage_ns=frame.stage_ns,
-                    started_ns=frame.started_ns,
-                    box=boxes.get(detection.track_id),
-                )
-            )
-
-    def _local(self, event: TrackEvent) -> LocalDetection:
-        self._highest_track = max(self._highest_track, event.track_id)
-        return self._sightings.place(event, self.model_digest, self._config.eye.moving)
 
     def _on_here(self, here: ipc.Here) -> None:
         if here.pose is None:
@@ -386,52 +280,20 @@ class EyeLink:
         )
         self._bus.publish(self.pose)
 
-    def _tracks_end(self) -> None:
-        ends = self._sightings.forget_all(time.monotonic_ns())
-        if ends:
-            self._command(Observed(tuple(ends)))
-
     # --- cells ----------------------------------------------------------------------------------------------------
 
-    def _want_cells(self) -> None:
-        if not (self._flying and self._config.claims.fly and self.model) or self._closed or len(self._cells) >= 2:
-            return
-        east_m, north_m, battery = 0.0, 0.0, 1000
-        if self.pose is not None and self._sightings.plane is not None:
-            east_m, north_m = self._sightings.plane.to_m(self.pose.latitude_deg, self.pose.longitude_deg)
-            battery = self.pose.battery_milli if self.pose.battery_milli is not None else 1000
-        self._command(WantCell(round(east_m * 100), round(north_m * 100), battery))
+    def _fly(self) -> None:
+        """A source that flies by claims asks for cells once its model is known."""
+        self._pilot.flying = bool(self._flying and self._config.claims.fly and self.model) and not self._closed
+        self._pilot.want()
 
-    def _on_notice(self, notice: Notice) -> None:
-        if isinstance(notice, PoseSeen) and notice is not self.pose and notice.battery_milli is not None:
-            self._send(ipc.Power(notice.battery_milli))
-        if not isinstance(notice, StateChanged):
-            return
-        match notice.detail:
-            case CellAssigned(cell) if self._flying and self._config.claims.fly:
-                if cell not in self._cells:
-                    self._cells.append(cell)
-                    self._send(ipc.AssignCell(cell))
-                    self._want_cells()
-            case CellLost(cell) if cell in self._cells:
-                self._cells.remove(cell)
-                self._send(ipc.DropCell(cell))
-                self._want_cells()
-            case _:
-                pass
-
-    def _on_cell_done(self, cell: str, quality_milli: int) -> None:
-        if cell not in self._cells:
-            return
-        if quality_milli < RETRY_QUALITY_MILLI and cell not in self._again:
-            self._again.add(cell)
-            self._log.warning("cell_again", cell=cell, quality_milli=quality_milli)
-            self._send(ipc.AssignCell(cell))
-            return
-        self._cells.remove(cell)
-        self._again.discard(cell)
-        self._command(CellDone(cell, quality_milli))
-        self._want_cells()
+    def _where(self) -> tuple[int, int, int]:
+        """(east cm, north cm, battery in thousandths), for claims; the origin and a full battery where unknown."""
+        pose = self.pose
+        if pose is None or self._plane is None:
+            return 0, 0, 1000
+        east_m, north_m = self._plane.to_m(pose.latitude_deg, pose.longitude_deg)
+        return round(east_m * 100), round(north_m * 100), 1000 if pose.battery_milli is None else pose.battery_milli
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -444,32 +306,6 @@ class EyeLink:
             self._driver.command("state", request)
         except StateError as error:
             self._log.warning("state_refused", request=type(request).__name__, error=str(error))
-
-    def _status_record(self) -> bytes:
-        import json
-
-        record = {
-            "model": self.model,
-            "digest": self.model_digest[:16],
-            "fps": self.fps,
-            "eye": self.state,
-            "device": {name: self.device[name] for name in ("machine", "cores", "memory_mb") if name in self.device},
-            "battery_milli": self.pose.battery_milli if self.pose is not None else None,
-            "load": round(os.getloadavg()[0], 2),
-        }
-        return json.dumps(record, separators=(",", ":")).encode()[:1024]
-
-
-def shares_of(box: Box, width: int, height: int) -> Box | None:
-    """A box in pixels as shares of the frame, cut at its border; None where the frame's size is not known.
-
-    >>> shares_of((10.0, 20.0, 30.0, 500.0), 100, 200)
-    (0.1, 0.1, 0.3, 1.0)
-    """
-    if width <= 0 or height <= 0:
-        return None
-    x1, y1, x2, y2 = (min(max(side / size, 0.0), 1.0) for side, size in zip(box, (width, height) * 2, strict=True))
-    return x1, y1, x2, y2
 
 
 def _heading_rad(camera_to_ned: tuple[float, float, float, float]) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from swarmd.bridges.base import PictureSeen
+from swarmd.api.daemon import PictureSeen
 from swarmd.eye import ipc
 
 _EARLY = 0.9

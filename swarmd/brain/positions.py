@@ -5,10 +5,8 @@ comes or goes. Degrees become integers here, and again degrees for those who rea
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from swarmd.bridges.base import NodePosition, PoseSeen
+from swarmd.api.daemon import NodePosition, PoseSeen
 from swarmd_protocols.state.positions import Located, Place, SayPlace
 
 SIGMA_MAX_CM = 65_535
@@ -65,18 +63,3 @@ def position_of(located: Located) -> NodePosition:
         battery_milli=place.battery_milli,
         captured_ns=located.captured_ns,
     )
-
-
-def position_row(position: NodePosition | None, now_ns: int) -> Mapping[str, Any] | None:
-    """A position as `swarmd members --json` shows it, with its age."""
-    if position is None:
-        return None
-    return {
-        "latitude_deg": position.latitude_deg,
-        "longitude_deg": position.longitude_deg,
-        "height_agl_m": position.height_agl_m,
-        "yaw_deg": None if position.yaw_rad is None else round(math.degrees(position.yaw_rad), 2),
-        "sigma_m": position.position_sigma_m,
-        "battery": None if position.battery_milli is None else position.battery_milli / 1000,
-        "age_s": round(max(0, now_ns - position.captured_ns) / 1e9, 2),
-    }

@@ -12,7 +12,6 @@ Source:
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from swarmd.bridges.base import DaemonView, DetectionSeen
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import DetectionView
 
@@ -64,12 +63,3 @@ def trace_of(origin: NodeId, sighting: str, first_hlc: int) -> SightingTrace:
 def trace_of_view(view: DetectionView) -> SightingTrace:
     """The trace of a sighting as the shared state shows it."""
     return trace_of(view.origin, view.sighting, view.first_hlc)
-
-
-def trace_of_seen(seen: DetectionSeen, daemon: DaemonView) -> SightingTrace | None:
-    """The trace of a detection on the bus; None for an own track that has ended or feeds nothing."""
-    if seen.sighting:
-        # `bridges.base.seen_of` puts the time of first sight where own detections have their track.
-        return trace_of(seen.origin, seen.sighting, seen.detection.track_id)
-    view = daemon.own_sighting(seen.detection.track_id)
-    return None if view is None else trace_of_view(view)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from swarmd.brain.bus import Bus, Notice
+from swarmd.api.bus import Bus, Notice
 from swarmd.logs import Logger
 from swarmd.rates import TokenBuckets
 from swarmd.release.at_rest import MemoryFolders, NodeKey, SealedBlobs, open_node_key

@@ -17,16 +17,16 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from swarmd.bridges.base import Bridge, NodePosition, PositionSeen
+from swarmd.api.daemon import NodePosition, PositionSeen
+from swarmd.bridges.base import Bridge
 from swarmd.config.bridges import DdsConfig, MqttConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import ObjectChanged
-from tests.support.bridge_world import World, broker, detection, object_view
+from swarmd_protocols.state.observations import DetectionLearned, ObjectChanged
+from tests.support.bridge_world import World, broker, object_view, sighting
 
 DOMAIN = 81
 NODES, HZ = 20, 10
@@ -74,8 +74,8 @@ async def drive(world: World, seconds: float) -> int:
     while (now := time.monotonic() - began) < seconds:
         while said < now * NODES * HZ:
             number = said % NODES
-            seen = detection(track_id=said % 400)
-            world.say(replace(seen, origin=node_of(number), origin_name=f"n{number}"))
+            name = f"hot-spot|1|({said % 400}, 0)"
+            world.say(StateChanged("state", DetectionLearned(sighting(node_of(number), name=name))))
             if said % HZ == 0:
                 number = next_peer % NODES
                 where = NodePosition(node_of(number), -18.88, -70.11, 25.0, 0.5, 0.5, 800, time.monotonic_ns())

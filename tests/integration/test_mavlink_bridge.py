@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +18,12 @@ pytest.importorskip("pymavlink", reason="pymavlink is not installed (extra mavli
 from pymavlink import mavutil
 from pymavlink.dialects.v20 import common as mavlink
 
+from swarmd.api.daemon import Look
 from swarmd.bridges.mavlink.bridge import MavlinkBridge
 from swarmd.bridges.mavlink.fusion import VehicleFusion, yaw_of
 from swarmd.config.bridges import MavlinkConfig, eye_pose_for, mavlink_for
 from swarmd_models.geo.geolocate import multiply, quaternion_from_euler
-from tests.support.bridge_world import ALICE, World, detection
+from tests.support.bridge_world import World, detection, own_detection
 
 SECOND = 1_000_000_000
 
@@ -175,9 +175,9 @@ async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int
         assert (idle.get_srcSystem(), idle.get_srcComponent()) == (7, 191)
 
         def see() -> None:
-            own = replace(detection(track_id=9), origin=ALICE, hlc=0, box=(0.2, 0.4, 0.4, 0.8))
-            loop.call_soon_threadsafe(world.say, own)
-            loop.call_soon_threadsafe(world.say, detection(track_id=10))  # A peer's is not on this camera.
+            world.looks[9] = Look((0.2, 0.4, 0.4, 0.8))
+            loop.call_soon_threadsafe(world.say, own_detection(9))
+            loop.call_soon_threadsafe(world.say, detection(10))  # A peer's is not on this camera.
 
         geo = first(link, "CAMERA_TRACKING_GEO_STATUS", lambda one: one.tracking_status == 1, see)
         assert (geo.lat / 1e7, geo.lon / 1e7) == pytest.approx((-18.88 + 20 / 110_700, -70.11 + 10 / 105_400), abs=1e-6)

@@ -6,19 +6,18 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from swarmd.bridges.base import NodePosition, PositionSeen
+from swarmd.api.daemon import NodePosition, PositionSeen
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.bridges.mqtt.topics import spec
-from swarmd.bridges.trace import trace_of
+from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import MqttConfig
 from swarmd_protocols.effects import StateChanged
-from swarmd_protocols.state.observations import ObjectChanged
+from swarmd_protocols.state.observations import DetectionLearned, ObjectChanged
 from tests.support.bridge_world import (
     ALICE,
     BOB,
@@ -29,7 +28,9 @@ from tests.support.bridge_world import (
     detection,
     mosquitto_binary,
     object_view,
+    own_detection,
     pose,
+    sighting,
 )
 
 pytestmark = pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
@@ -155,7 +156,7 @@ async def test_broker_goes_and_comes_back_buffer_is_bounded_and_drained_in_order
             server.stop()
             await until(lambda: bridge.counters().get("reconnects", 0) >= 1)
             for number in range(100):
-                world.say(detection(track_id=number))
+                world.say(own_detection(number))
             assert bridge.gauges()["buffered"] <= 50
             assert bridge.counters()["dropped_buffer_full"] >= 50
             server.start()
@@ -244,14 +245,14 @@ async def test_a_detection_carries_the_trace_that_every_node_derives(tmp_path: P
         try:
             await until(lambda: bridge.counters().get("connects", 0) == 1)
             await asyncio.sleep(0.3)
-            world.say(replace(detection(track_id=7), sighting="hot-spot|1|(1, 2)"))
+            world.say(StateChanged("state", DetectionLearned(sighting())))
             said, _ = await reader.communicate()
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         # This node, alice, speaks of bob's sighting: the parent is alice's own span `learn`.
-        assert said.decode().strip() == f"traceparent:{trace_of(BOB, 'hot-spot|1|(1, 2)', 7).traceparent(ALICE, 1.0)}"
+        assert said.decode().strip() == f"traceparent:{trace_of_view(sighting()).traceparent(ALICE, 1.0)}"
 
 
 async def test_the_whole_picture_comes_however_small_the_buffer_is(tmp_path: Path) -> None:
@@ -288,8 +289,10 @@ async def test_a_message_that_the_broker_cannot_take_does_not_end_the_connection
     with broker(tmp_path, extra) as server:
         async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
             await until(lambda: bridge.counters().get("connects", 0) == 1)
-            world.say(replace(detection(), origin_name="b" * 2000))
+            world.peer_name = "b" * 2000
+            world.say(detection())
             await until(lambda: bridge.counters().get("dropped_too_large", 0) == 1)
+            world.peer_name = "bob"
             topic = "swarm/v1/farm/detections"
             _, _, text = await heard(server.port, topic, lambda *_: True, lambda: world.say(detection()))
             assert json.loads(text)["properties"]["node"] == "bob"
@@ -390,7 +393,7 @@ async def test_a_stop_says_offline_even_when_the_broker_is_behind(tmp_path: Path
             await until(lambda: bridge.counters().get("published", 0) >= 4)
             server.freeze()
             for number in range(100):
-                world.say(detection(track_id=number))
+                world.say(own_detection(number))
         server.thaw()
         _, _, text = await heard(server.port, "swarm/v1/farm/node/alice/state", lambda _t, _r, p: p == "offline")
         assert text == "offline"

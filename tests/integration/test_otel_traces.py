@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,15 @@ from swarmd.bridges.trace import trace_of, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectChanged
-from tests.support.bridge_world import ALICE, BOB, World, broker, detection, mosquitto_binary, object_view
+from tests.support.bridge_world import (
+    ALICE,
+    BOB,
+    World,
+    broker,
+    mosquitto_binary,
+    object_view,
+    own_detection,
+)
 from tests.support.daemons import Daemon, alive_members, wait_for
 from tests.support.exclusive import own_port
 
@@ -24,6 +33,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
 
+from swarmd.api.daemon import Look
 from swarmd.bridges.otel.bridge import OtelBridge
 
 
@@ -151,10 +161,13 @@ async def test_a_collector_that_is_away_or_refuses_is_counted(status: int | None
     assert (counts["spans"], counts["exported"], counts["failed"]) == (1, 0, 1)
 
 
-async def test_an_own_sighting_without_a_register_has_no_trace() -> None:
-    world, mine = World(), detection()
-    counts = await spans_of(world, OtelConfig(endpoint="http://127.0.0.1:9/v1/traces"), mine)
-    assert counts["without_trace"] == 1
+async def test_an_own_sighting_is_traced_from_its_frame_on() -> None:
+    world = World()
+    world.looks[7] = Look(None, {"infer": 2_000_000}, 1)
+    with collector() as server:
+        counts = await spans_of(world, OtelConfig(endpoint=server.endpoint), own_detection(7), own_detection(7, "end"))
+        assert counts["spans"] == 3
+        assert sorted(span.name for span in server.spans) == ["capture", "infer", "share"]
 
 
 def test_one_trace_spans_two_daemons(tmp_path: Path) -> None:
@@ -252,4 +265,5 @@ async def test_a_trace_begins_in_a_real_eye_and_goes_on_over_mqtt_and_dds(tmp_pa
             _, its_trace, its_span, _ = text.split("-")
             if bytes.fromhex(its_trace) in learned:
                 assert bytes.fromhex(its_span) == learned[bytes.fromhex(its_trace)]
-        assert all(name.startswith("a/") for name in told.values())
+        assert all(re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]{16}", name) for name in told.values())
+        assert len({name[:16] for name in told.values()}) == 1, "all of it is of the one node that sees"

@@ -18,7 +18,7 @@ pytest.importorskip("mcap_ros2", reason="mcap is not installed (extra record)")
 from mcap.reader import make_reader
 from mcap_ros2.decoder import DecoderFactory
 
-from swarmd.bridges.base import NodePosition, PictureSeen, PositionSeen
+from swarmd.api.daemon import NodePosition, PictureSeen, PositionSeen
 from swarmd.bridges.record.bridge import RecordBridge
 from swarmd.bridges.record.reading import Recording, recover
 from swarmd.bridges.record.recorder import Recorder
@@ -38,7 +38,7 @@ async def record(path: Path, profile: str, images_hz: float = 0.0) -> World:
     while not world.callbacks:
         await asyncio.sleep(0.01)
     for number in range(3):
-        world.say(detection(track_id=number))
+        world.say(detection(number))
     world.say(pose(has_fix=True))
     world.say(pose(has_fix=False))
     world.say(PositionSeen(BOB, "bob", NodePosition(BOB, -18.87, -70.11, 30.0, None, 1.0, None, 0)))
@@ -62,7 +62,7 @@ async def test_ros2_profile_is_read_by_mcap_and_by_rosbags(tmp_path: Path) -> No
     assert {one.pose.position.z for topic, one in found if topic == "/alice/pose"} == {25.0}
     assert [one.status.status for topic, one in found if topic == "/bob/fix"] == [0, -1]
     tracks = [one.detections[0].id for topic, one in found if topic == "/swarm/detections"]
-    assert tracks == ["bob/0", "bob/1", "bob/2"]
+    assert tracks == [detection(number).detail.view.detection_id for number in range(3)]
     fixes = [one.status.status for topic, one in found if topic == "/alice/fix"]
     assert fixes == [0, -1]
     types = ros2_store.store()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from swarmd.bridges.base import NodePosition, PositionSeen
+from swarmd.api.daemon import NodePosition, PositionSeen
 from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
 from swarmd.config.bridges import DdsConfig
 from swarmd.errors import TransportError
@@ -161,11 +161,11 @@ async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
 
         live = RawReader(participant, "rt/swarm/detections", m.Detection3DArray, latched=False)
         await matched(live.reader)
-        world.say(detection(track_id=5))
-        world.say(detection(track_id=6))
-        world.say(detection(track_id=7, east_cm=None))
+        told = [detection(5), detection(6), detection(7, east_cm=None)]
+        for one in told:
+            world.say(one)
         array = types.deserialize_cdr(await live.take(), live.name)
-        assert [one.id for one in array.detections] == ["bob/5", "bob/6"]
+        assert [one.id for one in array.detections] == [one.detail.view.detection_id for one in told[:2]]
 
 
 async def test_no_fix_is_said_and_places_nothing(dds_domain: int) -> None:

@@ -11,24 +11,34 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from swarmd.bridges.base import BusEvent, DetectionSeen, NodeInfo, NodePosition, PictureSeen, PoseSeen
+from swarmd.api.daemon import BusEvent, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.errors import DaemonError
-from swarmd_protocols.effects import MemberState
+from swarmd_protocols.effects import MemberState, StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import MemberView
-from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionLearned, DetectionView, ObjectView
 from tests.support.exclusive import own_port
 
 ALICE, BOB = NodeId(b"a" * 16), NodeId(b"b" * 16)
 
 
-def detection(track_id: int = 1, label: str = "hot-spot", east_cm: int | None = 1000) -> DetectionSeen:
+def sighting(
+    origin: NodeId = BOB, label: str = "hot-spot", east_cm: int | None = 1000, name: str = "hot-spot|1|(1, 2)"
+) -> DetectionView:
     north_cm, covariance_cm2 = (None, None) if east_cm is None else (2000, (400, 0, 400))
-    now_ns = time.monotonic_ns()
-    one = LocalDetection(
-        "new", track_id, label, 900, east_cm, north_cm, covariance_cm2, "t01-m02", False, now_ns, b"\1" * 8
+    return DetectionView(
+        origin, "o1", label, 900, east_cm, north_cm, covariance_cm2, "t01-m02", False, 1, 42, 1, b"\1" * 8, name
     )
-    return DetectionSeen(BOB, "bob", one, 42)
+
+
+def detection(number: int = 1, label: str = "hot-spot", east_cm: int | None = 1000) -> StateChanged:
+    """A peer's sighting becomes known; each number is another one."""
+    return StateChanged("state", DetectionLearned(sighting(BOB, label, east_cm, f"{label}|1|({number}, 0)")))
+
+
+def own_detection(track_id: int = 1, kind: str = "new", name: str = "hot-spot|1|(1, 2)") -> StateChanged:
+    """An own sighting becomes known."""
+    return StateChanged("state", DetectionLearned(sighting(ALICE, name=name), kind, track_id, time.monotonic_ns()))
 
 
 def object_view(object_id: str = "o1") -> ObjectView:
@@ -47,7 +57,8 @@ class World:
         self.callbacks: list[Callable[[BusEvent], None]] = []
         self.commands: list[tuple[str, Mapping[str, object]]] = []
         self.views = [object_view()]
-        self.sightings: dict[int, DetectionView] = {}
+        self.looks: dict[int, Look] = {}
+        self.peer_name = "bob"
         self.places: dict[NodeId, NodePosition] = {}
         self.watchers: list[Callable[[PictureSeen], None]] = []
         self.wishes: list[tuple[int, int, int]] = []
@@ -74,8 +85,11 @@ class World:
         self.wishes.append((interval_ms, width, quality))
         return lambda: self.watchers.remove(callback)
 
-    def own_sighting(self, track_id: int) -> DetectionView | None:
-        return self.sightings.get(track_id)
+    def look(self, track_id: int) -> Look | None:
+        return self.looks.get(track_id)
+
+    def name_of(self, node: NodeId) -> str:
+        return {ALICE: self.name, BOB: self.peer_name}.get(node, node.hex())
 
     def cells(self) -> Sequence[CellView]:
         return [CellView("c01", 1000, 2000, "done", None, (BOB,))]

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 
 from swarmd_protocols.crypto import Crypto, ModelCrypto
-from swarmd_protocols.effects import CancelTimer, Persist, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.effects import CancelTimer, Order, Persist, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import NodeSigner
@@ -207,7 +207,7 @@ class Mesh:
                     member.timers.pop(key, None)
                 case Send():
                     self.send(member, effect)
-                case StateChanged(_, detail):
+                case StateChanged(_, detail) | Order(_, detail):
                     member.details.append(detail)
                 case _:
                     member.effects.append(effect)

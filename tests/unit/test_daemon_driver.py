@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from swarmd.api.bus import Bus
 from swarmd.api.metrics import Metrics
 from swarmd.brain import supervise
-from swarmd.brain.bus import Bus
 from swarmd.brain.driver import Driver
 from swarmd.brain.journal import Journal
 from swarmd.brain.supervise import Supervisor
@@ -305,7 +305,7 @@ def test_truth_counts_finds_false_ones_duplicates_and_swallowed_neighbours() -> 
 
 def test_the_brain_never_loads_what_belongs_to_the_eye() -> None:
     program = (
-        "import sys; import swarmd.brain.brain, swarmd.api.node_verbs, swarmd.api.node_metrics\n"
+        "import sys; import swarmd.brain.brain, swarmd.brain.numbers, swarmd.api.node_verbs\n"
         "import swarmd.api.pages, swarmd.brain.eyelink\n"
         "import swarmd_models.bundle\n"
         "heavy = {'numpy', 'cv2', 'ai_edge_litert', 'prometheus_client', 'paho', 'cyclonedds', 'zeroconf'}\n"

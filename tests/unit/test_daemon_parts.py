@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from swarmd.api.bus import Bus, Feed
 from swarmd.api.events import EventLines, event_of
 from swarmd.api.histogram import Histogram
 from swarmd.api.metrics import Metrics
-from swarmd.brain.bus import Bus, Feed
 from swarmd.brain.notify import Notifier
 from swarmd.logs import BURST, Logger
 from swarmd_models.errors import SiteError

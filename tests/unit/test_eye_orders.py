@@ -2,8 +2,9 @@
 
 import io
 
+from swarmd.api.bus import Bus
+from swarmd.api.daemon import PoseSeen
 from swarmd.brain.eyelink import EyeLink
-from swarmd.bridges.base import PoseSeen
 from swarmd.eye import ipc
 from swarmd.logs import Logger
 
@@ -49,8 +50,8 @@ def test_the_autopilots_battery_reaches_the_eye_and_its_own_does_not_come_back()
         latitude_deg=0.0, longitude_deg=0.0, height_agl_m=20.0, yaw_rad=0.0, position_sigma_m=1.0, has_fix=True,
         battery_milli=170, captured_ns=1,
     )  # fmt: skip
-    link._on_notice(seen)
+    link.update_pose(seen)
     assert supervisor.sent == [ipc.Power(170)]
-    link.pose = seen
-    link._on_notice(seen)
+    link._bus = Bus(link._log)
+    link._on_here(ipc.Here(None, 170, ""))
     assert len(supervisor.sent) == 1

@@ -2,16 +2,13 @@
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from swarmd.bridges import geojson
-from swarmd.bridges.base import NodePosition, seen_of
+from swarmd.api import geojson
+from swarmd.api.daemon import NodePosition
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_of
-from swarmd_protocols.state.observations import DetectionView
-from tests.support.bridge_world import ALICE, BOB, World, detection, object_view
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView
+from tests.support.bridge_world import ALICE, BOB, World, object_view, sighting
 
 COMMON = {"id", "label", "score", "asset", "east_m", "north_m", "covariance_m2", "first_seen_s", "last_seen_s"}
 VIEW = DetectionView(
@@ -29,7 +26,7 @@ def properties(feature: dict[str, object]) -> dict[str, Any]:
 
 
 def test_what_is_said_of_a_thing_is_the_same_in_every_form() -> None:
-    seen = geojson.detection_feature(seen_of(VIEW, "bob"), INFO)
+    seen = geojson.detection_feature(DetectionLearned(VIEW), INFO, "bob")
     held = geojson.sighting_feature(VIEW, INFO, NAMES)
     thing = geojson.object_feature(object_view(), INFO, NAMES)
     assert all(properties(one).keys() >= COMMON for one in (seen, held, thing))
@@ -42,18 +39,16 @@ def test_what_is_said_of_a_thing_is_the_same_in_every_form() -> None:
     assert (properties(thing)["confirmed"], properties(thing)["reports"]) == (True, 3)
 
 
-def test_an_own_detection_says_when_it_was_seen() -> None:
-    one = detection()
-    own = replace(one, hlc=0)
-    said = properties(geojson.detection_feature(own, INFO))
-    assert said["last_seen_s"] == pytest.approx(time.time(), abs=60)
-    assert said["first_seen_s"] == said["last_seen_s"]
-    later = replace(own, detection=replace(own.detection, kind="update"))
-    assert properties(geojson.detection_feature(later, INFO))["first_seen_s"] is None
+def test_an_own_detection_says_its_track_and_the_same_id() -> None:
+    own = geojson.detection_feature(DetectionLearned(VIEW, "update", 7, time.monotonic_ns()), INFO, "bob")
+    peers = geojson.detection_feature(DetectionLearned(VIEW), INFO, "bob")
+    assert (properties(own)["track"], properties(peers)["track"]) == (7, None)
+    assert (properties(own)["event"], properties(peers)["event"]) == ("update", "new")
+    assert own["id"] == peers["id"] == properties(own)["id"] == VIEW.detection_id
 
 
 def test_without_a_place_the_geometry_is_null() -> None:
-    feature = geojson.detection_feature(detection(east_cm=None), INFO)
+    feature = geojson.detection_feature(DetectionLearned(sighting(east_cm=None)), INFO, "bob")
     assert feature["geometry"] is None
     assert properties(feature)["east_m"] is None
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from swarmd.bridges import geojson
+from swarmd.api import geojson
 from swarmd.bridges.mqtt.asyncapi import document
 from swarmd.bridges.mqtt.homeassistant import homeassistant_device
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.config.bridges import MqttConfig
-from tests.support.bridge_world import World, detection, object_view
+from tests.support.bridge_world import World, detection, object_view, own_detection
 
 # The parts of the AsyncAPI 3.0.0 schema that this document uses, written from the specification.
 ASYNCAPI = {
@@ -91,8 +91,8 @@ def test_what_the_bridge_sends_fits_the_document() -> None:
     jsonschema.validate(
         json.loads(json.dumps(geojson.object_feature(object_view(), world.info(), names))), dict(spec("object").schema)
     )
-    for seen in (detection(), detection(east_cm=None)):
-        feature = json.loads(json.dumps(geojson.detection_feature(seen, world.info())))
+    for said in (own_detection(), detection(), detection(east_cm=None)):
+        feature = json.loads(json.dumps(geojson.detection_feature(said.detail, world.info(), "bob")))
         jsonschema.validate(feature, dict(spec("detections").schema))
     assert feature["geometry"] is None
 

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
+from swarmd.api.daemon import PictureSeen
 from swarmd.brain.pictures import Pictures
-from swarmd.bridges.base import PictureSeen
 from swarmd.eye.ipc import FromEye, Picture, ShowFrames, ToEye, decode_from_eye, decode_to_eye, encode
 from swarmd.eye.pictures import PICTURE_MAX_BYTES, PictureMaker
 from swarmd_models.types import Detection, Frame, Image

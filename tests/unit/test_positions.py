@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from swarmd.brain.positions import Throttle, place_of, position_of, position_row
-from swarmd.bridges.base import PoseSeen
+from swarmd.api.daemon import PoseSeen
+from swarmd.api.views import position_row
+from swarmd.brain.positions import Throttle, place_of, position_of
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Rejected, SetTimer, StateChanged
 from swarmd_protocols.errors import StateError

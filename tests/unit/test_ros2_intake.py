@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
 
-from swarmd.bridges.base import PoseSeen
+from swarmd.api.daemon import PoseSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.intake import CAMERAS_MAX, DETECTIONS_IN_MAX, Camera, Intake
 from swarmd.bridges.ros2.limits import TopicLimits

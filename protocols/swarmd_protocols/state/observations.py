@@ -6,6 +6,7 @@ thousandths. The daemon converts at the edge; inside, there are no floats.
 """
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from swarmd_protocols.ids import NodeId
 
@@ -54,6 +55,15 @@ class DetectionView:
     model_digest: bytes
     sighting: str = ""
     """Names the register at its origin; the same on every node, and for as long as the sighting lives."""
+
+    @property
+    def detection_id(self) -> str:
+        """The one public id of this sighting: the same on every node, in every outlet, for as long as it lives.
+
+        Origin and register make it, so that nothing has to carry it and no time or track number shows in it.
+        """
+        name = blake2b(self.sighting.encode(), digest_size=8, person=b"swarmd-sighting").hexdigest()
+        return f"{self.origin.hex()[:16]}-{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +161,7 @@ class SetNote:
     value: bytes
 
 
-# --- Details of `effects.StateChanged("state", …)` -------------------------------------------------------------------
+# --- Details of `effects.StateChanged("state", …)`: notifications -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +176,25 @@ class ObjectChanged:
 
 @dataclass(frozen=True, slots=True)
 class DetectionLearned:
-    """Another node's sighting became known, or changed."""
+    """A sighting became known here, or changed: this node's own, at once, and every other node's, when it arrives."""
 
     view: DetectionView
+    kind: str = "new"
+    """"new" or "update"; of this node's own track also "end"."""
+    track_id: int | None = None
+    """The track of this node's detector that feeds it; None for other nodes' sightings."""
+    captured_ns: int = 0
+    """When the frame was taken, on this node's monotonic clock; 0 for other nodes' sightings."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellChanged:
+    """A cell's shared state changed."""
+
+    view: CellView
+
+
+# --- Requests of `effects.Order("state", …)`: what the driver shall do ------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +209,3 @@ class CellLost:
     """Stop working on this cell: another node's claim won, or the own lease ran out."""
 
     cell_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class CellChanged:
-    """A cell's shared state changed."""
-
-    view: CellView

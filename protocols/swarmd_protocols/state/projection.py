@@ -36,7 +36,8 @@ from swarmd_protocols.state.observations import (
 from swarmd_protocols.state.quota import BATCH_UNITS, ROW_UNITS
 
 Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes
-Detail: TypeAlias = ObjectChanged | DetectionLearned | CellAssigned | CellLost | CellChanged
+Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged
+CellOrder: TypeAlias = CellAssigned | CellLost
 
 _Change: TypeAlias = tuple[Batch, Facts | None]
 """A batch to be shown with its facts, or (None) to be taken out of the views."""
@@ -65,6 +66,7 @@ class Projection:
         self._lease_dots: dict[NodeId, Dot] = {}
         self._superseded: dict[str, str] = {}
         self._learned: dict[Entry, None] = {}
+        self._orders: list[CellOrder] = []
         self._cells_changed: dict[bytes, None] = {}
         self._cell_views: dict[bytes, CellView] = {}
         self._deadlines: list[tuple[int, int, Entry]] = []
@@ -286,22 +288,30 @@ class Projection:
                 self._watch(leader)
         self.view.touched.clear()
         self.view.merged.clear()
+        for entry in self._learned:
+            entry.told = True
         self._learned.clear()
         self._cells_changed.clear()
+
+    def take_orders(self) -> list[CellOrder]:
+        """What the driver shall do, since the last call."""
+        orders, self._orders = self._orders, []
+        return orders
 
     def finish(self, now_ns: int, physical_ms: int) -> tuple[list[Detail], int | None]:
         """Everything that changed, and when the claims want to be called next (None: not at all)."""
         self._now_ns = now_ns
         details: list[Detail] = [ObjectChanged("expired", gone, "") for gone in self._expired]
         self._expired.clear()
+        details += self._own_learned()
         view = self.view
         if self._learned or view.has_changed():
             self._tell_objects(details, physical_ms)
         if self._has_cells and (self._claims_due or self._claims_at_ns is None or now_ns >= self._claims_at_ns):
             self._claims_due = False
             begun, lost = self.claims.step(now_ns)
-            details += [CellLost(cell) for cell in lost]
-            details += [CellAssigned(cell) for cell in begun]
+            self._orders += [CellLost(cell) for cell in lost]
+            self._orders += [CellAssigned(cell) for cell in begun]
             for cell in (*begun, *lost):
                 self._cells_changed[cell_hash(cell)] = None
             due = self.claims.due_ns(now_ns)
@@ -312,6 +322,17 @@ class Projection:
             self._cells_changed.clear()
         return details, self._claims_at_ns
 
+    def _own_learned(self) -> list[DetectionLearned]:
+        """This node's own detections: told as the others', with what only the origin knows of them."""
+        fed, self.own.fed = self.own.fed, []
+        told = []
+        for register, detection in fed:
+            entry = self.view.get(self._node, register.row.key)
+            object_id = "" if entry is None or entry.leader is None else entry.leader.object_id
+            view = _detection_view(self._node, object_id, register.row)
+            told.append(DetectionLearned(view, detection.kind, detection.track_id, detection.captured_ns))
+        return told
+
     def _tell_objects(self, details: list[Detail], physical_ms: int) -> None:
         view = self.view
         learned, self._learned = self._learned, {}
@@ -319,7 +340,8 @@ class Projection:
             if entry.leader is None or len(details) >= _TOLD_AT_ONCE:
                 self._learned[entry] = None
             else:
-                details.append(DetectionLearned(self._detection(entry)))
+                details.append(DetectionLearned(self._detection(entry), "update" if entry.told else "new"))
+                entry.told = True
         if view.is_settling:
             # Who leads is not known yet: told now, an object might be called new, gone and new again.
             return
@@ -514,16 +536,6 @@ class Projection:
             len(observers) >= self._config.dedup.confirm_observers,
             reports,
         )
-
-    def own_sighting(self, track_id: int) -> DetectionView | None:
-        """What a living track of this node became; None for a track that feeds nothing."""
-        key = self.own.key_of(track_id)
-        register = None if key is None else self.own.registers.get(key)
-        if key is None or register is None:
-            return None
-        entry = self.view.get(self._node, key)
-        object_id = "" if entry is None or entry.leader is None else entry.leader.object_id
-        return _detection_view(self._node, object_id, register.row)
 
     def _detection(self, entry: Entry) -> DetectionView:
         return _detection_view(entry.origin, "" if entry.leader is None else entry.leader.object_id, entry.row)

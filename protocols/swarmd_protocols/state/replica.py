@@ -9,7 +9,7 @@ journalled before it is said.
 import random
 from collections.abc import Mapping, Sequence
 
-from swarmd_protocols.effects import Alarm, Persist, Rejected, SetTimer, StateChanged, TimerKey
+from swarmd_protocols.effects import Alarm, Order, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.anti_entropy import AntiEntropy
@@ -369,6 +369,7 @@ class Replica:
         if projection.claims.dirty:
             projection.claims.dirty = False
             author.say_leases(effects, now_ns)
+        effects += [Order(NAME, order) for order in projection.take_orders()]
         effects += [StateChanged(NAME, detail) for detail in details]
         if lease_due is not None and self._timers.get((NAME, "claims")) != lease_due:
             self._set(effects, "claims", lease_due)

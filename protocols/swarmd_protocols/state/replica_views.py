@@ -26,10 +26,6 @@ class ReplicaViews:
         """Every node's own sightings, before deduplication."""
         return self._projection.detections()
 
-    def own_sighting(self, track_id: int) -> DetectionView | None:
-        """What a living track of this node became in the shared state; None for a track that feeds nothing."""
-        return self._projection.own_sighting(track_id)
-
     def superseded_by(self, object_id: str) -> str:
         """The object that an object of this id has become part of, or ""."""
         return self._projection.superseded_by(object_id)

@@ -130,11 +130,15 @@ class Watch:
         """A notification effect."""
         if isinstance(effect, MemberChanged):
             self._on_member(host, effect)
+        elif isinstance(effect, Order):
+            if self.fleet is not None and effect.subprotocol == "state":
+                for checker in self.checkers:
+                    checker.on_detail(host, effect.request)
+                self.fleet.on_detail(host, effect.request)
         elif isinstance(effect, StateChanged):
             if self.fleet is not None and effect.subprotocol == "state":
                 for checker in self.checkers:
                     checker.on_detail(host, effect.detail)
-                self.fleet.on_detail(host, effect.detail)
             if self.releases is not None and effect.subprotocol == "releases":
                 self.releases.on_detail(host, effect.detail)
         elif isinstance(effect, Order):

@@ -14,11 +14,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen
+from swarmd.api.daemon import BusEvent, DaemonView
 from swarmd.bridges.mavlink.fusion import VehicleFusion
 from swarmd.config.bridges import MavlinkConfig
 from swarmd.errors import DaemonError, TransportError
 from swarmd_models.geo.geolocate import quaternion_from_euler
+from swarmd_protocols.effects import StateChanged
+from swarmd_protocols.state.observations import DetectionLearned
 
 os.environ.setdefault("MAVLINK20", "1")
 try:
@@ -194,8 +196,13 @@ class MavlinkBridge:
         self._counts["rate_requests"] += 1
 
     def _on_event(self, event: BusEvent) -> None:
-        if isinstance(event, DetectionSeen) and self._daemon is not None and event.origin == self._daemon.info().node:
-            self._outgoing.on_detection(event)
+        match event:
+            case StateChanged(detail=DetectionLearned(track_id=int() as track_id) as learned) if (
+                self._daemon is not None
+            ):
+                self._outgoing.on_detection(learned, self._daemon.look(track_id))
+            case _:
+                pass  # What others see is not on this camera.
 
     def _on_message(self, message: Any, now_ns: int) -> None:
         source = (message.get_srcSystem(), message.get_srcComponent())

@@ -15,10 +15,11 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as mavlink
 
-from swarmd.bridges.base import DaemonView, DetectionSeen
+from swarmd.api.daemon import DaemonView, Look
 from swarmd.config.bridges import MavlinkConfig
 from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.effects import MemberState
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView
 
 COMPONENT = mavlink.MAV_COMP_ID_ONBOARD_COMPUTER
 DEFAULT_S = 1.0
@@ -48,7 +49,7 @@ class Outgoing:
             self._default_s |= {_IMAGE: DEFAULT_S, _GEO: DEFAULT_S}
         self._interval_s = dict(self._default_s)
         self._due_s = dict.fromkeys(self._default_s, 0.0)
-        self._target: tuple[float, DetectionSeen] | None = None
+        self._target: tuple[float, DetectionLearned, Look | None] | None = None
         self.counts: Counter[str] = Counter()
 
     def pause_s(self, most_s: float) -> float:
@@ -57,22 +58,25 @@ class Outgoing:
             return most_s
         return max(0.01, min(most_s, min(self._due_s[one] for one in self._interval_s) - time.monotonic()))
 
-    def on_detection(self, seen: DetectionSeen) -> None:
-        """An own detection: the surest of the last second is what the camera tracks."""
+    def on_detection(self, learned: DetectionLearned, look: Look | None) -> None:
+        """An own detection: the surest of the last second is what the camera tracks.
+
+        Args:
+            learned: The sighting.
+            look: How the eye saw it; None for an outside detector.
+        """
         now_s = time.monotonic()
         held = self._target
-        if seen.detection.kind == "end":
-            if held is not None and held[1].detection.track_id == seen.detection.track_id:
+        is_same = held is not None and held[1].track_id == learned.track_id
+        if learned.kind == "end":
+            if is_same:
                 self._target = None
             return
         is_better = (
-            held is None
-            or now_s - held[0] > HELD_S
-            or held[1].detection.track_id == seen.detection.track_id
-            or seen.detection.score_milli > held[1].detection.score_milli
+            held is None or is_same or now_s - held[0] > HELD_S or learned.view.score_milli > held[1].view.score_milli
         )
         if is_better:
-            self._target = (now_s, seen)
+            self._target = (now_s, learned, look)
 
     def on_command(self, message: Any, connection: Any, daemon: DaemonView) -> None:
         """A COMMAND_LONG to this component: obey what concerns our messages, and answer.
@@ -144,9 +148,9 @@ class Outgoing:
         ):
             connection.mav.named_value_int_send(boot_ms, name, value)
 
-    def _tracked(self) -> DetectionSeen | None:
+    def _tracked(self) -> tuple[DetectionView, Look | None] | None:
         held = self._target
-        return held[1] if held is not None and time.monotonic() - held[0] <= HELD_S else None
+        return (held[1].view, held[2]) if held is not None and time.monotonic() - held[0] <= HELD_S else None
 
     def _send_image_status(self, connection: Any) -> None:
         """Where in the picture it is, 0 to 1 from the upper left; NaN where nobody knows."""
@@ -157,8 +161,8 @@ class Outgoing:
         else:
             state, mode = mavlink.CAMERA_TRACKING_STATUS_FLAGS_ACTIVE, mavlink.CAMERA_TRACKING_MODE_NONE
             data = mavlink.CAMERA_TRACKING_TARGET_DATA_IN_STATUS
-            if seen.box is not None:
-                box, mode = seen.box, mavlink.CAMERA_TRACKING_MODE_RECTANGLE
+            if seen[1] is not None and seen[1].box is not None:
+                box, mode = seen[1].box, mavlink.CAMERA_TRACKING_MODE_RECTANGLE
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         connection.mav.camera_tracking_image_status_send(state, mode, data, x, y, math.nan, *box)
 
@@ -166,7 +170,7 @@ class Outgoing:
         """Where on Earth it is; idle while what is tracked has no place."""
         seen, info = self._tracked(), daemon.info()
         unknown = math.nan
-        one = None if seen is None else seen.detection
+        one = None if seen is None else seen[0]
         if one is None or one.east_cm is None or one.north_cm is None or not info.has_origin:
             idle = mavlink.CAMERA_TRACKING_STATUS_FLAGS_IDLE
             connection.mav.camera_tracking_geo_status_send(idle, 0, 0, *([unknown] * 10))

@@ -15,18 +15,18 @@ from fractions import Fraction
 
 import msgspec
 
-from swarmd.bridges import geojson
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo, PoseSeen, PositionSeen
+from swarmd.api import geojson
+from swarmd.api.daemon import BusEvent, DaemonView, NodeInfo, PoseSeen, PositionSeen
 from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
 from swarmd.bridges.mqtt.commands import Commands
 from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
-from swarmd.bridges.trace import trace_of_seen
+from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
-from swarmd_protocols.state.observations import CellChanged, CellView, ObjectChanged
+from swarmd_protocols.state.observations import CellChanged, CellView, DetectionLearned, ObjectChanged
 
 REFRESH_S = 15.0
 """Well below the 30 s expiry of `members`."""
@@ -306,13 +306,13 @@ class MqttBridge:
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
-            case DetectionSeen():
+            case StateChanged(detail=DetectionLearned(view) as learned):
                 self._counts["detections"] += 1
                 assert self._daemon is not None
                 info = self._daemon.info()
-                trace = trace_of_seen(event, self._daemon)
-                context = "" if trace is None else trace.traceparent(info.node, self._traced_ratio)
-                self._publish("detections", geojson.detection_feature(event, info), traceparent=context)
+                feature = geojson.detection_feature(learned, info, self._daemon.name_of(view.origin))
+                context = trace_of_view(view).traceparent(info.node, self._traced_ratio)
+                self._publish("detections", feature, traceparent=context)
             case StateChanged(detail=ObjectChanged() as change):
                 self._on_object(change)
             case StateChanged(detail=CellChanged(view=cell)):

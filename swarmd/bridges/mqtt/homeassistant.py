@@ -1,7 +1,7 @@
 """Home Assistant's discovery of this device: one retained message that says which topics are its sensors."""
 
 from swarmd import __version__
-from swarmd.bridges.base import NodeInfo
+from swarmd.api.daemon import NodeInfo
 
 
 def homeassistant_topic(prefix: str, info: NodeInfo) -> str:

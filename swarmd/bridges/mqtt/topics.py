@@ -29,6 +29,7 @@ _COVARIANCE = {"oneOf": [{"type": "null"}, {"type": "array", "items": _NUMBER, "
 _NULLABLE_STRING = {"type": ["string", "null"]}
 
 
+_NULLABLE_INTEGER = {"type": ["integer", "null"]}
 _NULLABLE_NUMBER = {"type": ["number", "null"]}
 
 
@@ -160,16 +161,18 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         "detections",
         "detections",
-        "One GeoJSON feature a detection, own and peers'.",
+        "One GeoJSON feature a detection, own and peers'; `id` is the same on every device, `track` only the own has.",
         False,
         1,
         60,
         _seen(
             node=_STRING,
-            event=_STRING,
-            track=_INTEGER,
+            object=_STRING,
+            event={"type": "string", "enum": ["new", "update", "end"]},
+            track=_NULLABLE_INTEGER,
             model_digest=_STRING,
-            first_seen_s=_NULLABLE_NUMBER,
+            reports=_INTEGER,
+            first_seen_s=_NUMBER,
             hlc=_INTEGER,
         ),
     ),

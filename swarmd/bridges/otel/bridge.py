@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodeInfo
-from swarmd.bridges.trace import SightingTrace, trace_of_seen, trace_of_view
+from swarmd.api.daemon import BusEvent, DaemonView, Look, NodeInfo
+from swarmd.bridges.trace import SightingTrace, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import StateChanged
@@ -101,7 +101,7 @@ class OtelBridge:
         self._exporter: _Counted | None = None
 
     def counters(self) -> dict[str, int]:
-        """Monotonic counts: spans made, exported and failed; sightings without a trace."""
+        """Monotonic counts: spans made, exported and failed."""
         exporter = self._exporter
         sent = {} if exporter is None else {"exported": exporter.exported, "failed": exporter.failed}
         return {**self._counts, **sent}
@@ -168,10 +168,11 @@ class OtelBridge:
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
-            case DetectionSeen(origin=origin) if not event.sighting and event.detection.kind == "new":
-                self._on_own(event, origin)
-            case StateChanged(detail=DetectionLearned(view)):
-                self._on_learned(view)
+            case StateChanged(detail=DetectionLearned(view, kind, track_id) as learned):
+                if track_id is None:
+                    self._on_learned(view)
+                elif kind == "new":
+                    self._on_own(learned, track_id)
             case StateChanged(detail=ObjectChanged(kind=kind, view=view)) if kind in ("new", "update"):
                 for trace, learned_ns in self._objects.pop(view.object_id, ()):
                     attributes: Attributes = {
@@ -183,33 +184,31 @@ class OtelBridge:
             case _:
                 pass
 
-    def _on_own(self, seen: DetectionSeen, node: NodeId) -> None:
+    def _on_own(self, learned: DetectionLearned, track_id: int) -> None:
         """The whole way of a frame at this node, told backwards from now: share has just ended."""
         assert self._daemon is not None
-        trace = trace_of_seen(seen, self._daemon)
-        if trace is None:
-            self._counts["without_trace"] += 1
-            return
+        one, node = learned.view, learned.view.origin
+        trace = trace_of_view(one)
         if not self._is_new(trace):
             return
+        look = self._daemon.look(track_id) or Look(None)
         now_ns = _now()
-        one = seen.detection
-        captured_ns = min(now_ns, now_ns - (time.monotonic_ns() - one.captured_ns))
-        worked_ns = sum(seen.stage_ns.values())
+        captured_ns = min(now_ns, now_ns - (time.monotonic_ns() - learned.captured_ns))
+        worked_ns = sum(look.stage_ns.values())
         attributes: dict[str, str | int | float | bool] = {
             "swarmd.label": one.label,
             "swarmd.score": one.score_milli / 1000,
             "swarmd.asset": one.asset,
-            "swarmd.track": one.track_id,
+            "swarmd.track": track_id,
             "model_digest": one.model_digest.hex(),
         }
         # The frame waits for the eye first: `infer` begins where the eye took it up.
-        waited_ns = max(0, seen.started_ns - one.captured_ns) if seen.started_ns else 0
+        waited_ns = max(0, look.started_ns - learned.captured_ns) if look.started_ns else 0
         began_ns = min(now_ns, captured_ns + waited_ns)
         inferred_ns = min(now_ns, began_ns + worked_ns)
         self._span(trace, "capture", node, "", node, (captured_ns, now_ns), attributes)
-        if seen.stage_ns:
-            stages = {f"swarmd.{stage}_ms": ns / 1e6 for stage, ns in seen.stage_ns.items()}
+        if look.stage_ns:
+            stages = {f"swarmd.{stage}_ms": ns / 1e6 for stage, ns in look.stage_ns.items()}
             self._span(trace, "infer", node, "capture", node, (began_ns, inferred_ns), stages)
         self._span(trace, "share", node, "capture", node, (inferred_ns, now_ns), {})
 

@@ -8,16 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swarmd.bridges import geojson
-from swarmd.bridges.base import (
-    BusEvent,
-    DaemonView,
-    DetectionSeen,
-    NodePosition,
-    PictureSeen,
-    PoseSeen,
-    PositionSeen,
-)
+from swarmd.api import geojson
+from swarmd.api.daemon import BusEvent, DaemonView, NodePosition, PictureSeen, PoseSeen, PositionSeen
 from swarmd.bridges.record.recorder import Recorder
 from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
 from swarmd.bridges.ros2.names import token
@@ -25,6 +17,7 @@ from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError
 from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
+from swarmd_protocols.state.observations import DetectionLearned
 
 PICTURE_S = 1.0
 """Objects, members and cells are written at most this often, and only when something changed."""
@@ -164,8 +157,9 @@ class RecordBridge:
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
-            case DetectionSeen():
-                self._on_detection(event)
+            case StateChanged(detail=DetectionLearned() as learned):
+                self._on_detection(learned)
+                self._changed = True
             case PoseSeen():
                 assert self._daemon is not None
                 self._on_position(self._daemon.info().name, event if event.has_fix else None)
@@ -180,17 +174,16 @@ class RecordBridge:
         assert self._recorder is not None
         self._recorder.write(topic, type_name, message, unix_ns)
 
-    def _on_detection(self, seen: DetectionSeen) -> None:
+    def _on_detection(self, learned: DetectionLearned) -> None:
         now_ns = time.time_ns()
-        one = seen.detection
+        view = learned.view
         if self._config.profile == "foxglove":
             assert self._daemon is not None
-            feature = geojson.detection_feature(seen, self._daemon.info())
+            feature = geojson.detection_feature(learned, self._daemon.info(), self._daemon.name_of(view.origin))
             self._write_geojson("/swarm/detections", [feature], now_ns)
-        elif one.east_cm is not None and one.north_cm is not None:
-            name = f"{seen.origin_name}/{one.track_id}"
-            place = (one.east_cm, one.north_cm)
-            found = _detection3d(one.label, one.score_milli, place, one.covariance_cm2, name, now_ns)
+        elif view.east_cm is not None and view.north_cm is not None:
+            place = (view.east_cm, view.north_cm)
+            found = _detection3d(view.label, view.score_milli, place, view.covariance_cm2, view.detection_id, now_ns)
             message = {"header": _header(now_ns), "detections": [found]}
             self._write("/swarm/detections", "vision_msgs/msg/Detection3DArray", message, now_ns)
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from swarmd.bridges.base import BusEvent, DaemonView, DetectionSeen, NodePosition, PoseSeen, PositionSeen
+from swarmd.api.daemon import BusEvent, DaemonView, NodePosition, PoseSeen, PositionSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.convert import (
     cell_of,
@@ -27,12 +27,12 @@ from swarmd.bridges.ros2.limits import TopicLimits
 from swarmd.bridges.ros2.mapping import DIAGNOSTIC_LEVELS, FRAME
 from swarmd.bridges.ros2.names import dds_topic, ros_type, token
 from swarmd.bridges.ros2.participant import Ros2Participant, is_read, write
-from swarmd.bridges.trace import trace_of_seen
+from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import DdsConfig
 from swarmd.errors import DaemonError, TransportError
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import CellChanged, ObjectChanged
+from swarmd_protocols.state.observations import CellChanged, DetectionLearned, DetectionView, ObjectChanged
 
 PEERS_MAX = 128
 """Peers whose positions are published again at once; the one that was silent for longest makes room."""
@@ -89,7 +89,7 @@ class Ros2Bridge:
         self._intake = Intake(config.box_ground)
         self._participant: Ros2Participant | None = None
         self._counts: Counter[str] = Counter()
-        self._pending: list[DetectionSeen] = []
+        self._pending: list[DetectionView] = []
         self._pending_due = asyncio.Event()
         self._picture_due = asyncio.Event()
         self._daemon: DaemonView | None = None
@@ -205,21 +205,21 @@ class Ros2Bridge:
             if not is_read(self._writers["detections"]):
                 self._counts["unread_detections"] += len(batch)
                 continue
-            found = [one for seen in batch if (one := detection_of(seen, header)) is not None]
+            found = [one for view in batch if (one := detection_of(view, header)) is not None]
             self._counts["dropped_no_position"] += len(batch) - len(found)
             if found:
                 self._write("detections", m.Detection3DArray(header, found))
 
-    def _send_traces(self, header: m.Header, batch: list[DetectionSeen]) -> None:
+    def _send_traces(self, header: m.Header, batch: list[DetectionView]) -> None:
         """Standard messages have no room for a context: it goes beside them, by the detection's id."""
         assert self._daemon is not None
         node = self._daemon.info().node
         traces = []
-        for seen in batch:
-            trace, one = trace_of_seen(seen, self._daemon), detection_of(seen, header)
-            if trace is not None and one is not None:
-                context = m.KeyValue("traceparent", trace.traceparent(node, self._traced_ratio))
-                traces.append(m.DiagnosticStatus(0, one.id, "", seen.origin.hex()[:16], [context]))
+        for view in batch:
+            if view.east_cm is None:
+                continue
+            context = m.KeyValue("traceparent", trace_of_view(view).traceparent(node, self._traced_ratio))
+            traces.append(m.DiagnosticStatus(0, view.detection_id, "", view.origin.hex()[:16], [context]))
         if traces:
             self._write("traces", m.DiagnosticArray(header, traces))
 
@@ -284,11 +284,11 @@ class Ros2Bridge:
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
-            case DetectionSeen():
+            case StateChanged(detail=DetectionLearned(view)):
                 if len(self._pending) >= 1000:
                     self._counts["dropped_backlog"] += 1
                     return
-                self._pending.append(event)
+                self._pending.append(view)
                 self._pending_due.set()
             case StateChanged(detail=ObjectChanged() | CellChanged()) | MemberChanged():
                 self._picture_due.set()

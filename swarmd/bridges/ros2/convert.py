@@ -3,11 +3,11 @@
 import math
 import time
 
-from swarmd.bridges.base import DetectionSeen, NodeInfo, NodePosition, PoseSeen
+from swarmd.api.daemon import NodeInfo, NodePosition, PoseSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.mapping import CELL_STATES, covariance36
 from swarmd_models.geo.positions import wgs84_to_enu_cm
-from swarmd_protocols.state.observations import CellView, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
 
 UNKNOWN_VARIANCE = 1e6
 """ROS's usual way to say that a component means nothing."""
@@ -35,13 +35,12 @@ def _detection(
     return m.Detection3D(header, [hypothesis], m.BoundingBox3D(pose, m.Vector3(0.0, 0.0, 0.0)), name)
 
 
-def detection_of(seen: DetectionSeen, header: m.Header) -> m.Detection3D | None:
-    """One detection as vision_msgs/Detection3D; None where it has no position, since ROS cannot say "unknown place"."""
-    one = seen.detection
-    if one.east_cm is None or one.north_cm is None:
+def detection_of(view: DetectionView, header: m.Header) -> m.Detection3D | None:
+    """A sighting as vision_msgs/Detection3D; None where it has no position, since ROS cannot say "unknown place"."""
+    if view.east_cm is None or view.north_cm is None:
         return None
-    name = f"{seen.origin_name}/{one.track_id}"
-    return _detection(one.label, one.score_milli, (one.east_cm, one.north_cm), one.covariance_cm2, name, header)
+    place = (view.east_cm, view.north_cm)
+    return _detection(view.label, view.score_milli, place, view.covariance_cm2, view.detection_id, header)
 
 
 def object_of(view: ObjectView, header: m.Header) -> m.Detection3D | None:

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from swarmd.bridges.base import PoseSeen
+from swarmd.api.daemon import PoseSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd_models.geo.geolocate import Intrinsics, pixel_to_ground
 from swarmd_models.geo.poses import PoseTrack

@@ -72,6 +72,8 @@ class OwnSightings:
         """Others' rows to the registers that lean on them."""
         self._unsettled: dict[SightingKey, None] = {}
         """Registers that leaned on a row that has gone or changed."""
+        self.fed: list[tuple[Register, LocalDetection]] = []
+        """Which detection fed which register since somebody took the list; a detection of each event at most."""
 
     def restore(self, row: Sighting) -> None:
         """A row of an earlier life of this node; what is known already wins field by field."""
@@ -148,6 +150,7 @@ class OwnSightings:
                 key = self._bind(detection, incarnation, stamp)
             register = self.registers[key]
             self._improve(register, detection, stamp)
+            self.fed.append((register, detection))
             changed[key] = None
             if detection.kind == "end":
                 register.track = None

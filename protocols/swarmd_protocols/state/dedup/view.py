@@ -45,7 +45,7 @@ _K = TypeVar("_K")
 class Entry:
     """One origin's sighting and its part in an object."""
 
-    __slots__ = ("dot", "group", "leader", "members", "origin", "placed", "rank", "row", "shown", "watched")
+    __slots__ = ("dot", "group", "leader", "members", "origin", "placed", "rank", "row", "shown", "told", "watched")
 
     def __init__(self, origin: NodeId, row: Sighting, dot: Dot, group: str) -> None:
         """Not yet decided: `leader` is None until the view settles."""
@@ -58,6 +58,8 @@ class Entry:
         """Told from others by its place: it has one, does not move, and is not one too many in a crowd."""
         self.leader: Entry | None = None
         self.members: list[Entry] | None = None
+        self.told = False
+        """People have been told of this sighting."""
         self.shown = False
         """Leaders only: people have been told of this object."""
         self.watched = False

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from swarmd.bridges.base import BusEvent
+from swarmd.api.daemon import BusEvent
 from swarmd.logs import Logger
 from swarmd_protocols.effects import Alarm, Rejected
 

@@ -4,62 +4,50 @@ A feature's properties say all that the tables say and the identifiers that mach
 geometry and in metres about the mission origin in the properties.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 
-from swarmd.api.views import unix_s
-from swarmd.brain.positions import position_row
-from swarmd.bridges.base import DetectionSeen, NodeInfo, NodePosition
+from swarmd.api.daemon import NodeInfo, NodePosition
+from swarmd.api.views import position_row, unix_s
 from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectView
 
 Feature = dict[str, object]
 Names = Mapping[bytes, str] | Mapping[NodeId, str]
 
 
-def detection_feature(seen: DetectionSeen, info: NodeInfo) -> Feature:
-    """One detection, as it becomes known.
+def detection_feature(learned: DetectionLearned, info: NodeInfo, name: str) -> Feature:
+    """One sighting, as it becomes known or changes.
 
     Args:
-        seen: The detection and who made it.
+        learned: The sighting and what has happened to it.
         info: This daemon, for the mission origin.
+        name: Of the node that made it.
 
     Returns:
-        A JSON-ready mapping; `geometry` is null where the detection has no position.
+        A JSON-ready mapping; `geometry` is null where the sighting has no position.
     """
-    one = seen.detection
-    is_own = not seen.hlc
-    # Of a peer's sighting the time of first sight stands where own ones have their track (`bridges.base.seen_of`).
-    last_s = _wall_s(one.captured_ns) if is_own else unix_s(seen.hlc)
-    first_s = (last_s if one.kind == "new" else None) if is_own else unix_s(one.track_id)
-    return _feature(
-        f"{seen.origin.hex()[:16]}-{one.track_id}",
-        one,
-        info,
-        node=seen.origin_name,
-        event=one.kind,
-        track=one.track_id,
-        model_digest=one.model_digest.hex(),
-        first_seen_s=first_s,
-        last_seen_s=last_s,
-        hlc=seen.hlc,
-    )
+    return _sighting(learned.view, info, name, event=learned.kind, track=learned.track_id)
 
 
 def sighting_feature(view: DetectionView, info: NodeInfo, names: Names) -> Feature:
     """One node's own sighting, before deduplication, as the shared state holds it."""
+    return _sighting(view, info, names.get(view.origin, view.origin.hex()))
+
+
+def _sighting(view: DetectionView, info: NodeInfo, name: str, **properties: object) -> Feature:
     return _feature(
-        f"{view.origin.hex()[:16]}-{view.first_hlc}",
+        view.detection_id,
         view,
         info,
-        node=names.get(view.origin, view.origin.hex()),
+        node=name,
         object=view.object_id,
         model_digest=view.model_digest.hex(),
         reports=view.reports,
         first_seen_s=unix_s(view.first_hlc),
         last_seen_s=unix_s(view.last_hlc),
         hlc=view.last_hlc,
+        **properties,
     )
 
 
@@ -106,9 +94,7 @@ def collection(features: Sequence[Feature]) -> Feature:
     return {"type": "FeatureCollection", "features": list(features)}
 
 
-def _feature(
-    name: str, one: LocalDetection | DetectionView | ObjectView, info: NodeInfo, **properties: object
-) -> Feature:
+def _feature(name: str, one: DetectionView | ObjectView, info: NodeInfo, **properties: object) -> Feature:
     """What everything that was seen has in common, and `properties`."""
     east_cm, north_cm, covariance_cm2 = one.east_cm, one.north_cm, one.covariance_cm2
     place = None
@@ -126,7 +112,3 @@ def _feature(
     }
     # RFC 7946, 3.2: a feature without a place has the geometry null.
     return {"type": "Feature", "id": name, "geometry": place, "properties": {**common, **properties}}
-
-
-def _wall_s(captured_ns: int) -> float:
-    return round((time.time_ns() - (time.monotonic_ns() - captured_ns)) / 1e9, 3)

@@ -1,0 +1,236 @@
+"""The daemon as its other rooms see it: who it is, what it knows, what happens in it, and how to ask it for something.
+
+Bridges, verbs, pages, metrics and recordings take a `DaemonView` and never the brain: nothing here can change what the
+protocols do except `command`. Every call is on the event loop and returns at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from swarmd.api.histogram import Histogram
+from swarmd_models.geo.sightings import SightingFilter
+from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.node import MemberView, NodeSummary
+from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How this node's own eye saw a track last: what no other node needs to know, and so no message carries."""
+
+    box: tuple[float, float, float, float] | None
+    """(left, top, right, bottom) as shares of the frame, 0 to 1."""
+    stage_ns: Mapping[str, int] = field(default_factory=dict)
+    """How long the eye worked on the frame, by stage."""
+    started_ns: int = 0
+    """When the eye began with the frame, monotonic."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoseSeen:
+    """Where this node is now, from its pose source (eye, MAVLink or fixed)."""
+
+    latitude_deg: float
+    longitude_deg: float
+    height_agl_m: float
+    yaw_rad: float
+    position_sigma_m: float
+    has_fix: bool
+    battery_milli: int | None
+    captured_ns: int
+    camera_to_ned: tuple[float, float, float, float] | None = None
+    """Unit quaternion (w, x, y, z) from the camera's forward-right-down frame; None where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePosition:
+    """Where a member is, as it told the swarm."""
+
+    node: NodeId
+    latitude_deg: float
+    longitude_deg: float
+    height_agl_m: float
+    yaw_rad: float | None
+    position_sigma_m: float
+    battery_milli: int | None
+    captured_ns: int
+    """On this node's monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionSeen:
+    """Another member said where it is; `position` is None when it has lost its fix."""
+
+    node: NodeId
+    name: str
+    position: NodePosition | None
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSeen:
+    """One frame as a small JPEG; only whoever asked gets any (`DaemonView.watch_pictures`), the bus carries none."""
+
+    jpeg: bytes
+    width: int
+    height: int
+    captured_ns: int
+
+
+BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | PoseSeen | PositionSeen
+"""What happens; a sighting, own or a peer's, is `StateChanged("state", DetectionLearned(…))`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """Who this daemon is, as bridges announce it."""
+
+    node: NodeId
+    name: str
+    swarm: str
+    version: str
+    origin_latitude_deg: float
+    origin_longitude_deg: float
+    model: str
+    model_digest: str
+    labels: tuple[str, ...]
+    has_origin: bool = True
+    """Without a mission origin nothing has a place on the plane, and the two numbers above mean nothing."""
+
+
+class DaemonView(Protocol):
+    """The daemon as a bridge sees it; every call is on the event loop and returns at once."""
+
+    def info(self) -> NodeInfo:
+        """Who we are."""
+        ...
+
+    def members(self) -> Sequence[MemberView]:
+        """All members, this node included."""
+        ...
+
+    def name_of(self, node: NodeId) -> str:
+        """A member's name; its id in hexadecimal digits where it is not known."""
+        ...
+
+    def objects(self) -> Sequence[ObjectView]:
+        """The deduplicated view."""
+        ...
+
+    def cells(self) -> Sequence[CellView]:
+        """The survey area."""
+        ...
+
+    def positions(self) -> Mapping[NodeId, NodePosition]:
+        """The last known position of each member that has said one, this node included."""
+        ...
+
+    def watch_pictures(
+        self, callback: Callable[[PictureSeen], None], interval_ms: int, width: int, quality: int
+    ) -> Callable[[], None]:
+        """Have the eye show small pictures, at most one in `interval_ms`; the returned function ends it."""
+        ...
+
+    def look(self, track_id: int) -> Look | None:
+        """How the own eye saw a living track last; None for outside detectors and tracks that have ended."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """This daemon's monotonic counters, by metric name."""
+        ...
+
+    def subscribe(self, callback: Callable[[BusEvent], None]) -> Callable[[], None]:
+        """Call back on the loop for each event from now on; the returned function ends it. Callbacks must not block."""
+        ...
+
+    def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """Run a control verb as the CLI would; raises `DaemonError` with a sentence for people."""
+        ...
+
+
+class EyeControl(Protocol):
+    """The eye as a person at the control socket sees it."""
+
+    @property
+    def state(self) -> str:
+        """`starting`, `running`, `restarting`, `degraded`, `finished` or `failed`."""
+        ...
+
+    def start(self) -> None:
+        """Let it see."""
+        ...
+
+    def stop(self) -> None:
+        """End its process."""
+        ...
+
+
+class Operations(DaemonView, Protocol):
+    """What the control verbs and pages need beyond a `DaemonView`; refusals are `ProtocolError`s of the protocols."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Everything at a glance, JSON-ready."""
+        ...
+
+    def problems(self) -> Sequence[str]:
+        """What a person has to mend."""
+        ...
+
+    def waits_for(self) -> str:
+        """What is missing until this daemon is ready; "" when it is."""
+        ...
+
+    def summary(self) -> NodeSummary:
+        """The membership at a glance."""
+        ...
+
+    def detections(self) -> Sequence[DetectionView]:
+        """Every node's sightings, before deduplication."""
+        ...
+
+    def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:
+        """The swarm's counters: by name and node, and summed."""
+        ...
+
+    def stages(self) -> Mapping[str, Histogram]:
+        """Latency by stage."""
+        ...
+
+    def served(self) -> Sequence[tuple[str, str, str]]:
+        """(topic, kind, what) of all that this daemon offers to others."""
+        ...
+
+    def request(self, event: Event) -> None:
+        """Give the node a local request."""
+        ...
+
+    def ask(self, subprotocol: str, request: object) -> None:
+        """Give a sub-protocol a request."""
+        ...
+
+    def add_statement(self, kind: str, statement: bytes) -> bool:
+        """Take a statement about trust; whether it was new."""
+        ...
+
+    @property
+    def sightings(self) -> SightingFilter[LocalDetection]:
+        """Places and filters what outside detectors say."""
+        ...
+
+    @property
+    def eye_control(self) -> EyeControl | None:
+        """The eye; None on a node without one."""
+        ...
+
+    def on_pose(self, pose: PoseSeen, is_armed: bool | None) -> None:
+        """The autopilot's newest pose, and whether the vehicle is armed: to the eye, to peers, to whoever listens."""
+        ...
+
+    def note_problem(self, where: str, text: str) -> None:
+        """Say a bridge's trouble in the log."""
+        ...
+
+    def stop(self) -> None:
+        """Begin to leave."""
+        ...

@@ -1,0 +1,208 @@
+"""How the brain's parts are made from the configuration; what order they are made in is `brain.py`'s."""
+
+import os
+import random
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from swarmd import __version__
+from swarmd.brain.journal import Journal
+from swarmd.config.sections import Config
+from swarmd.errors import ConfigError, TransportError
+from swarmd.identity.files import dev_fleet_warning, load_credentials, load_identity, open_dev_fleet
+from swarmd.logs import Logger
+from swarmd.release.service import ReleaseService, ServiceConfig
+from swarmd.transports.base import Transport
+from swarmd.transports.factory import resolve
+from swarmd_models.geo.positions import Plane
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.ids import Address
+from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.state.crdt.batch import NodeSigner
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.positions import Positions, PositionsConfig
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from swarmd_protocols.subprotocol import SubProtocol
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.trust.identity import Identity
+from swarmd_protocols.trust.trust import Trust
+
+if TYPE_CHECKING:
+    from swarmd_models.geo.sitemap import SiteMap
+    from swarmd_models.geo.survey import Cells
+
+BOOT_KEY = b"daemon/boot"
+POSITIONS_PER_S = 4
+"""Messages about positions that a node passes on in a second; a quarter of it under the lean profile."""
+
+
+def open_identity(config: Config, crypto: Crypto, log: Logger) -> Identity:
+    """This node's identity, from where the configuration says.
+
+    Raises:
+        ConfigError: There is none, or it does not hold.
+    """
+    node, swarm = config.node, config.swarm
+    try:
+        if swarm.dev_fleet:
+            log.warning("dev_fleet", text=dev_fleet_warning(Path(swarm.dev_fleet)))
+            return open_dev_fleet(Path(swarm.dev_fleet), node.name or socket.gethostname())
+        identity = load_identity(Path(swarm.identity)) if swarm.identity else load_credentials()
+        if identity is None:
+            raise ConfigError(
+                "this node has no identity: give --identity DIR (from `swarmd keys enrol`), or --dev-fleet DIR "
+                "to try things out"
+            )
+        identity.trust(crypto)
+    except IdentityError as error:
+        raise ConfigError(f"the identity does not hold: {error}; enrol this node again") from error
+    if node.name and node.name != identity.name:
+        raise ConfigError(f"node.name is {node.name!r}, but the identity is enrolled as {identity.name!r}; drop one")
+    return identity
+
+
+def read_site(config: Config, plane: Plane | None) -> "tuple[SiteMap | None, Cells]":
+    """The site map and the survey area, where there are any; their readers are imported only then.
+
+    Raises:
+        ConfigError: They do not fit together, or cannot be read.
+    """
+    site_map: SiteMap | None = None
+    cells: Cells = ()
+    if config.dedup.site_map:
+        from swarmd_models.geo.sitemap import load_site_map
+
+        site_map = load_site_map(Path(config.dedup.site_map), plane)
+    if config.claims.cells == "site-map":
+        from swarmd_models.geo.survey import cells_of_assets
+
+        if site_map is None:
+            raise ConfigError("claims.cells is `site-map`, but dedup.site_map names none")
+        places = [(asset.east_m, asset.north_m) for asset in site_map.assets]
+        cells = cells_of_assets(places, config.claims.cell_m)
+    elif config.claims.cells:
+        from swarmd_models.geo.survey import load_survey
+
+        cells = load_survey(Path(config.claims.cells), plane, config.claims.cell_m)
+    return site_map, cells
+
+
+def state_dir(config: Config, name: str) -> Path:
+    """Where this node keeps what survives it."""
+    if config.state.dir:
+        return Path(config.state.dir)
+    systemd = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+    return Path(systemd) if systemd else Path("swarmd-state") / name.replace("/", "_")
+
+
+def wants_eye(config: Config) -> bool:
+    """Whether this node sees."""
+    return config.eye.enabled and bool(config.eye.source)
+
+
+def next_boot(journal: Journal, stored: bytes) -> int:
+    """A number higher than in any earlier life, even when the journal is lost: then the wall clock is the floor."""
+    last = int.from_bytes(stored[:8], "big")
+    boot = max(last + 1, int(time.time()))
+    journal.commit([(BOOT_KEY, boot.to_bytes(8, "big"))])
+    return boot
+
+
+async def find_seeds(config: Config, log: Logger) -> list[str]:
+    """The addresses to join, resolved; what cannot be resolved is said and left out."""
+    seeds = []
+    for text in config.swarm.join:
+        try:
+            seeds.append(await resolve(text))
+        except TransportError as error:
+            log.warning("seed_unknown", seed=text, error=str(error))
+    return seeds
+
+
+def make_replica(
+    config: Config, identity: Identity, trust: Trust, crypto: Crypto, records: Mapping[bytes, bytes], boot: int
+) -> Replica:
+    """The replicated state, with what the journal held of it."""
+    settings = config.dedup
+    groups = dict(entry.partition("=")[::2] for entry in settings.groups)
+    dedup = DedupConfig(
+        radius_cm=round(settings.radius_m * 100), confirm_observers=settings.confirm_observers, groups=groups
+    )
+    return Replica(
+        node=identity.node,
+        signer=NodeSigner(crypto, identity.seed),
+        trust=trust,
+        config=ReplicaConfig(dedup=dedup),
+        rng=random.Random(random.SystemRandom().getrandbits(64)),
+        restored={key: value for key, value in records.items() if key.startswith(b"state/")},
+        boot_incarnation=boot,
+        wall_offset_ns=time.time_ns() - time.monotonic_ns(),
+    )
+
+
+def make_positions(config: Config, identity: Identity, crypto: Crypto, replica: Replica, boot: int) -> Positions:
+    """The sub-protocol that tells where members are."""
+    settings = PositionsConfig(
+        period_ns=round(config.pose.share_s * 1e9),
+        messages_per_s=POSITIONS_PER_S // 4 if config.gossip.profile == "lean" else POSITIONS_PER_S,
+    )
+    return Positions(identity.node, NodeSigner(crypto, identity.seed), settings, boot, replica.clock.physical_ms)
+
+
+def open_releases(
+    config: Config,
+    identity: Identity,
+    trust: Trust,
+    crypto: Crypto,
+    records: Mapping[bytes, bytes],
+    transport: Transport,
+    log: Logger,
+) -> ReleaseService:
+    """The releases of this node."""
+    settings = config.models
+    service = ServiceConfig(
+        model=settings.model if wants_eye(config) else "",
+        factory=config.eye.model,
+        quota_bytes=settings.quota_mib << 20,
+        encrypt=settings.encrypt,
+        cache=settings.model if settings.cache else "",
+        turn_s=settings.turn_s,
+        cast_bytes_s=settings.cast_kib_s << 10 if transport.casts else 0,
+    )
+    return ReleaseService.open(state_dir(config, identity.name), service, identity, trust, crypto, records, log)
+
+
+def make_node(
+    config: Config,
+    identity: Identity,
+    trust: Trust,
+    crypto: Crypto,
+    seeds: list[str],
+    records: Mapping[bytes, bytes],
+    subprotocols: Sequence[SubProtocol],
+    advertise: Address,
+) -> Node:
+    """The node with its sub-protocols."""
+    return Node(
+        identity,
+        NodeConfig(
+            seeds=tuple(seeds),
+            version=__version__,
+            capability="eye" if wants_eye(config) else "observer",
+            swim=replace(
+                SwimConfig.lean() if config.gossip.profile == "lean" else SwimConfig(),
+                full_view_max=config.gossip.full_view_max,
+            ),
+        ),
+        crypto,
+        random.Random(random.SystemRandom().getrandbits(64)),
+        restored=records,
+        subprotocols=subprotocols,
+        advertise=advertise,
+        trust=trust,
+    )

@@ -1,0 +1,55 @@
+"""The brain's parts, once they stand: what `view.py` shows of them and `numbers.py` counts in them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from swarmd.api.bus import Bus
+from swarmd.api.metrics import Metrics
+from swarmd.api.verbs import Verbs
+from swarmd.brain.driver import Driver
+from swarmd.brain.journal import Journal
+from swarmd.brain.supervise import Supervisor
+from swarmd.bridges.base import Bridge
+from swarmd.config.sections import Config
+from swarmd.logs import Logger
+from swarmd.release.service import ReleaseService
+from swarmd.transports.base import Transport
+from swarmd_models.geo.sightings import SightingFilter
+from swarmd_protocols.node import Node
+from swarmd_protocols.state.observations import LocalDetection
+from swarmd_protocols.state.positions import Positions
+from swarmd_protocols.state.replica import Replica
+from swarmd_protocols.trust.identity import Identity
+
+if TYPE_CHECKING:
+    from swarmd.brain.eyelink import EyeLink
+
+
+@dataclass(slots=True)
+class Parts:
+    """One running brain; the last fields come once the daemon serves."""
+
+    config: Config
+    log: Logger
+    metrics: Metrics
+    bus: Bus
+    verbs: Verbs
+    supervisor: Supervisor
+    started_ns: int
+    """Monotonic."""
+    identity: Identity
+    journal: Journal
+    driver: Driver
+    transport: Transport
+    sightings: SightingFilter[LocalDetection]
+    node: Node
+    replica: Replica
+    positions: Positions
+    releases: ReleaseService
+    eye: "EyeLink | None" = None
+    bridges: list[Bridge] = field(default_factory=list)
+    control_path: Path = Path()
+    http_address: str = ""
+    is_armed: bool | None = None
+    """What the autopilot last said; a model that asks for "disarmed" waits for False."""

@@ -1,0 +1,222 @@
+"""What verbs, pages and bridges see of the brain (`swarmd.api.daemon.Operations`), read from its parts at once."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from swarmd import __version__
+from swarmd.api.bus import Notice
+from swarmd.api.daemon import BusEvent, EyeControl, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
+from swarmd.api.histogram import Histogram
+from swarmd.brain.journal import summary as journal_summary
+from swarmd.brain.numbers import all_counters
+from swarmd.brain.parts import Parts
+from swarmd.brain.positions import position_of
+from swarmd.eye.ipc import ShowFrames
+from swarmd_models.geo.sightings import SightingFilter
+from swarmd_protocols.effects import Event, MemberChanged
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.node import MemberView, NodeSummary
+from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.trust.trust import AddStatement
+
+
+class View:
+    """One brain, seen from outside."""
+
+    def __init__(self, parts: Parts, stop: Callable[[], None]) -> None:
+        """Look at these parts.
+
+        Args:
+            parts: The brain's.
+            stop: Begins to leave.
+        """
+        self._parts = parts
+        self._stop = stop
+        self._names: dict[NodeId, str] = {}
+        parts.bus.subscribe(self._on_notice)
+
+    def _on_notice(self, notice: Notice) -> None:
+        if isinstance(notice, MemberChanged):
+            self._names.clear()
+
+    # --- DaemonView -----------------------------------------------------------------------------------------------
+
+    def info(self) -> NodeInfo:
+        """Who we are."""
+        parts = self._parts
+        latitude, longitude = parts.config.node.origin or (0.0, 0.0)
+        eye = parts.eye
+        return NodeInfo(
+            node=parts.identity.node,
+            name=parts.identity.name,
+            swarm=parts.identity.swarm,
+            version=__version__,
+            origin_latitude_deg=latitude,
+            origin_longitude_deg=longitude,
+            model=eye.model if eye is not None else "",
+            model_digest=eye.model_digest if eye is not None else "",
+            labels=eye.labels if eye is not None else (),
+            has_origin=parts.sightings.plane is not None,
+        )
+
+    def members(self) -> Sequence[MemberView]:
+        """All members, this node included."""
+        return self._parts.node.members()
+
+    def name_of(self, node: NodeId) -> str:
+        """A member's name; its id in hexadecimal digits where it is not known."""
+        if not self._names:
+            self._names = {member.node: member.name for member in self._parts.node.members()}
+        return self._names.get(node, node.hex())
+
+    def objects(self) -> Sequence[ObjectView]:
+        """The deduplicated view."""
+        return self._parts.replica.views.objects()
+
+    def positions(self) -> Mapping[NodeId, NodePosition]:
+        """The last known position of each member that has said one, this node included."""
+        return {node: position_of(located) for node, located in self._parts.positions.located().items()}
+
+    def watch_pictures(
+        self, callback: Callable[[PictureSeen], None], interval_ms: int, width: int, quality: int
+    ) -> Callable[[], None]:
+        """Have the eye show small pictures; without an eye there are none."""
+        if self._parts.eye is None:
+            return lambda: None
+        return self._parts.eye.pictures.watch(ShowFrames(interval_ms, width, quality), callback)
+
+    def look(self, track_id: int) -> Look | None:
+        """How the own eye saw a living track last."""
+        return None if self._parts.eye is None else self._parts.eye.look(track_id)
+
+    def cells(self) -> Sequence[CellView]:
+        """The survey area."""
+        return self._parts.replica.views.cells()
+
+    def counters(self) -> Mapping[str, int]:
+        """This daemon's monotonic counters, by metric name."""
+        return all_counters(self._parts)
+
+    def subscribe(self, callback: Callable[[BusEvent], None]) -> Callable[[], None]:
+        """Call back on the loop for each event from now on."""
+        return self._parts.bus.subscribe(lambda notice: callback(notice) if isinstance(notice, BusEvent) else None)
+
+    def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """Run a control verb as the CLI would, or one that only bridges have."""
+        return self._parts.verbs.answer_inside(verb, arguments)
+
+    # --- Operations -----------------------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, Any]:
+        """Everything at a glance."""
+        parts, node, eye = self._parts, self.summary(), self._parts.eye
+        return {
+            "node": parts.identity.name,
+            "node_id": parts.identity.node.hex(),
+            "swarm": parts.identity.swarm,
+            "members": {name: state.value for name, state in node.members.items()},
+            "digest": parts.replica.views.digest().hex(),
+            "members_digest": node.digest.hex(),
+            "partial": node.partial,
+            "estimated_members": node.estimated,
+            "objects": len(parts.replica.views.objects()),
+            "detections": len(parts.replica.views.detections()),
+            "fps": eye.telemetry.fps if eye is not None else 0.0,
+            "model": eye.model if eye is not None else "",
+            "uptime_s": round((time.monotonic_ns() - parts.started_ns) / 1e9, 3),
+            "version": __version__,
+            "address": parts.transport.local_address,
+            "control": str(parts.control_path),
+            "http": parts.http_address,
+            "local_health": node.local_health,
+            "eye": eye.status() if eye is not None else None,
+            "journal": journal_summary(parts.journal),
+            "state": dict(parts.replica.views.health()),
+            "transport": parts.transport.counters(),
+        }
+
+    def problems(self) -> Sequence[str]:
+        """What a person has to mend."""
+        parts, found = self._parts, []
+        if parts.eye is not None and parts.eye.state == "failed":
+            found.append(f"the eye is given up: {parts.eye.problem}")
+        if parts.journal.degraded:
+            found.append("the journal cannot be written; own facts wait in memory")
+        return found
+
+    def waits_for(self) -> str:
+        """What is missing until this daemon is ready."""
+        eye = self._parts.eye
+        return "the first frame" if eye is not None and eye.telemetry.frames == 0 else ""
+
+    def summary(self) -> NodeSummary:
+        """The membership at a glance."""
+        return self._parts.node.summary()
+
+    def detections(self) -> Sequence[DetectionView]:
+        """Every node's sightings, before deduplication."""
+        return self._parts.replica.views.detections()
+
+    def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:
+        """The swarm's counters: by name and node, and summed."""
+        return self._parts.replica.views.counters(), self._parts.replica.views.counter_sums()
+
+    def stages(self) -> Mapping[str, Histogram]:
+        """Latency by stage."""
+        return self._parts.metrics.stages
+
+    def served(self) -> Sequence[tuple[str, str, str]]:
+        """(topic, kind, what) of all that this daemon offers to others."""
+        parts = self._parts
+        rows = [
+            (str(parts.control_path), "control socket", "every verb of `swarmd`"),
+            (parts.transport.local_address, parts.config.transport.gossip, "the swarm"),
+        ]
+        pages = (("/", "live page"), ("/metrics", "Prometheus"), ("/healthz", "health"), ("/readyz", "readiness"))
+        if parts.http_address:
+            rows += [(f"http://{parts.http_address}{path}", "HTTP", what) for path, what in pages]
+        for bridge in parts.bridges:
+            told: list[tuple[str, str]] = getattr(bridge, "topics", list)()
+            rows += [(str(topic), bridge.name, str(what)) for topic, what in told]
+        return rows
+
+    def request(self, event: Event) -> None:
+        """Give the node a local request."""
+        self._parts.driver.request(event)
+
+    def ask(self, subprotocol: str, request: object) -> None:
+        """Give a sub-protocol a request."""
+        self._parts.driver.command(subprotocol, request)
+
+    def add_statement(self, kind: str, statement: bytes) -> bool:
+        """Take a statement about trust; whether it was new."""
+        before = self._parts.node.view_digest()
+        self._parts.driver.command("node", AddStatement(kind, statement))
+        return self._parts.node.view_digest() != before
+
+    @property
+    def sightings(self) -> SightingFilter[LocalDetection]:
+        """Places and filters what outside detectors say."""
+        return self._parts.sightings
+
+    @property
+    def eye_control(self) -> EyeControl | None:
+        """The eye; None on a node without one."""
+        return self._parts.eye
+
+    def on_pose(self, pose: PoseSeen, is_armed: bool | None) -> None:
+        """The autopilot's newest pose: to the eye, to peers and to whoever listens."""
+        parts = self._parts
+        parts.is_armed = is_armed
+        if parts.eye is not None:
+            parts.eye.update_pose(pose)
+        parts.bus.publish(pose)
+
+    def note_problem(self, where: str, text: str) -> None:
+        """Say a bridge's trouble in the log."""
+        self._parts.log.warning("bridge_problem", where=where, text=text)
+
+    def stop(self) -> None:
+        """Begin to leave."""
+        self._stop()
