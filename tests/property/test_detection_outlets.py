@@ -100,7 +100,7 @@ def check_one_id(seed: int) -> None:
                 ids.setdefault((view.origin, view.sighting), set()).update(found)
             traces.setdefault((view.origin, view.sighting), set()).add(trace_of_view(view).trace_id)
         assert member.replica is not None
-        for view in member.replica.detections():
+        for view in member.replica.views.detections():
             ids.setdefault((view.origin, view.sighting), set()).add(view.detection_id)
     assert all(len(found) == 1 for found in ids.values()), ids
     assert len({next(iter(found)) for found in ids.values()}) == len(ids), "different sightings, different ids"
