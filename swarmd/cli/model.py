@@ -104,6 +104,9 @@ def _add_statements(verbs: Any) -> None:
     _finish_statement(floor)
     heartbeat = verbs.add_parser("heartbeat", help="say that the publisher is alive")
     heartbeat.add_argument("sequence", type=int, help="higher than the last")
+    heartbeat.add_argument(
+        "--newest", action="append", default=[], type=Path, metavar="FILE", help="release.swm of each model's newest"
+    )
     _finish_statement(heartbeat)
 
 
@@ -324,12 +327,16 @@ def _payload(args: argparse.Namespace) -> tuple[str, bytes]:
     import time
 
     from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
+    from swarmd_protocols.trust.roots import mark
 
     now_s = int(time.time())
     if args.model_verb == "floor":
         return "floor", Floor(args.model, args.epoch, args.version, now_s).payload()
     if args.model_verb == "heartbeat":
-        return "heartbeat", Heartbeat(args.epoch, args.sequence, now_s).payload()
+        from swarmd.release.author import read_statement
+
+        newest = tuple(sorted(mark(read_statement(path)) for path in args.newest))
+        return "heartbeat", Heartbeat(args.epoch, args.sequence, now_s, newest).payload()
     model, digest = _named_release(args)
     if args.model_verb == "force":
         return "force", Force(model, args.epoch, digest, args.stage, now_s).payload()

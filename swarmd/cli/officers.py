@@ -93,6 +93,9 @@ def _add_kinds(kinds: Verbs) -> None:
             removal.add_argument("--reason", required=True, help="what people will read")
     heartbeat = _kind(kinds, "heartbeat", "say that the publisher is alive", swarm=False)
     heartbeat.add_argument("sequence", type=int, metavar="N", help="higher than the last")
+    heartbeat.add_argument(
+        "--newest", action="append", default=[], type=Path, metavar="FILE", help="release.swm of each model's newest"
+    )
 
 
 def _kind(kinds: Verbs, name: str, text: str, *, swarm: bool = True) -> argparse.ArgumentParser:
@@ -418,8 +421,9 @@ def _prepare_model(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
     import time
 
     from swarmd.identity.desk import prepare_model_statement
-    from swarmd.release.author import read_publication
+    from swarmd.release.author import read_publication, read_statement
     from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
+    from swarmd_protocols.trust.roots import mark
 
     epoch, now_s = fleet.root().epoch, int(time.time())
     match args.kind:
@@ -428,7 +432,8 @@ def _prepare_model(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
         case "floor":
             payload = Floor(args.model, epoch, args.version, now_s).payload()
         case "heartbeat":
-            payload = Heartbeat(epoch, args.sequence, now_s).payload()
+            newest = tuple(sorted(mark(read_statement(path)) for path in args.newest))
+            payload = Heartbeat(epoch, args.sequence, now_s, newest).payload()
         case "force":
             payload = Force(*_named_release(args, epoch), args.stage, now_s).payload()
         case "halt":

@@ -118,8 +118,10 @@ def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason:
 
 def prepare_group_key(fleet: Fleet, swarm: str) -> Prepared:
     """A new group key; the file holds it."""
-    counter = max([_counter(), *(one + 1 for one in fleet.trust_of(swarm).group_keys)])
-    return _prepare(fleet, "group", _encode(GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES))))
+    trust = fleet.trust_of(swarm)
+    counter = max([_counter(), *(one + 1 for one in trust.group_keys)])
+    key = secrets.token_bytes(GROUP_KEY_BYTES)
+    return _prepare(fleet, "group", _encode(GroupKey(swarm, counter, key, trust.known_first())))
 
 
 def prepare_certificate(fleet: Fleet, swarm: str, name: str, public: bytes, roles: Sequence[str] = ()) -> Prepared:

@@ -355,7 +355,7 @@ class Fleet:
         """
         trust = self.trust_of(swarm)
         counter = _next_counter(trust.group_keys)
-        payload = GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES))
+        payload = GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES), trust.known_first())
         signed = sign_statement("group", payload, self.seeds("enrol"), _CRYPTO)
         self._check(lambda trust: trust.add("group", signed), swarm)
         path = self._swarm(swarm) / f"group-{counter:020}"

@@ -299,8 +299,9 @@ def _model(kind: str, payload: bytes) -> tuple[list[str], list[str]]:
                 f"opens stage {stage} (counted from 0) of release {release.hex()} of {model!r} (epoch {epoch})",
                 _issued(issued),
             ], ["it opens whatever the canaries say"]
-        case models.Heartbeat(epoch, sequence, issued):
-            return [f"says that the publisher is alive: number {sequence}, epoch {epoch}", _issued(issued)], []
+        case models.Heartbeat(epoch, sequence, issued, newest):
+            named = [f"names the newest release of a model: {one.hex()}…" for one in newest]
+            return [f"says that the publisher is alive: number {sequence}, epoch {epoch}", _issued(issued), *named], []
         case _:
             assert_never(statement)
 

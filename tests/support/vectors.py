@@ -5,9 +5,9 @@ A changed vector is a new wire version.
 
 import json
 
-from tests.support import positions_vectors, state_vectors, swim_vectors
+from tests.support import positions_vectors, state_vectors, swim_vectors, trust_vectors
 
-FILES = (swim_vectors, state_vectors, positions_vectors)
+FILES = (swim_vectors, state_vectors, positions_vectors, trust_vectors)
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
-from swarmd_protocols.releases.statements import Floor, Revoke
+from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import Identity, enrol
-from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.roots import RootChain, mark
 from swarmd_protocols.trust.trust import AddStatement, GroupKey, Trust
 from tests.support.release_world import MODEL, Keys, World, make_release
 from tests.support.swim_net import Net
@@ -241,3 +241,48 @@ def test_an_operator_is_told_of_a_group_key_that_does_not_win() -> None:
         with pytest.raises(StateError, match="two desks"):
             net.feed(0, Command("node", AddStatement("group", lower)))
         assert len(net.trust(0).group_keys) == 2
+
+
+def test_a_release_withheld_beside_a_passed_heartbeat_is_missed() -> None:
+    """A heartbeat names the newest release of every model: who passes it on cannot keep one of them back unseen."""
+    world = World(2, crypto=ModelCrypto())
+    here = world.keys.sign("release", make_release(b"\x01" * 9000, 1).payload(), "release")
+    other = make_release(b"\x02" * 9000, 1, model="other")
+    kept_back = world.keys.sign("release", other.payload(), "release")
+    world.publish(0, [here], b"\x01" * 9000)
+    for number, named in enumerate(([here], [here, kept_back])):
+        beat = Heartbeat(1, number + 1, 0, tuple(sorted(map(mark, named)))).payload()
+        world.publish(0, [world.keys.sign("heartbeat", beat, "heartbeat")])
+        world.run(900)
+        missed = [alarm for _, alarm in world.alarms if alarm.code == "releases-withheld"]
+        assert len(missed) == (2 if kept_back in named else 0), "one alarm of each node, once"
+    world.publish(0, [kept_back], b"\x02" * 9000)
+    world.run(60)
+    assert not any(node.view.withheld for node in world.nodes)
+
+
+def test_a_fallen_heartbeat_key_uses_no_number_up() -> None:
+    """Replaced keys count no more, so the numbers that they leapt to are free again, without a new epoch."""
+    desk = Desk()
+    assert desk.add(desk.keys.sign("heartbeat", Heartbeat(1, (1 << 63) - 1).payload(), "heartbeat"))
+    desk.chain.extend(desk.keys.root(2, 1, desk.chain.current.envelope.digest, {"heartbeat": 1}))
+    desk.state = versions.judged(desk.state, desk.chain)
+    assert desk.add(desk.keys.sign("heartbeat", Heartbeat(1, 5).payload(), "heartbeat", generation=1))
+    assert not desk.add(desk.keys.sign("heartbeat", Heartbeat(1, (1 << 63) - 1).payload(), "heartbeat"))
+    assert versions.view_of(desk.state, desk.chain).heartbeat == (1, 5)
+
+
+def test_a_group_key_that_outruns_its_revocation_reaches_no_thief() -> None:
+    """Gossip has no order: a node that has heard of the new key alone does not take it, and so cannot hand it on."""
+    with fleet_folder() as fleet:
+        net = FleetNet(fleet, [fleet.enrol(f"n{index:03d}", "farm") for index in range(4)])
+        net.run(5)
+        fleet.revoke("farm", [net.identities[3].node], "stolen")
+        key = fleet.rotate("farm")
+        with pytest.raises(StateError, match="not known here yet"):
+            net.feed(0, Command("node", AddStatement("group", key.data)))
+        net.run(5)
+        assert [len(net.trust(index).group_keys) for index in range(4)] == [1] * 4
+        net.push(0)
+        net.run(5)
+        assert [len(net.trust(index).group_keys) for index in range(4)] == [2, 2, 2, 1]

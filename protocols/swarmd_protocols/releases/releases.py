@@ -49,6 +49,8 @@ ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST = 128 << 10, 4 << 20
 """Bytes that one peer's questions may be answered with; the burst is the whole catalogue of a thousand nodes."""
 _ALARM_EVERY_NS = 60_000_000_000
 """A peer that costs too much is named once in so long."""
+_WITHHELD_NS = 600_000_000_000
+"""A release that the newest heartbeat names is missed after so long; repair takes seconds."""
 _SLOW_NS = 30_000_000_000
 """Between two looks at staleness and at turns that nothing else reminds of."""
 
@@ -78,6 +80,8 @@ class Releases:
         self.trust = trust
         self.chain = trust.chain
         self._revision = trust.revision
+        self._whole_ns = 0
+        """When all was here last that the newest heartbeat names."""
         self.book = ReportBook()
         self.fetcher = Fetcher(rng, config.swarming, config.cast)
         self._inventory = Inventory()
@@ -242,6 +246,7 @@ class Releases:
                 return [
                     *self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS),
                     *self._staleness(now_ns),
+                    *self._withheld(now_ns),
                     *self._after(now_ns),
                 ]
             case (_, "turn"):
@@ -508,6 +513,17 @@ class Releases:
                     text = f"two different releases of {name} {release.version} are signed; both are blocked"
                     effects.append(Alarm("release-equivocation", text))
         return effects
+
+    def _withheld(self, now_ns: int) -> list[SubEffect]:
+        """Say that the newest heartbeat names releases which do not come, though the heartbeat itself did."""
+        if not self.view.withheld:
+            self._whole_ns = now_ns
+            self.policy.alarmed.discard("withheld")
+        if now_ns - self._whole_ns < _WITHHELD_NS or "withheld" in self.policy.alarmed:
+            return []
+        self.policy.alarmed.add("withheld")
+        named = ", ".join(one.hex()[:16] for one in self.view.withheld[:4])
+        return [Alarm("releases-withheld", f"the newest heartbeat names releases that nobody passes on: {named}")]
 
     def _staleness(self, now_ns: int) -> list[SubEffect]:
         if not self.view.models or not self.is_stale(now_ns) or "stale" in self.policy.alarmed:

@@ -22,6 +22,7 @@ from msgspec import Meta
 
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.trust.envelopes import DAMAGE, DIGEST_BYTES
+from swarmd_protocols.trust.roots import Mark
 
 MAX_BLOB_BYTES = 256 << 20
 MAX_BUNDLE_FILES = 16
@@ -219,11 +220,13 @@ class Force(Payload, frozen=True, forbid_unknown_fields=True):
 
 
 class Heartbeat(Payload, frozen=True, forbid_unknown_fields=True):
-    """The publisher was alive; `sequence` only rises under one key set (replaced keys begin it anew)."""
+    """The publisher was alive; `sequence` only rises, until the keys of the role are replaced."""
 
     epoch: _Epoch
     sequence: Count
     issued_at_s: Count = 0
+    newest: Annotated[tuple[Mark, ...], Meta(max_length=64)] = ()
+    """`mark` of the newest release of every model: one of them cannot be withheld while another one passes."""
 
 
 Statement: TypeAlias = Release | DeltaOffer | Floor | Revoke | Halt | Force | Heartbeat

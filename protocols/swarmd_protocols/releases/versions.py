@@ -31,7 +31,7 @@ from swarmd_protocols.releases.statements import (
     Targets,
     parse_statement,
 )
-from swarmd_protocols.trust.envelopes import Envelope, merge_signatures
+from swarmd_protocols.trust.envelopes import MARK_BYTES, Envelope, merge_signatures
 from swarmd_protocols.trust.roots import RootChain
 
 MAX_MODELS = 64
@@ -206,6 +206,8 @@ class View:
     """The time that it names."""
     digests: list[bytes] = field(default_factory=list)
     """Of the statements that count, sorted."""
+    withheld: tuple[bytes, ...] = ()
+    """Marks of releases that the newest heartbeat names and that are not here."""
     issued_at_s: int = 0
     """The latest time that a counting statement names."""
 
@@ -223,8 +225,11 @@ def view_of(state: State, chain: RootChain) -> View:
         if isinstance(statement, Heartbeat):
             if (statement.epoch, statement.sequence) > view.heartbeat:
                 view.heartbeat, view.heartbeat_at_s = (statement.epoch, statement.sequence), statement.issued_at_s
+                view.withheld = statement.newest
         else:
             _place(view.models.setdefault(statement.model, ModelView()), digest, statement)
+    here = {digest[:MARK_BYTES] for digest in view.digests}
+    view.withheld = tuple(one for one in view.withheld if one not in here)
     return view
 
 

@@ -81,10 +81,10 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
         trust.own = self.node
         if trust.admit_certificate(self.certificate).public_key != crypto.public_key(self.seed):
             raise IdentityError("the identity's seed does not belong to its certificate")
-        for statement in self.group_keys:
-            trust.add("group", statement)
         for statement in self.revocations:
             trust.add("revoke", statement)
+        for statement in self.group_keys:
+            trust.add("group", statement)
         return trust
 
     def curve_keys(self) -> tuple[bytes, bytes]:

@@ -53,7 +53,7 @@ ROLES = ("enrol", "revoke", "release", "floor", "heartbeat")
 
 _Id = Annotated[KeyId, Meta(min_length=16, max_length=16)]
 _PublicKey = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-_Mark = Annotated[bytes, Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
+Mark = Annotated[bytes, Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
 
 
 class Role(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -74,7 +74,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """`root_digest` of the link before; b"" for the first."""
     keys: Annotated[tuple[_PublicKey, ...], Meta(max_length=128)]
     roles: Annotated[tuple[Role, ...], Meta(max_length=16)]
-    kept: Annotated[tuple[_Mark, ...], Meta(max_length=KEPT_MAX)] = ()
+    kept: Annotated[tuple[Mark, ...], Meta(max_length=KEPT_MAX)] = ()
     """`mark` of statements by keys that this root no longer names, and that are right all the same."""
 
 

@@ -22,8 +22,8 @@ from msgspec import Meta
 from swarmd_protocols.crypto import SEED_BYTES, Crypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.trust.envelopes import DAMAGE, Envelope, KeyId, decode_envelope, merge_signatures
-from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Root, RootChain, role_of
+from swarmd_protocols.trust.envelopes import DAMAGE, MARK_BYTES, Envelope, KeyId, decode_envelope, merge_signatures
+from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Mark, Root, RootChain, role_of
 
 NAME_MAX_CHARS = 64
 GROUP_KEY_BYTES = 32
@@ -33,6 +33,8 @@ CERTIFICATES_MAX = 8_192
 """Certificates kept by one node: twice `gossip.members_max`; some 3 MB."""
 GROUP_KEYS_MAX = 64
 """The newest are kept; each costs a trial at first contact, and a key lives for months."""
+AFTER_MAX = 32
+"""Revocations that a group key names, the newest: a statement of gossip fits a datagram of 1,000 bytes."""
 REVOCATIONS_MAX = 4_096
 """Revocations of one swarm; those that are held stay, so that nobody is let in again by a flood of new ones."""
 TRUST_JOURNAL = b"node/trust/"
@@ -65,6 +67,8 @@ class GroupKey(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     swarm: _Swarm
     counter: Annotated[int, Meta(ge=1, le=GROUP_COUNTER_MAX)]
     key: Annotated[bytes, Meta(min_length=GROUP_KEY_BYTES, max_length=GROUP_KEY_BYTES)]
+    after: Annotated[tuple[Mark, ...], Meta(max_length=AFTER_MAX)] = ()
+    """`mark` of revocations: who has not heard them takes no such key, and so hands it to nobody whom they shut out."""
 
 
 class Revocation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -149,6 +153,11 @@ class Trust:
     def revocations(self) -> list[Revocation]:
         """All that count."""
         return [_revocation(self._revocations[digest]) for digest in sorted(self._revocations)]
+
+    def known_first(self) -> tuple[bytes, ...]:
+        """What a new group key has to name in `after`: the newest revocations."""
+        newest = sorted(self._revocations.values(), key=lambda one: one.rank, reverse=True)[:AFTER_MAX]
+        return tuple(sorted(one.digest[:MARK_BYTES] for one in newest))
 
     @property
     def roots(self) -> list[bytes]:
@@ -276,8 +285,8 @@ class Trust:
     def _judged(self, envelope: Envelope) -> _Held:
         verified = self.chain.admit(envelope)
         try:
-            value = _PAYLOADS[envelope.kind].decode(envelope.payload)
-        except DAMAGE as error:
+            value = read_payload(envelope.kind, envelope.payload)
+        except WireError as error:
             raise IdentityError(f"{envelope.kind} statement is signed but malformed: {error}") from error
         if value.swarm != self.swarm:
             raise IdentityError(f"{envelope.kind} statement is for swarm {value.swarm!r}; this is {self.swarm!r}")
@@ -307,6 +316,11 @@ class Trust:
     def _take_group_key(self, new: _Held) -> None:
         counter = new.value.counter
         known = self._groups.get(counter)
+        heard = {digest[:MARK_BYTES] for digest in self._revocations}
+        if known is None and not heard.issuperset(_group_key(new).after):
+            raise IdentityError(
+                f"group key {counter} names a revocation that is not known here yet; hand it over first"
+            )
         if known is not None and known.rank > new.rank:
             raise IdentityError(f"another group key has the number {counter}: two desks drew at once; draw a new one")
         merged = self._merged(known, new)
@@ -405,6 +419,18 @@ _PAYLOADS: dict[str, msgspec.msgpack.Decoder[Certificate | GroupKey | Revocation
     "group": msgspec.msgpack.Decoder(GroupKey),
     "revoke": msgspec.msgpack.Decoder(Revocation),
 }
+
+
+def read_payload(kind: str, payload: bytes) -> Certificate | GroupKey | Revocation:
+    """What a statement of trust says; its signatures were checked before.
+
+    Raises:
+        WireError: The payload is none of this kind.
+    """
+    try:
+        return _PAYLOADS[kind].decode(payload)
+    except DAMAGE as error:
+        raise WireError(f"{kind}: {error}") from error
 
 
 def _certificate(held: _Held) -> Certificate:
