@@ -13,7 +13,7 @@ from typing import Any
 
 from swarmd_protocols.channel.channel import CAST, CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE, Channel, frame_kind
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
-from swarmd_protocols.channel.sender import Wire
+from swarmd_protocols.channel.sender import Wire, trust_key
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import (
     REFUSED,
@@ -59,7 +59,7 @@ from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WA
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.swim import Swim
 from swarmd_protocols.trust.identity import Identity, open_trust
-from swarmd_protocols.trust.trust import AddStatement, Trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
 
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
@@ -186,6 +186,7 @@ class Node:
         self._armed_ns: int | None = None
         self._tick_due_ns = 0
         self._trust_revision = trust.revision
+        self._forks = 0
         if not trust.group_keys:
             raise IdentityError("the identity holds no group key: enrol the node anew")
         channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
@@ -240,6 +241,9 @@ class Node:
         core = self._core
         self._wire.emit(Persist(_BOOT_JOURNAL, core.own.boot.to_bytes(8, "big")))
         self._swim.start(self._restored)
+        held = {trust_key(*one) for one in core.trust.journalled()}
+        for key in sorted(key for key in self._restored if key.startswith(TRUST_JOURNAL) and key not in held):
+            self._wire.emit(Persist(key, None))  # Replaced, revoked, or by keys that no longer count.
         self._restored = {}
         self._swim.on_trust([])
         for sub in self._subs.values():
@@ -394,6 +398,10 @@ class Node:
             self._trust_revision = trust.revision
             self._swim.on_trust([encode(Statement(*one)) for one in news if one[0] in ("root", "revoke", "node")])
             self._tell_trust()
+        if len(trust.chain.forks) > self._forks:
+            self._forks = len(trust.chain.forks)
+            text = "the root role signed two different roots; this node stays with the one before them"
+            self._wire.emit(Alarm("root-equivocation", text))
         for kind, statement in news:
             self._wire.trust_changed(kind, statement)
 

@@ -152,15 +152,15 @@ def _forget_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def _hear_revoked(patch: pytest.MonkeyPatch) -> None:
-    whole = releases.Releases.on_revoked
+    whole = releases.Releases.on_trust
 
-    def forgetful(self, nodes, now_ns):  # type: ignore[no-untyped-def]
-        effects = whole(self, nodes, now_ns)
-        self._revoked = frozenset()
-        self._enrolled |= nodes
+    def forgetful(self, now_ns):  # type: ignore[no-untyped-def]
+        before = set(self._enrolled)
+        effects = whole(self, now_ns)
+        self._enrolled |= before
         return effects
 
-    patch.setattr(releases.Releases, "on_revoked", forgetful)
+    patch.setattr(releases.Releases, "on_trust", forgetful)
 
 
 def _open_world(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -21,7 +21,7 @@ from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, sign_statement, signed_bytes
 from swarmd_protocols.trust.roots import RootChain, make_root
-from swarmd_protocols.trust.trust import Trust
+from swarmd_protocols.trust.trust import Certificate, Revocation, Trust
 
 MODEL = "solar"
 THRESHOLDS = {
@@ -112,6 +112,10 @@ class World:
         self.journals: list[dict[bytes, bytes]] = [{} for _ in range(self.count)]
         self.trusts = [Trust("world", [self.keys.root()], self.crypto) for _ in range(self.count)]
         """A node's journal of trust, so to say: they outlive its restarts."""
+        self.certificates = [self._certify(at) for at in range(self.count)]
+        for trust in self.trusts:
+            for statement in self.certificates:
+                trust.admit_certificate(statement)
         self.nodes = [self.build(at) for at in range(self.count)]
         self.now = 0
         self.heap: list[tuple[int, int, int, object]] = []
@@ -128,6 +132,17 @@ class World:
             self.perform(at, self.nodes[at].on_command(requests.Running(MODEL, b""), 0))
         self.meet()
         self.push(200_000_000, -1, "gossip")
+
+    def _certify(self, at: int) -> bytes:
+        public = self.crypto.public_key(self.seeds[at])
+        certificate = Certificate(node_id_of(public), public, f"p{at:02}", (), "world", 1)
+        return sign_statement("node", certificate, self.keys.seeds("enrol")[:1], self.crypto)
+
+    def revoke(self, nodes: Collection[bytes], at: int) -> None:
+        """A node hears that others are revoked."""
+        revocation = Revocation("world", 1, tuple(sorted(nodes)), "")
+        self.trusts[at].add("revoke", sign_statement("revoke", revocation, self.keys.seeds("revoke")[:1], self.crypto))
+        self.perform(at, self.nodes[at].on_trust(self.now))
 
     def build(self, at: int) -> Releases:
         config = ReleasesConfig(models=(MODEL,), turn_ns=20_000_000_000, swarming=SwarmingConfig())

@@ -159,9 +159,9 @@ def revoked_voter() -> bool:
     honest = [node for at, node in enumerate(world.nodes) if at not in liars]
     halted = [bool(node.halted(MODEL)) for node in honest]
     gone = frozenset(bytes(world.ids[at]) for at in liars)
-    for at, node in enumerate(world.nodes):
+    for at in range(world.count):
         if at not in liars:
-            world.perform(at, node.on_revoked(gone, world.now))
+            world.revoke(gone, at)
     world.run(10)
     after = [bool(node.halted(MODEL)) for node in honest]
     return all(halted) and not any(after) and not any(gone & set(node.book.participants(MODEL)) for node in honest)

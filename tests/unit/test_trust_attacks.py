@@ -19,7 +19,7 @@ from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import Identity, enrol
 from swarmd_protocols.trust.roots import RootChain, mark
-from swarmd_protocols.trust.trust import AddStatement, GroupKey, Trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, GroupKey, Trust
 from tests.support.release_world import MODEL, Keys, World, make_release
 from tests.support.swim_net import Net
 from tests.support.trust_history import SWARM, Hearer, say
@@ -286,3 +286,24 @@ def test_a_group_key_that_outruns_its_revocation_reaches_no_thief() -> None:
         net.push(0)
         net.run(5)
         assert [len(net.trust(index).group_keys) for index in range(4)] == [2, 2, 2, 1]
+
+
+def test_a_journal_forgets_what_no_longer_counts() -> None:
+    with fleet_folder() as fleet:
+        net = FleetNet(fleet, [fleet.enrol(f"n{index:03d}", "farm") for index in range(3)])
+        net.run(5)
+        fleet.revoke("farm", [net.identities[2].node], "stolen")
+        net.push(0)
+        net.run(2)
+        net.restart(0)
+        net.run(2)
+        kept = [key for key in net.hosts[0].journal if key.startswith(TRUST_JOURNAL + b"seen/")]
+        assert len(kept) == 2, "of the other two; its own comes with its identity"
+        assert sum(key.startswith(TRUST_JOURNAL + b"revoke/") for key in net.hosts[0].journal) == 1
+        for _ in range(3):
+            fleet.change_role("enrol", 1, 1, stolen=True)
+        net.push(0)
+        net.run(2)
+        net.restart(0)
+        net.run(2)
+        assert sum(key.startswith(TRUST_JOURNAL) for key in net.hosts[0].journal) <= 3 + 1 + 2 + 3

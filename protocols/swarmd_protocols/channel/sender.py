@@ -51,6 +51,11 @@ def batched(parts: Sequence[bytes], room_bytes: int) -> list[list[bytes]]:
     return batches
 
 
+def trust_key(kind: str, statement: bytes) -> bytes:
+    """The journal's key of a statement of trust."""
+    return TRUST_JOURNAL + kind.encode() + b"/" + fingerprint(statement).to_bytes(8, "big")
+
+
 class Wire:
     """Implements `swim.core.Port` over one boot's channel; collects the effects of one event."""
 
@@ -278,7 +283,7 @@ class Wire:
         """A statement of trust was taken: journal it, spread it."""
         core = self.core
         mark = fingerprint(statement)
-        self.effects.append(Persist(TRUST_JOURNAL + kind.encode() + b"/" + mark.to_bytes(8, "big"), statement))
+        self.effects.append(Persist(trust_key(kind, statement), statement))
         if kind == "seen":
             return
         core.changed()

@@ -100,7 +100,6 @@ class Releases:
         """What the view was made of: it is made again only when that has changed."""
         self._peers: list[NodeId] = []
         self._enrolled: set[NodeId] = {self.node}
-        self._revoked: frozenset[bytes] = frozenset()
         self._summary: bytes | None = None
         self._known: tuple[bytes, Catalogue] | None = None
         """The catalogue, and the summary of what it was made from."""
@@ -305,21 +304,17 @@ class Releases:
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_peers`."""
-        self._enrolled |= {peer.node for peer in peers if peer.node not in self._revoked}
+        self._enrolled |= {peer.node for peer in peers if self.trust.certified(peer.node) is not None}
         self.policy.trust_edition += 1
         self._peers = [peer.node for peer in peers if peer.reachable]
         return [*self.fetcher.on_peers(self._peers, now_ns), *self._after(now_ns)]
 
-    def on_revoked(self, nodes: frozenset[bytes], now_ns: int) -> list[SubEffect]:
-        """See `HearsRevocations.on_revoked`: what they have said of any release counts no more."""
-        self._revoked = nodes
-        self._enrolled -= nodes
-        self.policy.trust_edition += 1
-        self.book.forget_nodes(nodes)
-        return self._after(now_ns)
-
     def on_trust(self, now_ns: int) -> list[SubEffect]:
-        """See `HearsTrust.on_trust`: every statement is judged anew."""
+        """See `HearsTrust.on_trust`: statements are judged anew, and of whom is shut out every word is dropped."""
+        gone = {node for node in self._enrolled if node != self.node and self.trust.certified(node) is None}
+        self._enrolled -= gone
+        self.policy.trust_edition += 1
+        self.book.forget_nodes(gone)
         return self._after(now_ns)
 
     def summary(self) -> bytes:

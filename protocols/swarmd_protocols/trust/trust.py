@@ -210,6 +210,11 @@ class Trust:
         found += [("node", self._spread[digest].statement) for digest in sorted(self._spread)]
         return found + [("group", self._groups[counter].statement) for counter in sorted(self._groups)]
 
+    def journalled(self) -> list[tuple[str, bytes]]:
+        """All that a node keeps over a restart: `statements`, and certificates that replaced nothing ("seen")."""
+        plain = [("seen", one.statement) for one in self._by_node.values() if one.digest not in self._spread]
+        return [*self.statements(), *plain]
+
     @property
     def has_news(self) -> bool:
         """Whether `take_news` has something."""
