@@ -43,7 +43,7 @@ reason speaks about this node's own network."""
 
 
 class HostAnswer(StrEnum):
-    """What the kernel at an address answered to `ProbeHost`: it tells a dead process from a stuck one from a cut."""
+    """What the kernel at an address answered to `ProbeHost`: dead, unresponsive, or cut off?"""
 
     OPEN = "open"
     """The connection was accepted: the process exists, though it may be frozen."""

@@ -6,14 +6,13 @@ The daemon and the simulator drive this very class. It never raises on what a pe
 local request that cannot be carried out, and `IdentityError` from the constructor when its own identity does not hold.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import assert_never
 
 from swarmd_protocols.channel.channel import CAST, CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE, Channel, frame_kind
-from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, decode_messages, encode
-from swarmd_protocols.channel.sender import Wire, trust_key
+from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import (
     REFUSED,
@@ -55,8 +54,18 @@ from swarmd_protocols.subprotocol import (
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
-from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY, Message, Sections, Statement, Sub
+from swarmd_protocols.swim.messages import (
+    LINK_INDIRECT,
+    LINK_LATE,
+    LINK_ONE_WAY,
+    Message,
+    Sections,
+    Statement,
+    Sub,
+    decode_messages,
+)
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
+from swarmd_protocols.swim.sender import FrameSender, trust_key
 from swarmd_protocols.swim.swim import Swim
 from swarmd_protocols.trust.identity import Identity, open_trust
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
@@ -174,7 +183,7 @@ class Node:
         )
         own.incarnation = boot << BOOT_SHIFT
         own.session_public = channel.public
-        self._wire = Wire(channel, subprotocols)
+        self._wire = FrameSender(channel, subprotocols)
         self._core = Core(config.swim, own, trust, crypto, rng, self._wire)
         self._wire.bind(self._core)
         self._swim = Swim(self._core, config.seeds)
@@ -184,27 +193,12 @@ class Node:
         self._revoked = 0
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
-        self._tick_due_ns = 0
         self._trust_revision = trust.revision
         self._forks = 0
         if not trust.group_keys:
             raise IdentityError("the identity holds no group key: enrol the node anew")
         channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
         self._swim.count_trust()
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            DatagramReceived: self._on_datagram,
-            StreamReceived: self._on_stream,
-            TimerFired: self._on_timer,
-            Started: self._on_started,
-            SendFailed: self._on_send_failed,
-            HostProbed: lambda event: self._swim.on_host(event.destination, event.answer),
-            Join: lambda event: self._swim.join(event.addresses),
-            Leave: lambda _: self._swim.leave(),
-            GoAway: lambda event: self._swim.go_away(event.duration_ns),
-            UserEvent: lambda event: self._swim.shared.say(event.name, event.payload),
-            SetMeta: lambda event: self._swim.shared.set_meta(event.key, event.value),
-            Command: self._on_command,
-        }
 
     # --- the one entry point -----------------------------------------------------------------------------------------
 
@@ -217,7 +211,7 @@ class Node:
         wire, core = self._wire, self._core
         core.now_ns = now_ns
         wire.effects = []
-        self._handlers[type(event)](event)
+        self._on_event(event)
         if core.trust.has_news:
             self._on_trust()
         if core.queue.pressing:
@@ -237,7 +231,37 @@ class Node:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _on_started(self, _: Started) -> None:
+    def _on_event(self, event: Event) -> None:
+        swim = self._swim
+        match event:
+            case DatagramReceived():
+                self._on_frame(event.source, event.data, DATAGRAM_MAX_BYTES, is_stream=False)
+            case TimerFired():
+                self._on_timer(event)
+            case StreamReceived():
+                self._on_frame(event.source, event.data, STREAM_MAX_BYTES, is_stream=True)
+            case Command():
+                self._on_command(event)
+            case SendFailed():
+                self._on_send_failed(event)
+            case HostProbed():
+                swim.on_host(event.destination, event.answer)
+            case Started():
+                self._on_started()
+            case Join():
+                swim.join(event.addresses)
+            case Leave():
+                swim.leave()
+            case GoAway():
+                swim.go_away(event.duration_ns)
+            case UserEvent():
+                swim.shared.say(event.name, event.payload)
+            case SetMeta():
+                swim.shared.set_meta(event.key, event.value)
+            case _:
+                assert_never(event)
+
+    def _on_started(self) -> None:
         core = self._core
         self._wire.emit(Persist(_BOOT_JOURNAL, core.own.boot.to_bytes(8, "big")))
         self._swim.start(self._restored)
@@ -267,12 +291,6 @@ class Node:
             core.counters["pauses"] += 1
             self._swim.membership.prober.paused()
         core.scheduler.run(core.now_ns)
-
-    def _on_datagram(self, event: DatagramReceived) -> None:
-        self._on_frame(event.source, event.data, DATAGRAM_MAX_BYTES, is_stream=False)
-
-    def _on_stream(self, event: StreamReceived) -> None:
-        self._on_frame(event.source, event.data, STREAM_MAX_BYTES, is_stream=True)
 
     def _on_frame(self, source: Address, frame: bytes, limit_bytes: int, *, is_stream: bool) -> None:
         core = self._core

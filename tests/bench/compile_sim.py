@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "out" / "compiled"
 MODULES = {
     "swarmd_protocols": (
-        "channel/channel channel/codec channel/sender channel/dissemination node state/anti_entropy state/replica "
-        "state/crdt/store swim/core swim/members swim/membership "
-        "swim/prober swim/repair swim/shared swim/swim swim/links swim/overlay swim/rules swim/sizing "
+        "channel/bucket channel/channel channel/codec channel/contact channel/dissemination "
+        "node state/anti_entropy state/replica state/crdt/store swim/core swim/members swim/membership "
+        "swim/event_log swim/sender swim/standing swim/prober swim/repair swim/shared swim/swim "
+        "swim/links swim/overlay swim/rules swim/sizing "
         "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
         "releases/swarming trust/envelopes trust/roots trust/trust crypto"
     ),

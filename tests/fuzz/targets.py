@@ -27,7 +27,7 @@ from swarmd_models.dataflash import _poses
 from swarmd_models.errors import ModelError
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
-from swarmd_protocols.channel.codec import decode_messages, encode, join
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
@@ -40,6 +40,7 @@ from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_
 from swarmd_protocols.state.crdt.facts import decode_facts
 from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
+from swarmd_protocols.swim.messages import decode_messages
 from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import decode_envelope

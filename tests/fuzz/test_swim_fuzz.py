@@ -14,7 +14,7 @@ from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.node import Node, NodeConfig
-from swarmd_protocols.swim.messages import TIE_PLEASE, Forward, Shuffle, Tie
+from swarmd_protocols.swim.messages import NEIGHBOR_PLEASE, ForwardJoin, Neighbor, Shuffle
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.fuzz.mutator import Fuzzer
 from tests.fuzz.targets import bodies
@@ -80,7 +80,11 @@ def test_sealed_bodies_at_a_node_with_a_partial_view():
         bounded(net)
 
     record = thief.record()
-    own = [encode(Shuffle(True, (record, record))), encode(Forward(3, record)), encode(Tie(TIE_PLEASE, 40))]
+    own = [
+        encode(Shuffle(True, (record, record))),
+        encode(ForwardJoin(3, record)),
+        encode(Neighbor(NEIGHBOR_PLEASE, 40)),
+    ]
     Fuzzer(target, [*bodies(), *(join([item]) for item in own)], 5).run(RUNS)
     assert all(member.node in node._core.table.by_node for member in node._core.table.reachable)
 

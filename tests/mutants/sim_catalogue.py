@@ -251,7 +251,7 @@ SWIM: dict[str, Mutant] = {
         "neither seeds nor lost members are ever called",
         "swim.swim:Swim._rejoin",
         gives(None),
-        more=(("swim.swim:Swim._knock", gives(None)), ("swim.prober:Prober.knock", gives(None))),
+        more=(("swim.swim:Swim._knock", gives(None)), ("swim.prober:Prober.ping_once", gives(None))),
     ),
     "swim-one-accuser": Mutant(
         "one member's word is enough to fail another",
@@ -291,9 +291,9 @@ SWIM: dict[str, Mutant] = {
         overrides={**QUIET, "radio.loss": 0.4},
         more=(("swim.prober:attempts_needed", gives(1)),),
     ),
-    "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_happening", gives(None)),
-    "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_heard", gives(None)),
-    "swim-events-twice": Mutant("events are delivered twice", "channel.dissemination:EventLog.due", _twice),
+    "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_event", gives(None)),
+    "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_event_vector", gives(None)),
+    "swim-events-twice": Mutant("events are delivered twice", "swim.event_log:EventLog.due", _twice),
     "swim-leave-is-alive": Mutant(
         "a good-bye is sent as alive",
         "swim.membership:Membership.set_status",
@@ -301,8 +301,8 @@ SWIM: dict[str, Mutant] = {
         overrides={"faults.kinds": ["leave", "away"], "faults.per_minute": 6, "release.chance": 0.0},
     ),
     "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", _first_time_only),
-    "wire-overfull": Mutant("datagrams are packed too full", "channel.sender:_FRAME_ROOM", lambda room: room + 300),
-    "wire-no-summaries": Mutant("digests of sub-protocols are left out", "channel.sender:Wire.sections", gives(None)),
+    "wire-overfull": Mutant("datagrams are packed too full", "swim.sender:_FRAME_ROOM", lambda room: room + 300),
+    "wire-no-summaries": Mutant("no digests of sub-protocols", "swim.sender:FrameSender.sections", gives(None)),
     "node-no-peers": Mutant("sub-protocols learn of no peer", "node:Node._tell_peers", gives(None)),
 }
 

@@ -202,7 +202,7 @@ def _silent_parting(patch):
             original(self, member, kind)
 
     patch.setattr(Overlay, "_say", say)
-    patch.setattr(Overlay, "parting", lambda self, member: [])
+    patch.setattr(Overlay, "disconnect_rider", lambda self, member: [])
 
 
 def _no_share(patch):
@@ -223,8 +223,12 @@ def _no_words(*_args, **_options):
 
 def _pulse_untold(patch):
     """A pulse tells a full view nothing."""
-    original = Overlay.on_pulse
-    patch.setattr(Overlay, "on_pulse", lambda self, *args: original(self, *args) if self.core.table.partial else None)
+    original = Overlay.on_size_estimate
+    patch.setattr(
+        Overlay,
+        "on_size_estimate",
+        lambda self, *args: original(self, *args) if self.core.table.partial else None,
+    )
 
 
 def _untold_of_others(patch):
@@ -278,14 +282,14 @@ MUTANTS = [
     ("digest of events", a_missed_event_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", _false)),
     ("travelling news", an_event_goes_at_once, lambda patch: patch.setattr(Core, "travels", _false)),
     ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(Overlay, "warn", _nothing)),
-    ("minima", the_size_is_estimated, lambda patch: patch.setattr(Overlay, "on_pulse", _nothing)),
+    ("minima", the_size_is_estimated, lambda patch: patch.setattr(Overlay, "on_size_estimate", _nothing)),
     ("epochs", a_shrunken_swarm_knows_itself, lambda patch: patch.setattr(SizeSketch, "tick", _nothing)),
     ("lost neighbours", halves_grow_together, lambda patch: patch.setattr(overlay_module, "_LOST_MAX", 0)),
     ("counters", the_forgotten_are_met_again_safely, lambda patch: patch.setattr(Channel, "retire", _nothing)),
     ("rate of evictions", who_pushes_in_is_slowed_down, lambda patch: patch.setattr(Overlay, "_may_evict", _true)),
-    ("asked anew", start.a_busy_member_is_not_called_dead, lambda patch: patch.setattr(Prober, "greeted", _nothing)),
-    ("parting", start.a_busy_member_is_not_called_dead, lambda patch: patch.setattr(Overlay, "parting", _no_words)),
-    ("pulse tells", start.a_pulse_says_that_a_view_is_partial, _pulse_untold),
+    ("asked anew", start.a_busy_member_is_not_called_dead, lambda p: p.setattr(Prober, "on_hello_from", _nothing)),
+    ("disconnect", start.a_busy_member_is_not_called_dead, lambda p: p.setattr(Overlay, "disconnect_rider", _no_words)),
+    ("estimate tells", start.a_pulse_says_that_a_view_is_partial, _pulse_untold),
     ("records of tellers", start.an_island_of_full_views_is_taken_in, _untold_of_others),
     ("seeds are asked", start.islands_of_partial_views_grow_together, _seeds_unasked),
     ("own record alone", start.newcomers_are_not_shown_everybody, _tells_everything),

@@ -7,11 +7,11 @@ import pytest
 
 from swarmd_protocols.channel.channel import ReplayWindow
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.channel.dissemination import EventLog
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import membership as membership_module
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody

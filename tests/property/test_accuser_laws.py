@@ -14,7 +14,7 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import REACHABLE
-from swarmd_protocols.swim.messages import LEVEL_FAILED, LEVEL_STUCK, LEVEL_SUSPECT, Accusation, AccusationBody
+from swarmd_protocols.swim.messages import LEVEL_FAILED, LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, Accusation, AccusationBody
 from swarmd_protocols.swim.standing import FREE_DOUBTS, Standing
 from tests.support.swim_net import MS, SECRET, Net, S
 from tests.support.swim_thief import Thief
@@ -51,7 +51,7 @@ class Mad:
                 continue
             for subject in self.rng.sample(net.hosts, 2):
                 own = subject.node._core.own
-                for level in (LEVEL_SUSPECT, LEVEL_STUCK, LEVEL_FAILED):
+                for level in (LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, LEVEL_FAILED):
                     said = thief.accusation(own.node, own.incarnation, level)
                     net.perform(host, thief.say(host.node, [said], net.now))
         net.at(net.now + 100 * MS, self.rage)

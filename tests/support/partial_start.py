@@ -8,7 +8,7 @@ import msgspec
 
 from swarmd_protocols.effects import Join, Leave, MemberState, SendDatagram, Started
 from swarmd_protocols.swim.members import MEMBERS
-from swarmd_protocols.swim.messages import Fingerprints, Pulse, Record
+from swarmd_protocols.swim.messages import Fingerprints, Record, SizeEstimate
 from swarmd_protocols.swim.sizing import SLOTS, quantize
 from swarmd_sim.run.scenario import scenario_from_table
 from swarmd_sim.run.simulation import Options, Simulation
@@ -43,7 +43,7 @@ def a_busy_member_is_not_called_dead() -> None:
     assert len(held) >= 4
 
     def forget() -> None:
-        for stranger in list(busy.table.visitors.values()):
+        for stranger in list(busy.table.transients.values()):
             net.hosts[3].node._swim.membership.forget(stranger)
         net.at(net.now + 70 * MS, forget)
 
@@ -69,7 +69,7 @@ def a_pulse_says_that_a_view_is_partial() -> None:
     thief = Thief(SECRET, net.crypto)
     thief.meet(net.hosts[0].node, net.now)
     minima = bytes([quantize(1 / 40)]) * SLOTS
-    thief.say(net.hosts[0].node, [Pulse(0, minima, bytes(24))], net.now)
+    thief.say(net.hosts[0].node, [SizeEstimate(0, minima, bytes(24))], net.now)
     assert net.hosts[0].node.summary().partial
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from swarmd_protocols.channel.channel import DATAGRAM, GROUP, Channel, Session, frame_kind
-from swarmd_protocols.channel.codec import decode_messages, encode, join
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import DatagramReceived, Effect, SendDatagram
 from swarmd_protocols.ids import NodeId
@@ -15,6 +15,7 @@ from swarmd_protocols.swim.messages import (
     Hello,
     Message,
     Record,
+    decode_messages,
 )
 from swarmd_protocols.trust.envelopes import signed_bytes
 from swarmd_protocols.trust.identity import make_dev_identity

@@ -20,7 +20,7 @@ def bodies() -> list[msgspec.Struct]:
         wire.AliveBody(ID_A, (3 << 20) + 1, 0, 0, "10.0.0.5:7946", b"x" * 32, "0.1.0", "eye"),
         wire.AliveBody(ID_A, (3 << 20) + 2, 2, 600, "10.0.0.5:7946", b"x" * 32, "0.1.0", "eye"),
         wire.AccusationBody(ID_B, ID_A, (3 << 20) + 1, wire.LEVEL_FAILED),
-        wire.HappeningBody(ID_A, (3 << 20) + 1, "found", b"payload"),
+        wire.EventBody(ID_A, (3 << 20) + 1, "found", b"payload"),
         wire.LinksBody(ID_B, 3 << 20, ((ID_A, wire.LINK_ONE_WAY),)),
         wire.MetaBody(ID_A, 3 << 20, "key", b"value"),
     ]
@@ -37,7 +37,7 @@ def messages() -> list[msgspec.Struct]:
         wire.Record(b"certificate", alive, SIGNATURE),
         wire.Alive(alive, SIGNATURE),
         wire.Accusation(accusation, SIGNATURE),
-        wire.Happening(happening, SIGNATURE),
+        wire.SignedEvent(happening, SIGNATURE),
         wire.Sections((1, 2**64 - 1, 0, 0, 5), (("state", b"0123456789abcdef"),)),
         wire.Fingerprints(0, -1, bytes(range(16))),
         wire.Want(3, bytes(8)),
@@ -46,14 +46,14 @@ def messages() -> list[msgspec.Struct]:
         wire.Statement("revoke", b"statement"),
         wire.MetaEntry(meta, SIGNATURE),
         wire.Hello(True),
-        wire.Heard(((ID_A, (3 << 20) + 1),), wire.HEARD_REPAIR),
+        wire.EventVector(((ID_A, (3 << 20) + 1),), wire.VECTOR_REPAIR),
         wire.Buckets(0, bytes(2048)),
-        wire.Tie(wire.TIE_JOIN, 5_000),
-        wire.Forward(5, wire.Record(b"certificate", alive, SIGNATURE)),
+        wire.Neighbor(wire.NEIGHBOR_JOIN, 5_000),
+        wire.ForwardJoin(5, wire.Record(b"certificate", alive, SIGNATURE)),
         wire.Shuffle(True, (wire.Record(b"certificate", alive, SIGNATURE),)),
-        wire.Pulse(7, bytes(range(32)), bytes(range(24))),
-        wire.Vouched(b"certificate", happening, SIGNATURE),
-        wire.Circle(("10.0.0.5:7946", "10.0.0.6:7946")),
+        wire.SizeEstimate(7, bytes(range(32)), bytes(range(24))),
+        wire.CertifiedEvent(b"certificate", happening, SIGNATURE),
+        wire.NeighborAddresses(("10.0.0.5:7946", "10.0.0.6:7946")),
     ]
 
 

@@ -7,22 +7,22 @@ import pytest
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived, MemberState, UserEvent
 from swarmd_protocols.swim.messages import (
-    TIE_ASK,
-    TIE_BYE,
-    TIE_JOIN,
-    TIE_NO,
-    TIE_PLEASE,
-    TIE_TELL,
-    TIE_YES,
-    Circle,
-    Forward,
-    HappeningBody,
+    DISCONNECT,
+    NEIGHBOR_ACCEPT,
+    NEIGHBOR_ASK,
+    NEIGHBOR_JOIN,
+    NEIGHBOR_PLEASE,
+    NEIGHBOR_REJECT,
+    PARTIAL_VIEW,
+    CertifiedEvent,
+    EventBody,
+    ForwardJoin,
     Hello,
-    Pulse,
+    Neighbor,
+    NeighborAddresses,
     Record,
     Shuffle,
-    Tie,
-    Vouched,
+    SizeEstimate,
 )
 from tests.support.partial_net import SMALL, bounded, neighbours, overlay, partial_net, settled
 from tests.support.swim_net import SECRET, Net, S
@@ -61,7 +61,17 @@ def names(net, at):
 def test_one_key_takes_one_place_however_often_it_asks(net):
     thief = meet(net, 3)
     for _ in range(200):
-        attack(net, 3, thief, [Tie(TIE_JOIN, 40), Tie(TIE_PLEASE, 40), Tie(TIE_ASK, 40), Tie(TIE_YES, 40)])
+        attack(
+            net,
+            3,
+            thief,
+            [
+                Neighbor(NEIGHBOR_JOIN, 40),
+                Neighbor(NEIGHBOR_PLEASE, 40),
+                Neighbor(NEIGHBOR_ASK, 40),
+                Neighbor(NEIGHBOR_ACCEPT, 40),
+            ],
+        )
         net.run(0.02)
         assert sum(name == "thief" for name in names(net, 3)) <= 1
         assert len(names(net, 3)) >= SMALL.active_view - 1
@@ -72,7 +82,7 @@ def test_one_key_takes_one_place_however_often_it_asks(net):
 def test_nobody_becomes_a_neighbour_without_being_asked(net):
     thief = meet(net, 3)
     before = neighbours(net)[3]
-    attack(net, 3, thief, [Tie(TIE_YES, 40), Tie(TIE_NO, 40), Tie(TIE_BYE, 40)])
+    attack(net, 3, thief, [Neighbor(NEIGHBOR_ACCEPT, 40), Neighbor(NEIGHBOR_REJECT, 40), Neighbor(DISCONNECT, 40)])
     assert neighbours(net)[3] == before
 
 
@@ -80,7 +90,7 @@ def test_many_keys_that_push_in_do_so_at_a_bounded_rate(net):
     """Ten thieves at once: a view that is full makes room for four of them, then for one a second."""
     thieves = [meet(net, 3, f"t{index}") for index in range(10)]
     for thief in thieves:
-        attack(net, 3, thief, [Tie(TIE_PLEASE, 40)])
+        attack(net, 3, thief, [Neighbor(NEIGHBOR_PLEASE, 40)])
     assert sum(name.startswith("t") for name in names(net, 3)) <= 6
     assert sum(name.startswith("n") for name in names(net, 3)) >= 1
     assert net.run_until(lambda: settled_at(net, 3), 60, 1.0) is not None
@@ -92,7 +102,7 @@ def settled_at(net, at):
 
 def test_records_that_are_forged_or_of_strangers_are_not_kept(net):
     thief = meet(net, 3)
-    attack(net, 3, thief, [Tie(TIE_PLEASE, 40)])
+    attack(net, 3, thief, [Neighbor(NEIGHBOR_PLEASE, 40)])
     rng, view = Random(3), overlay(net, 3)
     known = own_record(net.hosts[11])
     strangers = Thief(b"some other fleet's secret", net.crypto, name="x").record()
@@ -105,7 +115,7 @@ def test_records_that_are_forged_or_of_strangers_are_not_kept(net):
     ]
     before = dict(view.passive)
     for record in forged:
-        attack(net, 3, thief, [Shuffle(False, (record,)), Forward(0, record)])
+        attack(net, 3, thief, [Shuffle(False, (record,)), ForwardJoin(0, record)])
         net.run(2)
     fresh = {node: entry for node, entry in view.passive.items() if node not in before}
     assert all(entry.record != record for entry in fresh.values() for record in forged)
@@ -133,7 +143,7 @@ def test_records_cost_their_sender_credit(net):
     record = own_record(net.hosts[11])
     sent = net.hosts[3].packets_out
     for _ in range(100):
-        attack(net, 3, thief, [Forward(8, record)])
+        attack(net, 3, thief, [ForwardJoin(8, record)])
     assert node.summary().counters["records_over_rate"] - before >= 80
     assert net.hosts[3].packets_out - sent <= 40
 
@@ -145,7 +155,12 @@ def test_the_view_of_a_small_swarm_is_not_narrowed_by_a_liar():
     thieves = [meet(net, 2, name) for name in ("thief", "t1")]
     for _ in range(20):
         for thief in thieves:
-            attack(net, 2, thief, [Tie(kind, 2**32) for kind in (TIE_ASK, TIE_BYE, TIE_TELL, TIE_NO)])
+            attack(
+                net,
+                2,
+                thief,
+                [Neighbor(kind, 2**32) for kind in (NEIGHBOR_ASK, DISCONNECT, PARTIAL_VIEW, NEIGHBOR_REJECT)],
+            )
         net.run(0.2)
     assert not net.hosts[2].node.summary().partial
 
@@ -153,10 +168,13 @@ def test_the_view_of_a_small_swarm_is_not_narrowed_by_a_liar():
 def test_an_event_in_anothers_name_is_refused(net):
     thief = meet(net, 3)
     record = own_record(net.hosts[11])
-    body = encode(HappeningBody(net.hosts[11].node.node, (9 << 20) + 1, "forged", b""))
+    body = encode(EventBody(net.hosts[11].node.node, (9 << 20) + 1, "forged", b""))
     signed = thief.sign("event", body)
     attack(
-        net, 3, thief, [Vouched(record.certificate, body, signed), Vouched(thief.identity.certificate, body, signed)]
+        net,
+        3,
+        thief,
+        [CertifiedEvent(record.certificate, body, signed), CertifiedEvent(thief.identity.certificate, body, signed)],
     )
     net.run(2)
     assert [e for _, _, e in net.delivered() if e.name == "forged"] == []
@@ -165,12 +183,12 @@ def test_an_event_in_anothers_name_is_refused(net):
 def test_what_a_neighbour_claims_costs_no_more_than_a_few_frames(net):
     """A circle of victims' addresses, minima of a huge swarm, fingerprints of nothing."""
     thief = meet(net, 3)
-    attack(net, 3, thief, [Tie(TIE_PLEASE, 40)])
+    attack(net, 3, thief, [Neighbor(NEIGHBOR_PLEASE, 40)])
     assert "thief" in names(net, 3)
-    victims = Circle(tuple(f"10.0.99.{index}:7946" for index in range(12)))
+    victims = NeighborAddresses(tuple(f"10.0.99.{index}:7946" for index in range(12)))
     sent = net.hosts[3].packets_out
     for step in range(50):
-        attack(net, 3, thief, [victims, Pulse(step * 1_000, b"\xff" * 32, bytes(range(24)))])
+        attack(net, 3, thief, [victims, SizeEstimate(step * 1_000, b"\xff" * 32, bytes(range(24)))])
     net.run(8)
     assert net.hosts[3].packets_out - sent < 400
     assert net.hosts[3].node.summary().estimated < 2**40
@@ -181,8 +199,9 @@ def test_sealed_nonsense_never_raises_in_a_partial_view(net):
     host, rng = net.hosts[3], Random(5)
     record = thief.record()
     good = [
-        Tie(TIE_PLEASE, 5), Forward(5, record), Shuffle(True, (record, record)), Circle(("", "x" * 64)),
-        Pulse(3, bytes(32), bytes(24)), Vouched(b"", b"", bytes(64)),
+        Neighbor(NEIGHBOR_PLEASE, 5), ForwardJoin(5, record), Shuffle(True, (record, record)),
+        NeighborAddresses(("", "x" * 64)),
+        SizeEstimate(3, bytes(32), bytes(24)), CertifiedEvent(b"", b"", bytes(64)),
     ]  # fmt: skip
     for _ in range(1_500):
         parts = bytearray(join([encode(rng.choice(good)) for _ in range(rng.randrange(1, 4))]))

@@ -31,10 +31,9 @@ from swarmd_protocols.swim.messages import (
     Ack,
     Alive,
     AliveBody,
+    EventBody,
+    EventVector,
     Fingerprints,
-    Happening,
-    HappeningBody,
-    Heard,
     Links,
     LinksBody,
     MetaBody,
@@ -42,6 +41,7 @@ from swarmd_protocols.swim.messages import (
     Ping,
     Record,
     Sections,
+    SignedEvent,
     Statement,
     Sub,
     Want,
@@ -127,13 +127,13 @@ def test_a_thief_speaks_for_nobody_else():
     accuse = encode(AccusationBody(other, third, third_incarnation, 2))
     links = encode(LinksBody(other, 1 << 30, ((third, 1),)))
     meta = encode(MetaBody(other, 1 << 30, "k", b"v"))
-    event = encode(HappeningBody(other, (1 << 20) + 1, "boo", b""))
+    event = encode(EventBody(other, (1 << 20) + 1, "boo", b""))
     forged = [
         (Alive, "alive", alive),
         (Accusation, "accuse", accuse),
         (Links, "links", links),
         (MetaEntry, "meta", meta),
-        (Happening, "event", event),
+        (SignedEvent, "event", event),
     ]
     for message, kind, body in forged:
         for signature in (thief.sign(kind, body), bytes(64)):
@@ -272,14 +272,14 @@ def test_sealed_nonsense_never_raises():
         lambda: Sections(tuple(rng.getrandbits(64) for _ in range(rng.randrange(8))), (("state", blob(16)),)),
         lambda: Fingerprints(rng.randrange(8), rng.randrange(-1, 256), blob(400)),
         lambda: Want(rng.randrange(8), blob(400)),
-        lambda: Heard(tuple((node_id(), number()) for _ in range(rng.randrange(5))), rng.randrange(3)),
+        lambda: EventVector(tuple((node_id(), number()) for _ in range(rng.randrange(5))), rng.randrange(3)),
         lambda: Sub(rng.choice(("state", "none", "")), blob()),
         lambda: msgspec.Raw(blob()),
         lambda: msgspec.Raw(encode([rng.randrange(20), blob(), blob(), number()])),
         lambda: thief.accusation(node_id(), number(), rng.randrange(3)),
         lambda: _signed(thief, Links, "links", LinksBody(thief.node, number(), ((node_id(), rng.randrange(1, 4)),))),
         lambda: _signed(thief, MetaEntry, "meta", MetaBody(thief.node, number(), "k", blob())),
-        lambda: _signed(thief, Happening, "event", HappeningBody(thief.node, number(), "e", blob())),
+        lambda: _signed(thief, SignedEvent, "event", EventBody(thief.node, number(), "e", blob())),
         lambda: thief.record(incarnation=number(), status=rng.randrange(3), away_s=rng.randrange(99)),
     ]
     for step in range(4_000):
@@ -309,7 +309,7 @@ def test_text_that_is_no_utf8_never_raises():
     session, seeds = thief.channel.public, dev_role_seeds(SECRET, "enrol")
     alive = _misspelt(AliveBody(thief.node, 9 << 20, 0, 0, "???", session, "", ""))
     meta = _misspelt(MetaBody(thief.node, 1, "???", b""))
-    event = _misspelt(HappeningBody(thief.node, 1, "???", b""))
+    event = _misspelt(EventBody(thief.node, 1, "???", b""))
     statements = {
         "group": (GroupKey("???", 2, bytes(32)), seeds),
         "revoke": (Revocation("test", 1, (), "???"), dev_role_seeds(SECRET, "revoke")),
@@ -321,7 +321,7 @@ def test_text_that_is_no_utf8_never_raises():
         Alive(alive, thief.sign("alive", alive)),
         Record(thief.identity.certificate, alive, thief.sign("alive", alive)),
         MetaEntry(meta, thief.sign("meta", meta)),
-        Happening(event, thief.sign("event", event)),
+        SignedEvent(event, thief.sign("event", event)),
         *[Statement(k, sign_statement(k, _misspelt(p), s, net.crypto)) for k, (p, s) in statements.items()],
         Statement("group", deep),
     ]
@@ -373,9 +373,9 @@ def test_unknown_ids_and_names_do_not_grow_the_node():
     for step in range(3_000):
         stranger = rng.randbytes(16)
         now = net.now + step * 10_000
-        thief.say(node, [thief.accusation(stranger, 1 << 20), Heard(((stranger, 5),), 1)], now)
-        body = encode(HappeningBody(stranger, (1 << 20) + 1, "e", b""))
-        thief.say(node, [Happening(body, thief.sign("event", body))], now)
+        thief.say(node, [thief.accusation(stranger, 1 << 20), EventVector(((stranger, 5),), 1)], now)
+        body = encode(EventBody(stranger, (1 << 20) + 1, "e", b""))
+        thief.say(node, [SignedEvent(body, thief.sign("event", body))], now)
         node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x11" + rng.randbytes(60)), now)
     assert len(node.members()) == members
     assert len(node._swim.shared.logs) <= members

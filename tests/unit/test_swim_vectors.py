@@ -6,10 +6,11 @@ import json
 import pytest
 
 from swarmd_protocols.channel.channel import DATAGRAM, Channel, frame_kind
-from swarmd_protocols.channel.codec import decode_messages, encode, join
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.swim.messages import decode_messages
 from swarmd_protocols.trust.envelopes import decode_envelope
 from tests.support import swim_vectors
 

@@ -5,23 +5,18 @@ The version of the wire format stands in the first byte of the frame (`channel.p
 """
 
 from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.swim.messages import Message
 
 DATAGRAM_MAX_BYTES = 1_200
 STREAM_MAX_BYTES = 4_194_304 + 4_096
 """4 MiB of payload and what wraps it."""
-MESSAGES_MAX = 4_096
 
 _T = TypeVar("_T")
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(
-    Annotated[list[Message], msgspec.Meta(max_length=MESSAGES_MAX)]
-)
 
 encode = _ENCODER.encode
 """One message or body as bytes; whole-frame bodies are put together by `join`."""
@@ -37,30 +32,6 @@ def join(parts: Sequence[bytes]) -> bytes:
     if count < 16:
         return bytes((0x90 | count,)) + b"".join(parts)
     return b"\xdc" + count.to_bytes(2, "big") + b"".join(parts)
-
-
-def decode_messages(body: bytes, limit_bytes: int) -> list[Message]:
-    """The messages of a frame body.
-
-    Args:
-        body: Plaintext of a frame.
-        limit_bytes: Larger bodies are refused unread.
-
-    Returns:
-        At least one message.
-
-    Raises:
-        WireError: Too large, empty, or not exactly one array of known messages within their limits.
-    """
-    if len(body) > limit_bytes:
-        raise WireError(f"body of {len(body)} bytes; at most {limit_bytes} are read here")
-    try:
-        messages = _DECODER.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"not a frame body: {error}") from error
-    if not messages:
-        raise WireError("a frame body without messages")
-    return messages
 
 
 def decode_body(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:

@@ -91,7 +91,7 @@ class Contacts:
         self._cookie_bucket = TokenBucket(_COOKIES_PER_S, _COOKIES_PER_S)
         self._notice_bucket = TokenBucket(_NOTICES_PER_S, _NOTICES_PER_S)
         self._reports = TokenBucket(_REPORTS_PER_S, _REPORTS_BURST)
-        self._greeted: dict[tuple[Address, bool], int] = {}
+        self._hello_sent_ns: dict[tuple[Address, bool], int] = {}
         self._noticed: dict[Address, int] = {}
         self._said: dict[Address, _Hello] = {}
         self._cookies: dict[Address, tuple[bytes, int]] = {}
@@ -115,15 +115,15 @@ class Contacts:
             paid: It answers a hello that was taken, and so was paid for.
         """
         # An answer that tells a node its later life does not wait for the greeting before it.
-        greeting = (address, bool(extra))
-        last_ns = self._greeted.get(greeting)
+        hello_key = (address, bool(extra))
+        last_ns = self._hello_sent_ns.get(hello_key)
         if last_ns is not None and now_ns - last_ns < _HELLO_GAP_NS:
             return None
         if not paid and not self._own.take(now_ns):
             self._counters["hellos_over_rate"] += 1
             return None
-        self._greeted.pop(greeting, None)
-        _remember(self._greeted, greeting, now_ns)
+        self._hello_sent_ns.pop(hello_key, None)
+        _remember(self._hello_sent_ns, hello_key, now_ns)
         return self._seal(address, (*parts, extra) if extra else tuple(parts), group, now_ns)
 
     def _seal(self, address: Address, parts: tuple[bytes, ...], group: int | None, now_ns: int) -> bytes:

@@ -1,16 +1,11 @@
-"""Spreading news: a queue of updates that ride in datagrams, and user events in order per origin.
+"""Spreading news: a queue of updates that ride in datagrams.
 
 An update is pushed at once to a few members (infection style, SWIM section 4.1) and rides in some further datagrams;
 what both miss is found by the digest in every probe and repaired.
 """
 
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-
-from swarmd_protocols.swim.rules import BOOT_SHIFT
-
-_COUNT_MASK = (1 << BOOT_SHIFT) - 1
+from collections.abc import Callable, Hashable
 
 
 class Update:
@@ -156,59 +151,3 @@ class GossipQueue:
         else:
             del self._updates[about]
         return update.encoded
-
-
-class EventLog:
-    """User events of one origin: delivered once each, in order, kept for repair."""
-
-    __slots__ = ("delivered", "fp", "kept", "marked_ns", "pending")
-
-    def __init__(self, delivered: int) -> None:
-        self.delivered = delivered
-        """Sequence of the last one delivered; 0 before the first."""
-        self.pending: dict[int, tuple[str, bytes, bytes]] = {}
-        """Arrived too early: sequence to (name, payload, encoded message)."""
-        self.kept: deque[tuple[int, bytes]] = deque(maxlen=64)
-        """(sequence, encoded message) of those delivered."""
-        self.marked_ns = -(2**62)
-        """When `delivered` last rose."""
-        self.fp = 0
-        """What counts towards the digest for it, in a partial view."""
-
-    def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes) -> bool:
-        """Take an event; False when it is old or already waiting."""
-        if sequence <= self.delivered or sequence in self.pending:
-            return False
-        if len(self.pending) >= 64:
-            del self.pending[max(self.pending)]
-        self.pending[sequence] = (name, payload, encoded)
-        return True
-
-    def follows(self, sequence: int) -> bool:
-        """Whether this is the next one: no gap within a boot, and the first of a later boot."""
-        if sequence == self.delivered + 1:
-            return True
-        return sequence > self.delivered and sequence & _COUNT_MASK == 1
-
-    def due(self, *, skip_gap: bool = False) -> Iterator[tuple[str, bytes]]:
-        """Deliver what can be delivered; `skip_gap` gives up on what is missing before the earliest waiting one."""
-        while self.pending:
-            sequence = min(self.pending)
-            if not skip_gap and not self.follows(sequence):
-                return
-            skip_gap = False
-            name, payload, encoded = self.pending.pop(sequence)
-            self.delivered = sequence
-            self.kept.append((sequence, encoded))
-            yield name, payload
-
-    def recode(self, change: Callable[[bytes], bytes]) -> None:
-        """Keep the events in another form."""
-        self.kept = deque(((sequence, change(encoded)) for sequence, encoded in self.kept), maxlen=64)
-        self.pending = {
-            sequence: (name, payload, change(encoded)) for sequence, (name, payload, encoded) in self.pending.items()
-        }
-
-    def after(self, sequence: int) -> list[bytes]:
-        """Encoded events beyond this one that are still kept."""
-        return [encoded for kept, encoded in self.kept if kept > sequence]

@@ -34,7 +34,7 @@ class SwimConfig:
     """Time a suspect gets where the transport cannot ask the host (dds): longer than a process usually hangs."""
     host_timeout_ns: int = 500 * _MS
     """How long the host of a silent member has to answer at most; half of it where its pings are answered quickly."""
-    stuck_failed_ns: int = 12 * _S
+    unresponsive_failed_ns: int = 12 * _S
     """A process whose host answers but which itself does not is DEGRADED until then, FAILED after."""
     accusers_needed: int = 3
     """Distinct signers it takes to believe others' word that a member failed."""
@@ -76,8 +76,6 @@ class SwimConfig:
     """All metadata of one node together."""
     accusations_per_s: int = 8
     """Accusations taken from one accuser per second; more are dropped and counted."""
-    events_kept: int = 512
-    """User events kept for repair, over all origins."""
     event_bytes_max: int = 16_384
     """Largest payload of a user event."""
 

@@ -45,13 +45,14 @@ class Member:
         "accusations",
         "active",
         "address",
+        "addresses_told_ns",
         "away_until_ns",
         "blocked_ns",
         "capability",
         "certificate",
-        "circle",
-        "circled_ns",
         "counted",
+        "disconnected_ns",
+        "estimate_told_ns",
         "event_mark",
         "failed",
         "fp_events",
@@ -59,6 +60,7 @@ class Member:
         "fp_meta",
         "fp_record",
         "heard_ns",
+        "holds_me",
         "incarnation",
         "links",
         "links_encoded",
@@ -67,10 +69,10 @@ class Member:
         "met_ns",
         "meta",
         "name",
+        "neighbor_addresses",
         "node",
         "probe",
         "public_key",
-        "pulsed_ns",
         "quality",
         "record",
         "replied_ns",
@@ -81,13 +83,11 @@ class Member:
         "since_ns",
         "state",
         "status",
-        "stuck",
         "suspected",
         "sync_gap_ns",
         "sync_ns",
-        "tied",
-        "tied_ns",
         "unheard",
+        "unresponsive",
         "version",
         "where",
         "witnesses",
@@ -112,7 +112,7 @@ class Member:
         self.since_ns = 0
         self.failed = False
         self.suspected = False
-        self.stuck = False
+        self.unresponsive = False
         self.unheard = False
         """Known from the journal only: held for gone until it is heard, or a peer vouches for it."""
         self.accusations: dict[NodeId, HeldAccusation] | None = None
@@ -149,19 +149,19 @@ class Member:
         self.where = -1
         """Index in the list of reachable members; -1 outside."""
         self.active = True
-        """False for a visitor: somebody met in a partial view who is no neighbour."""
+        """False for a transient peer: somebody met in a partial view who is no neighbour."""
         self.met_ns = -(2**62)
-        """When it became a visitor."""
-        self.tied = False
+        """When it became a transient peer."""
+        self.holds_me = False
         """It holds this node for a neighbour in its partial view."""
-        self.tied_ns = -(2**62)
+        self.disconnected_ns = -(2**62)
         """When it was last told that it is none."""
-        self.circle: tuple[Address, ...] = ()
+        self.neighbor_addresses: tuple[Address, ...] = ()
         """Where its neighbours are."""
-        self.circled_ns = -(2**62)
+        self.addresses_told_ns = -(2**62)
         """When it was last told where this node's neighbours are."""
-        self.pulsed_ns = -(2**62)
-        """When it was last sent a `Pulse`."""
+        self.estimate_told_ns = -(2**62)
+        """When it was last sent a `SizeEstimate`."""
 
     def newest_accusation(self) -> list[bytes]:
         """The newest of what is held against it, as a message to be sent; empty where there is none."""
@@ -180,7 +180,7 @@ class Member:
 class MemberTable:
     """All other members."""
 
-    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "partial", "reachable", "sections", "visitors")
+    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "partial", "reachable", "sections", "transients")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -192,7 +192,7 @@ class MemberTable:
         """Members that are not reachable, by node."""
         self.partial = False
         """Whether the view is partial: then `reachable` are the neighbours."""
-        self.visitors: dict[bytes, Member] = {}
+        self.transients: dict[bytes, Member] = {}
         """Met in a partial view and no neighbours, who was met last at the end: neither probed nor told news."""
         self.sections = [0] * SECTIONS
 
@@ -212,23 +212,23 @@ class MemberTable:
         self.set_reachable(member, False)
         self.by_node.pop(member.node, None)
         self.lost.pop(member.node, None)
-        self.visitors.pop(member.node, None)
+        self.transients.pop(member.node, None)
         if self.by_address.get(member.address) is member:
             del self.by_address[member.address]
 
     def set_active(self, member: Member, active: bool) -> None:
-        """Take a visitor among the members proper (lost until it is found reachable), or make a visitor of a member."""
+        """Make a transient peer a member proper (lost until it is found reachable), or the other way round."""
         if member.active == active:
             return
         member.active = active
         if active:
-            self.visitors.pop(member.node, None)
+            self.transients.pop(member.node, None)
             self.lost[member.node] = member
             return
         self.count(member, False)
         self.set_reachable(member, False)
         self.lost.pop(member.node, None)
-        self.visitors[member.node] = member
+        self.transients[member.node] = member
 
     def move(self, member: Member, address: Address) -> None:
         """Give a member its address; a former holder keeps its own entry but is no longer found by it."""

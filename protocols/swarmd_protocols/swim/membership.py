@@ -5,7 +5,7 @@ A member's state is a pure view of facts held about it, in this order:
     it said so itself      LEFT; AWAY until the announced time
     evidence               FAILED: own, or the word of K distinct signers about its current incarnation
     accusations, probes    SUSPECT
-    links                  DEGRADED: stuck process, late, one way only, or only through others
+    links                  DEGRADED: unresponsive process, late, one way only, or only through others
     otherwise              ALIVE
 
 Only the subject raises its incarnation, with its signature: that is the refutation, and it wins over every accusation
@@ -25,8 +25,8 @@ from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import REACHABLE, HeldAccusation, Member
 from swarmd_protocols.swim.messages import (
     LEVEL_FAILED,
-    LEVEL_STUCK,
     LEVEL_SUSPECT,
+    LEVEL_UNRESPONSIVE,
     LINK_LATE,
     STATUS_AWAY,
     STATUS_LEFT,
@@ -47,7 +47,7 @@ _ACCUSATION_BODY = msgspec.msgpack.Decoder(AccusationBody)
 _BODY_NODE_AT, _BODY_NODE_END = 3, 19
 """Where an encoded `AliveBody` holds its node: after the heads of the array and of 16 bytes."""
 _ACCUSERS_KEPT = 16
-_SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_STUCK: 1, LEVEL_FAILED: 0}
+_SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_UNRESPONSIVE: 1, LEVEL_FAILED: 0}
 """How many accusations of a kind about one member are passed on; 0 stands for as many as convince, and one more."""
 _AWAY_GRACE_NS = 2 * _S
 _REFUTE_GAP_NS = 50_000_000
@@ -98,7 +98,7 @@ class Membership:
                 # Somebody still counts it among the living: say what we know, and see for ourselves.
                 if via is not None and member.accusations and core.now_ns - member.blocked_ns > 300_000_000:
                     core.port.push(via, [held.encoded for held in list(member.accusations.values())[:6]])
-                self.prober.knock(member)
+                self.prober.ping_once(member)
             elif body.incarnation < member.incarnation and via is not None:
                 self._correct(member, via)
             return member
@@ -186,10 +186,10 @@ class Membership:
             member.state = MemberState.LEFT
             member.since_ns = core.now_ns
             if core.table.partial:
-                self.overlay.visit(member)
+                self.overlay.meet(member)
             return member
         if core.table.partial:
-            self.overlay.visit(member)
+            self.overlay.meet(member)
             return member
         self.prober.welcome(member)
         core.spread(("alive", member.node), core.crypto.share(encode(message)), RECORD)
@@ -250,7 +250,7 @@ class Membership:
             for accuser in member.accusations:
                 core.queue.drop(("accuse", accuser, member.node))
         member.accusations = None
-        member.failed = member.suspected = member.stuck = member.unheard = False
+        member.failed = member.suspected = member.unresponsive = member.unheard = False
         if body.status == STATUS_AWAY:
             member.away_until_ns = core.now_ns + body.away_s * _S + _AWAY_GRACE_NS
             core.scheduler.at(member.away_until_ns, self._absence_over, member)
@@ -265,7 +265,7 @@ class Membership:
     def clear_doubts(self, member: Member) -> None:
         """What was held against a member no longer concerns this node: they are no neighbours any more."""
         member.accusations = None
-        member.suspected = member.stuck = False
+        member.suspected = member.unresponsive = False
         if member.quality:
             member.quality = 0
             self.links.changed()
@@ -378,7 +378,7 @@ class Membership:
             core.counters["accusations_ignored"] += 1
             return
         known = member.accusations.get(accuser.node) if member.accusations else None
-        if known is not None and known.level >= body.level and known.level != LEVEL_STUCK:
+        if known is not None and known.level >= body.level and known.level != LEVEL_UNRESPONSIVE:
             return
         if known is not None and known.level == body.level:
             return
@@ -469,8 +469,8 @@ class Membership:
             # It answered us a moment ago. The accusation travels on, so that it can refute; we wait for more.
             core.scheduler.at(member.replied_ns + core.config.probe_window_ns, self._weigh_signers, member)
             return
-        if level == LEVEL_STUCK:
-            member.stuck = True
+        if level == LEVEL_UNRESPONSIVE:
+            member.unresponsive = True
             self.evaluate(member, f"{accuser_name} finds its host up and its process silent")
             return
         if self._weigh_signers(member):
@@ -517,8 +517,8 @@ class Membership:
         if level == LEVEL_SUSPECT:
             member.suspected = True
             core.counters["suspicions"] += 1
-        elif level == LEVEL_STUCK:
-            member.stuck = True
+        elif level == LEVEL_UNRESPONSIVE:
+            member.unresponsive = True
             member.suspected = False
         self.evaluate(member, reason)
 
@@ -531,7 +531,7 @@ class Membership:
         """Declare a member failed."""
         core = self.core
         member.failed = True
-        member.suspected = member.stuck = False
+        member.suspected = member.unresponsive = False
         if member.probe is not None:
             member.probe.over = True
             member.probe = None
@@ -545,12 +545,12 @@ class Membership:
         if not member.accusations:
             return 0
         own = self.core.own.node
-        return sum(1 for who, held in member.accusations.items() if held.level != LEVEL_STUCK and who != own)
+        return sum(1 for who, held in member.accusations.items() if held.level != LEVEL_UNRESPONSIVE and who != own)
 
     def answered_others(self, member: Member) -> bool:
         """Whether another member says that this one's host answers."""
         own = self.core.own.node
-        return any(who != own and held.level == LEVEL_STUCK for who, held in (member.accusations or {}).items())
+        return any(who != own and held.level == LEVEL_UNRESPONSIVE for who, held in (member.accusations or {}).items())
 
     def answered(self, member: Member) -> None:
         """It answered an own ping directly: own evidence beats every doubt short of a verdict."""
@@ -560,8 +560,8 @@ class Membership:
         if member.accusations or member.node in self._looking:
             self._refuted(member)
         late = member.quality == LINK_LATE
-        if member.suspected or member.stuck or (member.quality and not late):
-            member.suspected = member.stuck = False
+        if member.suspected or member.unresponsive or (member.quality and not late):
+            member.suspected = member.unresponsive = False
             if not late and member.quality:
                 member.quality = 0
                 self.links.changed()
@@ -586,7 +586,7 @@ class Membership:
             return MemberState.AWAY
         if member.suspected and member.witnesses < 2:
             return MemberState.SUSPECT
-        if member.stuck or member.quality or member.suspected or member.reporters >= 2:
+        if member.unresponsive or member.quality or member.suspected or member.reporters >= 2:
             return MemberState.DEGRADED
         return MemberState.ALIVE
 
@@ -597,7 +597,7 @@ class Membership:
             return  # Forgotten in the meantime; a timer still knew it.
         old, new = member.state, self.verdict(member)
         if not member.active:
-            member.state = new  # A visitor: nobody is told of it.
+            member.state = new  # A transient peer: nobody is told of it.
             return
         if old is new and not joined:
             return

@@ -1,20 +1,23 @@
 """Wire messages of membership and what carries the sub-protocols.
 
 A frame's body is one msgpack array of messages; each message is an array whose first element is its tag. Statements
-that others pass on (`Record`, `Alive`, `Accusation`, `Links`, `MetaEntry`, `Happening`, `Statement`) carry the bytes
+that others pass on (`Record`, `Alive`, `Accusation`, `Links`, `MetaEntry`, `SignedEvent`, `Statement`) carry the bytes
 that were signed, so they are verified as shipped and never re-serialised.
 
     ping ────────────▶ ack                         probe; both carry a digest of what the sender knows
     ping_req ─▶ ping ─▶ ack ─▶ indirect(heard)     through a helper; indirect(not heard) is Lifeguard's nack
     ping(digest ≠ mine) ─▶ ack + sections ─▶ fingerprints ─▶ items + want ─▶ items          repair
     hello (sealed by the group key) ◀─▶ hello                                            first contact
-    tie(ask) ─▶ tie(yes | no) ... tie(bye); forward ─▶ forward ─▶ tie(ask); shuffle ◀─▶ shuffle    partial views
+    neighbor(ask) ─▶ neighbor(accept | reject) ... disconnect; forward_join ─▶ forward_join ─▶ neighbor(ask);
+    shuffle ◀─▶ shuffle                                                                  partial views
 """
 
 from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
+
+from swarmd_protocols.errors import WireError
 
 _Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 _Digest = Annotated[bytes, Meta(min_length=8, max_length=8)]
@@ -24,9 +27,9 @@ _Body = Annotated[bytes, Meta(max_length=1024)]
 _Fingerprints = Annotated[bytes, Meta(max_length=1_048_576)]
 
 STATUS_ALIVE, STATUS_LEFT, STATUS_AWAY = 0, 1, 2
-LEVEL_SUSPECT, LEVEL_STUCK, LEVEL_FAILED = 0, 1, 2
-HEARD_ANSWER, HEARD_REPAIR, HEARD_BASELINE = 0, 1, 2
-TIE_ASK, TIE_PLEASE, TIE_JOIN, TIE_YES, TIE_NO, TIE_BYE, TIE_TELL = range(7)
+LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, LEVEL_FAILED = 0, 1, 2
+VECTOR_ANSWER, VECTOR_REPAIR, VECTOR_BASELINE = 0, 1, 2
+NEIGHBOR_ASK, NEIGHBOR_PLEASE, NEIGHBOR_JOIN, NEIGHBOR_ACCEPT, NEIGHBOR_REJECT, DISCONNECT, PARTIAL_VIEW = range(7)
 LINK_ONE_WAY, LINK_INDIRECT, LINK_LATE = 1, 2, 3
 
 
@@ -80,8 +83,8 @@ class Accusation(msgspec.Struct, frozen=True, array_like=True, tag=7):
     signature: _Signature
 
 
-class Happening(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """A user event: signed `HappeningBody`."""
+class SignedEvent(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """A user event: signed `EventBody`."""
 
     body: Annotated[bytes, Meta(max_length=65_536)]
     signature: _Signature
@@ -148,7 +151,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=16):
     """True asks the receiver for its own hello."""
 
 
-class Heard(msgspec.Struct, frozen=True, array_like=True, tag=17):
+class EventVector(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """How far the sender has delivered each origin's user events."""
 
     vector: Annotated[tuple[tuple[_Id, _Counter], ...], Meta(max_length=8192)]
@@ -163,17 +166,20 @@ class Buckets(msgspec.Struct, frozen=True, array_like=True, tag=18):
     sums: Annotated[bytes, Meta(min_length=2048, max_length=2048)]
 
 
-class Tie(msgspec.Struct, frozen=True, array_like=True, tag=19):
-    """About being neighbours in a partial view: TIE_ASK, TIE_PLEASE (the sender has too few) or TIE_JOIN (it has none),
-    answered by TIE_YES or TIE_NO; TIE_BYE ends it, and answers the ping of a node that takes itself for a neighbour and
-    is none. TIE_TELL says to somebody who greets that the sender's view is partial."""
+class Neighbor(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """About being neighbours in a partial view.
+
+    NEIGHBOR_ASK, NEIGHBOR_PLEASE (the sender has too few) or NEIGHBOR_JOIN (it has none), answered by NEIGHBOR_ACCEPT
+    or NEIGHBOR_REJECT; DISCONNECT ends it, and answers the ping of a node that takes itself for a neighbour and is
+    none. PARTIAL_VIEW says to somebody who shows itself that the sender's view is partial.
+    """
 
     kind: Annotated[int, Meta(ge=0, le=6)]
     size: Annotated[int, Meta(ge=0, le=2**32)]
     """Members of the swarm as the sender estimates them."""
 
 
-class Forward(msgspec.Struct, frozen=True, array_like=True, tag=20):
+class ForwardJoin(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """A newcomer's record on a random walk; who gets it last asks the newcomer to be neighbours."""
 
     hops: Annotated[int, Meta(ge=0, le=8)]
@@ -188,7 +194,7 @@ class Shuffle(msgspec.Struct, frozen=True, array_like=True, tag=21):
     entries: Annotated[tuple[Record, ...], Meta(max_length=3)]
 
 
-class Pulse(msgspec.Struct, frozen=True, array_like=True, tag=22):
+class SizeEstimate(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Between neighbours: minima from which the size of the swarm is estimated, and what the sender says of itself."""
 
     epoch: Annotated[int, Meta(ge=0, le=65_535)]
@@ -197,14 +203,14 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Fingerprints (8 bytes each) of the sender's record, of its metadata (a sum) and of its link report."""
 
 
-class Circle(msgspec.Struct, frozen=True, array_like=True, tag=24):
+class NeighborAddresses(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """Between neighbours: where the sender's other neighbours are, so that who misses the sender first warns them."""
 
     addresses: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=12)]
 
 
-class Vouched(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """A `Happening` with its origin's certificate, for those that do not know the origin."""
+class CertifiedEvent(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """A `SignedEvent` with its origin's certificate, for those that do not know the origin."""
 
     certificate: _Body
     body: Annotated[bytes, Meta(max_length=65_536)]
@@ -219,7 +225,7 @@ Message: TypeAlias = (
     | Record
     | Alive
     | Accusation
-    | Happening
+    | SignedEvent
     | Sections
     | Fingerprints
     | Want
@@ -228,14 +234,14 @@ Message: TypeAlias = (
     | Statement
     | MetaEntry
     | Hello
-    | Heard
+    | EventVector
     | Buckets
-    | Tie
-    | Forward
+    | Neighbor
+    | ForwardJoin
     | Shuffle
-    | Pulse
-    | Vouched
-    | Circle
+    | SizeEstimate
+    | CertifiedEvent
+    | NeighborAddresses
 )
 
 
@@ -265,7 +271,7 @@ class AccusationBody(msgspec.Struct, frozen=True, array_like=True):
     level: Annotated[int, Meta(ge=0, le=2)]
 
 
-class HappeningBody(msgspec.Struct, frozen=True, array_like=True):
+class EventBody(msgspec.Struct, frozen=True, array_like=True):
     """Type "event": `sequence` = boot number * 2**20 + count since, without gaps within a boot."""
 
     origin: _Id
@@ -289,3 +295,36 @@ class MetaBody(msgspec.Struct, frozen=True, array_like=True):
     sequence: _Counter
     key: Annotated[str, Meta(max_length=64)]
     value: Annotated[bytes, Meta(max_length=65_536)]
+
+
+# --- Frame bodies ------------------------------------------------------------------------------------------------
+
+_MESSAGES_MAX = 4_096
+"""Messages in one frame body; more are refused."""
+_DECODER: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(
+    Annotated[list[Message], Meta(max_length=_MESSAGES_MAX)]
+)
+
+
+def decode_messages(body: bytes, limit_bytes: int) -> list[Message]:
+    """The messages of a frame body.
+
+    Args:
+        body: Plaintext of a frame.
+        limit_bytes: Larger bodies are refused unread.
+
+    Returns:
+        At least one message.
+
+    Raises:
+        WireError: Too large, empty, or not exactly one array of known messages within their limits.
+    """
+    if len(body) > limit_bytes:
+        raise WireError(f"body of {len(body)} bytes; at most {limit_bytes} are read here")
+    try:
+        messages = _DECODER.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(f"not a frame body: {error}") from error
+    if not messages:
+        raise WireError("a frame body without messages")
+    return messages

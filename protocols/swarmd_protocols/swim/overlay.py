@@ -4,14 +4,15 @@ Above `full_view_max` members a node keeps a few **neighbours** (they are the ta
 news, offered to the sub-protocols) and the signed records of some others, its **passive view**, to choose new
 neighbours from. Nothing that a node keeps or says then grows with the swarm.
 
-    neighbour wanted   tie(ask) to somebody of the passive view ─▶ tie(yes | no)
-    newcomer           tie(please) ─▶ tie(yes), another neighbour gets tie(bye); forward ─▶ ... ─▶ tie(ask) to it
+    neighbour wanted   neighbor(ask) to somebody of the passive view ─▶ neighbor(accept | reject)
+    newcomer           neighbor(please) ─▶ neighbor(accept), another neighbour gets disconnect;
+                       forward_join ─▶ ... ─▶ neighbor(ask) to it
     every 30 s         shuffle ◀─▶ shuffle with a neighbour: three records each way
     neighbour silent   found by its neighbours' own probes; another one is asked as soon as it is suspected
 
 Rules that this file keeps:
 
-- Being neighbours is mutual: whoever is pinged by somebody who is no neighbour says so (`TIE_BYE`).
+- Being neighbours is mutual: whoever is pinged by somebody who is no neighbour says so (`DISCONNECT`).
 - Only who has answered in a sealed frame becomes a neighbour; only records signed by their subject are kept.
 - One key is one neighbour at most. One neighbour fills at most a third of the passive view. A full view makes room for
   strangers at a bounded rate.
@@ -31,23 +32,23 @@ from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import LINKS, MEMBERS, META, Member
 from swarmd_protocols.swim.messages import (
+    DISCONNECT,
+    NEIGHBOR_ACCEPT,
+    NEIGHBOR_ASK,
+    NEIGHBOR_JOIN,
+    NEIGHBOR_PLEASE,
+    NEIGHBOR_REJECT,
+    PARTIAL_VIEW,
     STATUS_ALIVE,
-    TIE_ASK,
-    TIE_BYE,
-    TIE_JOIN,
-    TIE_NO,
-    TIE_PLEASE,
-    TIE_TELL,
-    TIE_YES,
     AliveBody,
-    Circle,
     Fingerprints,
-    Forward,
+    ForwardJoin,
     MetaEntry,
-    Pulse,
+    Neighbor,
+    NeighborAddresses,
     Record,
     Shuffle,
-    Tie,
+    SizeEstimate,
     Want,
 )
 from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_fingerprints
@@ -73,13 +74,13 @@ _RENEW_NS = 180 * _S
 _EVICTIONS_BURST = 4.0
 _CREDIT_BURST, _CREDIT_PER_S = 16.0, 1.0
 _CREDITS_MAX = 64
-_VISITORS_MAX, _VISIT_NS = 64, 10 * _S
+_TRANSIENTS_MAX, _TRANSIENT_NS = 64, 10 * _S
 _LOST_MAX = 32
 _SHUFFLED = 3
 _SHUFFLE_ROOM = 1_080
 _SHUFFLE_SOON_PERIODS = 8
-_PULSE_PERIODS, _PULSE_ANYWAY, _EPOCH_PERIODS = 4, 20, 120
-_CIRCLE_MAX = 12
+_ESTIMATE_PERIODS, _ESTIMATE_ANYWAY, _EPOCH_PERIODS = 4, 20, 120
+_ADDRESSES_TOLD_MAX = 12
 _SETTLE_NS = _S
 _TOLD_NS = 60 * _S
 _TELLERS_WANTED, _TELLERS_MAX = 6, 64
@@ -130,7 +131,7 @@ class Overlay:
         self._shuffled_ns = 0
         self._renewed_ns = 0
         self._asked_round_ns = -(2**62)
-        self._circle_ns = 0
+        self._neighbors_changed_ns = 0
         """When the neighbours last changed."""
         self._ticking = False
         self._narrowing = False
@@ -175,27 +176,27 @@ class Overlay:
         self._tellers.clear()
         self.sketch.clear()
         self.sketch.begin(0, core.now_ns)
-        self._shuffled_ns = self._renewed_ns = self._circle_ns = core.now_ns
+        self._shuffled_ns = self._renewed_ns = self._neighbors_changed_ns = core.now_ns
         self._membership.view_changed()
-        others = [member for member in table.reachable if not member.tied]
+        others = [member for member in table.reachable if not member.holds_me]
         core.rng.shuffle(others)
-        ordered = [member for member in table.reachable if member.tied] + others
+        ordered = [member for member in table.reachable if member.holds_me] + others
         told = 0
         for member in ordered[core.config.active_view :]:
             self._shelve(member, core.own.node)
-            if member.tied or told < _TELLERS_WANTED:
+            if member.holds_me or told < _TELLERS_WANTED:
                 told += 1
-                self._say(member, TIE_BYE)
+                self._say(member, DISCONNECT)
             self._membership.forget(member)
         self._forget_lost()
         core.queue.keep(core.travels)
-        if len(table.reachable) <= core.config.active_view // 2 and not any(m.tied for m in table.reachable):
+        if len(table.reachable) <= core.config.active_view // 2 and not any(m.holds_me for m in table.reachable):
             # Who has met but a few has no view to begin with: it is to be helped in.
             for member in list(table.reachable):
                 self._demote(member)
             self._fill()
         for member in list(table.reachable):
-            self._say(member, TIE_YES if member.tied else TIE_ASK)
+            self._say(member, NEIGHBOR_ACCEPT if member.holds_me else NEIGHBOR_ASK)
         core.changed()
         core.port.peers_changed()
         if not self._ticking:
@@ -216,18 +217,18 @@ class Overlay:
         core.counters["views_widened"] += 1
         core.port.emit(Persist(_JOURNAL, None))
         records = [known.record for known in self.passive.values()]
-        records += [Record(member.certificate, *member.record) for member in table.visitors.values()]
-        for member in list(table.visitors.values()):
+        records += [Record(member.certificate, *member.record) for member in table.transients.values()]
+        for member in list(table.transients.values()):
             self._membership.forget(member)
         self.passive.clear()
         self._asks.clear()
         self._credits.clear()
         self._tellers.clear()
         for member in table.reachable:
-            member.tied = True
+            member.holds_me = True
         self._membership.view_changed()
         for record in records:
-            # Held for gone until heard: they are knocked at, and the digests bring who is there.
+            # Held for gone until heard: they are pinged, and the digests bring who is there.
             self._membership.restore(record)
         core.changed()
         core.port.peers_changed()
@@ -242,7 +243,7 @@ class Overlay:
             del self._tellers[next(iter(self._tellers))]
         since_ns = core.now_ns - _TOLD_NS
         recent = sum(1 for told_ns in self._tellers.values() if told_ns > since_ns)
-        recent += sum(1 for m in core.table.reachable if m.tied and self._tellers.get(m.node, since_ns) <= since_ns)
+        recent += sum(1 for m in core.table.reachable if m.holds_me and self._tellers.get(m.node, since_ns) <= since_ns)
         # Whoever is known by hearsay alone says neither yes nor no.
         heard = sum(1 for other in core.table.reachable if other.heard_ns >= 0 and other.heard_ns > since_ns)
         if recent >= min(_TELLERS_WANTED, heard // 2 + 1):
@@ -251,17 +252,17 @@ class Overlay:
             # What one says is no proof, but a reason to look: whose view is partial says so when it is pinged.
             self._asked_round_ns = core.now_ns
             for other in core.table.sample(core.rng, 2 * _TELLERS_WANTED, member):
-                self._membership.prober.knock(other)
+                self._membership.prober.ping_once(other)
             # And whom it knows itself, that may be a swarm of which nobody here has heard yet.
             core.port.push(member, [encode(Shuffle(True, ()))])
 
     # --- neighbours --------------------------------------------------------------------------------------------------
 
-    def _tie(self, kind: int) -> bytes:
-        return encode(Tie(kind, min(2**32, self.size())))
+    def _neighbor(self, kind: int) -> bytes:
+        return encode(Neighbor(kind, min(2**32, self.size())))
 
     def _say(self, member: Member, kind: int) -> None:
-        self.core.port.push(member, [self._tie(kind)])
+        self.core.port.push(member, [self._neighbor(kind)])
 
     def tell(self, member: Member) -> None:
         """Somebody greets: say that there is no full view to be had here.
@@ -270,43 +271,43 @@ class Overlay:
         """
         core = self.core
         strange = core.table.partial and not member.active and member.node not in self._asks
-        if strange and core.now_ns - member.tied_ns >= _TELL_GAP_NS:
-            member.tied_ns = core.now_ns
+        if strange and core.now_ns - member.disconnected_ns >= _TELL_GAP_NS:
+            member.disconnected_ns = core.now_ns
             core.scheduler.at(core.now_ns + _TELL_LATER_NS, self._tell_now, (member, core.now_ns))
 
     def _tell_now(self, told: tuple[Member, int]) -> None:
         member, since_ns = told
-        if member.tied_ns == since_ns and self._is_visitor(member) and member.node not in self._asks:
-            self._say(member, TIE_TELL)
+        if member.disconnected_ns == since_ns and self._is_transient(member) and member.node not in self._asks:
+            self._say(member, PARTIAL_VIEW)
 
-    def telling(self, member: Member) -> list[bytes]:
+    def partial_view_rider(self, member: Member) -> list[bytes]:
         """The same, riding in an answer."""
         if not self.core.table.partial or member.active:
             return []
-        member.tied_ns = self.core.now_ns
-        return [self._tie(TIE_TELL)]
+        member.disconnected_ns = self.core.now_ns
+        return [self._neighbor(PARTIAL_VIEW)]
 
-    def _is_visitor(self, member: Member) -> bool:
-        return self.core.table.partial and self.core.table.visitors.get(member.node) is member
+    def _is_transient(self, member: Member) -> bool:
+        return self.core.table.partial and self.core.table.transients.get(member.node) is member
 
-    def on_tie(self, member: Member, message: Tie) -> None:
+    def on_neighbor(self, member: Member, message: Neighbor) -> None:
         """A question, an answer or a good-bye about being neighbours."""
         core = self.core
         if not core.table.partial:
-            if message.kind <= TIE_JOIN:
-                member.tied = True
-                self._say(member, TIE_YES)
-            elif message.kind == TIE_BYE:
-                member.tied = False
+            if message.kind <= NEIGHBOR_JOIN:
+                member.holds_me = True
+                self._say(member, NEIGHBOR_ACCEPT)
+            elif message.kind == DISCONNECT:
+                member.holds_me = False
             self._be_told(member, message.size)
             return
-        if message.kind <= TIE_JOIN:
+        if message.kind <= NEIGHBOR_JOIN:
             self._on_ask(member, message.kind)
-        elif message.kind == TIE_YES:
+        elif message.kind == NEIGHBOR_ACCEPT:
             self._on_yes(member)
-        elif message.kind == TIE_TELL:
+        elif message.kind == PARTIAL_VIEW:
             self._on_tell(member)
-        elif message.kind in (TIE_NO, TIE_BYE):
+        elif message.kind in (NEIGHBOR_REJECT, DISCONNECT):
             self._asks.pop(member.node, None)
             if member.where >= 0:
                 self._demote(member)
@@ -317,7 +318,7 @@ class Overlay:
     def _on_tell(self, member: Member) -> None:
         """Somebody who was greeted has a partial view too: it may be what leads out of a lonely corner."""
         core = self.core
-        if not self._is_visitor(member):
+        if not self._is_transient(member):
             return
         self._shelve(member, member.node)
         if self._healthy() < core.config.active_view:
@@ -325,19 +326,19 @@ class Overlay:
         elif core.now_ns - self._asked_round_ns >= _ASK_ROUND_NS:
             # Its part of the overlay and this one may have grown apart, or never have met.
             self._asked_round_ns = core.now_ns
-            self._ask(member.node, TIE_JOIN)
+            self._ask(member.node, NEIGHBOR_JOIN)
 
     def _on_ask(self, member: Member, kind: int) -> None:
-        member.tied_ns = self.core.now_ns
+        member.disconnected_ns = self.core.now_ns
         if member.where >= 0:
-            self._say(member, TIE_YES)
+            self._say(member, NEIGHBOR_ACCEPT)
         elif member.active:
             self._membership.remind(member)  # Lost: it must refute first, and is a neighbour then.
-        elif not self._takes(member, kind != TIE_ASK):
-            self._say(member, TIE_NO)
+        elif not self._takes(member, kind != NEIGHBOR_ASK):
+            self._say(member, NEIGHBOR_REJECT)
         else:
-            self._say(member, TIE_YES)
-        if kind == TIE_JOIN:
+            self._say(member, NEIGHBOR_ACCEPT)
+        if kind == NEIGHBOR_JOIN:
             self._send_records(member, answer=False)
             self._send_walks(member)
 
@@ -375,7 +376,7 @@ class Overlay:
         table = self.core.table
         pool = [member for member in table.reachable if member is not without and member.probe is None]
         for member in self.core.rng.sample(pool, 1) if pool else table.sample(self.core.rng, 1, without):
-            self._say(member, TIE_BYE)
+            self._say(member, DISCONNECT)
             self._demote(member)
 
     def _on_yes(self, member: Member) -> None:
@@ -385,7 +386,7 @@ class Overlay:
         if member.active:
             self._membership.remind(member)
         elif asked is None or member.status != STATUS_ALIVE or len(self.core.table.reachable) >= self.neighbours_max:
-            self._say(member, TIE_BYE)
+            self._say(member, DISCONNECT)
         else:
             self._promote(member)
             if self._healthy() > self.core.config.active_view:
@@ -398,9 +399,9 @@ class Overlay:
         self.passive.pop(member.node, None)
         self._asks.pop(member.node, None)
         core.table.set_active(member, True)
-        self._circle_ns = core.now_ns
-        member.circled_ns = -(2**62)
-        member.pulsed_ns = -(2**62)
+        self._neighbors_changed_ns = core.now_ns
+        member.addresses_told_ns = -(2**62)
+        member.estimate_told_ns = -(2**62)
         self._membership.prober.welcome(member)
         self._membership.evaluate(member, "a neighbour", joined=True, fresh=True)
 
@@ -413,17 +414,17 @@ class Overlay:
         self._membership.clear_doubts(member)
         member.met_ns = core.now_ns
         core.table.set_active(member, False)
-        self._circle_ns = core.now_ns
-        member.circle = ()
+        self._neighbors_changed_ns = core.now_ns
+        member.neighbor_addresses = ()
         self._shelve(member, member.node)
         core.port.peers_changed()
-        self._trim_visitors()
+        self._trim_transients()
 
-    def parting(self, member: Member) -> list[bytes]:
+    def disconnect_rider(self, member: Member) -> list[bytes]:
         """What an ack says to somebody who is no neighbour: should it take itself for one, it shall know better."""
         if not self.core.table.partial or member.active or member.node in self._asks:
             return []
-        return [self._tie(TIE_BYE)]
+        return [self._neighbor(DISCONNECT)]
 
     def _healthy(self) -> int:
         return sum(1 for member in self.core.table.reachable if not member.suspected)
@@ -446,7 +447,7 @@ class Overlay:
         self._fill()
         self._part_with_surplus()
         self._forget_lost()
-        self._trim_visitors()
+        self._trim_transients()
         self._shuffle()
 
     def _fill(self) -> None:
@@ -455,9 +456,9 @@ class Overlay:
         healthy = self._healthy()
         cut_off = healthy == 0 or core.isolated()
         missing = (core.config.active_view if cut_off else core.config.active_view - healthy) - len(self._asks)
-        kind = TIE_JOIN if cut_off and not self._asks else TIE_PLEASE
+        kind = NEIGHBOR_JOIN if cut_off and not self._asks else NEIGHBOR_PLEASE
         if missing <= 0 and core.now_ns - self._renewed_ns >= _RENEW_NS and not self._asks:
-            missing, kind = 1, TIE_ASK
+            missing, kind = 1, NEIGHBOR_ASK
         if missing <= 0:
             return
         self._renewed_ns = core.now_ns
@@ -466,7 +467,7 @@ class Overlay:
             ready = core.rng.sample(ready, missing)
         for node in ready:
             self._ask(node, kind)
-            kind = min(kind, TIE_PLEASE)  # One is enough to bring a newcomer in.
+            kind = min(kind, NEIGHBOR_PLEASE)  # One is enough to bring a newcomer in.
 
     def _ask(self, node: bytes, kind: int) -> None:
         core = self.core
@@ -485,11 +486,11 @@ class Overlay:
         """Show who asks, and ask; somebody heard before most likely still knows this node."""
         if member.heard_ns < 0:
             self.core.port.hello(member.address, False)
-            self.greeted(member)
+            self.on_hello_from(member)
         else:
             self._say(member, kind)
 
-    def greeted(self, member: Member) -> None:
+    def on_hello_from(self, member: Member) -> None:
         """Somebody who is asked has been shown this node's record: the question goes right behind it."""
         ask = self._asks.get(member.node)
         if ask is not None:
@@ -536,24 +537,24 @@ class Overlay:
         core = self.core
         if not self._credit(member.node, 4.0):
             return
-        walk = encode(Forward(_HOPS, Record(member.certificate, *member.record)))
+        walk = encode(ForwardJoin(_HOPS, Record(member.certificate, *member.record)))
         for neighbour in core.table.sample(core.rng, _WALKS, member):
             core.port.push(neighbour, [walk])
 
-    def on_forward(self, member: Member, message: Forward) -> None:
+    def on_forward_join(self, member: Member, message: ForwardJoin) -> None:
         """A newcomer's record on its way."""
         core = self.core
         if not core.table.partial or not self._credit(member.node, 1.0):
             return
         onward = [other for other in core.table.sample(core.rng, 2, member) if other.record[0] != message.record.body]
         if message.hops > 0 and onward:
-            core.port.push(onward[0], [encode(Forward(message.hops - 1, message.record))])
+            core.port.push(onward[0], [encode(ForwardJoin(message.hops - 1, message.record))])
             if message.hops == _HOPS_KEPT:
                 self._learn(message.record, member.node)
             return
         node = self._learn(message.record, member.node)
         if node is not None and len(core.table.reachable) < self.neighbours_max:
-            self._ask(node, TIE_ASK)
+            self._ask(node, NEIGHBOR_ASK)
 
     # --- the passive view --------------------------------------------------------------------------------------------
 
@@ -668,16 +669,16 @@ class Overlay:
 
     # --- bounds ------------------------------------------------------------------------------------------------------
 
-    def visit(self, member: Member) -> None:
-        """Somebody new is met: a visitor, until both want to be neighbours."""
+    def meet(self, member: Member) -> None:
+        """Somebody new is met: a transient peer, until both want to be neighbours."""
         member.met_ns = self.core.now_ns
         self.core.table.set_active(member, False)
-        self._trim_visitors(member)
+        self._trim_transients(member)
 
-    def _trim_visitors(self, spare: Member | None = None) -> None:
-        visitors, long_ago_ns = self.core.table.visitors, self.core.now_ns - _VISIT_NS
-        too_many = len(visitors) - _VISITORS_MAX
-        for at, member in enumerate(list(visitors.values())):
+    def _trim_transients(self, spare: Member | None = None) -> None:
+        transients, long_ago_ns = self.core.table.transients, self.core.now_ns - _TRANSIENT_NS
+        too_many = len(transients) - _TRANSIENTS_MAX
+        for at, member in enumerate(list(transients.values())):
             if at >= too_many and member.met_ns > long_ago_ns:
                 break
             if member is not spare and member.node not in self._asks:
@@ -705,51 +706,55 @@ class Overlay:
         if not core.table.partial or member.where < 0:
             return []
         riders = []
-        if member.circled_ns <= self._circle_ns <= core.now_ns - _SETTLE_NS:
-            member.circled_ns = core.now_ns
-            riders.append(encode(Circle(tuple(other.address for other in core.table.reachable[:_CIRCLE_MAX]))))
-        pulse = self._pulse_for(member)
-        return riders if pulse is None else [*riders, pulse]
+        if member.addresses_told_ns <= self._neighbors_changed_ns <= core.now_ns - _SETTLE_NS:
+            member.addresses_told_ns = core.now_ns
+            riders.append(
+                encode(NeighborAddresses(tuple(other.address for other in core.table.reachable[:_ADDRESSES_TOLD_MAX])))
+            )
+        estimate = self._estimate_for(member)
+        return riders if estimate is None else [*riders, estimate]
 
-    def on_circle(self, member: Member, message: Circle) -> None:
+    def on_neighbor_addresses(self, member: Member, message: NeighborAddresses) -> None:
         """Where a neighbour's neighbours are."""
         if member.where >= 0:
-            member.circle = message.addresses
+            member.neighbor_addresses = message.addresses
 
     def warn(self, member: Member, accusation: bytes) -> None:
         """This node misses a neighbour and is the first or the second to say so: its other neighbours look at once."""
         core = self.core
         if not core.table.partial or self._membership.confirmations(member) > 1:
             return
-        for address in member.circle:
+        for address in member.neighbor_addresses:
             other = core.table.by_address.get(address)
             if other is not None and other.where >= 0:
                 core.port.push(other, [accusation])
             elif address != core.own.address:
                 core.port.hello(address, False, extra=accusation)
 
-    def _pulse_for(self, member: Member) -> bytes | None:
+    def _estimate_for(self, member: Member) -> bytes | None:
         """For one that was not told the newest minima, or nothing for long."""
         core = self.core
-        since_ns = core.now_ns - member.pulsed_ns
-        gap_ns = _PULSE_PERIODS * core.config.protocol_period_ns
-        if since_ns < gap_ns or (member.pulsed_ns >= self.sketch.changed_ns and since_ns < _PULSE_ANYWAY * gap_ns):
+        since_ns = core.now_ns - member.estimate_told_ns
+        gap_ns = _ESTIMATE_PERIODS * core.config.protocol_period_ns
+        if since_ns < gap_ns or (
+            member.estimate_told_ns >= self.sketch.changed_ns and since_ns < _ESTIMATE_ANYWAY * gap_ns
+        ):
             return None
-        member.pulsed_ns = core.now_ns
+        member.estimate_told_ns = core.now_ns
         own = pack_fingerprints([core.own.fp, self._membership.own_meta_fp(), self._membership.links.own_fp])
-        return encode(Pulse(self.sketch.epoch, self.sketch.minima, own))
+        return encode(SizeEstimate(self.sketch.epoch, self.sketch.minima, own))
 
-    def on_pulse(self, member: Member, message: Pulse) -> None:
+    def on_size_estimate(self, member: Member, message: SizeEstimate) -> None:
         """A neighbour's minima, and what it says of itself: what differs here is asked for."""
         core = self.core
         if not core.table.partial:
-            member.tied = True
+            member.holds_me = True
             self._be_told(member, estimated_size([message.minima]))
             return
         if member.where < 0:
             return
         if self.sketch.merge(message.epoch, message.minima, core.now_ns):
-            member.pulsed_ns = min(member.pulsed_ns, core.now_ns - _S, self.sketch.changed_ns - 1)
+            member.estimate_told_ns = min(member.estimate_told_ns, core.now_ns - _S, self.sketch.changed_ns - 1)
         record, meta, links = unpack_fingerprints(message.own)
         if core.now_ns - member.sync_ns < _REPAIR_GAP_NS:
             return

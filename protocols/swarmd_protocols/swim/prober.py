@@ -7,9 +7,9 @@
 
 Silence is believable when the host was found dark too, the suspicion timeout is over (shorter with independent
 confirmations, Lifeguard), and so many pings went unanswered that losses alone explain it once in a million. A host
-that says that no process listens there is believed the second time. An open host means a stuck process: DEGRADED, and
-FAILED only after `stuck_failed_ns`. A node that was itself stopped, or hears nobody at all, believes only what it
-heard.
+that says that no process listens there is believed the second time. An open host means an unresponsive process:
+DEGRADED, and FAILED only after `unresponsive_failed_ns`. A node that was itself stopped, or hears nobody at all,
+believes only what it heard.
 """
 
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import (
-    LEVEL_STUCK,
     LEVEL_SUSPECT,
+    LEVEL_UNRESPONSIVE,
     LINK_INDIRECT,
     LINK_LATE,
     LINK_ONE_WAY,
@@ -56,7 +56,7 @@ _SILENCES_AFTER_OPEN = 4
 _SILENCES_WANTED = 2
 """A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
 _RELAYS_KEPT = 256
-_GREETED_NS, _GREETED_GAP_NS = 10 * _MS, 200 * _MS
+_ASK_BEHIND_HELLO_NS, _ASK_BEHIND_GAP_NS = 10 * _MS, 200 * _MS
 """A member that greets gets this node's record, and so long after the question that it could not read, once more."""
 _ONE_WAY_PATIENCE_NS = 5 * _S
 """A member known to be deaf is pinging few others: so long may pass between two frames from it."""
@@ -67,7 +67,7 @@ class Probe:
 
     __slots__ = (
         "attempts",
-        "greeted_ns",
+        "hello_ns",
         "helpers",
         "host",
         "host_asked_ns",
@@ -89,7 +89,7 @@ class Probe:
         self.routine = routine
         self.over = False
         self.attempts = 0
-        self.greeted_ns = -(2**62)
+        self.hello_ns = -(2**62)
         self.indirect_sent = False
         self.indirect_heard = False
         self.helpers: list[Member] = []
@@ -212,23 +212,23 @@ class Prober:
         if member.probe is None and member.where >= 0 and not self.core.own.left:
             self._begin(member, routine=False)
 
-    def knock(self, member: Member) -> None:
+    def ping_once(self, member: Member) -> None:
         """One ping to a member that is held for gone: should it live, it answers, is told, and refutes."""
         core = self.core
         if core.now_ns - member.blocked_ns > 300 * _MS:
             member.blocked_ns = core.now_ns
             self._send_ping(member, member)
 
-    def greeted(self, member: Member) -> None:
+    def on_hello_from(self, member: Member) -> None:
         """Somebody who is being asked greets: it did not know this node, and so could not read the question.
 
         Its process lives and holds this node for a stranger. The question comes again right behind the record, before
         a busy node has forgotten it, and tells nothing about losses.
         """
         probe, now_ns = member.probe, self.core.now_ns
-        if probe is not None and now_ns - probe.greeted_ns >= _GREETED_GAP_NS:
-            probe.greeted_ns = now_ns
-            self.core.scheduler.at(now_ns + _GREETED_NS, self._ask_anew, probe)
+        if probe is not None and now_ns - probe.hello_ns >= _ASK_BEHIND_GAP_NS:
+            probe.hello_ns = now_ns
+            self.core.scheduler.at(now_ns + _ASK_BEHIND_HELLO_NS, self._ask_anew, probe)
 
     def _ask_anew(self, probe: Probe) -> None:
         if not probe.over:
@@ -420,8 +420,8 @@ class Prober:
         if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns and not (patient or known_deaf):
             probe.indirect_sent = True
             self._ask_host(probe)
-            if not member.stuck:
-                # Of a stuck process the swarm knows already: that its host answers is what is asked again.
+            if not member.unresponsive:
+                # Of an unresponsive process the swarm knows already: that its host answers is what is asked again.
                 self._ask_helpers(probe)
         if heard or probe.indirect_heard:
             # Whoever is heard is in no danger: patience enough for losses that begin right now costs nothing.
@@ -468,12 +468,16 @@ class Prober:
             recent_ns = core.now_ns - 4 * core.config.probe_window_ns
             missing = [helper for helper in probe.helpers if helper.heard_ns > recent_ns]
             core.adjust_health(
-                len(missing) if probe.indirect_sent and not probe.member.stuck else 0 if probe.member.stuck else 1
+                len(missing)
+                if probe.indirect_sent and not probe.member.unresponsive
+                else 0
+                if probe.member.unresponsive
+                else 1
             )
         if core.isolated():
             self.membership.suspect_silently(probe.member, "no answer, but nobody else is heard either")
         elif probe.host is HostAnswer.OPEN:
-            self.membership.accuse(probe.member, LEVEL_STUCK, "its host answers, its process does not")
+            self.membership.accuse(probe.member, LEVEL_UNRESPONSIVE, "its host answers, its process does not")
         else:
             self.membership.accuse(probe.member, LEVEL_SUSPECT, f"no answer to {probe.attempts} pings on any path")
             if probe.indirect_sent:
@@ -490,7 +494,7 @@ class Prober:
             if since_ns < _ISOLATED_FAILED_NS:
                 return False
         elif probe.host is HostAnswer.OPEN:
-            if core.now_ns - probe.started_ns < config.stuck_failed_ns:
+            if core.now_ns - probe.started_ns < config.unresponsive_failed_ns:
                 if core.now_ns - probe.host_asked_ns >= _S:
                     self._ask_host(probe)
                 return False
@@ -575,8 +579,8 @@ class Prober:
             self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
             if probe.refusals == 1:
                 self._ask_host(probe)
-        elif probe.suspect_ns >= 0 and not probe.member.stuck:
-            self.membership.accuse(probe.member, LEVEL_STUCK, "its host answers, its process does not")
+        elif probe.suspect_ns >= 0 and not probe.member.unresponsive:
+            self.membership.accuse(probe.member, LEVEL_UNRESPONSIVE, "its host answers, its process does not")
 
     def heard_again(self) -> None:
         """Somebody is heard after a long silence: ask everybody in doubt at once, instead of one by one."""

@@ -11,12 +11,12 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, SHARED_SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (
-    HEARD_ANSWER,
-    HEARD_BASELINE,
-    HEARD_REPAIR,
+    VECTOR_ANSWER,
+    VECTOR_BASELINE,
+    VECTOR_REPAIR,
     Buckets,
+    EventVector,
     Fingerprints,
-    Heard,
     Record,
     Sections,
     Statement,
@@ -74,7 +74,7 @@ class Repair:
         mine = self.core.table.sections
         partial = self.core.table.partial
         for section, theirs in enumerate(message.view[:SECTIONS]):
-            if theirs != mine[section] and (not (partial or member.tied) or section in SHARED_SECTIONS):
+            if theirs != mine[section] and (not (partial or member.holds_me) or section in SHARED_SECTIONS):
                 self.core.counters["repairs"] += 1
                 self.open(member, section)
 
@@ -82,7 +82,7 @@ class Repair:
         """Show a peer what this node holds of a section."""
         core = self.core
         if section == EVENTS:
-            core.port.datagram_or_stream(member, [encode(Heard(self._shared.vector(), HEARD_REPAIR))])
+            core.port.datagram_or_stream(member, [encode(EventVector(self._shared.vector(), VECTOR_REPAIR))])
             return
         held = self._held(section)
         if len(held) <= _WHOLE_SECTION_ITEMS:
@@ -140,12 +140,12 @@ class Repair:
         wanted = [item for item in unpack_fingerprints(message.items) if item in held]
         self._send(member, [self._encoded(message.section, held[item]) for item in wanted])
 
-    def on_heard(self, member: Member, message: Heard) -> None:
+    def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""
-        parts = [] if message.asks == HEARD_BASELINE else self._shared.beyond(message.vector)
-        if message.asks != HEARD_ANSWER:
-            parts.append(encode(Heard(self._shared.vector(), HEARD_ANSWER)))
-            parts += self._membership.overlay.telling(member)
+        parts = [] if message.asks == VECTOR_BASELINE else self._shared.beyond(message.vector)
+        if message.asks != VECTOR_ANSWER:
+            parts.append(encode(EventVector(self._shared.vector(), VECTOR_ANSWER)))
+            parts += self._membership.overlay.partial_view_rider(member)
         self._shared.adopt_baseline(message)
         self._shared.note_vector(member, message)
         self._send(member, parts)

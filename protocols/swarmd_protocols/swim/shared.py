@@ -6,17 +6,25 @@ from functools import partial
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.channel.dissemination import EventLog
 from swarmd_protocols.effects import MemberChanged, Persist, Rejected, UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
+from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.members import EVENTS, META, Member
-from swarmd_protocols.swim.messages import HEARD_ANSWER, Happening, HappeningBody, Heard, MetaBody, MetaEntry, Vouched
+from swarmd_protocols.swim.messages import (
+    VECTOR_ANSWER,
+    CertifiedEvent,
+    EventBody,
+    EventVector,
+    MetaBody,
+    MetaEntry,
+    SignedEvent,
+)
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
 
-_HAPPENING_BODY = msgspec.msgpack.Decoder(HappeningBody)
-_EVENT: msgspec.msgpack.Decoder[Happening | Vouched] = msgspec.msgpack.Decoder(Happening | Vouched)
+_EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
+_EVENT: msgspec.msgpack.Decoder[SignedEvent | CertifiedEvent] = msgspec.msgpack.Decoder(SignedEvent | CertifiedEvent)
 _META_BODY = msgspec.msgpack.Decoder(MetaBody)
 _KEYS_MAX = 64
 _GAP_PATIENCE_NS = 5_000_000_000
@@ -33,16 +41,16 @@ _META_JOURNAL = b"swim/meta/"
 _MASK = 2**64 - 1
 
 
-def _vouched(certificate: bytes, encoded: bytes) -> bytes:
+def _certified(certificate: bytes, encoded: bytes) -> bytes:
     """A kept event with its origin's certificate."""
     message = _EVENT.decode(encoded)
-    return encode(Vouched(certificate, message.body, message.signature))
+    return encode(CertifiedEvent(certificate, message.body, message.signature))
 
 
 def _bare(encoded: bytes) -> bytes:
     """A kept event without it."""
     message = _EVENT.decode(encoded)
-    return encode(Happening(message.body, message.signature))
+    return encode(SignedEvent(message.body, message.signature))
 
 
 def _is_text(value: str) -> bool:
@@ -93,18 +101,18 @@ class Shared:
             raise StateError(f"an event's name has 1 to 128 characters of Unicode text; {name[:140]!r} has {len(name)}")
         first = (core.own.boot << BOOT_SHIFT) + 1
         sequence = max(self._own_event + 1, first)
-        body = encode(HappeningBody(core.own.node, sequence, name, payload))
-        encoded = self._encoded(core.own.certificate, Happening(body, core.sign("event", body)))
+        body = encode(EventBody(core.own.node, sequence, name, payload))
+        encoded = self._encoded(core.own.certificate, SignedEvent(body, core.sign("event", body)))
         log = self._log(core.own.node, sequence - 1)
         log.offer(sequence, name, payload, encoded)
         self._own_event = sequence
         self._deliver(core.own.node, core.own.name, log)
         self._pass_on(core.own.node, sequence, encoded)
 
-    def on_happening(self, message: Happening, via: Member) -> None:
+    def on_event(self, message: SignedEvent, via: Member) -> None:
         """An event of some member arrived, in whatever order."""
         try:
-            body = decode_body(_HAPPENING_BODY, message.body)
+            body = decode_body(_EVENT_BODY, message.body)
         except WireError as error:
             self._reject(via, str(error))
             return
@@ -113,11 +121,11 @@ class Shared:
             return  # Repair brings its record, and then the event.
         self._hear(origin, body, message, via)
 
-    def on_vouched(self, message: Vouched, via: Member) -> None:
+    def on_certified_event(self, message: CertifiedEvent, via: Member) -> None:
         """An event with the certificate of its origin."""
         core = self.core
         try:
-            body = decode_body(_HAPPENING_BODY, message.body)
+            body = decode_body(_EVENT_BODY, message.body)
             origin = self._origin(body.origin)
             if origin is None:
                 certificate = core.trust.admit_certificate(message.certificate)
@@ -128,9 +136,9 @@ class Shared:
             self._reject(via, str(error))
             return
         if core.table.partial:
-            self._hear(origin, body, Happening(message.body, message.signature), via)
+            self._hear(origin, body, SignedEvent(message.body, message.signature), via)
         elif body.origin in core.table.by_node:
-            self.on_happening(Happening(message.body, message.signature), via)
+            self.on_event(SignedEvent(message.body, message.signature), via)
 
     def _origin(self, node: bytes) -> Origin | None:
         member = self.core.table.by_node.get(node)
@@ -144,12 +152,12 @@ class Shared:
             log = self.logs[node] = EventLog(self._silent.pop(node, delivered))
         return log
 
-    def _encoded(self, certificate: bytes, message: Happening) -> bytes:
+    def _encoded(self, certificate: bytes, message: SignedEvent) -> bytes:
         if self.core.table.partial:
-            return encode(Vouched(certificate, message.body, message.signature))
+            return encode(CertifiedEvent(certificate, message.body, message.signature))
         return encode(message)
 
-    def _hear(self, origin: Origin, body: HappeningBody, message: Happening, via: Member) -> None:
+    def _hear(self, origin: Origin, body: EventBody, message: SignedEvent, via: Member) -> None:
         core = self.core
         if body.origin == core.own.node or body.sequence <= self._silent.get(body.origin, 0):
             return
@@ -250,9 +258,9 @@ class Shared:
         told = dict(vector)
         return [encoded for node, log in sorted(self.logs.items()) for encoded in log.after(told.get(node, 0))]
 
-    def adopt_baseline(self, message: Heard) -> None:
+    def adopt_baseline(self, message: EventVector) -> None:
         """The first peer's answer says what was said before this node came."""
-        if self._baseline or message.asks != HEARD_ANSWER:
+        if self._baseline or message.asks != VECTOR_ANSWER:
             return
         self._baseline = True
         for node, delivered in message.vector:
@@ -266,7 +274,7 @@ class Shared:
             if origin is not None:
                 self._deliver(origin.node, origin.name, log)
 
-    def note_vector(self, peer: Member, message: Heard) -> None:
+    def note_vector(self, peer: Member, message: EventVector) -> None:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
         core = self.core
         for node, delivered in message.vector:
@@ -371,7 +379,7 @@ class Shared:
                     self._origins[node] = origin
                 certificate = core.own.certificate if node == core.own.node else origin.certificate if origin else b""
                 if certificate:
-                    log.recode(partial(_vouched, certificate))
+                    log.recode(partial(_certified, certificate))
                 log.fp = 0
                 if log.delivered and log.marked_ns > since_ns:
                     log.fp = fingerprint(node + log.delivered.to_bytes(8, "big"))

@@ -1,7 +1,7 @@
 """SWIM as one object: takes messages, timers and requests, and hands them to the part that knows."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -13,33 +13,34 @@ from swarmd_protocols.swim.core import RECORD, Core
 from swarmd_protocols.swim.members import MEMBERS, TRUST, Member
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import (
-    HEARD_BASELINE,
     STATUS_ALIVE,
     STATUS_AWAY,
     STATUS_LEFT,
+    VECTOR_BASELINE,
     Accusation,
     Ack,
     Alive,
     Buckets,
-    Circle,
+    CertifiedEvent,
+    EventVector,
     Fingerprints,
-    Forward,
-    Happening,
-    Heard,
+    ForwardJoin,
     Hello,
     Indirect,
     Links,
     Message,
     MetaEntry,
+    Neighbor,
+    NeighborAddresses,
     Ping,
     PingReq,
-    Pulse,
     Record,
     Sections,
     Shuffle,
+    SignedEvent,
+    SizeEstimate,
     Statement,
-    Tie,
-    Vouched,
+    Sub,
     Want,
 )
 from swarmd_protocols.swim.repair import Repair
@@ -50,8 +51,8 @@ _MS = 1_000_000
 _S = 1_000_000_000
 _SEEDS_MAX = 64
 _HELLOS_AT_ONCE, _SEEDS_AT_ONCE = 8, 2
-_KNOCKING_NS = 300 * _MS
-_KNOCKS_WIDE, _HELLOS_LATER, _KNOCKS_OFTEN = 3, 3, 10
+_SEEK_GAP_NS = 300 * _MS
+_SEEKS_WIDE, _HELLOS_LATER, _SEEKS_OFTEN = 3, 3, 10
 _LONG_LOST_NS = 600 * _S
 _SEED_GAP_NS = 10 * _S
 _QUIET_NS = 500 * _MS
@@ -71,41 +72,13 @@ class Swim:
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
         self._shut_out = False
-        self._knocks = 0
+        self._seeks = 0
         self._seed_turn = -1
-        self._handlers: dict[type, Callable[[Member, Any, Address], None]] = {
-            Ping: self._on_ping,
-            Ack: self._on_ack,
-            PingReq: lambda member, message, _: self.membership.prober.on_ping_req(
-                member, message.sequence, message.target
-            ),
-            Indirect: lambda member, message, _: self.membership.prober.on_indirect(
-                member, message.sequence, message.heard
-            ),
-            Record: self._on_record,
-            Alive: lambda member, message, _: self.membership.on_alive(message, member),
-            Accusation: lambda member, message, _: self.membership.on_accusation(message, member),
-            Happening: lambda member, message, _: self.shared.on_happening(message, member),
-            Sections: lambda member, message, _: self.repair.on_sections(member, message),
-            Fingerprints: lambda member, message, _: self.repair.on_fingerprints(member, message),
-            Buckets: lambda member, message, _: self.repair.on_buckets(member, message),
-            Want: lambda member, message, _: self.repair.on_want(member, message),
-            Heard: lambda member, message, _: self.repair.on_heard(member, message),
-            Links: lambda member, message, _: self.membership.links.on_links(message, member),
-            MetaEntry: lambda member, message, _: self.shared.on_meta(message, member),
-            Statement: self._on_statement,
-            Tie: lambda member, message, _: self.membership.overlay.on_tie(member, message),
-            Forward: lambda member, message, _: self.membership.overlay.on_forward(member, message),
-            Shuffle: lambda member, message, _: self.membership.overlay.on_shuffle(member, message),
-            Circle: lambda member, message, _: self.membership.overlay.on_circle(member, message),
-            Pulse: lambda member, message, _: self.membership.overlay.on_pulse(member, message),
-            Vouched: lambda member, message, _: self.shared.on_vouched(message, member),
-        }
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self, restored: Mapping[bytes, bytes]) -> None:
-        """Begin: own record, own metadata, members of the earlier life, first knocks."""
+        """Begin: own record, own metadata, members of the earlier life, first hellos."""
         core = self.core
         core.heard_ns = core.now_ns
         core.announce(spread=False)
@@ -114,7 +87,7 @@ class Swim:
         self.membership.prober.start()
         if not core.table.lost and not any(address != core.own.address for address in self.seeds):
             self.shared.begin()
-        self._knock(None)
+        self._seek(None)
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
 
     def _restore_members(self, journal: bytes, partial: bytes | None) -> None:
@@ -140,7 +113,7 @@ class Swim:
             if address not in core.table.by_address and address != core.own.address:
                 core.port.hello(address, True)
 
-    def _knock(self, _: object) -> None:
+    def _seek(self, _: object) -> None:
         """Until a peer has answered: a few seeds and a few members of the earlier life, every 300 ms.
 
         After a second fewer of them, after three seconds less often: where thousands start at once, the seeds answer in
@@ -149,13 +122,13 @@ class Swim:
         core = self.core
         if core.own.left or (core.table.reachable and self.shared.has_baseline):
             return
-        self._knocks += 1
-        gap_ns = _KNOCKING_NS if self._knocks <= _KNOCKS_OFTEN else 4 * _KNOCKING_NS
-        core.scheduler.at(core.now_ns + gap_ns, self._knock)
+        self._seeks += 1
+        gap_ns = _SEEK_GAP_NS if self._seeks <= _SEEKS_OFTEN else 4 * _SEEK_GAP_NS
+        core.scheduler.at(core.now_ns + gap_ns, self._seek)
         for member in core.table.sample(core.rng, 1):
-            core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
+            core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
             return
-        wide = self._knocks <= _KNOCKS_WIDE
+        wide = self._seeks <= _SEEKS_WIDE
         addresses = self._next_seeds(_SEEDS_AT_ONCE if wide else 1)
         former = [member.address for member in core.table.lost.values() if member.address not in self.seeds]
         at_once = (_HELLOS_AT_ONCE if wide else _HELLOS_LATER) - len(addresses)
@@ -195,7 +168,7 @@ class Swim:
                 member.blocked_ns = core.now_ns
                 core.port.hello(member.address, True)
             else:
-                self.membership.prober.knock(member)
+                self.membership.prober.ping_once(member)
 
     def _tries_a_seed(self) -> bool:
         """Greet a seed that is no member here, where it is time for one."""
@@ -250,12 +223,58 @@ class Swim:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def on_message(self, member: Member, message: Message, source: Address) -> None:
-        """One message of a sealed frame from a member."""
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            self._reject(member, f"{type(message).__name__} does not belong into a pair's frame")
-        else:
-            handler(member, message, source)
+        """One message of a sealed frame from a member; the most frequent ones are matched first."""
+        membership, overlay = self.membership, self.membership.overlay
+        match message:
+            case Ping():
+                self._on_ping(member, message, source)
+            case Ack():
+                membership.prober.on_ack(member, message.sequence)
+            case Accusation():
+                membership.on_accusation(message, member)
+            case Alive():
+                membership.on_alive(message, member)
+            case Record():
+                self._on_record(member, message)
+            case Links():
+                membership.links.on_links(message, member)
+            case PingReq():
+                membership.prober.on_ping_req(member, message.sequence, message.target)
+            case Indirect():
+                membership.prober.on_indirect(member, message.sequence, message.heard)
+            case SizeEstimate():
+                overlay.on_size_estimate(member, message)
+            case NeighborAddresses():
+                overlay.on_neighbor_addresses(member, message)
+            case Neighbor():
+                overlay.on_neighbor(member, message)
+            case ForwardJoin():
+                overlay.on_forward_join(member, message)
+            case Shuffle():
+                overlay.on_shuffle(member, message)
+            case SignedEvent():
+                self.shared.on_event(message, member)
+            case CertifiedEvent():
+                self.shared.on_certified_event(message, member)
+            case MetaEntry():
+                self.shared.on_meta(message, member)
+            case EventVector():
+                self.repair.on_event_vector(member, message)
+            case Sections():
+                self.repair.on_sections(member, message)
+            case Fingerprints():
+                self.repair.on_fingerprints(member, message)
+            case Buckets():
+                self.repair.on_buckets(member, message)
+            case Want():
+                self.repair.on_want(member, message)
+            case Statement():
+                self._on_statement(member, message)
+            case Hello() | Sub():
+                # A hello stands in a group frame; a sub-protocol's payload is taken out by the node.
+                self._reject(member, f"{type(message).__name__} does not belong into a pair's frame")
+            case _:
+                assert_never(message)
 
     def on_frame(self, member: Member) -> None:
         """A fresh sealed frame came from a member: it lives, whatever it says."""
@@ -287,13 +306,10 @@ class Swim:
             # The views have long been equal: what is in them need not ride any more.
             core.queue.settle(RECORD)
         parts += member.newest_accusation()
-        parts += self.membership.overlay.riders(member) + self.membership.overlay.parting(member)
+        parts += self.membership.overlay.riders(member) + self.membership.overlay.disconnect_rider(member)
         core.port.datagram(member, parts, source)
 
-    def _on_ack(self, member: Member, message: Ack, source: Address) -> None:
-        self.membership.prober.on_ack(member, message.sequence)
-
-    def _on_record(self, via: Member, message: Record, source: Address) -> None:
+    def _on_record(self, via: Member, message: Record) -> None:
         member = self.membership.on_record(message, via)
         if member is not None:
             self.shared.admitted(member)
@@ -320,24 +336,24 @@ class Swim:
         if (hello.answer or later_life) and not core.own.left:
             core.port.answer_hello(source, group, later_life)
         if member.unheard:
-            self.membership.prober.knock(member)
+            self.membership.prober.ping_once(member)
         elif member.failed:
             self.membership.remind(member)
         if hello.answer:
-            self.membership.prober.greeted(member)
-            self.membership.overlay.greeted(member)
+            self.membership.prober.on_hello_from(member)
+            self.membership.overlay.on_hello_from(member)
             self.membership.overlay.tell(member)
         if not self.shared.has_baseline:
-            core.port.datagram(member, [encode(Heard((), HEARD_BASELINE))])
+            core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
             if not core.table.partial:
                 self.repair.open(member, MEMBERS)
 
     def on_notice(self, member: Member) -> None:
         """A member could not read what was said to it: what it is being asked comes again behind the record."""
-        self.membership.prober.greeted(member)
-        self.membership.overlay.greeted(member)
+        self.membership.prober.on_hello_from(member)
+        self.membership.overlay.on_hello_from(member)
 
-    def _on_statement(self, member: Member, message: Statement, _: Address) -> None:
+    def _on_statement(self, member: Member, message: Statement) -> None:
         try:
             self.take_statement(message.kind, message.statement)
         except IdentityError as error:

@@ -56,7 +56,7 @@ def trust_key(kind: str, statement: bytes) -> bytes:
     return TRUST_JOURNAL + kind.encode() + b"/" + fingerprint(statement).to_bytes(8, "big")
 
 
-class Wire:
+class FrameSender:
     """Implements `swim.core.Port` over one boot's channel; collects the effects of one event."""
 
     def __init__(self, channel: Channel, subprotocols: Sequence[SubProtocol]) -> None:

@@ -1,0 +1,68 @@
+"""User events of one origin, in order: what was delivered, what came too early, what is kept for repair."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from swarmd_protocols.swim.rules import BOOT_SHIFT
+
+_COUNT_MASK = (1 << BOOT_SHIFT) - 1
+_PENDING_MAX = 64
+"""Events held that came before their turn; the one furthest ahead is dropped first."""
+_KEPT_MAX = 64
+"""Delivered events kept for repair: an hour's at one a minute, and what a partition of minutes leaves behind."""
+
+
+class EventLog:
+    """User events of one origin: delivered once each, in order, kept for repair."""
+
+    __slots__ = ("delivered", "fp", "kept", "marked_ns", "pending")
+
+    def __init__(self, delivered: int) -> None:
+        self.delivered = delivered
+        """Sequence of the last one delivered; 0 before the first."""
+        self.pending: dict[int, tuple[str, bytes, bytes]] = {}
+        """Arrived too early: sequence to (name, payload, encoded message)."""
+        self.kept: deque[tuple[int, bytes]] = deque(maxlen=_KEPT_MAX)
+        """(sequence, encoded message) of those delivered."""
+        self.marked_ns = -(2**62)
+        """When `delivered` last rose."""
+        self.fp = 0
+        """What counts towards the digest for it, in a partial view."""
+
+    def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes) -> bool:
+        """Take an event; False when it is old or already waiting."""
+        if sequence <= self.delivered or sequence in self.pending:
+            return False
+        if len(self.pending) >= _PENDING_MAX:
+            del self.pending[max(self.pending)]
+        self.pending[sequence] = (name, payload, encoded)
+        return True
+
+    def follows(self, sequence: int) -> bool:
+        """Whether this is the next one: no gap within a boot, and the first of a later boot."""
+        if sequence == self.delivered + 1:
+            return True
+        return sequence > self.delivered and sequence & _COUNT_MASK == 1
+
+    def due(self, *, skip_gap: bool = False) -> Iterator[tuple[str, bytes]]:
+        """Deliver what can be delivered; `skip_gap` gives up on what is missing before the earliest waiting one."""
+        while self.pending:
+            sequence = min(self.pending)
+            if not skip_gap and not self.follows(sequence):
+                return
+            skip_gap = False
+            name, payload, encoded = self.pending.pop(sequence)
+            self.delivered = sequence
+            self.kept.append((sequence, encoded))
+            yield name, payload
+
+    def recode(self, change: Callable[[bytes], bytes]) -> None:
+        """Keep the events in another form."""
+        self.kept = deque(((sequence, change(encoded)) for sequence, encoded in self.kept), maxlen=_KEPT_MAX)
+        self.pending = {
+            sequence: (name, payload, change(encoded)) for sequence, (name, payload, encoded) in self.pending.items()
+        }
+
+    def after(self, sequence: int) -> list[bytes]:
+        """Encoded events beyond this one that are still kept."""
+        return [encoded for kept, encoded in self.kept if kept > sequence]
