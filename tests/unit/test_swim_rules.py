@@ -4,10 +4,11 @@ from random import Random
 
 import pytest
 
-from swarmd_protocols.channel.dissemination import EventLog, GossipQueue
+from swarmd_protocols.channel.dissemination import GossipQueue
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.swim import rules
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.members import Member, MemberTable
 
 
