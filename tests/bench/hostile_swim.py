@@ -48,7 +48,7 @@ def accusers(seeds: int) -> dict[str, object]:
 
 def join_s(kind: "Callable[[Random, Net], bytes] | None", rate_per_s: int) -> float | None:
     """How long a newcomer takes to be known by all, with this flood at every node; None: not in 15 s."""
-    net, rng, number, step_ns = stranger.swarm(), Random(9), 0, 5 * MS
+    net, rng, number, step_ns = stranger.swarm(), Random(9), 0, MS
 
     def send() -> None:
         nonlocal number

@@ -39,7 +39,7 @@ def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(self: Contacts, *arguments: object) -> None:
         genuine(self, *arguments)  # type: ignore[arg-type]
         bucket = shared.setdefault(id(self), self._own)
-        self._own = self._unproven = self._proven = self._notice_bucket = bucket
+        self._own = self._unproven = self._proven = self._notice_bucket = self._cookie_bucket = bucket
 
     genuine = Contacts.__init__
     monkeypatch.setattr(Contacts, "__init__", begin)

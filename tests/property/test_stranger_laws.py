@@ -165,7 +165,7 @@ def joins_under(flood: Callable[[Random, Net], bytes], seconds: float = 5.0) -> 
     """A newcomer is known by all in time while every member gets the flood."""
     net = swarm()
     rng, number = Random(9), 0
-    step_ns = 5 * MS
+    step_ns = MS
 
     def send() -> None:
         nonlocal number
