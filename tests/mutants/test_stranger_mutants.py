@@ -53,9 +53,9 @@ def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         (cookie_without_address, laws.test_under_load_only_a_returned_cookie_is_answered_in_full),
         (cookie_never_returned, laws.test_a_newcomer_returns_its_cookie_when_recorded_hellos_flood_the_members),
         (notice_always_believed, laws.test_a_notice_is_believed_once_it_names_a_frame_of_this_boot),
-        (one_bucket_for_all, lambda: laws.test_a_newcomer_joins_under_a_flood(laws.unknown_tag)),
+        (one_bucket_for_all, laws.test_junk_spends_nothing_of_what_newcomers_need),
     ],
-    ids=lambda value: value.__name__ if value.__name__ != "<lambda>" else "flood",
+    ids=lambda value: value.__name__,
 )
 def test_the_law_finds_the_mutant(
     mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
