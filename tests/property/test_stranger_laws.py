@@ -198,6 +198,7 @@ def test_junk_spends_nothing_of_what_newcomers_need():
             node.handle(DatagramReceived(source(number), kind(rng, net)), net.now)
     for number in range(50):
         newcomer = Thief(SECRET, net.crypto, name=f"newcomer-{number}")
+        newcomer.address = f"10.8.0.{number + 1}:7946"
         assert sent_bytes(newcomer.meet(node, net.now))
         assert node.node in newcomer.sessions, "the answer is the member's record"
 
