@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 
+from swarmd_protocols.channel.channel import DATAGRAM, GROUP, WIRE_VERSION
 from tests.support.daemons import Daemon, alive_members, wait_for
 
 _FRAMES = 24_000
@@ -15,12 +16,13 @@ _RATE_PER_S = 3_000
 def flood(targets: list[tuple[str, int]], stop: threading.Event, sent: list[int]) -> None:
     """Junk from many ports, so that no address has said the same thing before; ends by itself."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(200)]
+    heads = bytes((WIRE_VERSION << 4 | DATAGRAM,)), bytes((WIRE_VERSION << 4 | GROUP, 0, 0, 0, 1))
     try:
         began = time.monotonic()
         for number in range(_FRAMES):
             if stop.is_set():
                 return
-            frame = (b"\x11", b"\x14\0\0\0\1")[number & 1] + os.urandom(60)
+            frame = heads[number & 1] + os.urandom(60)
             for target in targets:
                 sockets[number % len(sockets)].sendto(frame, target)
             sent[0] += 1

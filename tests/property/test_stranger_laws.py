@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from swarmd_protocols.channel.channel import CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE
+from swarmd_protocols.channel.channel import CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE, WIRE_VERSION
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.channel.contact import Contacts
 from swarmd_protocols.crypto import ModelCrypto
@@ -64,33 +64,38 @@ def source(number: int) -> str:
     return f"192.0.2.{number % 250 + 1}:{1_000 + number // 250 % 60_000}"
 
 
+def head(kind: int) -> bytes:
+    """The first byte of a frame: strangers speak the present version."""
+    return bytes((WIRE_VERSION << 4 | kind,))
+
+
 # --- what a stranger can send --------------------------------------------------------------------------------------
 
 
 def unknown_tag(rng: Random, net: Net) -> bytes:
-    return bytes((0x10 | DATAGRAM,)) + rng.randbytes(24 + rng.randrange(40))
+    return head(DATAGRAM) + rng.randbytes(24 + rng.randrange(40))
 
 
 def known_tag(rng: Random, net: Net) -> bytes:
     tag = net.hosts[rng.randrange(len(net.hosts) - 1)].node._wire.channel.tag
-    return bytes((0x10 | DATAGRAM,)) + tag + rng.randbytes(20 + rng.randrange(60))
+    return head(DATAGRAM) + tag + rng.randbytes(20 + rng.randrange(60))
 
 
 def forged_hello(rng: Random, net: Net) -> bytes:
-    return bytes((0x10 | GROUP,)) + (1).to_bytes(4, "big") + rng.randbytes(40 + rng.randrange(400))
+    return head(GROUP) + (1).to_bytes(4, "big") + rng.randbytes(40 + rng.randrange(400))
 
 
 def forged_contact(rng: Random, net: Net) -> bytes:
-    return bytes((0x10 | CONTACT,)) + rng.randbytes(16) + forged_hello(rng, net)
+    return head(CONTACT) + rng.randbytes(16) + forged_hello(rng, net)
 
 
 def forged_notice(rng: Random, net: Net) -> bytes:
     tag = net.hosts[rng.randrange(len(net.hosts) - 1)].node._wire.channel.tag
-    return bytes((0x10 | NOTICE,)) + tag + rng.randbytes(20)
+    return head(NOTICE) + tag + rng.randbytes(20)
 
 
 def forged_cookie(rng: Random, net: Net) -> bytes:
-    return bytes((0x10 | COOKIE,)) + rng.randbytes(40)
+    return head(COOKIE) + rng.randbytes(40)
 
 
 def replayed(rng: Random, net: Net) -> bytes:
@@ -248,14 +253,14 @@ def test_a_notice_is_believed_once_it_names_a_frame_of_this_boot():
     session = node._core.table.by_node[other.node].session
     assert session is not None
     for counter in (0, session.past()[DATAGRAM] + 1, max(0, session.past()[DATAGRAM] - 64)):
-        frame = bytes((0x10 | DATAGRAM,)) + node._wire.channel.tag + counter.to_bytes(4, "big") + bytes(16)
+        frame = head(DATAGRAM) + node._wire.channel.tag + counter.to_bytes(4, "big") + bytes(16)
         notice = other._wire.channel.seal_notice(frame)
         assert not sent_bytes(node.handle(DatagramReceived(net.address(1), notice), net.now))
-    frame = bytes((0x10 | DATAGRAM,)) + node._wire.channel.tag + session.past()[DATAGRAM].to_bytes(4, "big") + bytes(16)
+    frame = head(DATAGRAM) + node._wire.channel.tag + session.past()[DATAGRAM].to_bytes(4, "big") + bytes(16)
     notice = other._wire.channel.seal_notice(frame)
     assert not sent_bytes(node.handle(DatagramReceived("192.0.2.1:9", notice), net.now)), "from nobody's address"
     net.run(1)
     counter = session.past()[DATAGRAM]
-    frame = bytes((0x10 | DATAGRAM,)) + node._wire.channel.tag + counter.to_bytes(4, "big") + bytes(16)
+    frame = head(DATAGRAM) + node._wire.channel.tag + counter.to_bytes(4, "big") + bytes(16)
     notice = other._wire.channel.seal_notice(frame)
     assert sent_bytes(node.handle(DatagramReceived(net.address(1), notice), net.now))
