@@ -51,7 +51,7 @@ def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         (full_answer_to_a_frame_that_does_not_open, laws.test_answers_to_strangers_are_no_longer_than_what_they_sent),
         (hellos_open_twice, laws.test_a_frame_that_is_played_again_earns_nothing),
         (cookie_without_address, laws.test_under_load_only_a_returned_cookie_is_answered_in_full),
-        (cookie_never_returned, laws.test_a_newcomer_returns_its_cookie_when_recorded_hellos_flood_the_members),
+        (cookie_never_returned, laws.test_a_newcomer_returns_its_cookie_when_nothing_is_left_without),
         (notice_always_believed, laws.test_a_notice_is_believed_once_it_names_a_frame_of_this_boot),
         (one_bucket_for_all, laws.test_junk_spends_nothing_of_what_newcomers_need),
     ],
