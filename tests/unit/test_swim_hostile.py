@@ -376,11 +376,11 @@ def test_unknown_ids_and_names_do_not_grow_the_node():
         thief.say(node, [thief.accusation(stranger, 1 << 20), EventVector(((stranger, 5),), 1)], now)
         body = encode(EventBody(stranger, (1 << 20) + 1, "e", b""))
         thief.say(node, [SignedEvent(body, thief.sign("event", body))], now)
-        node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x11" + rng.randbytes(60)), now)
+        node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x21" + rng.randbytes(60)), now)
     assert len(node.members()) == members
     assert len(node._swim.shared.logs) <= members
     contacts = node._wire.contacts
-    for held in (contacts._greeted, contacts._noticed, contacts._said, contacts._cookies):
+    for held in (contacts._hello_sent_ns, contacts._noticed, contacts._said, contacts._cookies):
         assert len(held) <= 1_024
     assert len(node._swim.membership.standing) <= members
     assert len(node._swim.membership.prober._open) <= 1_024
