@@ -251,7 +251,7 @@ SWIM: dict[str, Mutant] = {
         "neither seeds nor lost members are ever called",
         "swim.swim:Swim._rejoin",
         gives(None),
-        more=(("swim.swim:Swim._knock", gives(None)), ("swim.prober:Prober.ping_once", gives(None))),
+        more=(("swim.swim:Swim._seek", gives(None)), ("swim.prober:Prober.ping_once", gives(None))),
     ),
     "swim-one-accuser": Mutant(
         "one member's word is enough to fail another",

@@ -173,7 +173,7 @@ def who_pushes_in_is_slowed_down():
     for index in range(10):
         thief = Thief(SECRET, net.crypto, name=f"t{index}")
         net.perform(host, thief.meet(host.node, net.now))
-        net.perform(host, thief.say(host.node, [overlay_module.Tie(overlay_module.TIE_PLEASE, 40)], net.now))
+        net.perform(host, thief.say(host.node, [overlay_module.Neighbor(overlay_module.NEIGHBOR_PLEASE, 40)], net.now))
     assert host.node.summary().counters.get("ties_over_rate", 0) >= 1
     assert sum(row.state is MemberState.ALIVE for row in host.node.members()) <= SMALL.active_view + 3
 
@@ -198,7 +198,7 @@ def _silent_parting(patch):
     original = Overlay._say
 
     def say(self, member, kind):
-        if kind != overlay_module.TIE_BYE:
+        if kind != overlay_module.DISCONNECT:
             original(self, member, kind)
 
     patch.setattr(Overlay, "_say", say)
@@ -278,7 +278,7 @@ MUTANTS = [
     ("bound of neighbours", neighbours_stay_few, lambda patch: patch.setattr(Overlay, "neighbours_max", 10**6)),
     ("share of one source", liars_fill_no_view, _no_share),
     ("signatures of records", forged_records_are_not_kept, lambda patch: patch.setattr(Overlay, "_holds", _true)),
-    ("events of strangers", an_event_reaches_everybody, lambda patch: patch.setattr(Shared, "on_vouched", _nothing)),
+    ("events of strangers", an_event_reaches_everybody, lambda patch: patch.setattr(Shared, "on_certified_event", _nothing)),
     ("digest of events", a_missed_event_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", _false)),
     ("travelling news", an_event_goes_at_once, lambda patch: patch.setattr(Core, "travels", _false)),
     ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(Overlay, "warn", _nothing)),
