@@ -278,7 +278,7 @@ MUTANTS = [
     ("bound of neighbours", neighbours_stay_few, lambda patch: patch.setattr(Overlay, "neighbours_max", 10**6)),
     ("share of one source", liars_fill_no_view, _no_share),
     ("signatures of records", forged_records_are_not_kept, lambda patch: patch.setattr(Overlay, "_holds", _true)),
-    ("events of strangers", an_event_reaches_everybody, lambda patch: patch.setattr(Shared, "on_certified_event", _nothing)),
+    ("events of strangers", an_event_reaches_everybody, lambda p: p.setattr(Shared, "on_certified_event", _nothing)),
     ("digest of events", a_missed_event_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", _false)),
     ("travelling news", an_event_goes_at_once, lambda patch: patch.setattr(Core, "travels", _false)),
     ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(Overlay, "warn", _nothing)),
