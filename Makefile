@@ -114,7 +114,7 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 	touch $@
 
 model: .venv-train/.done  ## train the zoo from nothing (ARGS="--profile short" for a quick pass)
-	PYTHONPATH=models .venv-train/bin/python -m swarmd_models.recipes.train $(ARGS)
+	PYTHONPATH=models:recipes .venv-train/bin/python -m swarmd_recipes $(ARGS)
 
 clean:  ## remove what was built, not the environments
 	rm -rf out dist build .mypy_cache .ruff_cache .pytest_cache

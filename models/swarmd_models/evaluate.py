@@ -24,12 +24,12 @@ from swarmd_models.decoders.anchor_free import find_head
 from swarmd_models.decoders.base import real
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
-from swarmd_models.recipes.metrics import auroc, average_precision, calibration_error, macro_f1
-from swarmd_models.recipes.scenes import Scene, SceneMaker, SceneOptions
-from swarmd_models.recipes.staging import stage_crops
-from swarmd_models.recipes.targets import core_cells
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
+from swarmd_models.metrics import auroc, average_precision, calibration_error, macro_f1
 from swarmd_models.second import fuse, sigmoid
+from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
+from swarmd_models.synthetic.staging import stage_crops
+from swarmd_models.synthetic.targets import core_cells
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 from swarmd_models.types import Detection, Image
 
 _MAX_FRAMES = 100_000

@@ -4,7 +4,7 @@
     promoted everywhere while frames go on → v3 is bad (its weights are not those its golden vector was made with) → its
     canary fails, it is halted, then revoked → the fleet is on v2
 
-v2 is v1 with its output layers trained further by the recipe (`swarmd_models.recipes.heads`): rendered frames, the
+v2 is v1 with its output layers trained further by the recipe (`swarmd_recipes.heads`): rendered frames, the
 recipe's targets and loss, its quantiser, and scores on frames held out, in some seconds on any machine. Everything else
 is the real thing too: offline keys, the command line's own functions, daemons as processes, the `sim://farm` cameras.
 """
@@ -143,7 +143,7 @@ class ReleaseDemo:
 
     def _train(self, old: Path, new: Path) -> dict[str, Any]:
         """v2 out of v1, as a process of its own: the daemons have the processors first."""
-        command = [sys.executable, "-m", "swarmd_models.recipes.heads", str(old), str(new), "--version", "2"]
+        command = [sys.executable, "-m", "swarmd_recipes.heads", str(old), str(new), "--version", "2"]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=STAGE_S, preexec_fn=lambda: os.nice(5)
         )

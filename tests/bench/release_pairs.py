@@ -1,6 +1,6 @@
 """Really trained pairs of `.tflite` files for the delta bars: base, gentle full fine-tune, head-only fine-tune.
 
-Needs the training environment (`make model`) and a checkpoint of `swarmd_models.recipes.train`:
+Needs the training environment (`make model`) and a checkpoint of `swarmd_recipes.train`:
 
     .venv-train/bin/python -m tests.bench.release_pairs CHECKPOINT.pt OUT [--steps 200]
 
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from swarmd_models.recipes.export import _to_int8, _to_tflite, sample_frames, with_ramp
-from swarmd_models.recipes.net import Detector, fold
-from swarmd_models.recipes.train import Frames, _step, load_recipe
+from swarmd_recipes.export import _to_int8, _to_tflite, sample_frames, with_ramp
+from swarmd_recipes.net import Detector, fold
+from swarmd_recipes.train import Frames, _step, load_recipe
 
 
 def tuned(base: Detector, recipe, steps: int, rate: float, only: str) -> Detector:

@@ -8,7 +8,7 @@ import pytest
 
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import choose_split, main, parse_spec
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, draw_module
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, draw_module
 
 
 def drawn_crops(path: Path, per_class: int = 6) -> Path:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarmd_models.recipes.metrics import auroc, average_precision, calibration_error, macro_f1
+from swarmd_models.metrics import auroc, average_precision, calibration_error, macro_f1
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40))

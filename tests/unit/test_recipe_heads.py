@@ -9,9 +9,9 @@ from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError
 from swarmd_models.golden import check_golden
-from swarmd_models.recipes import heads
-from swarmd_models.recipes.heads import Scores, TuneOptions, find_heads, loss_and_gradient, read_head, write_head
-from swarmd_models.recipes.targets import Targets
+from swarmd_models.synthetic.targets import Targets
+from swarmd_recipes import heads
+from swarmd_recipes.heads import Scores, TuneOptions, find_heads, loss_and_gradient, read_head, write_head
 
 CLASSES = 11
 

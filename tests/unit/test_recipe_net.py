@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
 
 from swarmd_models.errors import ArtefactError  # noqa: E402
-from swarmd_models.recipes.net import Detector, NetOptions, detector_loss, fold  # noqa: E402
-from swarmd_models.recipes.scenes import SceneMaker, SceneOptions  # noqa: E402
-from swarmd_models.recipes.targets import targets_of  # noqa: E402
-from swarmd_models.recipes.train import Recipe, TrainOptions, load_recipe, train  # noqa: E402
+from swarmd_models.synthetic.scenes import SceneMaker, SceneOptions  # noqa: E402
+from swarmd_models.synthetic.targets import targets_of  # noqa: E402
+from swarmd_recipes.net import Detector, NetOptions, detector_loss, fold  # noqa: E402
+from swarmd_recipes.train import Recipe, TrainOptions, load_recipe, train  # noqa: E402
 
 TINY = NetOptions(widths=(8, 8, 16, 16, 16), blocks=(1, 1, 1, 1), neck=16)
 SCENE = SceneOptions(width=160, height=128)
@@ -67,7 +67,7 @@ def test_the_loss_of_the_truth_is_small_and_falls_with_training() -> None:
 
 
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swarmd_models.recipes.train._CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr("swarmd_recipes.train._CHECKPOINT_EVERY", 3)
     whole = train(RECIPE, None, tmp_path / "whole")
     kept = (tmp_path / "whole" / "checkpoint.pt").read_bytes()
     (tmp_path / "cut").mkdir()
@@ -83,7 +83,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path, monke
         saved += 1
         raise Stop
 
-    import swarmd_models.recipes.train as module
+    import swarmd_recipes.train as module
 
     real_save = module._save
     monkeypatch.setattr(module, "_save", stop_after_first)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from swarmd_models.recipes.compose import NoiseBank, Sensor, ground_texture, place_module
-from swarmd_models.recipes.pool import CropPool
-from swarmd_models.recipes.scenes import Scene, SceneMaker, SceneOptions
-from swarmd_models.recipes.staging import PER_FRAME, stage_crops
-from swarmd_models.recipes.targets import STRIDE, core_cells, grid_of, targets_of
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
+from swarmd_models.synthetic.compose import NoiseBank, Sensor, ground_texture, place_module
+from swarmd_models.synthetic.pool import CropPool
+from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
+from swarmd_models.synthetic.staging import PER_FRAME, stage_crops
+from swarmd_models.synthetic.targets import STRIDE, core_cells, grid_of, targets_of
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 
 OPTIONS = SceneOptions()
 

@@ -11,12 +11,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; it is an extra (train)")
 
 from swarmd_models.errors import ArtefactError  # noqa: E402
-from swarmd_models.recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, stray_boxes, train_judge  # noqa: E402
-from swarmd_models.recipes.net import Detector, NetOptions, fold, million_macs, private_channels  # noqa: E402
-from swarmd_models.recipes.prune import pruned  # noqa: E402
-from swarmd_models.recipes.rounding import equalised, round_weights  # noqa: E402
-from swarmd_models.recipes.scenes import SceneOptions  # noqa: E402
-from swarmd_models.recipes.thermal import FAULT_LABELS  # noqa: E402
+from swarmd_models.synthetic.scenes import SceneOptions  # noqa: E402
+from swarmd_models.synthetic.thermal import FAULT_LABELS  # noqa: E402
+from swarmd_recipes.judge import ExampleMaker, Judge, JudgeOptions, jittered, stray_boxes, train_judge  # noqa: E402
+from swarmd_recipes.net import Detector, NetOptions, fold, million_macs, private_channels  # noqa: E402
+from swarmd_recipes.prune import pruned  # noqa: E402
+from swarmd_recipes.rounding import equalised, round_weights  # noqa: E402
 
 SCENE = SceneOptions(width=160, height=128)
 SMALL = JudgeOptions(widths=(8, 8, 16, 16), blocks=(1, 1, 1), chunks=3, chunk_frames=3, batch=16)
@@ -72,7 +72,7 @@ def test_an_interrupted_second_stage_ends_like_an_uninterrupted_one(
     class Stop(Exception):
         pass
 
-    import swarmd_models.recipes.judge as module
+    import swarmd_recipes.judge as module
 
     real_chunk = ExampleMaker.chunk
 

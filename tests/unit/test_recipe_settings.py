@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from swarmd_models.recipes.export import best_range
-from swarmd_models.recipes.metrics import auroc
-from swarmd_models.recipes.settings import Opinions, Said, choose, fit_weights
-from swarmd_models.recipes.thermal import FAULT_LABELS, HELD_BACK, Crops
+from swarmd_models.metrics import auroc
+from swarmd_models.synthetic.thermal import FAULT_LABELS, HELD_BACK, Crops
+from swarmd_recipes.export import best_range
+from swarmd_recipes.settings import Opinions, Said, choose, fit_weights
 
 KINDS = len(FAULT_LABELS)
 

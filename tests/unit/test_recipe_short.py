@@ -18,7 +18,7 @@ pytestmark = [
 from swarmd_models.bundle import load_bundle  # noqa: E402
 from swarmd_models.detector import Detector, DetectorOptions  # noqa: E402
 from swarmd_models.golden import check_golden  # noqa: E402
-from swarmd_models.recipes.train import main  # noqa: E402
+from swarmd_recipes.__main__ import main  # noqa: E402
 
 RECORDED_AP = 0.46
 """Of 38 drawn faults after 60 steps and six small chunks, seed 20; processors sum in different orders."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, draw_module
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, draw_module
 
 
 def rng(seed: int = 1) -> np.random.Generator:

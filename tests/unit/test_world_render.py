@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from swarmd_models.geo.geolocate import Intrinsics
-from swarmd_models.recipes.compose import Sensor, pixel_to_ground, project, rotation_from_euler
+from swarmd_models.synthetic.compose import Sensor, pixel_to_ground, project, rotation_from_euler
 from swarmd_sim.world.farm import Farm
 from swarmd_sim.world.render import FarmView
 

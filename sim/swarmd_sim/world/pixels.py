@@ -16,7 +16,7 @@ from swarmd_models.geo.geolocate import Intrinsics, quaternion_from_euler
 from swarmd_models.geo.positions import Plane
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.geo.sitemap import Asset, SiteMap
-from swarmd_models.recipes.compose import Sensor, pixel_to_ground, rotation_from_euler
+from swarmd_models.synthetic.compose import Sensor, pixel_to_ground, rotation_from_euler
 from swarmd_models.types import Frame, Pose
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_sim.errors import ScenarioError

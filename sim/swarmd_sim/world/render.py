@@ -9,7 +9,7 @@ from collections import OrderedDict
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.recipes.compose import (
+from swarmd_models.synthetic.compose import (
     MODULE_COLUMNS,
     MODULE_ROWS,
     TEXEL_M,
@@ -21,7 +21,7 @@ from swarmd_models.recipes.compose import (
     place_module,
     view_bounds,
 )
-from swarmd_models.recipes.thermal import draw_module
+from swarmd_models.synthetic.thermal import draw_module
 from swarmd_sim.world.farm import MARGIN_M, MODULE_DEPTH_M, MODULE_WIDTH_M, TABLE_PITCH_M, Farm
 
 _BORDER_M = 40.0

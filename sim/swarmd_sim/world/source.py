@@ -8,7 +8,7 @@ import numpy as np
 
 from swarmd_models.errors import SourceError
 from swarmd_models.geo.geolocate import Intrinsics, quaternion_from_euler
-from swarmd_models.recipes.compose import Sensor, pixel_to_ground, rotation_from_euler
+from swarmd_models.synthetic.compose import Sensor, pixel_to_ground, rotation_from_euler
 from swarmd_models.types import Frame, Pose
 from swarmd_sim.world.address import FarmUrl, parse_farm_url
 from swarmd_sim.world.camera import Drone, DroneState

@@ -1,7 +1,7 @@
 """From nothing to a bundle with its figures: teacher, second stage, detector, export, thresholds, evaluation.
 
 Each step leaves its result in the work directory and is not repeated, so an interrupted run goes on where it stopped.
-Needs the extra `train`; called by `python -m swarmd_models.recipes.train`.
+Needs the extra `train`; called by `python -m swarmd_recipes`.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import FrameSpec, choose_split, evaluate_crops, evaluate_frames, frames_of
-from swarmd_models.recipes import settings
-from swarmd_models.recipes.metrics import auroc, average_precision, macro_f1
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
+from swarmd_models.metrics import auroc, average_precision, macro_f1
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
+from swarmd_recipes import settings
 
 Say = Callable[[str], None]
 ABOUT = "composed from real module crops and drawn modules; never tried on real aerial footage"
@@ -71,9 +71,9 @@ def _first(
     share: float,
 ) -> tuple[Any, float]:
     """The detector's files and its millions of multiplications; trained and exported unless that is done."""
-    from swarmd_models.recipes.export import export_model
-    from swarmd_models.recipes.net import million_macs
-    from swarmd_models.recipes.train import fingerprint, train
+    from swarmd_recipes.export import export_model
+    from swarmd_recipes.net import million_macs
+    from swarmd_recipes.train import fingerprint, train
 
     work, name = paths.work / recipe.name, recipe.name
     note = work / f"{name}.json"
@@ -90,7 +90,7 @@ def _first(
 
 
 def _files(work: Path, name: str, about: dict[str, Any]) -> Any:
-    from swarmd_models.recipes.export import Exported
+    from swarmd_recipes.export import Exported
 
     onnx = work / f"{name}.qdq.onnx"
     files = (work / f"{name}.float.tflite", work / f"{name}.tflite", onnx if onnx.exists() else None)
@@ -98,8 +98,8 @@ def _files(work: Path, name: str, about: dict[str, Any]) -> Any:
 
 
 def _teacher(recipe: Any, crops: Crops | None, paths: Paths, say: Say) -> npt.NDArray[np.float32] | None:
-    from swarmd_models.recipes.teacher import CLASSES, TeacherOptions, teach
-    from swarmd_models.recipes.train import load_soft
+    from swarmd_recipes.teacher import CLASSES, TeacherOptions, teach
+    from swarmd_recipes.train import load_soft
 
     kept = paths.work / "teacher" / "soft.npz"
     if paths.soft is not None:
@@ -118,9 +118,9 @@ def _second(
     recipe: Any, crops: Crops | None, soft: npt.NDArray[np.float32] | None, paths: Paths, say: Say, with_onnx: bool
 ) -> Any:
     """The second stage's files; trained and exported here, or before by the recipe that it is taken from."""
-    from swarmd_models.recipes.export import SecondFiles, convert
-    from swarmd_models.recipes.judge import ExampleMaker, train_judge
-    from swarmd_models.recipes.net import million_macs
+    from swarmd_recipes.export import SecondFiles, convert
+    from swarmd_recipes.judge import ExampleMaker, train_judge
+    from swarmd_recipes.net import million_macs
 
     options = recipe.second
     if options is None:
@@ -154,7 +154,7 @@ def finish(
     share: float = 1.0,
 ) -> dict[str, Any]:
     """Join the stages, set thresholds, write the bundle and evaluate it."""
-    from swarmd_models.recipes.export import write_bundle
+    from swarmd_recipes.export import write_bundle
 
     crops = Crops.load(paths.crops) if paths.crops else None
     students = crops.with_part_held_back() if crops is not None else None

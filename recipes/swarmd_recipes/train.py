@@ -1,11 +1,10 @@
-"""Train a detector from a recipe: `python -m swarmd_models.recipes.train small-320 --crops FILE.npz --work DIR`.
+"""Train a detector from a recipe: `python -m swarmd_recipes small-320 --crops FILE.npz --work DIR`.
 
 Frames are composed as they are needed; frame `i` depends on the seed and `i` alone, so a run that was interrupted goes
 on from its last checkpoint as if nothing had happened. A GPU is used when there is one; on CPUs with bfloat16 units
 (AMX) a step takes a quarter of the time. Needs PyTorch (extra `train`).
 """
 
-import argparse
 import copy
 import dataclasses
 import json
@@ -22,19 +21,19 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.recipes.judge import JudgeOptions
-from swarmd_models.recipes.net import Detector, NetOptions, detector_loss
-from swarmd_models.recipes.prune import pruned
-from swarmd_models.recipes.scenes import SceneMaker, SceneOptions
-from swarmd_models.recipes.targets import targets_of
-from swarmd_models.recipes.thermal import FAULT_LABELS, Crops
+from swarmd_models.synthetic.scenes import SceneMaker, SceneOptions
+from swarmd_models.synthetic.targets import targets_of
+from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
+from swarmd_recipes.judge import JudgeOptions
+from swarmd_recipes.net import Detector, NetOptions, detector_loss
+from swarmd_recipes.prune import pruned
 
 ZOO_RECIPES = ("small-320", "tiny-224", "medium-640")
 """In this order: the other two begin with the weights of the first."""
 
 _CHECKPOINT_EVERY = 500
 _REPORT_EVERY = 100
-_SHORT_SHARE = 0.15
+SHORT_SHARE = 0.15
 """Of the frames for thresholds and figures, in the short profile."""
 
 
@@ -198,7 +197,7 @@ def train(recipe: Recipe, crops: Crops | None, work: Path, soft: npt.NDArray[np.
             left_s = (time.monotonic() - started) / (step - first) * (options.steps - step)
             mean = np.mean(losses, axis=0)
             figures = f"fault {mean[0]:.3f} kind {mean[1]:.3f} box {mean[2]:.3f}"
-            _say(f"{recipe.name}: step {step}/{options.steps} {figures}, {left_s:.0f} s left")
+            say(f"{recipe.name}: step {step}/{options.steps} {figures}, {left_s:.0f} s left")
             losses.clear()
         if step % _CHECKPOINT_EVERY == 0 or step == options.steps:
             _save(work, recipe, step, net, average, optimiser, schedule)
@@ -272,40 +271,11 @@ def _resume(work: Path, recipe: Recipe, net: Any, average: Any, optimiser: Any, 
     average.load_state_dict(state["average"])
     optimiser.load_state_dict(state["optimiser"])
     schedule.load_state_dict(state["schedule"])
-    _say(f"{recipe.name}: goes on from step {state['step']}")
+    say(f"{recipe.name}: goes on from step {state['step']}")
     return int(state["step"])
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """One line on standard error, at once."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="swarmd_models.recipes.train", description=__doc__.splitlines()[0])
-    parser.add_argument("recipes", nargs="*", default=ZOO_RECIPES, help="such as small-320; default: the whole zoo")
-    parser.add_argument("--crops", type=Path, help="npz of real module crops; without it all modules are drawn")
-    parser.add_argument("--soft", type=Path, help="npz of a teacher's probabilities; default: train the teacher too")
-    parser.add_argument("--work", type=Path, default=Path("build/model"), help="checkpoints; resumed when they fit")
-    parser.add_argument("--out", type=Path, help="folder for the bundles; default: zoo in the work directory")
-    parser.add_argument("--profile", choices=["full", "short"], default="full")
-    parser.add_argument("--threads", type=int, default=0)
-    options = parser.parse_args(arguments)
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    from swarmd_models.recipes.pipeline import Paths, make_model
-
-    try:
-        for name in options.recipes:
-            recipe = load_recipe(name, options.profile)
-            paths = Paths(options.crops, options.work, options.out or options.work / "zoo", options.soft)
-            make_model(recipe, paths, _say, share=1.0 if options.profile == "full" else _SHORT_SHARE)
-    except ArtefactError as error:
-        _say(f"error: {error}")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.recipes.compose import (
+from swarmd_models.synthetic.compose import (
     MODULE_COLUMNS,
     MODULE_DEPTH_M,
     MODULE_ROWS,
@@ -29,8 +29,8 @@ from swarmd_models.recipes.compose import (
     rotation_from_euler,
     view_bounds,
 )
-from swarmd_models.recipes.scenes import Lens, SceneOptions
-from swarmd_models.recipes.thermal import NORMAL_LABEL, Crops, Patch
+from swarmd_models.synthetic.scenes import Lens, SceneOptions
+from swarmd_models.synthetic.thermal import NORMAL_LABEL, Crops, Patch
 
 PER_FRAME = 6
 _ROWS_APART = 3

@@ -6,7 +6,7 @@ weights that the file holds, and quantised as the recipe's exporter does: symmet
 The new numbers go to their places in the same file; activation ranges stay. That is what an officer can do to a model
 at a field desk, without the training environment; a better one comes from `train.py`.
 
-    python -m swarmd_models.recipes.heads zoo:small-320 OUT --version 3 [--frames 96 --steps 200 --rate 0.001 --seed 77]
+    python -m swarmd_recipes.heads zoo:small-320 OUT --version 3 [--frames 96 --steps 200 --rate 0.001 --seed 77]
 """
 
 import argparse
@@ -25,8 +25,8 @@ import numpy.typing as npt
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import evaluate_frames, nominal_pixel_m
-from swarmd_models.recipes.scenes import Scene, SceneMaker, SceneOptions
-from swarmd_models.recipes.targets import Targets, targets_of
+from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
+from swarmd_models.synthetic.targets import Targets, targets_of
 from swarmd_models.tflite_file import digest_of
 
 F32 = npt.NDArray[np.float32]
@@ -439,7 +439,7 @@ def _scores(
 
 def _write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
     """The bundle's files in a new folder, with the new model, its own golden outputs, and digests that hold."""
-    from swarmd_models.recipes.export import run_tflite
+    from swarmd_recipes.export import run_tflite
 
     source = Path(bundle.model_path)
     out.mkdir(parents=True, exist_ok=True)
@@ -467,7 +467,7 @@ def _write_bundle(bundle: Bundle, out: Path, data: bytes, version: str) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="swarmd_models.recipes.heads", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="swarmd_recipes.heads", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("out", type=Path)
     parser.add_argument("--version", required=True)

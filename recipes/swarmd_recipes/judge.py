@@ -25,11 +25,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.recipes.net import Residual, conv
-from swarmd_models.recipes.scenes import SceneMaker, SceneOptions
-from swarmd_models.recipes.teacher import CLASSES
-from swarmd_models.recipes.thermal import Crops
 from swarmd_models.second import cut_out
+from swarmd_models.synthetic.scenes import SceneMaker, SceneOptions
+from swarmd_models.synthetic.thermal import Crops
+from swarmd_recipes.net import Residual, conv
+from swarmd_recipes.teacher import CLASSES
 
 HEALTHY = len(CLASSES) - 1
 _SETTLING_REAL_SHARE = 0.5

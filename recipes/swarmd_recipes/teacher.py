@@ -1,6 +1,6 @@
 """The teacher: large crop classifiers that see one module at a time and whose opinion the small models learn.
 
-`python -m swarmd_models.recipes.teacher --crops FILE.npz --work DIR`. The labels of the crop set are noisy (byte-equal
+`python -m swarmd_recipes.teacher --crops FILE.npz --work DIR`. The labels of the crop set are noisy (byte-equal
 crops carry different labels), so a student learns from probabilities too. The members differ in their seed alone; each
 is trained on the whole training split with mixed crops and softened labels, so that none of them learns the labels by
 heart, and a crop's opinion is the mean over members and flips. The validation split is judged for nothing but the
@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.recipes.metrics import auroc, macro_f1
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
+from swarmd_models.metrics import auroc, macro_f1
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 
 CLASSES = (*FAULT_LABELS, NORMAL_LABEL)
 """Order of the teacher's probabilities: the fault labels, then the healthy class."""
@@ -210,7 +210,7 @@ def _figures(probability: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="swarmd_models.recipes.teacher")
+    parser = argparse.ArgumentParser(prog="swarmd_recipes.teacher")
     parser.add_argument("--crops", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("build/model/teacher"))
     parser.add_argument("--epochs", type=int, default=TeacherOptions().epochs)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.recipes.scenes import Scene
-from swarmd_models.recipes.thermal import FAULT_LABELS
+from swarmd_models.synthetic.scenes import Scene
+from swarmd_models.synthetic.thermal import FAULT_LABELS
 
 STRIDE = 8
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.recipes.net import Detector, NetOptions
+from swarmd_recipes.net import Detector, NetOptions
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from swarmd_models.bundle import Bundle, Reference
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.evaluate import nominal_pixel_m, score_crops
-from swarmd_models.recipes.metrics import auroc, macro_f1
-from swarmd_models.recipes.scenes import Scene, SceneMaker, SceneOptions
-from swarmd_models.recipes.thermal import HELD_BACK, NORMAL_LABEL, Crops
+from swarmd_models.metrics import auroc, macro_f1
 from swarmd_models.reference import FRAMES, measure
+from swarmd_models.synthetic.scenes import Scene, SceneMaker, SceneOptions
+from swarmd_models.synthetic.thermal import HELD_BACK, NORMAL_LABEL, Crops
 
 Floats = npt.NDArray[np.float64]
 FALSE_PER_1000 = 0.6

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.recipes.thermal import Patch
+from swarmd_models.synthetic.thermal import Patch
 
 Grey: TypeAlias = npt.NDArray[np.uint8]
 Matrix: TypeAlias = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.recipes.compose import (
+from swarmd_models.synthetic.compose import (
     MODULE_COLUMNS,
     MODULE_DEPTH_M,
     MODULE_ROWS,
@@ -28,8 +28,8 @@ from swarmd_models.recipes.compose import (
     rotation_from_euler,
     view_bounds,
 )
-from swarmd_models.recipes.pool import CropPool
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, Patch, draw_module
+from swarmd_models.synthetic.pool import CropPool
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, Patch, draw_module
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.recipes.compose import MODULE_COLUMNS, MODULE_ROWS
-from swarmd_models.recipes.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, Patch
+from swarmd_models.synthetic.compose import MODULE_COLUMNS, MODULE_ROWS
+from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, Patch
 
 _WINDOW_LEVELS = 10.0
 _LEAST = 150

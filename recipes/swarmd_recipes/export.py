@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from swarmd_models.errors import ArtefactError
-from swarmd_models.recipes.scenes import SceneMaker
-from swarmd_models.recipes.thermal import FAULT_LABELS, Crops
 from swarmd_models.second import cut_out
+from swarmd_models.synthetic.scenes import SceneMaker
+from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
 
 _CALIBRATION_FRAMES = 48
 _ROUNDING_FRAMES = 1024
@@ -109,8 +109,8 @@ def convert(
     """
     import torch
 
-    from swarmd_models.recipes.net import fold, private_channels
-    from swarmd_models.recipes.rounding import equalised, round_weights
+    from swarmd_recipes.net import fold, private_channels
+    from swarmd_recipes.rounding import equalised, round_weights
 
     work.mkdir(parents=True, exist_ok=True)
     fold(net)
@@ -409,7 +409,7 @@ def _toml(
 ) -> str:
     name = recipe.name
     lines = [
-        "# Written by swarmd_models.recipes.export; docs/models.md says what the numbers mean.",
+        "# Written by swarmd_recipes.export; docs/models.md says what the numbers mean.",
         "format = 1",
         f'name = "solar-{name}"',
         f'version = "{recipe.version}"',

@@ -1,0 +1,1 @@
+"""How the zoo's models are made: recipes, training, export. Needs a checkout and `swarmd[train]`; no device has it."""
