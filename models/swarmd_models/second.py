@@ -142,11 +142,6 @@ class SecondStage:
         """(width, height) of a cut."""
         return self._preprocessor.width, self._preprocessor.height
 
-    @property
-    def tells_kinds(self) -> bool:
-        """Whether it names the fault, or only says that there is one."""
-        return self._width_out > 1
-
     def judge(self, canvas: Image, boxes: npt.NDArray[np.floating], deadline_ns: int = 0) -> Floats:
         """Logits of boxes, in order, as many as there is time for.
 

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,8 @@ class ReleaseDemo:
 
     def _train(self, old: Path, new: Path) -> dict[str, Any]:
         """v2 out of v1, as a process of its own: the daemons have the processors first."""
+        if find_spec("swarmd_recipes") is None:
+            raise DaemonError("this demo trains a second model, which needs a checkout: make demo-release")
         command = [sys.executable, "-m", "swarmd_recipes.heads", str(old), str(new), "--version", "2"]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=STAGE_S, preexec_fn=lambda: os.nice(5)

@@ -23,7 +23,6 @@ from swarmd.release.errors import DeltaError
 from swarmd.transports.dds_raw import decode_frame, encode_frame
 from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
 from swarmd_models.bundle import ZOO, load_bundle
-from swarmd_models.dataflash import _poses
 from swarmd_models.errors import ModelError
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
@@ -321,15 +320,11 @@ def _eye_files() -> Fuzzed:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("labels.txt", "one\ntwo\n")
-    log = b"\xa3\x95\x80" + bytes([7, 3 + 8 + 4 + 4 + 1]) + b"GPS\x00" + b"QLLB".ljust(16, b"\x00")
-    log += b"TimeUS,Lat,Lng,Status".ljust(64, b"\x00")
-    row = b"\xa3\x95\x07" + (1_000_000).to_bytes(8, "little") + (470_000_000).to_bytes(4, "little") * 2 + b"\x03"
 
     def target(data: bytes) -> None:
         embedded_labels(data)
-        _poses(data)
 
-    return Fuzzed([b"TFL3" * 10 + packed.getvalue(), log + row * 5], target)
+    return Fuzzed([b"TFL3" * 10 + packed.getvalue()], target)
 
 
 def _bundles() -> Fuzzed:

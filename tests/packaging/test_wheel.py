@@ -26,6 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_code_reads_at_run_time_is_inside(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
+    assert not [name for name in names if "recipes" in name or name.endswith("ruff.toml")], "no device trains or lints"
     assert {f"{package}/py.typed" for package in ("swarmd", "swarmd_protocols", "swarmd_models", "swarmd_sim")} <= names
     assert any(name.startswith("swarmd_models/zoo/") and name.endswith(".tflite") for name in names)
     assert any(name.startswith("swarmd_sim/scenarios/") and name.endswith(".toml") for name in names)

@@ -9,10 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
-from swarmd_models.dataflash import read_dataflash
 from swarmd_models.errors import FrameError, SourceError
 from swarmd_models.geo.geolocate import rotate
-from swarmd_models.geo.poses import PoseTrack, ReplayedPoses, make_pose, open_poses
+from swarmd_models.geo.poses import PoseTrack, ReplayedPoses, make_pose, open_poses, read_dataflash
 from swarmd_models.sources import (
     PictureSource,
     ReconnectingSource,

@@ -4,17 +4,25 @@ A provider answers None rather than guess: outside of a log, across a hole in it
 """
 
 import bisect
+import contextlib
 import csv
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from swarmd_models.dataflash import read_dataflash
 from swarmd_models.errors import SourceError
-from swarmd_models.geo.geolocate import Quaternion, quaternion_from_euler
+from swarmd_models.geo.geolocate import Quaternion, multiply, quaternion_from_euler
 from swarmd_models.types import Pose
+
+LOG_MAX_BYTES = 512 << 20
+"""Of a DataFlash log: a day's flight at full rate; it is read whole."""
+_FIX_3D = 3
+"""GPS status from which a row's position is one (ArduPilot, AP_GPS::GPS_OK_FIX_3D)."""
+_NADIR = quaternion_from_euler(0.0, -math.pi / 2, 0.0)
+"""A camera that looks straight down, in the body's frame."""
 
 MAX_LOG_BYTES = 512 << 20
 MAX_ROWS = 5_000_000
@@ -235,3 +243,58 @@ def _nlerp(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
     norm = math.sqrt(sum(x * x for x in mixed)) or 1.0
     w, x, y, z = (m / norm for m in mixed)
     return (w, x, y, z)
+
+
+def read_dataflash(path: Path) -> list[Pose]:
+    """The poses of an ArduPilot DataFlash log (`.bin`), one a GPS row, with the attitude of that moment.
+
+    The camera looks along the body's down axis. Rows without a 3D fix carry false numbers and become poses without a
+    fix. A height that the log does not give is taken above the place where the fix came.
+
+    Raises:
+        SourceError: The file cannot be read, is no such log, or has no GPS rows; or pymavlink is not installed.
+    """
+    try:
+        if path.stat().st_size > LOG_MAX_BYTES:
+            raise SourceError(f"log {path} is larger than {LOG_MAX_BYTES >> 20} MiB")
+        path.open("rb").close()
+    except OSError as error:
+        raise SourceError(f"cannot read log {path}: {error.strerror}") from error
+    poses: list[Pose] = []
+    roll, pitch, yaw = 0.0, 0.0, 0.0
+    home_m: float | None = None
+    for row in _dataflash_rows(path):
+        if row["mavpackettype"] == "ATT":
+            roll, pitch, yaw = (math.radians(row.get(name, 0.0)) for name in ("Roll", "Pitch", "Yaw"))
+        elif "Lat" in row and "Lng" in row:
+            has_fix, altitude = row.get("Status", 0) >= _FIX_3D, row.get("Alt", 0.0)
+            if home_m is None and has_fix:
+                home_m = altitude
+            height = row.get("RAlt", row.get("RelAlt", altitude - (home_m if home_m is not None else altitude)))
+            camera = multiply(quaternion_from_euler(yaw, pitch, roll), _NADIR)
+            t_ns = round(row["TimeUS"] * 1e3 if "TimeUS" in row else row.get("T", row.get("TimeMS", 0.0)) * 1e6)
+            poses.append(Pose(t_ns, row["Lat"], row["Lng"], height, camera, has_fix=has_fix and height > 0.5))
+    if not poses:
+        raise SourceError(f"log {path} is no ArduPilot DataFlash log with GPS rows")
+    return poses
+
+
+def _dataflash_rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        from pymavlink import DFReader
+    except ImportError as error:
+        raise SourceError(f"reading log {path} needs pymavlink; install swarmd[mavlink]") from error
+    log = DFReader.DFReader_binary.__new__(DFReader.DFReader_binary)  # Closed below also when it does not come to life.
+    rows: list[dict[str, Any]] = []
+    # It prints what it makes of a damaged log, and raises whatever it stumbles over.
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            log.__init__(str(path))
+            while (message := log.recv_match(type=["GPS", "ATT"])) is not None:
+                rows.append(message.to_dict())
+        except Exception as error:
+            raise SourceError(f"log {path} is no sound DataFlash log: {error}") from error
+        finally:
+            if hasattr(log, "filehandle"):
+                log.filehandle.close()
+    yield from rows

@@ -293,8 +293,3 @@ def _check_release(release: Release) -> None:
 
 def _rise(values: Sequence[str] | Sequence[int]) -> bool:
     return all(one < other for one, other in pairwise(values))  # type: ignore[operator]
-
-
-def bundle_bytes(files: Sequence[BundleFile]) -> int:
-    """Bytes of a whole bundle."""
-    return sum(one.blob.size for one in files)
