@@ -180,9 +180,10 @@ def run_sign(args: argparse.Namespace) -> int:
     root = _root(args, prepared)
     source = passphrases(args)
     signers: list[Signer] = [open_signer(reference, source) for reference in args.key]
+    shown = _as_known_here(args, prepared)
     for signer in signers:
-        check_signer(prepared, signer, root)
-    tell(prepared, root)
+        check_signer(shown, signer, root)
+    tell(shown, root)
     if root is None and prepared.root:
         print("names are those of the file itself; with --fleet FLEET they are those of your copy of the fleet")
     who = ", ".join(signer.half.name for signer in signers)
@@ -201,7 +202,7 @@ def run_inspect(args: argparse.Namespace) -> int:
     """`keys inspect`."""
     from swarmd.identity.prepared import missing, requirements, words
 
-    prepared = _read(args.files)
+    prepared = _as_known_here(args, _read(args.files))
     root = _root(args, prepared)
     if not args.json:
         tell(prepared, root)
@@ -341,6 +342,17 @@ def _root(args: argparse.Namespace, prepared: "Prepared") -> "Root | None":
             "bring the folder up to date, or prepare it anew"
         )
     return fleet.root()
+
+
+def _as_known_here(args: argparse.Namespace, prepared: "Prepared") -> "Prepared":
+    """The statement with the names of the desk's own folder, where one is given."""
+    if args.fleet is None or not (args.fleet / "officers").is_dir():
+        return prepared
+    from swarmd.identity.desk import known_halves
+    from swarmd.identity.fleet import Fleet
+    from swarmd.identity.prepared import with_officers
+
+    return with_officers(prepared, known_halves(Fleet(args.fleet)))
 
 
 def _agrees(question: str) -> bool:

@@ -90,7 +90,7 @@ def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Pre
     _check_holders(holders)
     new = fleet.next_root(_publics(holders), stolen=stolen)
     return prepare(
-        "root", _encode(new), fleet.roots()[-1], [*_everybody(holders), *_officers(fleet)], _kept(fleet, new)
+        "root", _encode(new), fleet.roots()[-1], [*_everybody(holders), *known_halves(fleet)], _kept(fleet, new)
     )
 
 
@@ -157,10 +157,11 @@ def prepare_model_statement(fleet: Fleet, kind: str, payload: bytes) -> Prepared
 
 def officers(fleet: Fleet) -> dict[bytes, str]:
     """Key id to name of all whose public half lies in the folder."""
-    return {half.key_id: half.name for half in _officers(fleet)}
+    return {half.key_id: half.name for half in known_halves(fleet)}
 
 
-def _officers(fleet: Fleet) -> list[PublicHalf]:
+def known_halves(fleet: Fleet) -> list[PublicHalf]:
+    """The public halves that lie in the folder."""
     found = []
     for path in sorted((fleet.folder / "officers").glob("*.pub"))[:256]:
         with contextlib.suppress(OfficerKeyError):
@@ -176,7 +177,7 @@ def _prepare(fleet: Fleet, kind: str, payload: bytes, certificates: Sequence[byt
             f"root {root.version} names no keys for the role {role}; give it some: swarmd keys prepare root"
         )
     concerned = set(roles_of(root)[role].key_ids)
-    halves = [half for half in _officers(fleet) if half.key_id in concerned]
+    halves = [half for half in known_halves(fleet) if half.key_id in concerned]
     return prepare(kind, payload, fleet.roots()[-1], halves, certificates[:1_024])
 
 

@@ -23,6 +23,7 @@ from msgspec import Meta
 
 from swarmd.errors import DaemonError
 from swarmd.identity.files import write_secret_file
+from swarmd.identity.names import NAME_MAX_CHARS
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, Signer, parse_public
 from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, plain, roles_of
 from swarmd_protocols.crypto import NaClCrypto
@@ -216,6 +217,25 @@ def requirements(prepared: Prepared, root: Root | None = None) -> list[Requireme
     if not found:
         raise PreparedError(f"the file does not say by which root a {prepared.kind} statement is judged; give --fleet")
     return found
+
+
+def with_officers(prepared: Prepared, known: Iterable[PublicHalf]) -> Prepared:
+    """The statement with the names that a desk knows; a stranger's key under a known name is called so.
+
+    Args:
+        prepared: The statement, for showing; what is signed stays.
+        known: The public halves at the desk.
+    """
+    known = tuple(known)
+    named = {half.key_id: half.name for half in known}
+    taken = set(named.values())
+    lines = [half.line for half in known]
+    for line in prepared.officers:
+        half = _half(line)
+        if half is not None and half.key_id not in named:
+            name = f"not-the-{half.name}-you-know"[:NAME_MAX_CHARS] if half.name in taken else half.name
+            lines.append(PublicHalf(half.public, name).line)
+    return msgspec.structs.replace(prepared, officers=tuple(lines))
 
 
 def add_signature(prepared: Prepared, signer: Signer) -> Prepared:

@@ -12,6 +12,7 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from swarmd.errors import DaemonError
+from swarmd.identity.officers import PublicHalf
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, key_id
@@ -154,6 +155,7 @@ def _root(payload: bytes, context: Context) -> tuple[list[str], list[str]]:
     if old is None:
         effects = [f"begins the fleet {plain(new.fleet)!r} with root {new.version}; every node is born with it"]
         effects += [f"{_who(role, context)} {_WORK.get(role.name, '')}".rstrip() for role in _in_order(new.roles)]
+        effects += _newcomers(new, None, context)
         return effects, _root_warnings(new, context)
     if (new.fleet, new.version) != (old.fleet, old.version + 1) or new.epoch - old.epoch not in (0, 1):
         raise WordsError(
@@ -177,6 +179,7 @@ def _root(payload: bytes, context: Context) -> tuple[list[str], list[str]]:
                 )
     if len(effects) == 1:
         warnings.append("it changes no role")
+    effects += _newcomers(new, old, context)
     if new.epoch > old.epoch:
         effects.append("starts a new epoch: what was signed in the old one by keys that go counts no more")
     if new.kept:
@@ -188,6 +191,13 @@ def _root(payload: bytes, context: Context) -> tuple[list[str], list[str]]:
             "should not stay; ask who prepared it"
         )
     return effects, warnings
+
+
+def _newcomers(new: Root, old: Root | None, context: Context) -> list[str]:
+    """Keys that no root named before, with what their owners can compare: a name alone proves nothing."""
+    before = set(old.keys) if old else set()
+    halves = [PublicHalf(key, context.officer(key_id(key))) for key in new.keys if key not in before]
+    return [f"new key of {half.name}: {half.fingerprint}" for half in sorted(halves, key=lambda half: half.name)]
 
 
 def _changed_role(was: Role, now: Role, context: Context) -> list[str]:

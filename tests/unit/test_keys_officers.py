@@ -366,3 +366,21 @@ def test_a_revocation_that_crossed_a_new_epoch_is_said_to_be_due_again(
     assert set(fleet.trust_of("farm").revoked) == gone
     assert main([*words[:-1], "more"]) == 1
     assert "nobody of swarm farm was shut out by keys that were replaced since" in capsys.readouterr().err
+
+
+def test_a_strangers_key_under_an_officers_name_is_not_taken_for_hers(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], desk: Path
+) -> None:
+    """Whoever prepares a root writes the names into it; the desk goes by its own, and shows fingerprints."""
+    mallory = officer("mallory").half
+    (desk / "dave2.pub").write_text(officers.PublicHalf(mallory.public, "dave").line + "\n")
+    words = ["keys", "prepare", "root", "fleet", "--role", "heartbeat", "1", "dave2.pub", "-o", "root-2"]
+    assert main(words) == 0
+    for known in ((), ("--fleet", "fleet")):
+        capsys.readouterr()
+        assert main(["keys", "inspect", "root-2", *known]) == 0
+        said = capsys.readouterr().out
+        assert mallory.fingerprint in said
+        assert ("not-the-dave-you-know" in said) == bool(known)
+    assert sign("root-2", "alice", fleet="fleet") == 0
+    assert "not-the-dave" not in Path("root-2").read_text()
