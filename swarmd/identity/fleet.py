@@ -30,7 +30,7 @@ from swarmd.identity.files import (
     read_secret_file,
     write_secret_file,
 )
-from swarmd.identity.names import check_name
+from swarmd.identity.names import check_name, is_name
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError, ProtocolError
 from swarmd_protocols.ids import NodeId
@@ -403,7 +403,9 @@ class Fleet:
         """
         all_known = [_read_certificate(path) for path in sorted(self._swarm(swarm).glob("node-*"))]
         if self._dev_secret is not None:
-            all_known.append(make_dev_identity(self._dev_secret, swarm, text[:64] or "-", _CRYPTO).claims())
+            all_known.append(
+                make_dev_identity(self._dev_secret, swarm, text if is_name(text) else "x", _CRYPTO).claims()
+            )
         by_name = [certificate.node for certificate in all_known if certificate.name == text]
         if by_name and not re.fullmatch(r"[0-9a-f]{32}", text):
             return sorted(set(by_name))
@@ -451,7 +453,7 @@ class Fleet:
     def _group_statements(self, swarm: str) -> list[bytes]:
         first = []
         if self._dev_secret is not None:
-            first = list(make_dev_identity(self._dev_secret, swarm, "-", _CRYPTO).group_keys)
+            first = list(make_dev_identity(self._dev_secret, swarm, "x", _CRYPTO).group_keys)
         return first + [
             read_secret_file(path, "restore it from a copy") for path in sorted(self._swarm(swarm).glob("group-*"))
         ]

@@ -2,6 +2,7 @@
 
 A name becomes a file's name, a part of an MQTT topic, a DDS partition and a column of a table. So it is 1 to 64
 letters, digits, dots, dashes or underlines, and begins with a letter or a digit: neither `..`, `a/b`, `a+b` nor `-f`.
+A node refuses a certificate for any other name.
 """
 
 import difflib
@@ -9,10 +10,9 @@ import re
 from collections.abc import Iterable
 
 from swarmd.errors import DaemonError
+from swarmd_protocols.trust.trust import NAME_MAX_CHARS, NAME_PATTERN
 
-NAME_MAX_CHARS = 64
-"""Characters; a path's element may have 255, a table's column stays readable."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_NAME = re.compile(NAME_PATTERN)
 
 
 class NameRefused(DaemonError):

@@ -23,7 +23,6 @@ from msgspec import Meta
 
 from swarmd.errors import DaemonError
 from swarmd.identity.files import write_secret_file
-from swarmd.identity.names import NAME_MAX_CHARS
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, Signer, parse_public
 from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, plain, roles_of
 from swarmd_protocols.crypto import NaClCrypto
@@ -32,7 +31,7 @@ from swarmd_protocols.trust import envelopes
 from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
 from swarmd_protocols.trust.identity import read_certificate
 from swarmd_protocols.trust.roots import KEPT_MAX, Root, mark, root_digest
-from swarmd_protocols.trust.trust import Certificate, Revocation
+from swarmd_protocols.trust.trust import NAME_MAX_CHARS, Certificate, Revocation
 
 FORMAT: Final = "swarmd-prepared-1"
 FILE_MAX_BYTES = 2 << 20

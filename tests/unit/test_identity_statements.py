@@ -225,3 +225,11 @@ def test_verdicts_are_remembered_and_right(crypto):
         assert not crypto.verify(public, b"m", signature[:-1])
         assert not crypto.verify(public[:-1], b"m", signature)
         assert not crypto.verify(public, b"m", bytes(64))
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a+b", "a#", "-f", "", "a b", "a\n", "a\0", "ä", "x" * 65])
+def test_no_node_takes_a_certificate_for_what_cannot_be_a_file_or_a_topic(name: str) -> None:
+    """Also one that enough enrol keys have signed: a name becomes a path on every member."""
+    for node, swarm in ((name, "farm"), ("a", name)):
+        with pytest.raises(IdentityError):
+            identity.make_dev_identity(bytes(32), swarm, node, NaClCrypto())

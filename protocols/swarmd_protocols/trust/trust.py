@@ -42,8 +42,10 @@ TRUST_JOURNAL = b"node/trust/"
 JOURNALLED = ("root", "revoke", "node", "seen", "group")
 """In the order in which they are taken in; "seen" are certificates that replaced nothing."""
 
-_Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX_CHARS)]
-_Swarm = Annotated[str, Meta(max_length=64)]
+NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
+"""Names of nodes and swarms become files, MQTT topics and DDS partitions: neither `..`, nor `a/b`, nor `a+b` is one."""
+_Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX_CHARS, pattern=NAME_PATTERN)]
+_Swarm = Annotated[str, Meta(min_length=1, max_length=NAME_MAX_CHARS, pattern=NAME_PATTERN)]
 _Counter = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 _NodeId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 _Seed = Annotated[bytes, Meta(min_length=SEED_BYTES, max_length=SEED_BYTES)]
