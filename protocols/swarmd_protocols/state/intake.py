@@ -23,11 +23,13 @@ from swarmd_protocols.state.crdt.log import Verdict
 from swarmd_protocols.state.crdt.messages import CERTIFICATES_MAX, CertificateAsk, Certificates, Have, Proof
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.quota import (
+    AUTHOR_BURST,
     BATCH_UNITS,
     BYTES_A_UNIT,
     HAVE_ROW_UNITS,
     MESSAGE_UNITS,
     OPEN_UNITS,
+    SENDER_BURST,
     VERIFY_UNITS,
     Accounts,
 )
@@ -59,8 +61,8 @@ class Intake:
         self._holdings = holdings
         self._anti_entropy = anti_entropy
         self._author = author
-        self.authors = Accounts("state-flood", "signed")
-        self.senders = Accounts("state-flood-sender", "sent")
+        self.authors = Accounts("state-flood", "signed", AUTHOR_BURST)
+        self.senders = Accounts("state-flood-sender", "sent", SENDER_BURST)
         self._queues: dict[NodeId, deque[bytes]] = {}
         self._queued_bytes: dict[NodeId, int] = {}
         self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}

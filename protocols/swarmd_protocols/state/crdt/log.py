@@ -23,6 +23,8 @@ INCARNATIONS_MAX = 16
 """Incarnations of one origin that may matter at once; its own cleaner keeps it at two or three."""
 BATCHES_MAX = 2_048
 """Batches of facts of one origin; its own cleaner packs them anew from `ownlog.BATCHES_KEPT` on."""
+ISLANDS_MAX = 48
+"""Runs of batches above a gap that a summary names; an honest log has one or two while news is on its way."""
 BATCH_COST_BYTES = 1_200
 """What a batch takes in memory beside its bytes and rows, measured (`tests/bench/hostile_state.py`)."""
 ROW_COST_BYTES = 1_200
@@ -173,6 +175,18 @@ class OriginLog:
         while (incarnation, n + 1) in self.facts:
             n += 1
         self.frontier[incarnation] = n
+
+    def islands(self) -> list[tuple[int, int, int]]:
+        """(incarnation, first n, count) of what is held above a gap, the lowest `ISLANDS_MAX`."""
+        found: list[tuple[int, int, int]] = []
+        for incarnation, n in sorted(dot for dot in self.facts if dot[1] > self.frontier.get(dot[0], 0)):
+            if found and found[-1][0] == incarnation and found[-1][1] + found[-1][2] == n:
+                found[-1] = (incarnation, found[-1][1], found[-1][2] + 1)
+            elif len(found) == ISLANDS_MAX:
+                break
+            else:
+                found.append((incarnation, n, 1))
+        return found
 
     def after(self, frontier: Mapping[int, int]) -> Iterator[Batch]:
         """Facts with a larger n than a peer has of their incarnation, in order, gaps skipped."""

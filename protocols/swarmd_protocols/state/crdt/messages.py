@@ -4,6 +4,7 @@
 1 Have      [rows, scope, reply, buckets]                 "this is what I hold": rows are [origin, [[stream,
                                                           incarnation, n, head], …]]; `reply`: and you?
                                                           stream 4: "I hold the proof against this origin"
+                                                          stream 5: "and, above a gap, as many as `head` says from n"
 2 Buckets   [lasting, vitals]                             hashes of 32 groups of origins: where do we differ?
 3 Proof     [raw, raw]                                    two batches under one dot: their author is quarantined
 4 ClockAsk  [sent_ns]                                     answered at once by
@@ -29,13 +30,15 @@ BATCHES_MAX = 4_096
 HAVE_ROWS_MAX = 2_048
 """Origins in one summary: comparing them takes about 10 ms; a larger swarm compares by groups of origins first."""
 POSITIONS_MAX = 128
-"""Positions of one origin: 17 lives of facts, 16 of each of three records, and a proof."""
+"""Positions of one origin: 17 lives of facts, 16 of each of three records, 48 runs above gaps, and a proof."""
 HAVE_POSITIONS_MAX = 8_192
 """Positions in one summary, all origins together."""
 CERTIFICATES_MAX = 16
 """Certificates in one message: checking one costs a signature, so 16 take about 3 ms."""
 CERTIFICATE_MAX_BYTES = 2_048
 """A certificate has about 300 bytes; a longer name and more signatures still fit."""
+HELD = 5
+"""In a summary, instead of a stream: n batches of facts from this number on are held above a gap; n in 4 bytes."""
 PROVEN = 4
 """In a summary, instead of a stream: the sender holds the proof that this origin contradicts itself."""
 
@@ -142,7 +145,7 @@ def _check(message: Message) -> None:
                 )
                 for stream, incarnation, n, head in positions:
                     _require(
-                        0 <= stream <= PROVEN
+                        0 <= stream <= HELD
                         and 0 <= incarnation <= INCARNATION_MAX
                         and 0 <= n < 1 << 32
                         and len(head) <= HEAD_HASH_BYTES,

@@ -9,7 +9,7 @@ Rules this file keeps:
 - The state is of those origins that the trust in force certifies; all others' logs and proofs are aside, in no digest.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from itertools import islice
 
@@ -20,6 +20,7 @@ from swarmd_protocols.state.crdt.messages import (
     BUCKET_HASH_BYTES,
     BUCKETS,
     HEAD_HASH_BYTES,
+    HELD,
     LASTING,
     PROVEN,
     VITALS,
@@ -28,6 +29,10 @@ from swarmd_protocols.state.crdt.messages import (
 
 REPAIR_BATCHES = 1_024
 """Batches of one origin in one repair: half of what a log may hold; the rest comes with the next comparison."""
+GAPPED_BATCHES = 256
+"""The same for a log with gaps: a peer cannot name everything that it holds above them, so some is sent in vain."""
+_STRIDE = 197
+"""A prime near `GAPPED_BATCHES`, so that one repair after another goes round all that may lack."""
 _MASK = (1 << 128) - 1
 
 
@@ -51,6 +56,7 @@ class Store:
         self._lasting = [0] * BUCKETS
         self._vitals = [0] * BUCKETS
         self._summary: bytes | None = None
+        self._turn = 0
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
@@ -169,6 +175,8 @@ class Store:
                         n = log.frontier[incarnation]
                         head = log.facts.get((incarnation, n))
                         positions.append((0, incarnation, n, b"" if head is None else head.digest[:HEAD_HASH_BYTES]))
+                    for incarnation, n, count in log.islands():
+                        positions.append((HELD, incarnation, n, count.to_bytes(4, "little")))
                 if scope & VITALS:
                     for stream, incarnation in sorted(log.records):
                         record = log.records[stream, incarnation]
@@ -224,13 +232,15 @@ class Store:
         self, origin: NodeId, positions: tuple[tuple[int, int, int, bytes], ...], scope: int, lacking: list[Batch]
     ) -> bool:
         log = self.logs.get(origin)
-        theirs = {(stream, incarnation): (n, head) for stream, incarnation, n, head in positions}
+        theirs = {(stream, incarnation): (n, head) for stream, incarnation, n, head in positions if stream != HELD}
         if log is None:
-            return any(n > 0 for n, _ in theirs.values())
+            return any(n > 0 for _, _, n, _ in positions)
         wanted = False
         if scope & LASTING:
             known = {incarnation: n for (stream, incarnation), (n, _) in theirs.items() if stream == Stream.FACTS}
-            lacking.extend(islice(log.after(known), REPAIR_BATCHES))
+            lacking.extend(self._beyond(log, known, [position for position in positions if position[0] == HELD]))
+            runs = ((incarnation, n) for stream, incarnation, n, _ in positions if stream == HELD)
+            wanted = any(dot not in log.facts and dot >= log.base for dot in runs)
             for incarnation, mine in sorted(log.frontier.items()):
                 n, head = theirs.get((0, incarnation), (0, b""))
                 here = log.facts.get((incarnation, n))
@@ -258,6 +268,20 @@ class Store:
     def origins(self) -> list[NodeId]:
         """Everybody of whom a log or a proof is part of the state, sorted."""
         return sorted({*self.logs, *self.quarantined})
+
+    def _beyond(
+        self, log: OriginLog, frontier: Mapping[int, int], held: Sequence[tuple[int, int, int, bytes]]
+    ) -> list[Batch]:
+        """Facts that a peer lacks; where it has gaps, a part of them that is another one each time."""
+        lacking = list(log.after(frontier))
+        if not held:
+            return lacking[:REPAIR_BATCHES]
+        for _, incarnation, first, count in held:
+            run = range(first, first + int.from_bytes(count, "little"))
+            lacking = [batch for batch in lacking if batch.dot[0] != incarnation or batch.dot[1] not in run]
+        self._turn += 1
+        at = self._turn * _STRIDE % max(1, len(lacking))
+        return (lacking[at:] + lacking[:at])[:GAPPED_BATCHES]
 
     def batches(self) -> Iterator[Batch]:
         """Everything held."""
