@@ -384,3 +384,34 @@ def test_a_strangers_key_under_an_officers_name_is_not_taken_for_hers(
         assert ("not-the-dave-you-know" in said) == bool(known)
     assert sign("root-2", "alice", fleet="fleet") == 0
     assert "not-the-dave" not in Path("root-2").read_text()
+
+
+def test_a_release_is_signed_by_two_officers_and_published_as_a_node_takes_it(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str], desk: Path
+) -> None:
+    (desk / "m.tflite").write_bytes(b"\x18\0\0\0TFL3" + bytes(5_000))
+    assert main(["model", "build", "m.tflite", "-o", "pub1", "--model", "faults", "--version", "1"]) == 0
+    assert main(["keys", "prepare", "release", "fleet", "pub1", "-o", "r1"]) == 0
+    assert "releases version 1 of the model 'faults'" in capsys.readouterr().out
+    assert sign("r1", "carol", fleet="fleet") == 0
+    submit = ["keys", "submit", "r1", "--fleet", "fleet", "--publication", "pub1"]
+    before = (desk / "pub1" / "release.swm").read_bytes()
+    assert main(submit) == 1
+    assert (desk / "pub1" / "release.swm").read_bytes() == before
+    assert sign("r1", "alice", fleet="fleet") == 0
+    assert main(submit) == 0
+    assert main(["model", "verify", "pub1", "--fleet", "fleet"]) == 0
+    assert main(["model", "build", "m.tflite", "-o", "pub2", "--model", "faults", "--version", "1", "--soak", "1"]) == 0
+    capsys.readouterr()
+    assert main([*submit[:-1], "pub2"]) == 1
+    assert "is not the release that was signed" in capsys.readouterr().err
+    for out, words in {
+        "halt": ["halt", "fleet", "pub1", "--reason", "drifts"],
+        "gone": ["model-revoke", "fleet", "pub1", "--reason", "bad"],
+        "stage": ["force", "fleet", "pub1", "--stage", "1"],
+        "floor": ["floor", "fleet", "1", "--model", "faults"],
+    }.items():
+        assert main(["keys", "prepare", *words, "-o", out]) == 0
+        assert submit_signed(out, "alice", "bob") == 0
+        (written,) = (desk / "fleet" / "statements").glob(f"{words[0]}-*.swm")
+        assert main(["model", "verify", str(written), "--fleet", "fleet"]) == 0
