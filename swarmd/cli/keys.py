@@ -40,7 +40,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     role.add_argument("role", help="root, enrol, revoke, release, floor or heartbeat")
     role.add_argument("--need", type=int, required=True, metavar="K", help="signatures the role needs")
     role.add_argument("--keys", type=int, required=True, metavar="N", help="keys to make")
-    role.add_argument("--stolen", action="store_true", help="void what the old release and floor keys have signed")
+    role.add_argument(
+        "--keep", action="append", default=[], type=Path, metavar="FILE", help="a removal that stays right"
+    )
+    role.add_argument("--stolen", action="store_true", help="void what was signed, but for what FLEET holds and --keep")
     _add_swarm_push(role, is_required=False)
     enrol = _verb(verbs, "enrol", "make a node's identity")
     enrol.add_argument("node", help="the node's name, unique in the swarm")
@@ -160,7 +163,7 @@ def _role(args: argparse.Namespace) -> int:
     role = check_known(args.role, ROLE_NAMES, "role")
     before = next((entry for entry in fleet.root().roles if entry.name == role), None)
     _reach(args)
-    signed = fleet.change_role(role, args.need, args.keys, stolen=args.stolen)
+    signed = fleet.change_role(role, args.need, args.keys, stolen=args.stolen, keep=args.keep)
     print(f"root {fleet.root().version} written to {signed.path}; new keys lie in {args.fleet / 'keys'}")
     if before is not None and args.need < before.threshold:
         print(f"WARNING: role {role} takes {args.need} signatures instead of {before.threshold}")

@@ -63,7 +63,10 @@ def _add_officer(verbs: Verbs) -> None:
 def _add_kinds(kinds: Verbs) -> None:
     root = _kind(kinds, "root", "give roles to other keys", swarm=False)
     add_holders(root)
-    root.add_argument("--stolen", action="store_true", help="void what the old release and floor keys have signed")
+    root.add_argument(
+        "--keep", action="append", default=[], type=Path, metavar="FILE", help="a removal that stays right"
+    )
+    root.add_argument("--stolen", action="store_true", help="void what was signed, but for what FLEET holds and --keep")
     enrol = _kind(kinds, "enrol", "let a node in whose key was made on the device")
     enrol.add_argument("node", metavar="NODE", help="the node's name, unique in the swarm")
     enrol.add_argument("--public", required=True, type=Path, metavar="PUB", help="the device's public half")
@@ -393,7 +396,7 @@ def _submit_release(folder: Path, data: bytes) -> None:
 def _prepare_root(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
     from swarmd.identity.desk import prepare_root
 
-    return prepare_root(fleet, holders(args), stolen=args.stolen)
+    return prepare_root(fleet, holders(args), stolen=args.stolen, keep=args.keep)
 
 
 def _prepare_enrol(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":

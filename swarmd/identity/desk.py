@@ -74,13 +74,14 @@ def prepare_first_root(name: str, holders: Holders) -> Prepared:
     return prepare("root", _encode(make_root(check_name(name, "a fleet"), _publics(holders))), b"", _everybody(holders))
 
 
-def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Prepared:
+def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False, keep: Sequence[Path] = ()) -> Prepared:
     """The next root: these roles change hands, the others stay.
 
     Args:
         fleet: The fleet.
         holders: The roles that change.
-        stolen: Start a new epoch, in which what the old release and floor keys signed counts no more.
+        stolen: Start a new epoch, in which what was signed before counts no more, but for what the folder holds.
+        keep: Statement files from elsewhere that are right too.
 
     Raises:
         DaemonError: A role is unknown, or a number does not do.
@@ -88,7 +89,7 @@ def prepare_root(fleet: Fleet, holders: Holders, *, stolen: bool = False) -> Pre
     if not holders and not stolen:
         raise FleetError("say which role changes: --role ROLE NEED PUB..., or --stolen for a new epoch")
     _check_holders(holders)
-    new = fleet.next_root(_publics(holders), stolen=stolen)
+    new = fleet.next_root(_publics(holders), stolen=stolen, keep=keep)
     return prepare(
         "root", _encode(new), fleet.roots()[-1], [*_everybody(holders), *known_halves(fleet)], _kept(fleet, new)
     )

@@ -34,7 +34,7 @@ from swarmd.identity.names import check_name, is_name
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError, ProtocolError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope, decode_envelope, key_id, sign_statement
+from swarmd_protocols.trust.envelopes import REMOVALS, ROLE_OF, Envelope, decode_envelope, key_id, sign_statement
 from swarmd_protocols.trust.identity import (
     DEV_ROLES,
     Identity,
@@ -44,7 +44,7 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     read_certificate,
 )
-from swarmd_protocols.trust.roots import Link, Root, make_root, mark
+from swarmd_protocols.trust.roots import Link, Root, RootChain, make_root, mark
 from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
 
 DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
@@ -230,7 +230,9 @@ class Fleet:
             )
         return found[:threshold]
 
-    def change_role(self, role: str, need: int, count: int, *, stolen: bool = False) -> Statement:
+    def change_role(
+        self, role: str, need: int, count: int, *, stolen: bool = False, keep: Sequence[Path] = ()
+    ) -> Statement:
         """Draw new keys for a role and sign the next root, which names them instead of the old ones.
 
         Args:
@@ -238,6 +240,7 @@ class Fleet:
             need: Signatures the role will take.
             count: Keys to draw.
             stolen: Start a new epoch: what was signed in the old one counts no more, but for what is in this folder.
+            keep: Statement files from elsewhere that are right too.
 
         Returns:
             The new root.
@@ -248,7 +251,7 @@ class Fleet:
         old = self.root()
         signers = self.seeds("root")  # Before anything is written.
         drawn = _draw_keys(role, need, count)
-        new = self.next_root({role: (need, [key.public for key in drawn])}, stolen=stolen)
+        new = self.next_root({role: (need, [key.public for key in drawn])}, stolen=stolen, keep=keep)
         if role == "root":
             signers = [*signers, *(key.seed for key in drawn[:need])]
         signed = sign_statement("root", new, list(dict.fromkeys(signers)), _CRYPTO)
@@ -262,18 +265,22 @@ class Fleet:
             _write_public(path, signed)
         return Statement("root", signed, path)
 
-    def next_root(self, roles: Mapping[str, tuple[int, Sequence[bytes]]], *, stolen: bool = False) -> Root:
+    def next_root(
+        self, roles: Mapping[str, tuple[int, Sequence[bytes]]], *, stolen: bool = False, keep: Sequence[Path] = ()
+    ) -> Root:
         """Compose the next root from public halves, unsigned.
 
-        It names every certificate, group key and revocation of this folder that is right and that would count no more
-        for want of keys, so that no node has to be enrolled again and nobody who was shut out comes back.
+        It names every certificate, group key and removal of this folder (who is out; floors and revocations of models
+        in `statements/`) that is right and that would count no more for want of keys: no node has to be enrolled again,
+        and nobody and nothing that was shut out comes back.
 
         Args:
             roles: Role to (signatures needed, public keys), for those that change.
             stolen: Start a new epoch.
+            keep: Statement files from elsewhere that are right too.
 
         Raises:
-            FleetError: The numbers make no sense.
+            FleetError: The numbers make no sense, or a file of `keep` holds nothing that counts.
         """
         old = self.root()
         by_id = {key_id(key): key for key in old.keys}
@@ -282,6 +289,7 @@ class Fleet:
         }
         members |= roles
         chain = self.trust_of(DEV_SWARM).chain
+        right = [*self._removals(chain), *(self._counting(path, chain) for path in keep)]
         previous = chain.current.envelope.digest
 
         def make(kept: Sequence[bytes] = ()) -> Root:
@@ -296,10 +304,22 @@ class Fleet:
 
         try:
             chain.links.append(Link.of(Envelope("root", msgspec.msgpack.encode(make()))))
-            right = [decode_envelope(one) for swarm in self.swarms() for one in self._right(swarm)]
+            right += [decode_envelope(one) for swarm in self.swarms() for one in self._right(swarm)]
             return make([mark(one) for one in right if not chain.counts(chain.verified(one))])
         except IdentityError as error:
             raise FleetError(f"this root cannot be made: {error}") from error
+
+    def _removals(self, chain: RootChain) -> list[Envelope]:
+        """Floors, revocations and halts of models that count."""
+        found = [decode_envelope(path.read_bytes()) for path in sorted((self.folder / "statements").glob("*.swm"))]
+        return [one for one in found if one.kind in REMOVALS and chain.counts(chain.verified(one))]
+
+    @staticmethod
+    def _counting(path: Path, chain: RootChain) -> Envelope:
+        try:
+            return chain.admit(decode_envelope(path.read_bytes()))
+        except (OSError, ProtocolError) as error:
+            raise FleetError(f"{path} holds no statement that counts: {error}") from error
 
     def _right(self, swarm: str) -> list[bytes]:
         """All that counts of a swarm: revocations, group keys, and the certificates that hold."""

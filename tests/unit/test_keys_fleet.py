@@ -19,6 +19,8 @@ from swarmd.identity.fleet import Fleet, FleetError, RoleKey, create_fleet, read
 from swarmd.identity.names import NameRefused
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.releases.statements import Floor, Revoke
+from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import enrol
 from swarmd_protocols.trust.trust import Trust
 
@@ -229,3 +231,26 @@ def test_no_secret_reaches_the_screen(tmp_path: Path, capsys: pytest.CaptureFixt
     seeds = [read_role_key(path).seed.hex() for path in (tmp_path / "fleet" / "keys").iterdir()]
     assert not any(seed in said for seed in seeds)
     assert load_identity(tmp_path / "a").seed.hex() not in said
+
+
+def test_a_new_epoch_keeps_the_removals_that_the_folder_or_the_operator_names(fleet: Fleet, tmp_path: Path) -> None:
+    """The floors and revocations of models too: what is right is named, all else by the stolen keys is void."""
+    floor, revoked, poisoned = (
+        decode_envelope(sign_statement(kind, payload.payload(), fleet.seeds(role), CRYPTO))
+        for kind, role, payload in (
+            ("floor", "floor", Floor("person", 1, 2)),
+            ("model-revoke", "revoke", Revoke("person", 1, bytes(32))),
+            ("floor", "floor", Floor("person", 1, 1 << 40)),
+        )
+    )
+    (fleet.folder / "statements").mkdir()
+    (fleet.folder / "statements" / "floor-1.swm").write_bytes(floor.encode())
+    elsewhere = tmp_path / "revoked.swm"
+    elsewhere.write_bytes(revoked.encode())
+    fleet.change_role("floor", 2, 3, stolen=True, keep=[elsewhere])
+    fleet.change_role("revoke", 1, 2)
+    chain = fleet.trust_of("farm").chain
+    assert [chain.counts(chain.verified(one)) for one in (floor, revoked, poisoned)] == [True, True, False]
+    elsewhere.write_bytes(poisoned.encode())
+    with pytest.raises(FleetError, match="holds no statement that counts"):
+        fleet.change_role("floor", 2, 3, keep=[elsewhere])
