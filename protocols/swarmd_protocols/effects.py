@@ -27,7 +27,7 @@ TimerKey: TypeAlias = tuple[str | int | bytes, ...]
 
 
 class MemberState(StrEnum):
-    """What the swarm believes of a member (design, section 4)."""
+    """What the swarm believes of a member."""
 
     ALIVE = "alive"
     SUSPECT = "suspect"

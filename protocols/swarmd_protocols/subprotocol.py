@@ -5,7 +5,7 @@ releases). SWIM lends each of them two things for nothing: room in its datagrams
 (`piggyback`) and a few bytes in every probe and ack for a digest of what the sub-protocol knows (`summary`), so that
 a difference between two nodes is found within one probe period.
 
-Priority is strict: probes, then leases, then detections, then sync, then bulk (design, section 6).
+Priority is strict: probes, then leases, then detections, then sync, then bulk.
 """
 
 from collections.abc import Sequence

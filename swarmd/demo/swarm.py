@@ -92,7 +92,7 @@ class Demo:
         self._readers: list[asyncio.Task[None]] = []
 
     async def run(self) -> dict[str, Any]:
-        """Fly and return the summary (design, section 7).
+        """Fly and return the summary.
 
         Raises:
             DaemonError: A daemon does not start; its last words are in the message.
