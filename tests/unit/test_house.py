@@ -45,7 +45,7 @@ def test_what_breaks_a_rule_is_found(house: Path, content: str, found: dict[str,
 
 
 def test_long_lines_of_prose_are_found_and_those_of_tables_are_not(house: Path) -> None:
-    text = ["word " * 30, "| cell " * 30 + "|", "https://example.org/" + "x" * 120]
+    text = ["word " * 30, "| cell " * 30 + "|", "https://example.org/" + "x" * 120, "```", "x = 1  " * 20, "```"]
     (house / "README.md").write_text("\n".join(text))
     assert breaches(house) == {"markdown_lines": {"README.md": 1}}
 
