@@ -68,8 +68,8 @@ bench-sim-compiled: setup  ## the same with protocols and simulator compiled by 
 bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
 	.venv-bench/bin/python -m tests.bench.bench_release $(ARGS)
 
-bench-hostile: setup  ## what one hostile member or client can make a node pay
-	$(PY) -m tests.bench.hostile_daemon $(ARGS) && $(PY) -m tests.bench.hostile_swim $(ARGS)
+bench-hostile: setup  ## what one hostile member, accuser, stranger or client can make the others pay (ARGS="--only swim")
+	$(PY) -m tests.bench.bench_hostile $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)

@@ -64,14 +64,16 @@ ATTACK_KINDS: dict[str, AttackKind] = {
     # Models.
     "unsign": AttackKind("statements with one signature zeroed each", (1, 2), 1, beside="kill", needs_releases=True),
     "swap_signatures": AttackKind("signatures under other payloads and other names", (1, 5), 1, needs_releases=True),
-    "vote_down": AttackKind("one member fails every release", (1, 2), 5, beside="partition", needs_releases=True),
-    "vote_up": AttackKind("one member passes every release", (1, 2), 5, needs_releases=True),
-    "stuff_votes": AttackKind("verdicts on releases that do not exist", (1, 4), 5, needs_releases=True),
+    "vote_down": AttackKind(
+        "one member fails every release", (1, 2), 5, beside="partition", stays=True, needs_releases=True
+    ),
+    "vote_up": AttackKind("one member passes every release", (1, 2), 5, stays=True, needs_releases=True),
+    "stuff_votes": AttackKind("verdicts on releases that do not exist", (1, 4), 5, stays=True, needs_releases=True),
     "invent_models": AttackKind("statements about models that do not exist", (1, 10), 1, needs_releases=True),
     "far_floor": AttackKind("a floor above everything, signed by a node", (1, 2), 1, needs_releases=True),
     "leap_heartbeat": AttackKind("a sign of life that leaves no room", (1, 2), 1, needs_releases=True),
     "poison_canaries": AttackKind(
-        "a fail told only to one member at a time", (1, 4), 5, beside="kill", needs_releases=True
+        "a fail told only to one member at a time", (1, 4), 5, beside="kill", stays=True, needs_releases=True
     ),
     "want_models": AttackKind("statements and chunks are asked for without end", (2, 10), 4, needs_releases=True),
     # The fleet's own statements.
