@@ -131,19 +131,13 @@ class Watch:
         if isinstance(effect, MemberChanged):
             self._on_member(host, effect)
         elif isinstance(effect, Order):
-            if self.fleet is not None and effect.subprotocol == "state":
-                for checker in self.checkers:
-                    checker.on_detail(host, effect.request)
-                self.fleet.on_detail(host, effect.request)
+            self._on_order(host, effect)
         elif isinstance(effect, StateChanged):
             if self.fleet is not None and effect.subprotocol == "state":
                 for checker in self.checkers:
                     checker.on_detail(host, effect.detail)
             if self.releases is not None and effect.subprotocol == "releases":
                 self.releases.on_detail(host, effect.detail)
-        elif isinstance(effect, Order):
-            if self.releases is not None and effect.subprotocol == "releases":
-                self.releases.on_order(host, effect.request)
         elif isinstance(effect, UserEventDelivered):
             self._on_user_event(host, effect.name)
         elif isinstance(effect, Rejected):
@@ -151,6 +145,14 @@ class Watch:
         elif isinstance(effect, Alarm):
             self.alarms[effect.code] = self.alarms.get(effect.code, 0) + 1
             self.say(host.index, f"alarm {effect.code}: {effect.text}")
+
+    def _on_order(self, host: Host, order: Order) -> None:
+        if order.subprotocol == "state" and self.fleet is not None:
+            for checker in self.checkers:
+                checker.on_detail(host, order.request)
+            self.fleet.on_detail(host, order.request)
+        elif order.subprotocol == "releases" and self.releases is not None:
+            self.releases.on_order(host, order.request)
 
     def _on_user_event(self, host: Host, name: str) -> None:
         self.engine.trace(b"U%x,%b;" % (host.index, name.encode()))
