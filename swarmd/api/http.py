@@ -9,12 +9,19 @@
 
 Everything is GET or HEAD. A `Host` that is not a loopback name is refused: a web page elsewhere must not read the
 swarm through a browser on this device (DNS rebinding).
+
+Health and metrics answer however many clients hang: a client that neither asks nor reads is hung up on after `IDLE_S`,
+and when `CONNECTIONS_MAX` are open a new one takes the place of the one that was answered longest ago.
+
+h11 reads and writes the protocol, asyncio the sockets. A whole server library costs the brain more memory than it may
+(docs/decisions/0022-http-by-h11.md).
 """
 
 import asyncio
 import contextlib
 import errno
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +33,12 @@ from swarmd.logs import Logger
 
 DEFAULT_PORT = 7980
 CONNECTIONS_MAX = 32
+"""Clients at once: a few browsers with six connections each, and two collectors. Each costs some 40 kB."""
 REQUEST_MAX_BYTES = 16 << 10
+"""Bytes of one request's head: twice what browsers send with many cookies."""
 IDLE_S = 30.0
+"""Seconds in which a client must have asked, and read its answer: twice a collector's usual period."""
+_READ_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +62,8 @@ class HttpServer:
         self._pages = dict(pages)
         self._log = log
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedDict[asyncio.Task[None], None] = OrderedDict()
+        """One for each connection; the one that was answered longest ago is first."""
         self.address = ""
 
     async def start(self) -> None:
@@ -90,21 +102,30 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None
         if len(self._tasks) >= CONNECTIONS_MAX:
-            writer.close()
-            return
-        self._tasks.add(task)
+            oldest, _ = self._tasks.popitem(last=False)
+            oldest.cancel()
+        self._tasks[task] = None
         try:
             await self._talk(reader, writer)
         except (OSError, asyncio.CancelledError, TimeoutError, h11.RemoteProtocolError):
             return
         finally:
-            writer.close()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
+            # Not `close`: it would wait for a client that does not read to take what is left.
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_MAX_BYTES)
+        has_more = True
+        while has_more:
+            async with asyncio.timeout(IDLE_S):
+                has_more = await self._exchange(wire, reader, writer)
+            task = asyncio.current_task()
+            if task is not None and task in self._tasks:
+                self._tasks.move_to_end(task)
+
+    async def _exchange(self, wire: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; False when nothing more comes."""
         while wire.our_state not in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR):
             try:
                 event = wire.next_event()
@@ -112,18 +133,19 @@ class HttpServer:
                 with contextlib.suppress(h11.LocalProtocolError):
                     _send(wire, writer, Reply(error.error_status_hint, "text/plain", b"bad request\n"), head=False)
                 await writer.drain()
-                return
+                return False
             if event is h11.NEED_DATA:
-                async with asyncio.timeout(IDLE_S):
-                    wire.receive_data(await reader.read(1 << 14))
+                wire.receive_data(await reader.read(_READ_BYTES))
             elif isinstance(event, h11.Request):
                 _send(wire, writer, self._answer(event), head=event.method == b"HEAD")
                 await writer.drain()
             elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
                 if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
-                    return
+                    return False
                 wire.start_next_cycle()
+                return True
             # A request body, which nothing here wants, is read and forgotten.
+        return False
 
     def _answer(self, request: h11.Request) -> Reply:
         host = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "")

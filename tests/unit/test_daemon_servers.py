@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from swarmd.api.control import REQUEST_MAX_BYTES, ControlClient, ControlServer, default_path, running_sockets
-from swarmd.api.http import HttpServer, Reply, live_page
+from swarmd.api.http import CONNECTIONS_MAX, HttpServer, Reply, live_page
 from swarmd.api.verbs import Verbs
 from swarmd.errors import ControlError, DaemonError, TransportError
 from swarmd.logs import Logger
@@ -235,6 +235,52 @@ async def test_a_connection_serves_several_requests() -> None:
         answer = await fetch(server.address, b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n" + get("/"))
     assert answer.count(b"HTTP/1.1 200") == 2
     assert b"<svg" in answer
+
+
+@pytest.mark.parametrize("how", ["silent", "half a request", "never reads"])
+async def test_health_answers_however_many_clients_hang(how: str) -> None:
+    """Five times as many as are served at once, and each holds on for as long as it is let."""
+    async with http() as server:
+        host, _, port = server.address.rpartition(":")
+        hanging = []
+        for _ in range(5 * CONNECTIONS_MAX):
+            sock = socket.create_connection((host, int(port)))
+            sock.setblocking(False)
+            if how == "half a request":
+                sock.send(b"GET /ok HTTP/1.1\r\nHost: lo")
+            elif how == "never reads":
+                with contextlib.suppress(BlockingIOError):
+                    for _ in range(200):
+                        sock.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
+            hanging.append(sock)
+            await asyncio.sleep(0)
+        for _ in range(5):
+            async with asyncio.timeout(10):
+                answer = await fetch(server.address, get("/ok"))
+            assert b" 200 " in answer.split(b"\r\n")[0]
+        assert len(server._tasks) <= CONNECTIONS_MAX
+        for sock in hanging:
+            sock.close()
+
+
+async def test_a_collector_that_asks_now_and_then_keeps_its_connection() -> None:
+    """Who was answered last is the last to go."""
+    async with http() as server:
+        host, _, port = server.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        hanging = []
+        for _ in range(CONNECTIONS_MAX * 2):
+            hanging.append(await asyncio.open_connection(host, int(port)))
+            if len(hanging) % 10 == 0:
+                writer.write(b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                async with asyncio.timeout(10):
+                    assert b" 200 " in await reader.readline()
+                    while (await reader.readline()).strip():
+                        pass
+                    assert await reader.readexactly(4) == b"yes\n"
+        writer.close()
+        for _, other in hanging:
+            other.close()
 
 
 async def test_auto_takes_another_port_and_others_are_refused() -> None:
