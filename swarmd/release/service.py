@@ -1,12 +1,9 @@
 """The daemon's side of releases: what the protocol decides is carried out here, on disk, in the eye, in the log.
 
-    Heard        → audit log (accepted), log of refusals (refused): see `refusals.py`
-    ApplyDelta   → child process → blob, or "this delta never again"
-    Prepare      → every file hashed, operators checked against the signed list
-    StartTrial   → slot (durable) → a safe moment → a try is spent (durable) → the eye swaps between two frames
-                 → soak under the gates → PASS: active (durable), then peers hear of it; FAIL: rejected, the eye goes
-                   back
-    GoBack       → the last good release, or the model that the configuration names
+    Heard → audit log (accepted), log of refusals (refused): see `refusals.py`
+    orders about files → the thread that owns them (`storage.py`)
+    ApplyDelta → child process → blob, or "this delta never again"
+    Prepare, StartTrial, GoBack, RaiseFloor → the agent, which decides; `agent_driver.py` performs
 
 Files belong to one thread (`storage.py`), children and the audit log to another; the loop never waits for a disk.
 """
@@ -22,32 +19,31 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from swarmd.api.bus import Bus, Notice
 from swarmd.logs import Logger
 from swarmd.rates import TokenBuckets
+from swarmd.release.agent_driver import AgentDriver, ModelRunner
 from swarmd.release.at_rest import MemoryFolders, NodeKey, SealedBlobs, open_node_key
 from swarmd.release.audit import AuditLog
 from swarmd.release.chunks import FileChunks
 from swarmd.release.delta.child import Limits, apply_in_child
-from swarmd.release.delta.flatbuffer import operators
 from swarmd.release.errors import DeltaError, ReleaseError, SlotError
 from swarmd.release.fsx import RealFiles
 from swarmd.release.refusals import FILE_NAME, RefusalLog
-from swarmd.release.slots import Slot, Slots, fresh_slot
+from swarmd.release.slots import SlotFiles
 from swarmd.release.storage import StorageThread
-from swarmd.release.trial import SwapAnswer, TrialMeter
 from swarmd_models.errors import ModelError
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import Alarm, StateChanged
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.releases import requests
+from swarmd_protocols.releases.agent import Note, ReleaseAgent
 from swarmd_protocols.releases.casting import CastConfig
-from swarmd_protocols.releases.health import judge
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
-from swarmd_protocols.releases.reports import Verdict
-from swarmd_protocols.releases.statements import Blob, Release
+from swarmd_protocols.releases.slots import Record, Slot, pinned
+from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.stores import describe
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust.identity import Identity
@@ -62,25 +58,7 @@ ALARM_LINES_BURST = 8
 """Audit lines of one alarm code at once."""
 ALARM_CODES_MAX = 64
 """Alarm codes that are counted apart; the protocols have a dozen."""
-SAMPLE_S = 0.5
-SWAP_TIMEOUT_S = 60.0
 _RUNTIME = Path("/dev/shm")
-
-
-class ModelRunner(Protocol):
-    """What runs a model here: the eye, seen from the releases."""
-
-    def swap(self, model: str, answer: Callable[[SwapAnswer], None]) -> None:
-        """Load a bundle (path) beside the running one, check it, and swap between two frames; then answer."""
-        ...
-
-    def meter(self) -> TrialMeter:
-        """Begin to measure the running model."""
-        ...
-
-    def is_safe(self, moment: str) -> bool:
-        """Whether this is a moment to swap: "any", "idle" or "disarmed"."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +99,8 @@ class ReleaseService:
 
     protocol: Releases
     """Set by `open`."""
+    agent: AgentDriver
+    """Set by `open`."""
     _first: str
     """The bundle to start the eye with."""
 
@@ -133,7 +113,7 @@ class ReleaseService:
         files = RealFiles(str(folder))
         self._blobs = SealedBlobs(files, key.key)
         self.store = FileChunks(files, self._blobs, config.quota_bytes, config.encrypt)
-        self.slots = Slots(files, self._blobs, f"slots/{config.model or 'none'}")
+        self._slots = SlotFiles(files, f"slots/{config.model or 'none'}")
         self.audit = AuditLog(folder)
         self.refusals = RefusalLog(folder, self._on_flood)
         self._alarm_lines = TokenBuckets(ALARM_LINES_PER_S, ALARM_LINES_BURST, ALARM_CODES_MAX)
@@ -143,12 +123,8 @@ class ReleaseService:
         self._storage = StorageThread(self.store, self._tell, log)
         self._secrets_of: object = None
         self._work: asyncio.Queue[object] = asyncio.Queue()
-        self._runner: ModelRunner | None = None
         self._command: Callable[[str, object], None] = lambda name, request: None
         self._bus: Bus | None = None
-        self._trial: asyncio.Task[None] | None = None
-        self._trial_of = b""
-        self.swaps = 0
 
     @classmethod
     def open(
@@ -198,15 +174,19 @@ class ReleaseService:
 
     def carry_out(self, order: object) -> None:
         """Take an order of the protocol; returns at once."""
-        if isinstance(order, requests.StorageOrder):
-            self._keep_secrets()
-            self._storage.give(order)
-        else:
-            self._work.put_nowait(order)
+        match order:
+            case requests.ApplyDelta():
+                self._work.put_nowait(order)
+            case requests.Prepare() | requests.StartTrial() | requests.GoBack() | requests.RaiseFloor():
+                self.agent.feed(order)
+            case _:
+                assert isinstance(order, requests.StorageOrder)
+                self._keep_secrets()
+                self._storage.give(order)
 
     def use_runner(self, runner: ModelRunner) -> None:
         """The eye, once there is one."""
-        self._runner = runner
+        self.agent.runner = runner
 
     def start_model(self) -> str:
         """The bundle to start the eye with: the active release, re-hashed, else the configured model; "" for neither.
@@ -217,13 +197,26 @@ class ReleaseService:
 
     def _start(self) -> str:
         """Before the node starts: the slots are read and hashed, so that nobody waits for that later."""
+        record = self._slots.load() if self.config.model else Record()
+        sound = frozenset(digest for digest in pinned(record) if self._blobs.verify(digest))
+        agent = ReleaseAgent(self.config.model, record, sound)
+        self.agent = AgentDriver(
+            agent,
+            self._slots,
+            self.store,
+            self._storage,
+            self._materialise,
+            self._tell,
+            self._on_note,
+            self.config.soak_scale,
+            self._log,
+        )
         if not self.config.model:
             return self.config.factory
-        slot = self.slots.start()
-        if self.slots.damaged:
+        if self._slots.damaged:
             self._say("slots_damaged", text="no record of the slots can be read; the configured model runs")
         self._take_factory_in()
-        return self._materialise(slot) if slot is not None else self.config.factory
+        return self._materialise(agent.running)
 
     def _take_factory_in(self) -> None:
         path = _bundle_path(self.config.factory)
@@ -235,15 +228,11 @@ class ReleaseService:
     def announce(self) -> None:
         """After the node has started: say what runs here."""
         if self.config.model:
-            record = self.slots.record
-            kept = tuple(slot.release for slot in (record.active, record.fallback) if slot is not None)
-            active = record.active.release if record.active is not None else b""
-            self._tell(requests.Running(self.config.model, active, kept, record.rejected))
+            self._tell(self.agent.agent.announce().request)
 
     def close(self) -> None:
         """Stop; plaintext in memory goes with it."""
-        if self._trial is not None:
-            self._trial.cancel()
+        self.agent.close()
         with contextlib.suppress(ReleaseError):
             self.refusals.close()
         self._worker.shutdown(wait=True, cancel_futures=True)
@@ -296,6 +285,12 @@ class ReleaseService:
             except ReleaseError as error:
                 self._log.error("release_problem", error=str(error))
 
+    def _on_note(self, note: Note) -> None:
+        """What the agent has to say: verdicts, ways back, damaged files."""
+        release = self.protocol.release(self.config.model, note.release)
+        self._say(note.what.split()[0], text=note.what, version=release.version if release else 0, reason=note.text)
+        self._work.put_nowait(note)
+
     async def _carry_out(self, detail: object) -> None:
         match detail:
             case requests.Heard(kind, digest, _, source, reason):
@@ -304,16 +299,10 @@ class ReleaseService:
                 await self._audit("alarm", code=code, text=text)
             case requests.ApplyDelta():
                 await self._apply(detail)
-            case requests.Prepare(digest, release):
-                await self._prepare(digest, release)
-            case requests.StartTrial(digest, release):
-                self._start_trial(digest, release)
-            case requests.GoBack():
-                await self._go_back(detail)
+            case Note(what, release, text):
+                await self._audit(what.split()[0], digest=release.hex(), state=what, reason=text)
             case _Hide(digests):
                 await self._storage.run(lambda: self.store.hide(digests))
-            case requests.RaiseFloor(_, _, floor):
-                await self._storage.run(lambda: self.slots.raise_floor(floor))
             case requests.RolloutChanged():
                 self._say("rollout", what=detail.what, version=detail.version, stage=detail.stage)
                 await self._audit("rollout", digest=detail.digest.hex(), state=detail.what, stage=detail.stage)
@@ -345,151 +334,15 @@ class ReleaseService:
         self._keep_secrets()
         await self._storage.run(lambda: self.store.put(made))
 
-    async def _prepare(self, digest: bytes, release: Release) -> None:
-        lost = await self._storage.run(lambda: self.store.recheck(one.blob.sha256 for one in release.bundle))
-        if lost:
-            await self._lost(digest, release, lost)
-            return
-        reason = await self._storage.run(lambda: self._unfit(release))
-        if reason:
-            await self._audit("unfit", digest=digest.hex(), reason=reason)
-            self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, reason))
-
-    async def _lost(self, digest: bytes, release: Release, lost: list[bytes]) -> None:
-        """Files have gone or do not hash: this disk's fault, not the release's. No verdict; they are fetched again."""
-        await self._audit("damaged", digest=digest.hex())
-        self._tell(requests.BlobsLost(tuple(lost)))
-        self._tell(requests.TrialEnded(release.model, digest, Verdict.NONE, 0, 0, "files are damaged here"))
-
-    def _unfit(self, release: Release) -> str | None:
-        """What speaks against a bundle before it is even tried."""
-        for one in release.bundle:
-            data = self.store.get(one.blob.sha256)
-            if data is None:
-                return f"{one.path} does not hash any longer"
-            if one.role == "model" and release.operators:
-                try:
-                    extra = sorted(set(operators(data)) - set(release.operators))
-                except DeltaError as error:
-                    return f"{one.path}: {error}"
-                if extra:
-                    return f"{one.path} uses operators that are not signed for: {', '.join(extra)[:60]}"
-        return None
-
-    # --- The trial ------------------------------------------------------------------------------------------------
-
-    def _start_trial(self, digest: bytes, release: Release) -> None:
-        if self._runner is None or (self._trial is not None and not self._trial.done()):
-            self._tell(requests.TrialEnded(release.model, digest, Verdict.NONE, 0, 0, "no eye is free here"))
-            return
-        self._trial_of = digest
-        self._trial = asyncio.get_running_loop().create_task(self._try(digest, release))
-        self._trial.add_done_callback(self._trial_done)
-
-    def _trial_done(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("trial_crashed", error=str(task.exception()))
-
-    async def _try(self, digest: bytes, release: Release) -> None:
-        """One trial from slot to verdict."""
-        model = _model_file(release)
-        slot = fresh_slot(digest, {one.path: one.blob.sha256 for one in release.bundle}, model, release.encrypt)
-        try:
-            await self._storage.run(lambda: self.slots.install(slot))
-        except SlotError as error:
-            if digest in self.slots.record.rejected:
-                self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, str(error)))
-                return
-            lost = await self._storage.run(lambda: self.store.recheck(one for _, one in slot.files))
-            await self._lost(digest, release, lost)
-            return
-        assert self._runner is not None
-        while not self._runner.is_safe(release.swap_when):
-            await asyncio.sleep(SAMPLE_S)
-        begun = await self._storage.run(self.slots.begin_trial)
-        if begun is None:
-            self._tell(requests.TrialEnded(release.model, digest, Verdict.FAIL, 0, 0, "its tries are used up"))
-            return
-        bundle = await self._storage.run(lambda: self._materialise(begun))
-        answer = await self._swap_to(bundle)
-        if not answer.ok:
-            await self._end_trial(digest, release, Verdict.FAIL, 0, 0, answer.text, swapped=False)
-            return
-        self._tell(requests.TrialBegan(release.model, digest))
-        await self._soak(digest, release)
-
-    async def _soak(self, digest: bytes, release: Release) -> None:
-        assert self._runner is not None
-        meter = self._runner.meter()
-        try:
-            while True:
-                await asyncio.sleep(SAMPLE_S)
-                trial = meter.measure(self.config.soak_scale)
-                verdict, reason = judge(trial, release.gates)
-                if verdict is not Verdict.NONE:
-                    break
-        finally:
-            meter.close()
-        await self._end_trial(digest, release, verdict, trial.soak_s, trial.samples, reason, swapped=True)
-
-    async def _end_trial(
-        self, digest: bytes, release: Release, verdict: Verdict, soak_s: int, samples: int, reason: str, swapped: bool
-    ) -> None:
-        """Durable first, then told."""
-        if verdict is Verdict.PASS:
-            await self._storage.run(self.slots.promote)
-            self.swaps += 1
-        else:
-            await self._storage.run(self.slots.reject)
-            if swapped:
-                await self._swap_to(await self._storage.run(self._running_model))
-        await self._audit(
-            "verdict", digest=digest.hex(), verdict=verdict.name, reason=reason, soak_s=soak_s, samples=samples
-        )
-        self._say("verdict", version=release.version, verdict=verdict.name, reason=reason)
-        self._tell(requests.TrialEnded(release.model, digest, verdict, soak_s, samples, reason))
-
-    async def _swap_to(self, bundle: str) -> SwapAnswer:
-        if self._runner is None:
-            return SwapAnswer(False, "no eye runs here")
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[SwapAnswer] = loop.create_future()
-
-        def answer(result: SwapAnswer) -> None:
-            if not answered.done():
-                answered.set_result(result)
-
-        self._runner.swap(bundle, answer)
-        try:
-            async with asyncio.timeout(SWAP_TIMEOUT_S):
-                return await answered
-        except TimeoutError:
-            return SwapAnswer(False, f"the eye did not swap within {SWAP_TIMEOUT_S:.0f} s")
-
-    async def _go_back(self, wanted: requests.GoBack) -> None:
-        if self._trial is not None and not self._trial.done() and self._trial_of == wanted.leave:
-            self._trial.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._trial
-        active = self.slots.record.active
-        if active is not None and active.release == wanted.to:
-            await self._storage.run(self.slots.abandon)
-        else:
-            await self._storage.run(lambda: self.slots.go_back(wanted.to))
-        answer = await self._swap_to(await self._storage.run(self._running_model))
-        self.swaps += answer.ok
-        await self._audit("went_back", leave=wanted.leave.hex(), to=wanted.to.hex(), reason=wanted.reason)
-        self._say("went_back", reason=wanted.reason, swapped=answer.ok, text=answer.text)
-        self.announce()
-
-    def _running_model(self) -> str:
-        active = self.slots.record.active
-        return self._materialise(active) if active is not None else self.config.factory
-
     # --- Small parts ------------------------------------------------------------------------------------------------
 
-    def _materialise(self, slot: Slot) -> str:
-        """The bundle's files, re-hashed, in memory under their own names; the path of its description."""
+    def _materialise(self, slot: Slot | None) -> str:
+        """The bundle's files, re-hashed, in memory under their own names; the path of its description.
+
+        Without a slot, the bundle that the configuration names. Raises `SlotError` when a file has gone.
+        """
+        if slot is None:
+            return self.config.factory
         folder = self._runtime / slot.release.hex()[:16]
         files: dict[str, bytes] = {}
         for name, digest in slot.files:
@@ -501,18 +354,18 @@ class ReleaseService:
         return str(folder / slot.model_path)
 
     def _needed(self) -> tuple[frozenset[bytes], list[Blob]]:
-        """What the releases in view need."""
+        """What the slots and the releases in view need."""
         blobs: list[Blob] = []
         for model in self.protocol.view.models.values():
             for release in model.releases.values():
                 blobs += [one.blob for one in release.bundle]
                 blobs += [one.blob for one in release.deltas]
             blobs += [one.blob for one in model.deltas]
-        return frozenset(one.sha256 for one in blobs), blobs
+        return pinned(self.agent.agent.record) | {one.sha256 for one in blobs}, blobs
 
     def _collect(self, keep: frozenset[bytes], lists: list[Blob]) -> None:
-        """Remove what neither slots nor these releases need."""
-        self.store.collect(self.slots.pinned() | keep, lists)
+        """Remove what nobody needs."""
+        self.store.collect(keep, lists)
         self._take_factory_in()
 
     async def put_blob(self, data: Sequence[bytes], chunk_bytes: int | None = None) -> Blob:
@@ -569,15 +422,6 @@ class ReleaseService:
 
     async def _in_worker(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
-
-
-def _model_file(release: Release) -> str:
-    """What the eye is given: the bundle's description where there is one, else the model itself."""
-    for role in ("bundle", "model"):
-        for one in release.bundle:
-            if one.role == role:
-                return one.path
-    raise AssertionError("a release has a model")  # parse_release saw to it.
 
 
 def _bundle_path(name: str) -> Path | None:

@@ -106,7 +106,7 @@ def resident_kib(pid: int | None) -> int | None:
 
 
 class EyeRunner:
-    """The eye as `service.ModelRunner`.
+    """The eye as `agent_driver.ModelRunner`.
 
     Args:
         eye: The daemon's eye.

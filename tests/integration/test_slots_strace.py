@@ -14,7 +14,8 @@ import pytest
 
 from swarmd.release.at_rest import SealedBlobs
 from swarmd.release.fsx import RealFiles
-from swarmd.release.slots import Slots, fresh_slot
+from swarmd_protocols.releases.slots import fresh_slot
+from tests.support.slots import Slots
 
 OLD, NEW = b"old-model" * 500, b"new-model" * 500
 SCRIPT = """
@@ -22,7 +23,8 @@ import sys
 from hashlib import sha256
 from swarmd.release.at_rest import SealedBlobs
 from swarmd.release.fsx import RealFiles
-from swarmd.release.slots import Slots, fresh_slot
+from swarmd_protocols.releases.slots import fresh_slot
+from tests.support.slots import Slots
 files = RealFiles(sys.argv[1])
 blobs = SealedBlobs(files, b"k" * 32)
 slots = Slots(files, blobs, "slots/m")
@@ -32,7 +34,7 @@ print("begin", flush=True)
 blobs.put(new)
 slots.install(fresh_slot(b"n" * 32, {"m.tflite": sha256(new).digest()}, "m.tflite"))
 slots.begin_trial()
-slots.promote((1, 2))
+slots.promote()
 print("told", flush=True)
 slots.collect()
 """
@@ -47,7 +49,8 @@ def prepare(folder: Path) -> None:
     blobs.put(OLD)
     slots.install(fresh_slot(b"o" * 32, {"m.tflite": sha256(OLD).digest()}, "m.tflite"))
     slots.begin_trial()
-    slots.promote((1, 1))
+    slots.promote()
+    slots.raise_floor((1, 1))
 
 
 def injected(folder: Path, call: str, what: str, when: int) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,13 @@ import random
 
 import pytest
 
-from swarmd.release.slots import PlainBlobs, Slots, fresh_slot
+from swarmd.release.at_rest import SealedBlobs
 from swarmd_protocols.releases import requests
 from swarmd_protocols.releases.reports import Verdict
+from swarmd_protocols.releases.slots import fresh_slot
 from tests.support.model_files import Crash, ModelFiles
 from tests.support.release_world import MODEL, World, make_release
+from tests.support.slots import Slots
 
 V1, V2, V3 = b"one" * 3_000, b"two" * 3_000, b"bad" * 3_000
 COUNT = 8
@@ -45,7 +47,7 @@ class PowerWorld(World):
 
     @staticmethod
     def slots_on(files: ModelFiles) -> Slots:
-        return Slots(files, PlainBlobs(files), "slots/m")
+        return Slots(files, SealedBlobs(files, b"k" * 32), "slots/m")
 
     def react(self, at: int, detail: object) -> None:
         if self.off[at]:
@@ -61,7 +63,7 @@ class PowerWorld(World):
         match detail:
             case requests.Prepare(_, release):
                 for one in release.bundle:
-                    PlainBlobs(self.files[at]).put(self.stores[at].blob(one.blob))
+                    SealedBlobs(self.files[at], b"k" * 32).put(self.stores[at].blob(one.blob))
             case requests.StartTrial(digest, release):
                 self.tried[at].append(digest)
                 files = {one.path: one.blob.sha256 for one in release.bundle}
@@ -70,11 +72,7 @@ class PowerWorld(World):
                     self.push(self.now + 100_000_000, at, requests.TrialBegan(MODEL, digest))
                     self.push(self.now + 5_000_000_000, at, _End(self.lives[at], digest))
             case requests.GoBack(_, _, to, _):
-                active = slots.record.active
-                if active is not None and active.release == to:
-                    slots.abandon()
-                else:
-                    slots.go_back(to)
+                slots.go_back(to)
                 self.push(self.now + 100_000_000, at, self.running_now(at))
 
     def command(self, at: int, request: object) -> None:

@@ -9,16 +9,24 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from swarmd.release import at_rest, fsx, slots
+from swarmd.release import at_rest, errors, fsx
 from swarmd.release.at_rest import SealedBlobs
-from swarmd.release.slots import TRIES, PlainBlobs, Slot, Slots, fresh_slot
+from swarmd_protocols.releases.slots import TRIES, Slot, fresh_slot
 from tests.support.model_files import Crash, ModelFiles
+from tests.support.slots import Slots
 
 NODE_KEY = b"k" * 32
 
 
+class Plain(SealedBlobs):
+    """No blob sealed."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files, NODE_KEY)
+
+
 class Sealed(SealedBlobs):
-    """Every blob sealed, behind the face of `PlainBlobs`."""
+    """Every blob sealed."""
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files, NODE_KEY)
@@ -28,7 +36,7 @@ class Sealed(SealedBlobs):
 
 
 OLD, NEW = b"old-model-bytes-0123456789", b"new-model-bytes-abcdefghij"
-KIND: type[PlainBlobs] | type[Sealed] = PlainBlobs
+KIND: type[Plain] | type[Sealed] = Plain
 """How blobs lie on the disk; the tests with encryption put `Sealed` in its place."""
 OLD_RELEASE, NEW_RELEASE = b"o" * 32, b"n" * 32
 
@@ -44,7 +52,8 @@ def first_disk() -> dict[str, bytes]:
     mine = Slots(files, blobs, "slots/m")
     mine.install(slot_of(OLD_RELEASE, OLD))
     mine.begin_trial()
-    mine.promote((1, 1))
+    mine.promote()
+    mine.raise_floor((1, 1))
     mine.collect()
     return dict(files.disk)
 
@@ -68,7 +77,7 @@ def install(files: ModelFiles, world: World) -> None:
 
 def end_trial(mine: Slots, world: World) -> None:
     if world.healthy:
-        mine.promote((1, 2))
+        mine.promote()
     else:
         mine.reject()
 
@@ -218,7 +227,7 @@ def _record_first(patch: pytest.MonkeyPatch) -> None:
         blobs = KIND(files)
         mine = Slots(files, blobs, "slots/m")
         mine.load()
-        mine._save(msgspec.structs.replace(mine.record, trial=slot_of(NEW_RELEASE, NEW), tries=TRIES))
+        mine.save(msgspec.structs.replace(mine.record, trial=slot_of(NEW_RELEASE, NEW), tries=TRIES))
         blobs.put(NEW)
 
     patch.setitem(globals(), "install", hasty)
@@ -249,7 +258,6 @@ def _load_before_the_try(patch: pytest.MonkeyPatch) -> None:
         return self.record.trial
 
     patch.setattr(Slots, "begin_trial", lazy)
-    patch.setattr(slots, "TRIES", 3)
 
 
 MUTANTS: dict[str, tuple[frozenset[str], Callable[[pytest.MonkeyPatch], None] | None]] = {
@@ -292,7 +300,7 @@ def test_a_failed_gate_rejects_for_good_and_used_up_tries_only_back_off() -> Non
     install(files, World(False))
     mine = recover(files, World(False))
     assert mine.record.rejected == (NEW_RELEASE,)
-    with pytest.raises(slots.SlotError, match="rejected"):
+    with pytest.raises(errors.SlotError, match="rejected"):
         mine.install(slot_of(NEW_RELEASE, NEW))
     files = ModelFiles(first_disk())
     install(files, World(True))
@@ -328,9 +336,9 @@ def test_a_failing_disk_changes_nothing() -> None:
     files = Full(disk)
     mine = Slots(files, KIND(files), "slots/m")
     before = mine.load()
-    with pytest.raises(slots.SlotError, match="No space left"):
+    with pytest.raises(errors.SlotError, match="No space left"):
         KIND(files).put(NEW)
-    with pytest.raises(slots.SlotError, match="No space left"):
+    with pytest.raises(errors.SlotError, match="No space left"):
         mine.raise_floor((2, 2))
     assert mine.load() == before
     assert not [name for name in files.cache if name.endswith(".tmp")]

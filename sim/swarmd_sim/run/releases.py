@@ -1,24 +1,24 @@
 """Models on simulated devices: the daemon's own `Releases` on every node, with a modelled disk, eye and operator.
 
-`swarmd_protocols.releases.Releases` decides, as in the daemon. Modelled are what it asks of the daemon: where chunks
-lie (`ModelStore`), the slots' record with its tries (`_Record`, two copies with a checksum in the modelled journal),
-applying a delta, the swap of the eye, and what a trial measures; the verdict is the protocol's own `judge`. The
-operator publishes, revokes and raises the floor by a script, at nodes that happen to be up.
+`Releases` and `ReleaseAgent` decide, as in the daemon. Modelled is what they ask of the daemon: where chunks lie
+(`ModelStore`), the slots' record (two copies with a checksum in the modelled journal), applying a delta, the swap of
+the eye, and what a trial measures. The operator publishes, revokes and raises the floor by a script, at nodes that
+happen to be up.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from zlib import crc32
-
-import msgspec
 
 from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.releases import agent as agents
 from swarmd_protocols.releases import requests
-from swarmd_protocols.releases.health import Trial, judge
+from swarmd_protocols.releases.agent import AgentEffect, AgentEvent, ReleaseAgent, State
+from swarmd_protocols.releases.health import Trial
 from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
 from swarmd_protocols.releases.reports import Verdict
-from swarmd_protocols.releases.statements import Blob, Release
+from swarmd_protocols.releases.slots import Record, Slot, decode_record, encode_record, pinned
+from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.stores import MemoryStore, carry_out
 from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.view import TrustView
@@ -31,10 +31,8 @@ from swarmd_sim.run.publisher import LATENCY_P95_US, MODEL, Flaw, Published, Pub
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
 
-TRIES = 3
 _APPLY_NS = 200_000_000
 _SWAP_NS = 300_000_000
-_SAMPLE_NS = 500_000_000
 _EYE_START_NS = 1_000_000_000
 """An eye that starts is free for no trial yet."""
 _FRAMES_S = 10
@@ -47,19 +45,6 @@ _CHARACTER = {
     Flaw.SLOW: "bad: too slow",
     Flaw.CRASHES: "bad: crashes",
 }
-
-
-class _Record(msgspec.Struct, frozen=True, array_like=True):
-    """What survives a crash: releases by digest."""
-
-    sequence: int = 0
-    active: bytes = b""
-    fallback: bytes = b""
-    trial: bytes = b""
-    tries: int = 0
-    rejected: tuple[bytes, ...] = ()
-    files: tuple[tuple[bytes, bytes], ...] = ()
-    """(release, SHA-256 of its model) of the slots above."""
 
 
 class ModelStore(MemoryStore):
@@ -221,7 +206,7 @@ class ReleaseWorld:
         device = self.devices.get(index)
         if device is None or not hasattr(device, "protocol"):
             return False
-        return bool(device.trial) or device.protocol.local[MODEL].phase in ("fetching", "trial")
+        return device.is_trying or device.protocol.local[MODEL].phase in ("fetching", "trial")
 
     def took_over(self, run: Run) -> None:
         """A model begins to run."""
@@ -297,7 +282,7 @@ class ReleaseWorld:
 
 
 class Device:
-    """What the daemon does for the protocol on one host.
+    """What the daemon does for the protocol and the agent on one host.
 
     Args:
         world: The run's releases.
@@ -306,24 +291,29 @@ class Device:
 
     protocol: Releases
     """Set by `ReleaseWorld.protocol`, one for each life."""
+    agent: ReleaseAgent
+    """Set by `boot`, one for each life."""
 
     def __init__(self, world: ReleaseWorld, host: Host) -> None:
         self._world = world
         self._host = host
         self.store = ModelStore(host.disk)
         self.running = b""
-        self.trial = b""
-        self._record = _Record()
-        self._trial_began_ns = 0
+        self._meter_ns = 0
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether a trial is under way."""
+        return hasattr(self, "agent") and self.agent.state not in (State.IDLE, State.CHECKING, State.FLOORING)
 
     def boot(self) -> None:
-        """See `ReleaseWorld.boot`: the active slot, hashed again, else the one before, else the image's own."""
-        self.trial = b""
-        self._record = self._load()
+        """See `ReleaseWorld.boot`: the agent decides what the slots' record says."""
+        record = self._load()
         self._take_factory_in()
-        release = next((one for one in (self._record.active, self._record.fallback) if one and self._data_of(one)), b"")
-        self._run(release, is_trial=False)
-        self._announce()
+        sound = frozenset(digest for digest in pinned(record) if self._file(digest) is not None)
+        self.agent = ReleaseAgent(MODEL, record, sound)
+        self._run(self.agent.running, is_trial=False)
+        self._tell(self.agent.announce().request)
 
     def _take_factory_in(self) -> None:
         # The image is read-only and always there; the store keeps its chunks to apply deltas to them.
@@ -331,35 +321,28 @@ class Device:
         self.store.put_blob(self._world.publisher.factory)
         self._host.disk.full = full
 
-    def _announce(self) -> None:
-        record = self._record
-        kept = tuple(one for one in (record.active, record.fallback) if one)
-        self._tell(requests.Running(MODEL, self.running, kept, record.rejected))
-
     def carry_out(self, what: tuple[int, object]) -> None:
-        """One request of the protocol."""
-        boot, detail = what
-        host = self._host
-        if boot != host.boots or not host.process_up:
+        """One order of the protocol."""
+        boot, order = what
+        if not self._lives(boot):
             return
-        match detail:
+        match order:
             case requests.ApplyDelta():
-                host.engine.at(host.engine.now_ns + _APPLY_NS, self._apply, what)
-            case requests.Prepare(digest, release):
-                if self._model_data(release) is None:
-                    self._end(digest, Verdict.FAIL, 0, 0, "a file does not hash any longer")
-            case requests.StartTrial(digest, release):
-                self._start_trial(digest, release)
-            case requests.GoBack():
-                self._go_back(detail)
-            case _ if isinstance(detail, requests.StorageOrder):
-                for answer in carry_out(self.store, detail):
+                self._host.engine.at(self._host.engine.now_ns + _APPLY_NS, self._apply, what)
+            case requests.Prepare() | requests.StartTrial() | requests.GoBack() | requests.RaiseFloor():
+                self._feed((boot, order))
+            case _:
+                assert isinstance(order, requests.StorageOrder)
+                for answer in carry_out(self.store, order):
                     if answer is not None:
                         self._tell(answer)
 
+    def _lives(self, boot: int) -> bool:
+        return boot == self._host.boots and self._host.process_up
+
     def _apply(self, what: tuple[int, requests.ApplyDelta]) -> None:
         boot, wanted = what
-        if boot != self._host.boots or not self._host.process_up:
+        if not self._lives(boot):
             return
         delta = wanted.delta
         chunks = self.store.chunks.get(delta.base_sha256, {})
@@ -372,101 +355,68 @@ class Device:
         self.store.put_blob(made)
         self._tell(requests.BlobReady(wanted.target.sha256))
 
-    # --- Slots ------------------------------------------------------------------------------------------------------
+    # --- The agent ----------------------------------------------------------------------------------------------------
 
-    def _load(self) -> _Record:
-        sound = []
-        for key in _RECORDS:
-            raw = self._host.disk.get(key) or b""
-            if len(raw) > 4 and crc32(raw[4:]).to_bytes(4, "big") == raw[:4]:
-                sound.append(msgspec.msgpack.decode(raw[4:], type=_Record))
-        return max(sound, key=lambda record: record.sequence, default=_Record())
-
-    def _save(self, **changes: object) -> None:
-        record = msgspec.structs.replace(self._record, sequence=self._record.sequence + 1, **changes)
-        used = {record.active, record.fallback, record.trial}
-        record = msgspec.structs.replace(record, files=tuple(one for one in record.files if one[0] in used))
-        body = msgspec.msgpack.encode(record)
-        self._host.disk.write(_RECORDS[record.sequence % 2], crc32(body).to_bytes(4, "big") + body)
-        self._record = record
-
-    def _data_of(self, release: bytes) -> bytes:
-        """The model of a slot, hashed again; b"" when it is missing or damaged."""
-        wanted = dict(self._record.files).get(release, b"")
-        chunks = self.store.chunks.get(wanted, {}) if wanted and self.store.has_blob(wanted) else {}
-        data = b"".join(chunks[index] for index in range(len(chunks)))
-        return data if chunks and sha256(data).digest() == wanted else b""
-
-    def _model_data(self, release: Release) -> bytes | None:
-        found = None
-        for one in release.bundle:
-            data = self.store.file(one.blob)
-            if data is None:
-                return None
-            found = data if one.role == "model" else found
-        return found
-
-    # --- Trials -----------------------------------------------------------------------------------------------------
-
-    def _start_trial(self, digest: bytes, release: Release) -> None:
-        host = self._host
-        if self.trial or host.engine.now_ns - host.started_ns < _EYE_START_NS:
-            self._tell(requests.TrialEnded(MODEL, digest, Verdict.NONE, 0, 0, "no eye is free here"))
+    def _feed(self, what: tuple[int, AgentEvent]) -> None:
+        """Give the agent an order or an answer of this life; perform what it asks."""
+        boot, event = what
+        if not self._lives(boot):
             return
-        data = self._model_data(release)
-        if digest in self._record.rejected or data is None:
-            reason = "was rejected on this node" if data is not None else "a file is missing or damaged"
-            self._end(digest, Verdict.FAIL, 0, 0, reason)
-            return
-        if self._record.trial != digest:
-            files = (*self._record.files, (digest, sha256(data).digest()))
-            self._save(trial=digest, tries=TRIES, files=files)
-        self.trial = digest
-        host.engine.at(host.engine.now_ns + _SWAP_NS, self._begin, (host.boots, digest, release))
+        for effect in self.agent.handle(event, self._host.engine.now_ns):
+            self._perform(effect)
 
-    def _still(self, boot: int, digest: bytes) -> bool:
-        return boot == self._host.boots and self._host.process_up and self.trial == digest
+    def _answer(self, event: AgentEvent, after_ns: int = 0) -> None:
+        engine = self._host.engine
+        engine.at(engine.now_ns + after_ns, self._feed, (self._host.boots, event))
 
-    def _begin(self, what: tuple[int, bytes, Release]) -> None:
-        boot, digest, _release = what
-        if not self._still(boot, digest):
-            return
-        if self._record.tries <= 0:
-            self._save(trial=b"", tries=0)
-            self._end(digest, Verdict.FAIL, 0, 0, "its tries are used up")
-            return
-        self._save(tries=self._record.tries - 1)
-        data = self._data_of(digest)
-        if not data or flaw_of(data) is Flaw.GOLDEN:
-            self._save(trial=b"", tries=0, rejected=(*self._record.rejected, digest)[-64:])
-            self._end(digest, Verdict.FAIL, 0, 0, "golden vectors differ")
-            return
-        self._run(digest, is_trial=True)
-        self._tell(requests.TrialBegan(MODEL, digest))
-        now_ns = self._trial_began_ns = self._host.engine.now_ns
-        self._host.engine.at(now_ns + _SAMPLE_NS, self._sample, what)
+    def _perform(self, effect: AgentEffect) -> None:
+        engine = self._host.engine
+        match effect:
+            case agents.CheckFiles(digests, _):
+                self._answer(agents.Checked(tuple(one for one in digests if self._file(one) is None)))
+            case agents.SaveRecord(record):
+                self._answer(agents.Saved("" if self._save(record) else "the disk is full"))
+            case agents.AskMoment():
+                has_eye = engine.now_ns - self._host.started_ns >= _EYE_START_NS
+                self._answer(agents.Moment(True if has_eye else None))
+            case agents.Wake(at_ns, number):
+                self._answer(agents.Woke(number), max(0, at_ns - engine.now_ns))
+            case agents.Swap():
+                engine.at(engine.now_ns + _SWAP_NS, self._swap, (self._host.boots, effect))
+            case agents.BeginMeter():
+                self._meter_ns = engine.now_ns
+            case agents.Measure():
+                self._answer(agents.Measured(self._measure(flaw_of(self._data_of(self.running)))))
+            case agents.Tell(request):
+                if isinstance(request, requests.TrialEnded) and request.verdict is not Verdict.NONE:
+                    host = self._host
+                    said = Judged(
+                        engine.now_ns, host.index, request.release, request.verdict, request.reason, host.hostile
+                    )
+                    self._world.judged(said)
+                self._tell(request)
+            case agents.EndMeter() | agents.Note():
+                pass
 
-    def _sample(self, what: tuple[int, bytes, Release]) -> None:
-        boot, digest, release = what
-        if not self._still(boot, digest):
+    def _swap(self, what: tuple[int, agents.Swap]) -> None:
+        boot, wanted = what
+        if not self._lives(boot):
             return
-        now_ns = self._host.engine.now_ns
-        trial = self._measure(flaw_of(self._data_of(digest)), now_ns - self._trial_began_ns)
-        verdict, reason = judge(trial, release.gates)
-        if verdict is Verdict.NONE:
-            self._host.engine.at(now_ns + _SAMPLE_NS, self._sample, what)
-            return
-        if verdict is Verdict.PASS:
-            self._save(active=digest, fallback=self._record.active, trial=b"", tries=0)
+        data = self._slot_data(wanted.slot)
+        if wanted.slot is not None and data is None:
+            lost = tuple(digest for _, digest in wanted.slot.files if self._file(digest) is None)
+            self._run(None if not wanted.is_trial else self.agent.running, is_trial=False)
+            self._feed((boot, agents.Swapped(wanted.number, False, "a file is missing or damaged", lost)))
+        elif wanted.is_trial and data is not None and flaw_of(data) is Flaw.GOLDEN:
+            self._feed((boot, agents.Swapped(wanted.number, False, "golden vectors differ")))
         else:
-            self._save(trial=b"", tries=0, rejected=(*self._record.rejected, digest)[-64:])
-            self._run(self._record.active, is_trial=False)
-        self._end(digest, verdict, trial.soak_s, trial.samples, reason)
+            self._run(wanted.slot, wanted.is_trial)
+            self._feed((boot, agents.Swapped(wanted.number, True)))
 
-    def _measure(self, flaw: Flaw, elapsed_ns: int) -> Trial:
-        soak_s = elapsed_ns // NS_PER_S
+    def _measure(self, flaw: Flaw) -> Trial:
+        elapsed_ns = self._host.engine.now_ns - self._meter_ns
         return Trial(
-            soak_s=soak_s,
+            soak_s=elapsed_ns // NS_PER_S,
             samples=elapsed_ns * _FRAMES_S // NS_PER_S,
             golden_ok=True,
             latency_p95_us=LATENCY_P95_US * (3 if flaw is Flaw.SLOW else 1) // 2,
@@ -474,29 +424,41 @@ class Device:
             crashes=1 if flaw is Flaw.CRASHES else 0,
         )
 
-    def _end(self, digest: bytes, verdict: Verdict, soak_s: int, samples: int, reason: str) -> None:
-        host = self._host
-        self.trial = b""
-        self._world.judged(Judged(host.engine.now_ns, host.index, digest, verdict, reason, host.hostile))
-        self._tell(requests.TrialEnded(MODEL, digest, verdict, soak_s, samples, reason))
+    # --- The disk and the eye -----------------------------------------------------------------------------------------
 
-    def _go_back(self, wanted: requests.GoBack) -> None:
-        if self.trial == wanted.leave:
-            self.trial = b""
-        if self._record.active == wanted.to:
-            self._save(trial=b"", tries=0)
-        else:
-            known = wanted.to in (self._record.active, self._record.fallback)
-            self._save(active=wanted.to if known else b"", fallback=b"", trial=b"", tries=0)
-        to = self._record.active
-        self._run(to if to and self._data_of(to) else b"", is_trial=False)
-        self._announce()
+    def _load(self) -> Record:
+        raw = [self._host.disk.get(key) for key in _RECORDS]
+        sound = [record for one in raw if one is not None and (record := decode_record(one)) is not None]
+        return max(sound, key=lambda record: record.sequence, default=Record())
 
-    def _run(self, release: bytes, is_trial: bool) -> None:
-        self.running = release
-        data = self._data_of(release) if release else self._world.publisher.factory
+    def _save(self, record: Record) -> bool:
+        return self._host.disk.write(_RECORDS[record.sequence % 2], encode_record(record))
+
+    def _file(self, digest: bytes) -> bytes | None:
+        """A whole file, hashed again; None when it is missing or damaged."""
+        if not self.store.has_blob(digest):
+            return None
+        chunks = self.store.chunks[digest]
+        data = b"".join(chunks[index] for index in range(len(chunks)))
+        return data if sha256(data).digest() == digest else None
+
+    def _slot_data(self, slot: Slot | None) -> bytes | None:
+        if slot is None:
+            return self._world.publisher.factory
+        return self._file(dict(slot.files)[slot.model_path])
+
+    def _data_of(self, release: bytes) -> bytes:
+        """The model that runs, by its release; the image's for b"" or for one that has gone."""
+        slot = self.agent.running
+        data = self._slot_data(slot) if slot is not None and slot.release == release else None
+        return data if data is not None else self._world.publisher.factory
+
+    def _run(self, slot: Slot | None, is_trial: bool) -> None:
+        data = self._slot_data(slot)
+        self.running = slot.release if slot is not None and data is not None else b""
+        shown = data if data is not None else self._world.publisher.factory
         now_ns = self._host.engine.now_ns
-        self._world.took_over(Run(now_ns, self._host.index, release, sha256(data).digest(), is_trial))
+        self._world.took_over(Run(now_ns, self._host.index, self.running, sha256(shown).digest(), is_trial))
 
     def _tell(self, request: object) -> None:
         self._host.command(NAME, request)
