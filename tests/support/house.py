@@ -4,6 +4,7 @@
 - No class above 30 methods or 25 fields, no file above 500 lines: a comment that begins `# Longer:` (above a class's
   first statement, or among the first lines of a file) says why splitting would hide the story.
 - No line of Markdown above 120 characters, rows of tables, code and addresses apart.
+- What a page names of the tree (a file, a folder, a test as `tests/….py::name`) exists.
 
 `house.toml` beside this file lists what does not hold yet, with its measure. It must match exactly: what gets better
 leaves the list, nothing joins it.
@@ -22,6 +23,11 @@ PACKAGES = ("protocols/swarmd_protocols", "models/swarmd_models", "sim/swarmd_si
 METHODS_MAX, FIELDS_MAX, FILE_LINES_MAX, MARKDOWN_COLUMNS_MAX = 30, 25, 500, 120
 EXCEPTIONS = Path(__file__).with_suffix(".toml")
 EXCUSE = "# Longer:"
+_NAMED = re.compile(
+    r"(?<![\w/.~-])((?:protocols|models|sim|swarmd|recipes|tests|docs|systemd|monitoring|requirements"
+    r"|swarmd_(?:protocols|models|sim|recipes))/[\w./*-]*\w)(?![\w{<…])(?:::(\w+))?"
+)
+"""A path of the tree in prose, and a test in it."""
 
 
 def sources(root: Path = ROOT) -> dict[str, Path]:
@@ -104,11 +110,25 @@ def sizes(name: str, path: Path, tree: ast.Module) -> Iterator[tuple[str, str, i
                 yield "class_fields", f"{name}.{node.name}", count
 
 
+def is_there(named: re.Match[str], page: Path, root: Path) -> bool:
+    """Whether what a page names exists: from the root, beside the page, or inside one of the rooms."""
+    path, test = named[1], named[2]
+    for folder in (root, page.parent, *((root / package).parent for package in PACKAGES)):
+        for found in folder.glob(path.rstrip(".")):
+            if test is None or f"def {test}(" in found.read_text():
+                return True
+    return False
+
+
 def markdown(root: Path = ROOT) -> Iterator[tuple[str, str, int]]:
-    """Files with lines of prose that are too long: rule, place, how many."""
+    """Pages whose prose has lines that are too long, or names what does not exist: rule, place, how many."""
     for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "models").rglob("*.md")]):
+        text = path.read_text()
+        for named in _NAMED.finditer(text) if path.name != "CHANGELOG.md" else ():
+            if not is_there(named, path, root):
+                yield "dead_names", f"{path.relative_to(root)}: {named[0]}", 1
         count, is_code = 0, False
-        for line in path.read_text().splitlines():
+        for line in text.splitlines():
             is_code ^= line.lstrip().startswith("```")
             is_prose = not (is_code or line.startswith("|") or re.fullmatch(r"\S*\s*\S*//\S+", line))
             count += is_prose and len(line) > MARKDOWN_COLUMNS_MAX

@@ -50,6 +50,15 @@ def test_long_lines_of_prose_are_found_and_those_of_tables_are_not(house: Path) 
     assert breaches(house) == {"markdown_lines": {"README.md": 1}}
 
 
+def test_what_a_page_names_must_exist(house: Path) -> None:
+    (house / "tests").mkdir()
+    (house / "tests" / "test_x.py").write_text("def test_a(): ...\n")
+    (house / "README.md").write_text("`tests/test_x.py::test_a` `swarmd_sim/__init__.py` `tests/*.py` swarmd/none.py\n")
+    assert breaches(house) == {"dead_names": {"README.md: swarmd/none.py": 1}}
+    (house / "README.md").write_text("`tests/test_x.py::test_b`\n")
+    assert breaches(house) == {"dead_names": {"README.md: tests/test_x.py::test_b": 1}}
+
+
 def test_the_list_of_exceptions_may_only_shrink() -> None:
     said: list[str] = []
     assert compare({"file_lines": {"a": 600}}, {"file_lines": {"a": 600}}, said.append)
