@@ -12,7 +12,9 @@ Box: TypeAlias = tuple[float, float, float, float]
 SAME = 0.35
 """Boxes: closer than this to where it must be, a thing is taken to be there."""
 MAX_SHIFT_BOXES = 2.5
+"""Boxes that a thing may move between two frames: a whole scene shifts farther only when the camera was thrown."""
 _MAX_TRIALS = 48
+"""Shifts tried, the shortest first: each costs one pass over all pairs."""
 
 
 def iou(a: Box, b: Box) -> float:

@@ -27,9 +27,12 @@ from swarmd_models.golden import check_golden
 from swarmd_models.types import Image
 
 WARM_UP = 10
+"""Frames that are not timed."""
 MAX_FRAMES = 2000
+"""Timed frames at most, so that a fast model on a long run keeps memory bounded."""
 FRAME_WIDTH, FRAME_HEIGHT = 1920, 1080
 CHILD_LIMIT_S = 2400
+"""Seconds for one backend in a child process: longer than TensorRT's build takes."""
 
 
 def measure_all(model: str, labels: str, kinds: list[str], threads: int, seconds: float) -> list[dict[str, Any]]:

@@ -18,7 +18,9 @@ from swarmd_models.tflite_file import digest_of, embedded_labels, read_labels, r
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
+"""Of a bundle's description; ours have 4 kB."""
 MAX_SIDE_BYTES = 256 << 20
+"""Of a file beside it (golden vectors, a second stage), as much as a model."""
 DECODERS = ("ssd", "anchor_free", "yolo", "classifier")
 ZOO = Path(__file__).parent / "zoo"
 DEFAULT_MODEL = "zoo:small-320"

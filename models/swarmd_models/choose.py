@@ -22,16 +22,23 @@ AUTO = "zoo:auto"
 AUTO_FOLDER = "auto:"
 """Before the folder of a zoo of one's own."""
 RUNS = 15
+"""Timed inferences of a candidate, of which the median counts."""
 WARM_UP_RUNS = 3
+"""Inferences that are not timed."""
 BUDGET_SHARE = 0.6
 """Of the frame interval: the rest is for capture, tracking and the brain."""
 HOT_C = 80.0
+"""Degrees Celsius from which on a smaller model is taken: boards throttle from 80 to 85."""
 COOL_C = 70.0
+"""Degrees Celsius from which down a larger one may come back; ten below, so that it does not swing."""
 LOW_BATTERY_MILLI = 200
+"""Thousandths of charge below which a smaller model is taken."""
 CALM_NS = 60_000_000_000
+"""Nanoseconds without heat, load or an empty battery before a larger model is tried: a minute."""
 DWELL_NS = 5_000_000_000
 """Between two steps down."""
 MAX_MODELS = 32
+"""Bundles of a folder that are considered; each is loaded once."""
 MEMORY_SHARE = 0.25
 """Of the memory that is free at the start: what a model may need."""
 _ENLARGED = 1.1

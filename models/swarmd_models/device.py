@@ -9,7 +9,9 @@ from pathlib import Path
 SYSTEM = Path("/sys")
 PROCESSES = Path("/proc")
 _MAX_ENTRIES = 64
+"""Thermal zones or power supplies that are read; a board has some ten."""
 _MAX_TEXT_BYTES = 65_536
+"""Read of one file of /proc or /sys."""
 _MODULES = {
     "litert": ("ai_edge_litert", "tflite_runtime"),
     "onnx": ("onnxruntime",),

@@ -33,7 +33,9 @@ from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 from swarmd_models.types import Detection, Image
 
 _MAX_FRAMES = 100_000
+"""Composed frames of one evaluation; more than a day of rendering."""
 _LOWEST_SCORE = 0.02
+"""Threshold that curves are drawn down to; what scores less is never shown."""
 
 
 # --- Single crops ----------------------------------------------------------------------------------------------------

@@ -19,11 +19,15 @@ from swarmd_models.types import Detection, Frame, Image
 
 PRIVATE_LABELS = ("person", "face", "license plate", "licence plate", "number plate")
 INTERVAL_NS = 2_000_000_000
+"""Nanoseconds between two kept frames: neighbours in time show the same."""
 UNSURE_LOGITS = 1.0
 """A detection is a guess when it is surer than its threshold by less than this: of a score of 0.5, up to 0.73."""
 MAX_FILES = 100_000
+"""Frames of a ring, whatever their size: a folder with more is slow to list."""
 MAX_SIDECAR_BYTES = 1 << 20
+"""Of the description beside a frame."""
 _COARSE = 6
+"""Side of the thumbnail that two frames are compared by, cells."""
 
 
 class FrameRing:

@@ -20,6 +20,7 @@ from swarmd_models.errors import ModelError
 MIN_SQNR_DB = 30.0
 """Two good quantisations of one network agree to 37 dB and more; a wrong channel order or scale gives less than 20."""
 MAX_ARRAYS = 16
+"""Arrays of a golden file: inputs and outputs of two stages have six."""
 
 
 def check_golden(detector: Detector) -> str:

@@ -21,6 +21,7 @@ _CONVERSIONS = {
     (3, "gray"): cv2.COLOR_BGR2GRAY,
 }
 MAX_SIDE = 16_384
+"""Pixels of a picture's side: larger ones are damaged or an attack."""
 
 
 @dataclass(frozen=True, slots=True)

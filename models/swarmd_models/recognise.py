@@ -14,7 +14,9 @@ from swarmd_models.errors import ArtefactError
 from swarmd_models.preprocess import input_size
 
 _STRIDES = (8, 16, 32)
+"""Pixels a cell of the three scales that detectors of the YOLO family answer at."""
 _BARE_CLASSIFIER_THRESHOLD = 0.1
+"""Score for a classifier without a bundle: among a thousand classes 0.1 already says something."""
 
 
 def recognise(bundle: Bundle, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Bundle:

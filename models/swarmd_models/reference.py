@@ -18,9 +18,13 @@ from swarmd_models.types import Image
 from swarmd_models.watch import features_of, measure_reference
 
 FRAMES = 120
+"""Composed frames of each kind that a reference is made of."""
 _PREVALENCE = 0.02
+"""Share of faulty modules in them; ordinary plants have one or two in a hundred."""
 _SEED = 78
+"""Of the composed frames, so that a reference can be made again."""
 _MIN_FRAMES = 20
+"""Fewer frames give histograms of chance."""
 
 
 def measure(bundle: Bundle, images: Iterable[Image], backends: tuple[str, ...] = ("litert",)) -> Reference:

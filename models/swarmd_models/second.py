@@ -23,11 +23,14 @@ from swarmd_models.types import Image
 
 Floats = npt.NDArray[np.float32]
 _LIMIT = 80.0
+"""Logit beyond which the exponential would overflow single precision."""
 _INSTEAD = {"openvino": "litert"}
 """Runtimes that a second stage is not run on, and the one that takes their place: OpenVINO 2026.4 computes so small an
 INT8 net to 15 dB of the training machine's answer, where ONNX Runtime, with the same file, has 33."""
 _MIN_SIDE = 1.0
+"""Pixels of a box's side at least: a degenerate box is cut out as one pixel."""
 _MAX_SIDE = 8192.0
+"""Pixels of a box's side at most, so that a wild box costs no memory."""
 
 
 def cut_out(

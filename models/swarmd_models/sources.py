@@ -22,14 +22,23 @@ from swarmd_models.types import Frame, FrameSource, Image
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_IMAGE_BYTES = 64 << 20
+"""Of a picture's file."""
 MAX_IMAGE_SIDE = 16_384
+"""Pixels of a picture's side, before it is decoded."""
 OPEN_TIMEOUT_MS = 10_000
+"""Milliseconds for a stream to open; a camera behind Wi-Fi takes some seconds."""
 READ_TIMEOUT_MS = 5_000
+"""Milliseconds without a frame after which a stream counts as gone."""
 FIRST_WAIT_S = 0.5
+"""Seconds before the first attempt to open a lost source again; doubled each time."""
 MAX_WAIT_S = 30.0
+"""Seconds between two attempts at most."""
 _MISSING_SHARE = 0.02
+"""Share of a video's frames that may be missing at its end: containers count badly."""
 _MISSING_FRAMES = 5
+"""Frames that may be missing at its end however short it is."""
 _DEFAULT_FPS = 25.0
+"""Frames a second of a video that names none, or nonsense."""
 Clock = Callable[[], int]
 
 

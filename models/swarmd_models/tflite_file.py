@@ -8,9 +8,13 @@ from pathlib import Path
 from swarmd_models.errors import ArtefactError
 
 MAX_MODEL_BYTES = 256 << 20
+"""Of a model: a board with 1 GB still loads it."""
 MAX_LABEL_BYTES = 1 << 20
+"""Of a file of labels."""
 MAX_LABELS = 65_536
+"""Classes of a model; the largest public ones have 21,000."""
 _HEADER_BYTES = 8
+"""Of a FlatBuffer: root offset and the identifier TFL3."""
 
 
 def read_model(path: Path) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_ITEMS = 65_536
+"""Items of one list in a description."""
 
 
 class TomlReader:

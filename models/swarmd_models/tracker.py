@@ -24,17 +24,27 @@ from swarmd_models.geo.place import Place, first_place, moved, refined
 from swarmd_models.types import Detection, Pose, TrackEvent
 
 MAX_TRACKS = 1000
+"""Tracks at once; a frame full of modules shows some hundred."""
 GROUND_GATE = 0.5
 """Boxes: half-way to a neighbour that touches."""
 PIXEL_GATE = 0.8
+"""Boxes between two centres that may still be one thing, where no pose helps."""
 MIN_IOU = 0.15
+"""Overlap that alone makes two boxes candidates for one thing."""
 DOUBLE_IOU = 0.8
+"""Overlap above which two detections of one frame are one thing seen twice."""
 STRANGER_IOU = 0.5
+"""Overlap that a detection of another class needs to continue a track."""
 SHIFT_SIGMAS = 4.0
+"""Standard deviations of attitude that a whole scene may have shifted by."""
 MIN_WITNESSES = 3
+"""Things that must agree on a common shift: two could be chance."""
 _VELOCITY_SHARE = 0.5
+"""Weight of the newest measured velocity in the kept one."""
 _BORDER_PX = 2.0
+"""Pixels from the edge within which a box is cut off."""
 _CUT_SHARE = 0.3
+"""Share of a cut box by which its centre is uncertain."""
 
 
 @dataclass(frozen=True, slots=True)

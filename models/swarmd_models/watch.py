@@ -24,24 +24,33 @@ from swarmd_models.bundle import Reference
 from swarmd_models.types import Detection, Image
 
 BINS = 10
+"""Of each histogram."""
 WINDOW = 1000
 """Newest detections that the histogram is made of."""
 OWN_REFERENCE_SCORES = 200
+"""First scores that stand in for a reference where the bundle has none."""
 OWN_REFERENCE_FRAMES = 100
+"""First measured frames that stand in for it."""
 FEATURE_WINDOW = 250
 """Newest measured frames that the embedding's histograms are made of."""
 MIN_WINDOW = 100
 """Of fewer frames even an unchanged world has a PSI of 0.2: nine over their number."""
 LARGE_PSI = 0.25
+"""Population stability index from which on a change counts as large (the usual reading in credit scoring)."""
 JUDGED_EVERY = 50
 """New scores, or new measured frames, after which drift is judged and counted again."""
 OOD_LIMIT = 3.0
+"""Standard deviations from the reference, on average over the features, above which a frame is unlike it."""
 EVERY = 4
 """One frame in so many is measured: drift is slow."""
 _STEP = 16
+"""Pixels between two samples of a frame."""
 _FLOOR = 1e-4
+"""Least share of a bin, so that an empty one has a logarithm."""
 _MIN_STD = 1e-3
+"""Least standard deviation of a feature, so that a constant one can be divided by."""
 MAX_FEATURES = 66
+"""Of a frame: mean, spread and 64 of the pooled picture."""
 
 
 class ModelWatch:

@@ -17,8 +17,11 @@ from swarmd_models.backends.tensorrt import TensorRtBackend
 from swarmd_models.errors import BackendError
 
 MAX_LAYERS = 400
+"""Rows of a report, the slowest first; a larger network's rest is noise."""
 RUNS = 10
+"""Timed runs: the best of them, or the mean of what a runtime profiles."""
 _WARM_UP = 3
+"""Runs that are not timed: caches and lazy kernels fill in them."""
 
 
 def layers_of(artefact: Artefact, backend: Backend, threads: int) -> list[dict[str, Any]] | str:

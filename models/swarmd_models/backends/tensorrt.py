@@ -29,8 +29,11 @@ from swarmd_models.backends.cuda_memory import CudaMemory, open_cuda
 from swarmd_models.errors import BackendError
 
 MIN_MAJOR = 10
+"""TensorRT release from which on there is one binding API (the older was removed in it)."""
 BUILD_LIMIT_S = 1800.0
+"""Seconds for building an engine: half an hour is more than a Jetson takes for our largest model."""
 CHECK_LIMIT_S = 120.0
+"""Seconds for loading and running a built engine once, driver start included."""
 _MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_lean", "tensorrt_lean_bindings")
 """The full library first: only it can build engines. Names in _bindings are the wheels without their meta package."""
 _DTYPES = {"FLOAT": np.float32, "HALF": np.float16, "INT8": np.int8, "UINT8": np.uint8, "INT32": np.int32}

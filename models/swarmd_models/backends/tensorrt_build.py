@@ -13,6 +13,7 @@ from swarmd_models.backends.tensorrt import _module
 from swarmd_models.errors import BackendError
 
 WORKSPACE_BYTES = 1 << 30
+"""Scratch memory that the builder may use; a quarter of a small Jetson's."""
 
 
 def build(onnx: Path, target: Path) -> None:

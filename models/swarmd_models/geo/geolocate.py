@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from swarmd_models.types import GroundPosition, Pose
 
 SEMI_MAJOR_M = 6_378_137.0
+"""Equatorial radius, metres (WGS 84, NGA.STND.0036)."""
 ECCENTRICITY2 = 6.694379990141316e-3
 """WGS 84."""
 MIN_DEPRESSION_RAD = math.radians(8.0)

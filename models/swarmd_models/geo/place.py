@@ -15,7 +15,9 @@ DECORRELATION_NS = 200_000_000
 _FLOOR_M2 = 1e-4
 """One centimetre: nothing here is known better."""
 _VELOCITY_SHARE = 0.4
+"""Weight of the newest measured velocity in the kept one."""
 _MAX_SPEED_M_S = 60.0
+"""Metres a second; nothing on the ground that we look at is faster, and a jump of the pose is."""
 
 Covariance = tuple[float, float, float]
 """(ee, en, nn)."""

@@ -17,20 +17,22 @@ from swarmd_models.errors import SourceError
 from swarmd_models.geo.geolocate import Quaternion, multiply, quaternion_from_euler
 from swarmd_models.types import Pose
 
-LOG_MAX_BYTES = 512 << 20
-"""Of a DataFlash log: a day's flight at full rate; it is read whole."""
 _FIX_3D = 3
 """GPS status from which a row's position is one (ArduPilot, AP_GPS::GPS_OK_FIX_3D)."""
 _NADIR = quaternion_from_euler(0.0, -math.pi / 2, 0.0)
 """A camera that looks straight down, in the body's frame."""
 
 MAX_LOG_BYTES = 512 << 20
+"""Of a pose log, table or DataFlash: a day's flight at full rate."""
 MAX_ROWS = 5_000_000
+"""Poses of one log: six days at 10 Hz."""
 MAX_GAP_NS = 1_000_000_000
 """Between two rows further apart than this, nothing is known."""
 LIVE_ROWS = 256
+"""Newest poses that the autopilot told: some five seconds at 50 Hz."""
 _COLUMNS = ("t_s", "latitude_deg", "longitude_deg", "height_agl_m", "yaw_deg", "pitch_deg", "roll_deg")
 _NADIR_RAD = -math.pi / 2
+"""Pitch of a camera that looks straight down."""
 
 
 class PoseProvider(Protocol):
@@ -255,8 +257,8 @@ def read_dataflash(path: Path) -> list[Pose]:
         SourceError: The file cannot be read, is no such log, or has no GPS rows; or pymavlink is not installed.
     """
     try:
-        if path.stat().st_size > LOG_MAX_BYTES:
-            raise SourceError(f"log {path} is larger than {LOG_MAX_BYTES >> 20} MiB")
+        if path.stat().st_size > MAX_LOG_BYTES:
+            raise SourceError(f"log {path} is larger than {MAX_LOG_BYTES >> 20} MiB")
         path.open("rb").close()
     except OSError as error:
         raise SourceError(f"cannot read log {path}: {error.strerror}") from error

@@ -11,9 +11,13 @@ import math
 from dataclasses import dataclass
 
 _A_M = 6_378_137.0
+"""Equatorial radius, metres (WGS 84, NGA.STND.0036)."""
 _F = 1 / 298.257223563
+"""Flattening (WGS 84)."""
 _E2 = _F * (2 - _F)
+"""First eccentricity squared."""
 _CLOSE_M = 1e-6
+"""Metres at which the inverse projection has converged: far below the centimetre that is shared."""
 
 Vector = tuple[float, float, float]
 

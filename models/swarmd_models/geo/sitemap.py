@@ -19,12 +19,17 @@ from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane
 
 FILE_MAX_BYTES = 64 << 20
+"""Of a map, packed or not; the largest plant that we have has 24,257 modules in 1 MB."""
 ASSETS_MAX = 500_000
+"""Assets of a map: twenty such plants."""
 _CELL_M = 8.0
+"""Side of a cell of the search grid, metres; about three modules."""
 _SIGMAS = 3.0
+"""Standard deviations within which an asset can be meant: 99 % of two-dimensional errors."""
 _GRID = 5
 """Points a side at which an asset's rectangle is sampled."""
 _MIN_SIGMA_M = 0.05
+"""Metres; no position is believed to be better, and no covariance is singular."""
 _NAMES = (("asset",), ("zone", "table", "panel"), ("panel",), ("id",))
 """Columns that together name an asset; the first set that a file has is taken."""
 

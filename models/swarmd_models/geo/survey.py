@@ -15,8 +15,11 @@ from swarmd_models.errors import SiteError
 from swarmd_models.geo.positions import Plane
 
 FILE_MAX_BYTES = 16 << 20
+"""Of a survey area's file."""
 CELLS_MAX = 50_000
+"""Cells of an area: each is a row in every node's state."""
 POINTS_MAX = 100_000
+"""Corners of a polygon."""
 Cells = tuple[tuple[str, int, int], ...]
 Points = Sequence[tuple[float, float]]
 

@@ -23,7 +23,9 @@ TEXEL_M = 0.045
 """Size of one texel; a 2.2 m x 0.99 m module is 49 x 22 texels, close to the 40 x 24 of the real crops."""
 
 MODULE_WIDTH_M = 2.2
+"""Metres along a table, of the modules that real plants have."""
 MODULE_DEPTH_M = 0.99
+"""Metres across a table."""
 TABLE_PITCH_M = 6.03
 """Sizes on a real plant (a survey of 600 tables in northern Chile): modules east-west by north-south, tables apart."""
 

@@ -12,6 +12,7 @@ from swarmd_models.synthetic.compose import MODULE_COLUMNS, MODULE_ROWS
 from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, Patch
 
 _WINDOW_LEVELS = 10.0
+"""Grey levels around the wanted one within which a crop may stand in."""
 _LEAST = 150
 """A window holds at least so many crops, however odd its level."""
 

@@ -33,8 +33,11 @@ from swarmd_models.synthetic.scenes import Lens, SceneOptions
 from swarmd_models.synthetic.thermal import NORMAL_LABEL, Crops, Patch
 
 PER_FRAME = 6
+"""Real crops shown in one frame: so few that none hides another."""
 _ROWS_APART = 3
+"""Rows between two of them."""
 _TILT_RAD = 0.06
+"""Radians that the camera looks ahead, as in flight."""
 _SENSOR = Sensor(blur_px=0.3, noise_levels=0.5, vignette_levels=2.0)
 """Real crops bring their own camera's noise; little is added."""
 

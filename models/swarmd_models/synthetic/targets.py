@@ -9,6 +9,7 @@ from swarmd_models.synthetic.scenes import Scene
 from swarmd_models.synthetic.thermal import FAULT_LABELS
 
 STRIDE = 8
+"""Pixels a cell of the target grid, that of the detector's finest scale."""
 
 
 @dataclass(frozen=True, slots=True)

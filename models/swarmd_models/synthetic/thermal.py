@@ -48,8 +48,11 @@ HELD_BACK = 2
 # Modules have 10 x 6 cells in three strings of two columns; the crops are 40 x 24, four pixels a cell.
 _CELL_ROWS, _CELL_COLUMNS = 6, 10
 _MAX_CROPS = 200_000
+"""Crops of a file; the public set has 20,000."""
 _MAX_FILE_BYTES = 256 << 20
+"""Of a file of crops, packed."""
 _MAX_UNPACKED_BYTES = 512 << 20
+"""Of the same, unpacked: a bomb stops here."""
 _UNREADABLE = (
     OSError, ValueError, KeyError, EOFError, TypeError, SyntaxError, MemoryError, NotImplementedError, RuntimeError,
     UnicodeError, zipfile.BadZipFile, zlib.error, struct.error, AttributeError, OverflowError,
