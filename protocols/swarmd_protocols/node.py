@@ -255,9 +255,9 @@ class Node:
             case GoAway():
                 swim.go_away(event.duration_ns)
             case UserEvent():
-                swim.shared.say(event.name, event.payload)
+                swim.events.say(event.name, event.payload)
             case SetMeta():
-                swim.shared.set_meta(event.key, event.value)
+                swim.metadata.set_meta(event.key, event.value)
             case _:
                 assert_never(event)
 
@@ -475,7 +475,7 @@ class Node:
         """All known members, this node included, sorted by name; built on demand."""
         core = self._core
         own = core.own
-        meta = {key: value for key, (_, value, _) in self._swim.shared.own_meta.items() if value}
+        meta = {key: value for key, (_, value, _) in self._swim.metadata.own_meta.items() if value}
         rows = [
             MemberView(
                 own.node,

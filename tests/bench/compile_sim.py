@@ -19,7 +19,8 @@ MODULES = {
     "swarmd_protocols": (
         "channel/bucket channel/channel channel/codec channel/contact channel/dissemination "
         "node state/anti_entropy state/replica state/crdt/store swim/core swim/members swim/membership "
-        "swim/event_log swim/sender swim/standing swim/prober swim/repair swim/shared swim/swim "
+        "swim/event_log swim/sender swim/standing swim/prober swim/repair swim/user_events swim/metadata "
+        "swim/accusations swim/probe swim/swim swim/helpers swim/hosts swim/passive swim/neighbors swim/neighbor_news "
         "swim/links swim/overlay swim/rules swim/sizing "
         "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
         "releases/swarming trust/envelopes trust/roots trust/trust crypto"

@@ -255,7 +255,7 @@ SWIM: dict[str, Mutant] = {
     ),
     "swim-one-accuser": Mutant(
         "one member's word is enough to fail another",
-        "swim.membership:accusers_wanted",
+        "swim.accusations:accusers_wanted",
         gives(1),
         overrides={"faults.kinds": ["accuse"], "release.chance": 0.0},
     ),
@@ -291,7 +291,7 @@ SWIM: dict[str, Mutant] = {
         overrides={**QUIET, "radio.loss": 0.4},
         more=(("swim.prober:attempts_needed", gives(1)),),
     ),
-    "swim-no-events": Mutant("user events are not taken", "swim.shared:Shared.on_event", gives(None)),
+    "swim-no-events": Mutant("user events are not taken", "swim.user_events:UserEvents.on_event", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_event_vector", gives(None)),
     "swim-events-twice": Mutant("events are delivered twice", "swim.event_log:EventLog.due", _twice),
     "swim-leave-is-alive": Mutant(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from swarmd_protocols.swim import standing as standing_module
-from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.standing import Standing
 from tests.property import test_accuser_laws as laws
 
@@ -29,7 +29,7 @@ def health_counts_every_refutation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def late_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swarmd_protocols.swim.membership.SOON_NS", 10**18)
+    monkeypatch.setattr("swarmd_protocols.swim.accusations.SOON_NS", 10**18)
     monkeypatch.setattr(standing_module, "FREE_DOUBTS", 0.0)
 
 
@@ -38,7 +38,7 @@ def forgeries_spend_the_named_ones_allowance(monkeypatch: pytest.MonkeyPatch) ->
         self.standing.spend(accuser.node)
         return self.core.signed_by(accuser.public_key, "accuse", message.body, message.signature)
 
-    monkeypatch.setattr(Membership, "_verified", verified)
+    monkeypatch.setattr(Accusations, "_verified", verified)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,20 @@ from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Leave, MemberState, UserEvent
 from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.swim import messages
 from swarmd_protocols.swim import overlay as overlay_module
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import MEMBERS
+from swarmd_protocols.swim.neighbor_news import NeighborNews
+from swarmd_protocols.swim.neighbors import Neighbors
 from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.passive import PassiveView
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
-from swarmd_protocols.swim.shared import Shared
 from swarmd_protocols.swim.sizing import SizeSketch
 from swarmd_protocols.swim.swim import Swim
+from swarmd_protocols.swim.user_events import UserEvents
 from tests.support import partial_start as start
 from tests.support.partial_net import (
     SMALL,
@@ -56,7 +60,7 @@ def lost_neighbours_are_replaced():
 def passive_views_fill_and_stay_bounded():
     net = partial_net(count=24, seconds=60.0)
     bounded(net)
-    sizes = [len(overlay(net, index).passive) for index in range(24)]
+    sizes = [len(overlay(net, index).shelf.passive) for index in range(24)]
     assert sum(size >= SMALL.passive_view // 2 for size in sizes) >= 20
 
 
@@ -75,8 +79,8 @@ def liars_fill_no_view():
         thief.meet(host.node, net.now)  # A visitor is forgotten after ten seconds.
         thief.sessions |= sessions  # Its counters go on.
         records = tuple(Thief(SECRET, net.crypto, name=f"a{at + more}").record() for more in range(2))
-        net.perform(host, thief.say(host.node, [overlay_module.Shuffle(False, records)], net.now))
-        held = overlay(net, 3).passive.values()
+        net.perform(host, thief.say(host.node, [messages.Shuffle(False, records)], net.now))
+        held = overlay(net, 3).shelf.passive.values()
         assert sum(entry.via == thief.node for entry in held) <= SMALL.passive_view // 3
         net.run(3)
 
@@ -87,8 +91,8 @@ def forged_records_are_not_kept():
     host = net.hosts[3]
     net.perform(host, thief.meet(host.node, net.now))
     stranger = Thief(b"another fleet's secret", net.crypto, name="x")
-    net.perform(host, thief.say(host.node, [overlay_module.Shuffle(False, (stranger.record(),))], net.now))
-    assert stranger.node not in overlay(net, 3).passive
+    net.perform(host, thief.say(host.node, [messages.Shuffle(False, (stranger.record(),))], net.now))
+    assert stranger.node not in overlay(net, 3).shelf.passive
 
 
 def an_event_reaches_everybody():
@@ -173,7 +177,7 @@ def who_pushes_in_is_slowed_down():
     for index in range(10):
         thief = Thief(SECRET, net.crypto, name=f"t{index}")
         net.perform(host, thief.meet(host.node, net.now))
-        net.perform(host, thief.say(host.node, [overlay_module.Neighbor(overlay_module.NEIGHBOR_PLEASE, 40)], net.now))
+        net.perform(host, thief.say(host.node, [messages.Neighbor(messages.NEIGHBOR_PLEASE, 40)], net.now))
     assert host.node.summary().counters.get("ties_over_rate", 0) >= 1
     assert sum(row.state is MemberState.ALIVE for row in host.node.members()) <= SMALL.active_view + 3
 
@@ -195,26 +199,26 @@ def _true(*_args, **_options):
 
 def _silent_parting(patch):
     """Neighbours are dropped without a word, and nobody is told that it is none."""
-    original = Overlay._say
+    original = Neighbors.say
 
     def say(self, member, kind):
-        if kind != overlay_module.DISCONNECT:
+        if kind != messages.DISCONNECT:
             original(self, member, kind)
 
-    patch.setattr(Overlay, "_say", say)
-    patch.setattr(Overlay, "disconnect_rider", lambda self, member: [])
+    patch.setattr(Neighbors, "say", say)
+    patch.setattr(Neighbors, "disconnect_rider", lambda self, member: [])
 
 
 def _no_share(patch):
     """Whoever hands out records may fill the passive view: its own limit is that of the whole view."""
-    original = Overlay._keep
+    original = PassiveView._keep
 
     def keep(self, node, known):
         via, known.via = known.via, self.core.own.node
         original(self, node, known)
         known.via = via
 
-    patch.setattr(Overlay, "_keep", keep)
+    patch.setattr(PassiveView, "_keep", keep)
 
 
 def _no_words(*_args, **_options):
@@ -223,9 +227,9 @@ def _no_words(*_args, **_options):
 
 def _pulse_untold(patch):
     """A pulse tells a full view nothing."""
-    original = Overlay.on_size_estimate
+    original = NeighborNews.on_size_estimate
     patch.setattr(
-        Overlay,
+        NeighborNews,
         "on_size_estimate",
         lambda self, *args: original(self, *args) if self.core.table.partial else None,
     )
@@ -233,8 +237,10 @@ def _pulse_untold(patch):
 
 def _untold_of_others(patch):
     """Who says that there is more is not asked whom it knows."""
-    original = Overlay.on_shuffle
-    patch.setattr(Overlay, "on_shuffle", lambda self, *args: original(self, *args) if self.core.table.partial else None)
+    original = PassiveView.on_shuffle
+    patch.setattr(
+        PassiveView, "on_shuffle", lambda self, *args: original(self, *args) if self.core.table.partial else None
+    )
 
 
 def _seeds_unasked(patch):
@@ -262,33 +268,33 @@ def _tells_everything(patch):
 
 def _only_the_large(patch):
     """Who says that its view is partial is believed only where the swarm is larger than the limit."""
-    original = Overlay._be_told
+    original = Overlay.be_told
 
     def be_told(self, member, size):
         if size > self.core.config.full_view_max:
             original(self, member, size)
 
-    patch.setattr(Overlay, "_be_told", be_told)
+    patch.setattr(Overlay, "be_told", be_told)
 
 
 MUTANTS = [
     ("symmetric disconnect", the_overlay_becomes_mutual, _silent_parting),
-    ("passive repair", lost_neighbours_are_replaced, lambda patch: patch.setattr(Overlay, "_fill", _nothing)),
-    ("shuffle", passive_views_fill_and_stay_bounded, lambda patch: patch.setattr(Overlay, "_shuffle", _nothing)),
+    ("passive repair", lost_neighbours_are_replaced, lambda patch: patch.setattr(Neighbors, "fill", _nothing)),
+    ("shuffle", passive_views_fill_and_stay_bounded, lambda patch: patch.setattr(PassiveView, "shuffle", _nothing)),
     ("bound of neighbours", neighbours_stay_few, lambda patch: patch.setattr(Overlay, "neighbours_max", 10**6)),
     ("share of one source", liars_fill_no_view, _no_share),
-    ("signatures of records", forged_records_are_not_kept, lambda patch: patch.setattr(Overlay, "_holds", _true)),
-    ("events of strangers", an_event_reaches_everybody, lambda p: p.setattr(Shared, "on_certified_event", _nothing)),
+    ("signatures of records", forged_records_are_not_kept, lambda patch: patch.setattr(PassiveView, "_holds", _true)),
+    ("strangers", an_event_reaches_everybody, lambda p: p.setattr(UserEvents, "on_certified_event", _nothing)),
     ("digest of events", a_missed_event_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", _false)),
     ("travelling news", an_event_goes_at_once, lambda patch: patch.setattr(Core, "travels", _false)),
-    ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(Overlay, "warn", _nothing)),
-    ("minima", the_size_is_estimated, lambda patch: patch.setattr(Overlay, "on_size_estimate", _nothing)),
+    ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(NeighborNews, "warn", _nothing)),
+    ("minima", the_size_is_estimated, lambda patch: patch.setattr(NeighborNews, "on_size_estimate", _nothing)),
     ("epochs", a_shrunken_swarm_knows_itself, lambda patch: patch.setattr(SizeSketch, "tick", _nothing)),
     ("lost neighbours", halves_grow_together, lambda patch: patch.setattr(overlay_module, "_LOST_MAX", 0)),
     ("counters", the_forgotten_are_met_again_safely, lambda patch: patch.setattr(Channel, "retire", _nothing)),
-    ("rate of evictions", who_pushes_in_is_slowed_down, lambda patch: patch.setattr(Overlay, "_may_evict", _true)),
+    ("rate of evictions", who_pushes_in_is_slowed_down, lambda patch: patch.setattr(Neighbors, "_may_evict", _true)),
     ("asked anew", start.a_busy_member_is_not_called_dead, lambda p: p.setattr(Prober, "on_hello_from", _nothing)),
-    ("disconnect", start.a_busy_member_is_not_called_dead, lambda p: p.setattr(Overlay, "disconnect_rider", _no_words)),
+    ("parting", start.a_busy_member_is_not_called_dead, lambda p: p.setattr(Neighbors, "disconnect_rider", _no_words)),
     ("estimate tells", start.a_pulse_says_that_a_view_is_partial, _pulse_untold),
     ("records of tellers", start.an_island_of_full_views_is_taken_in, _untold_of_others),
     ("seeds are asked", start.islands_of_partial_views_grow_together, _seeds_unasked),

@@ -9,15 +9,17 @@ from swarmd_protocols.channel.channel import ReplayWindow
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.swim import membership as membership_module
+from swarmd_protocols.swim import accusations as accusations_module
+from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.event_log import EventLog
+from swarmd_protocols.swim.helpers import Helpers
+from swarmd_protocols.swim.hosts import HostEvidence
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody
-from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
-from swarmd_protocols.swim.shared import Shared
+from swarmd_protocols.swim.user_events import UserEvents
 from swarmd_protocols.trust import roots
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
@@ -219,7 +221,7 @@ def _nothing(*_args, **_options):
 
 
 def _ignore_incarnation_of_accusations(patch):
-    original = membership_module.decode_body
+    original = accusations_module.decode_body
 
     def lenient(decoder, raw):
         body = original(decoder, raw)
@@ -238,7 +240,7 @@ def _ignore_incarnation_of_accusations(patch):
 
     patch.setattr(Membership, "__init__", remember)
     _ignore_incarnation_of_accusations.table = lambda: tables[0]
-    patch.setattr(membership_module, "decode_body", lenient)
+    patch.setattr(accusations_module, "decode_body", lenient)
 
 
 def _take_older_records(patch):
@@ -252,9 +254,9 @@ def _take_older_records(patch):
 
 
 def _ignore_open_hosts(patch):
-    original = Prober.on_host
+    original = HostEvidence.on_host
     patch.setattr(
-        Prober,
+        HostEvidence,
         "on_host",
         lambda self, address, answer: original(
             self, address, HostAnswer.SILENT if answer is HostAnswer.OPEN else answer
@@ -264,13 +266,13 @@ def _ignore_open_hosts(patch):
 
 MUTANTS = [
     ("refutation", refutation_wins, lambda patch: patch.setattr(Membership, "refute", _nothing)),
-    ("nack", health_is_kept_by_nacks, lambda patch: patch.setattr(Prober, "_relay_nack", _nothing)),
+    ("nack", health_is_kept_by_nacks, lambda patch: patch.setattr(Helpers, "_relay_nack", _nothing)),
     ("digest", missed_news_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", lambda *_: False)),
     ("signature check", forgeries_change_nothing, lambda patch: patch.setattr(Core, "signed_by", lambda *_: True)),
     (
         "K signers",
         one_stolen_key_kills_nobody,
-        lambda patch: patch.setattr(membership_module, "accusers_wanted", lambda *_: 1),
+        lambda patch: patch.setattr(accusations_module, "accusers_wanted", lambda *_: 1),
     ),
     ("incarnation of records", old_records_change_nothing, _take_older_records),
     ("incarnation of accusations", old_accusations_change_nothing, _ignore_incarnation_of_accusations),
@@ -286,17 +288,17 @@ MUTANTS = [
     (
         "indirect probe",
         helpers_keep_a_broken_pair_alive,
-        lambda patch: patch.setattr(Prober, "_ask_helpers", _nothing),
+        lambda patch: patch.setattr(Helpers, "ask_helpers", _nothing),
     ),
     (
         "others' word about a host",
         regressions.test_two_lost_answers_of_a_host_are_no_proof_where_others_are_answered,
-        lambda patch: patch.setattr(Membership, "answered_others", lambda *_: False),
+        lambda patch: patch.setattr(Accusations, "answered_others", lambda *_: False),
     ),
     (
         "patience of the unheard",
         regressions.test_who_is_not_heard_waits_with_a_gap_until_it_can_ask,
-        lambda patch: patch.setattr(Shared, "_is_answered", lambda _: True),
+        lambda patch: patch.setattr(UserEvents, "_is_answered", lambda _: True),
     ),
 ]
 

@@ -115,7 +115,7 @@ def test_who_stops_is_heard_in_full_again():
     net = swarm(1)
     mad = Mad(net, 1)
     net.run(20)
-    standings = [host.node._swim.membership.standing for host in net.hosts]
+    standings = [host.node._swim.membership.accusations.standing for host in net.hosts]
     assert all(standing.doubted(mad.thief.node, net.now) for standing in standings)
     assert not any(standing.doubted(mad.thief.node, net.now + 120 * S) for standing in standings)
 
@@ -125,7 +125,7 @@ def test_honest_accusers_on_bad_links_are_never_doubted():
     net.run(60)
     assert sum(host.node.summary().counters.get("accusations_doubted", 0) for host in net.hosts) == 0
     for host in net.hosts:
-        standing = host.node._swim.membership.standing
+        standing = host.node._swim.membership.accusations.standing
         assert not any(standing.doubted(other.node.node, net.now) for other in net.hosts)
 
 
@@ -137,7 +137,7 @@ def test_after_a_partition_nobody_is_doubted_for_what_was_true():
     assert net.run_until(net.formed, 10) is not None
     net.run(1)
     for host in net.hosts:
-        standing = host.node._swim.membership.standing
+        standing = host.node._swim.membership.accusations.standing
         assert not any(standing.doubted(other.node.node, net.now) for other in net.hosts)
 
 
@@ -152,7 +152,7 @@ def test_forged_accusations_silence_nobody_but_who_passes_them_on():
     body = encode(AccusationBody(accuser.node.node, own.node, own.incarnation, LEVEL_SUSPECT))
     for _ in range(200):
         thief.say(host.node, [Accusation(body, bytes(64))], net.now)
-    standing = host.node._swim.membership.standing
+    standing = host.node._swim.membership.accusations.standing
     assert standing.may_speak(accuser.node.node, COUNT, net.now)
     assert not standing.may_relay(thief.node, net.now)
     assert standing.may_relay(thief.node, net.now + 2 * S)

@@ -85,14 +85,14 @@ class Overlay(RuleBasedStateMachine):
         for host in self.net.hosts:
             if host.up and host.node.summary().partial:
                 table, view = host.node._core.table, host.node._swim.membership.overlay
-                assert len(view.passive) <= CONFIG.passive_view
+                assert len(view.shelf.passive) <= CONFIG.passive_view
                 assert len(table.transients) <= 72
                 assert len(table.by_node) <= 2 * CONFIG.active_view + 2 + 32 + 72
                 held = {member.node for member in table.by_node.values() if member.active}
                 assert held == {member.node for member in table.reachable} | set(table.lost)
                 assert set(table.transients) == set(table.by_node) - held
                 assert all(table.by_node[member.node] is member for member in table.reachable)
-                logs = host.node._swim.shared.logs.values()
+                logs = host.node._swim.events.logs.values()
                 assert table.sections[EVENTS] == sum(log.fp for log in logs) % 2**64
 
     @precondition(lambda self: hasattr(self, "net"))

@@ -163,13 +163,13 @@ class Swarm(RuleBasedStateMachine):
     def sums_and_lists_agree_with_the_table(self):
         for host in self.net.hosts:
             core = host.node._core
-            shared, membership = host.node._swim.shared, host.node._swim.membership
+            shared, membership = host.node._swim.events, host.node._swim.membership
             members = core.table.by_node.values()
             counted = [member for member in members if member.counted]
             expected = {
                 MEMBERS: core.own.fp + sum(member.fp_record for member in counted),
                 EVENTS: shared._own_event_fp + sum(member.fp_events for member in counted),
-                META: shared._own_meta_fp + sum(member.fp_meta for member in counted),
+                META: host.node._swim.metadata.own_meta_fp + sum(member.fp_meta for member in counted),
                 LINKS: membership.links.own_fp + sum(member.fp_links for member in counted),
             }
             for section, total in expected.items():

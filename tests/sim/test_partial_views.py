@@ -210,7 +210,7 @@ def test_a_revoked_node_is_shut_out_of_every_view():
 
     def gone():
         return all(
-            victim not in overlay(net, index).passive and victim not in net.hosts[index].node._core.table.by_node
+            victim not in overlay(net, index).shelf.passive and victim not in net.hosts[index].node._core.table.by_node
             for index in others
         )
 

@@ -76,12 +76,12 @@ def bounded(net: Net) -> None:
             table, view = host.node._core.table, host.node._swim.membership.overlay
             config = host.node._core.config
             assert len(table.reachable) <= config.active_view + 2 + 1, host.index  # One more until the next tick.
-            assert len(view.passive) <= config.passive_view, host.index
+            assert len(view.shelf.passive) <= config.passive_view, host.index
             assert len(table.lost) <= 33, host.index
             assert len(table.transients) <= 64 + 8, host.index
-            assert len(view._asks) <= 8, host.index
-            assert len(view._credits) <= 64, host.index
-            assert not view.passive.keys() & {member.node for member in table.reachable}, host.index
+            assert len(view.neighbors.asks) <= 8, host.index
+            assert len(view.shelf.credits) <= 64, host.index
+            assert not view.shelf.passive.keys() & {member.node for member in table.reachable}, host.index
             held = {member.node for member in table.by_node.values() if member.active}
             assert held == {member.node for member in table.reachable} | set(table.lost), host.index
             assert set(table.transients) == set(table.by_node) - held, host.index

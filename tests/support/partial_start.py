@@ -38,7 +38,7 @@ def a_busy_member_is_not_called_dead() -> None:
             membership = host.node._swim.membership
             member = membership.on_record(msgspec.msgpack.decode(busy.own.encoded_record, type=Record), None)
             assert member is not None
-            membership.overlay._promote(member)
+            membership.overlay.neighbors._promote(member)
             held.append(member)
     assert len(held) >= 4
 

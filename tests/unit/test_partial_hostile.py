@@ -113,11 +113,11 @@ def test_records_that_are_forged_or_of_strangers_are_not_kept(net):
         Record(known.certificate, thief.record().body, thief.record().signature),
         strangers,
     ]
-    before = dict(view.passive)
+    before = dict(view.shelf.passive)
     for record in forged:
         attack(net, 3, thief, [Shuffle(False, (record,)), ForwardJoin(0, record)])
         net.run(2)
-    fresh = {node: entry for node, entry in view.passive.items() if node not in before}
+    fresh = {node: entry for node, entry in view.shelf.passive.items() if node not in before}
     assert all(entry.record != record for entry in fresh.values() for record in forged)
     assert thief.node not in {
         member.node for member in net.hosts[3].node._core.table.by_node.values() if not member.name
@@ -132,7 +132,7 @@ def test_one_neighbour_fills_a_third_of_the_passive_view_at_most(net):
         attack(net, 3, thief, [Shuffle(False, tuple(accomplices[at : at + 2]))])
         net.run(3)
     view = overlay(net, 3)
-    assert sum(entry.via == thief.node for entry in view.passive.values()) <= SMALL.passive_view // 3
+    assert sum(entry.via == thief.node for entry in view.shelf.passive.values()) <= SMALL.passive_view // 3
     bounded(net)
 
 

@@ -378,12 +378,12 @@ def test_unknown_ids_and_names_do_not_grow_the_node():
         thief.say(node, [SignedEvent(body, thief.sign("event", body))], now)
         node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x21" + rng.randbytes(60)), now)
     assert len(node.members()) == members
-    assert len(node._swim.shared.logs) <= members
+    assert len(node._swim.events.logs) <= members
     contacts = node._wire.contacts
     for held in (contacts._hello_sent_ns, contacts._noticed, contacts._said, contacts._cookies):
         assert len(held) <= 1_024
-    assert len(node._swim.membership.standing) <= members
-    assert len(node._swim.membership.prober._open) <= 1_024
+    assert len(node._swim.membership.accusations.standing) <= members
+    assert len(node._swim.membership.prober.open) <= 1_024
 
 
 def test_the_member_table_is_bounded_and_makes_room_from_the_gone():

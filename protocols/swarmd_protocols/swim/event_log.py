@@ -66,3 +66,8 @@ class EventLog:
     def after(self, sequence: int) -> list[bytes]:
         """Encoded events beyond this one that are still kept."""
         return [encoded for kept, encoded in self.kept if kept > sequence]
+
+
+def is_text(value: str) -> bool:
+    """Whether a string can travel: lone surrogates (as from undecodable file names) cannot."""
+    return not any(0xD800 <= ord(character) <= 0xDFFF for character in value)

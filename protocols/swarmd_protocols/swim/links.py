@@ -107,4 +107,4 @@ class LinkReports:
             member.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
             self._membership.evaluate(member, f"{reporter.name} reports its link to it")
             if node in after and node not in before:
-                self._membership.verify_sometimes(member)
+                self._membership.accusations.verify_sometimes(member)

@@ -15,7 +15,7 @@ from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
     from swarmd_protocols.channel.channel import Session
-    from swarmd_protocols.swim.prober import Probe
+    from swarmd_protocols.swim.probe import Probe
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
 SECTIONS = 5

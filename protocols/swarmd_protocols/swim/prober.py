@@ -15,9 +15,10 @@ believes only what it heard.
 from typing import TYPE_CHECKING
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.effects import HostAnswer, ProbeHost
-from swarmd_protocols.ids import Address
+from swarmd_protocols.effects import HostAnswer
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.helpers import Helpers
+from swarmd_protocols.swim.hosts import HostEvidence
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import (
     LEVEL_SUSPECT,
@@ -27,9 +28,8 @@ from swarmd_protocols.swim.messages import (
     LINK_ONE_WAY,
     Indirect,
     Ping,
-    PingReq,
-    Record,
 )
+from swarmd_protocols.swim.probe import HOST_ONLY, Probe, Relay
 from swarmd_protocols.swim.rules import accusers_wanted, attempts_needed, suspicion_timeout_ns
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ _OPEN_PINGS_MAX = 1_024
 _ERROR_ASK, _ERROR_SUSPECT, _ERROR_LINK, _ERROR_FAILED = 2e-2, 2e-4, 1e-5, 1e-6
 _LINK_LOSS_MIN = 0.25
 _LEARN, _LEARN_QUICK, _LEARN_QUICK_BELOW = 0.02, 0.05, 0.3
-_REFUSED_GAP_NS = 25 * _MS
 _ISOLATED_FAILED_NS = 60 * _S
 _LOOK_AGAIN_NS = 1 * _S
 """A link found broken is looked at again after this, nanoseconds: one that heals is known within some two seconds."""
@@ -51,67 +50,10 @@ whole round of questions would take the byte budget from the other members."""
 _BUDGET_SHARE = 0.85
 _RING_STEPS = 8
 _WITNESSES, _WITNESSES_WANTED = 4, 2
-_SILENCES_AFTER_OPEN = 4
-"""A host that answered before, this node or another, is dark when it is silent so many times in a row."""
-_SILENCES_WANTED = 2
-"""A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
-_RELAYS_KEPT = 256
 _ASK_BEHIND_HELLO_NS, _ASK_BEHIND_GAP_NS = 10 * _MS, 200 * _MS
 """A member that greets gets this node's record, and so long after the question that it could not read, once more."""
 _ONE_WAY_PATIENCE_NS = 5 * _S
 """A member known to be deaf is pinging few others: so long may pass between two frames from it."""
-
-
-class Probe:
-    """One question about one member, from the first ping to the verdict."""
-
-    __slots__ = (
-        "attempts",
-        "hello_ns",
-        "helpers",
-        "host",
-        "host_asked_ns",
-        "indirect_heard",
-        "indirect_sent",
-        "member",
-        "over",
-        "refusals",
-        "refused_ns",
-        "routine",
-        "silences",
-        "started_ns",
-        "suspect_ns",
-    )
-
-    def __init__(self, member: Member, started_ns: int, routine: bool) -> None:
-        self.member = member
-        self.started_ns = started_ns
-        self.routine = routine
-        self.over = False
-        self.attempts = 0
-        self.hello_ns = -(2**62)
-        self.indirect_sent = False
-        self.indirect_heard = False
-        self.helpers: list[Member] = []
-        """Asked, and not yet answered with a nack."""
-        self.host: HostAnswer | None = None
-        self.host_asked_ns = -1
-        self.silences = 0
-        self.refusals = 0
-        self.refused_ns = 0
-        self.suspect_ns = -1
-
-
-class _Relay:
-    """A ping on behalf of another member."""
-
-    __slots__ = ("over", "requester", "sequence", "target")
-
-    def __init__(self, requester: Member, sequence: int, target: Member) -> None:
-        self.requester = requester
-        self.sequence = sequence
-        self.target = target
-        self.over = False
 
 
 class Prober:
@@ -120,14 +62,14 @@ class Prober:
     def __init__(self, core: Core, membership: "Membership") -> None:
         self.core = core
         self.membership = membership
-        self._open: dict[int, tuple[Probe | _Relay | Member, int]] = {}
+        self.open: dict[int, tuple[Probe | Relay | Member, int]] = {}
         self._round: list[Member] = []
+        self.helpers = Helpers(core, self)
+        self.hosts = HostEvidence(core, self)
         self._turn = 0
         self._due_ns = 0
         self._stretch = 1.0
         """How far the byte budget stretches the period."""
-        self._relays: dict[bytes, Member] = {}
-        """Who reached a member last that this node does not reach itself."""
 
     # --- whose turn it is --------------------------------------------------------------------------------------------
 
@@ -188,7 +130,7 @@ class Prober:
         if member.probe is None:
             self._begin(member, routine=True)
         else:
-            self._send_ping(member, member)
+            self.send_ping(member, member)
 
     def _next_in_round(self) -> Member | None:
         core = self.core
@@ -203,7 +145,7 @@ class Prober:
     def _begin(self, member: Member, *, routine: bool) -> Probe:
         probe = Probe(member, self.core.now_ns, routine)
         member.probe = probe
-        self._ping(probe)
+        self.ping(probe)
         self.core.scheduler.at(self.core.now_ns + self.core.config.resend_ns[0], self._step, probe)
         return probe
 
@@ -217,7 +159,7 @@ class Prober:
         core = self.core
         if core.now_ns - member.blocked_ns > 300 * _MS:
             member.blocked_ns = core.now_ns
-            self._send_ping(member, member)
+            self.send_ping(member, member)
 
     def on_hello_from(self, member: Member) -> None:
         """Somebody who is being asked greets: it did not know this node, and so could not read the question.
@@ -232,22 +174,24 @@ class Prober:
 
     def _ask_anew(self, probe: Probe) -> None:
         if not probe.over:
-            self._send_ping(probe.member, probe)
+            self.send_ping(probe.member, probe)
 
     # --- pings and answers -------------------------------------------------------------------------------------------
 
-    def _ping(self, probe: Probe) -> None:
+    def ping(self, probe: Probe) -> None:
+        """Ask once more."""
         probe.attempts += 1
-        self._send_ping(probe.member, probe)
+        self.send_ping(probe.member, probe)
 
-    def _send_ping(self, member: Member, purpose: Probe | _Relay | Member) -> None:
+    def send_ping(self, member: Member, purpose: Probe | Relay | Member) -> None:
+        """Ping a member, for a probe, for somebody else, or to see whether it lives."""
         core = self.core
         sequence = core.next_sequence()
-        if len(self._open) >= _OPEN_PINGS_MAX:
-            del self._open[next(iter(self._open))]
-        self._open[sequence] = (purpose, core.now_ns)
+        if len(self.open) >= _OPEN_PINGS_MAX:
+            del self.open[next(iter(self.open))]
+        self.open[sequence] = (purpose, core.now_ns)
         # Riders before the ping, so that the ack can answer them.
-        parts = [*self.membership.overlay.riders(member), encode(Ping(sequence, core.port.digest()))]
+        parts = [*self.membership.overlay.news.riders(member), encode(Ping(sequence, core.port.digest()))]
         parts += member.newest_accusation()
         if member.probe is not None and member.probe.suspect_ns >= 0:
             # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
@@ -257,20 +201,16 @@ class Prober:
 
     def on_ack(self, member: Member, sequence: int) -> None:
         """A ping of ours was answered."""
-        entry = self._open.get(sequence)
+        entry = self.open.get(sequence)
         if entry is None:
             return
         purpose, sent_ns = entry
         asked = (
-            purpose
-            if isinstance(purpose, Member)
-            else purpose.target
-            if isinstance(purpose, _Relay)
-            else purpose.member
+            purpose if isinstance(purpose, Member) else purpose.target if isinstance(purpose, Relay) else purpose.member
         )
         if asked is not member:
             return
-        del self._open[sequence]
+        del self.open[sequence]
         core = self.core
         round_trip = core.now_ns - sent_ns
         current = isinstance(purpose, Probe) and not purpose.over and purpose.suspect_ns < 0
@@ -282,7 +222,7 @@ class Prober:
             core.rtt_ns = (core.rtt_ns * 7 + sample_ns) // 8 if core.rtt_ns else sample_ns
             member.rtt_ns = (member.rtt_ns * 7 + sample_ns) // 8 if member.rtt_ns else min(round_trip, window_ns // 2)
         member.replied_ns = core.now_ns
-        if isinstance(purpose, _Relay):
+        if isinstance(purpose, Relay):
             if not purpose.over:
                 purpose.over = True
                 core.port.datagram(purpose.requester, [encode(Indirect(purpose.sequence, True))])
@@ -331,74 +271,6 @@ class Prober:
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
-    def on_ping_req(self, requester: Member, sequence: int, target: bytes) -> None:
-        """Ping the target for another member; nack when it stays silent, so that our own health is known."""
-        core = self.core
-        member = core.table.by_node.get(target)
-        if member is None or member is requester:
-            return
-        relay = _Relay(requester, sequence, member)
-        if not member.active:
-            core.port.hello(member.address, False)  # It may not know this node, and could not read the ping.
-        self._send_ping(member, relay)
-        core.scheduler.at(core.now_ns + core.config.resend_ns[0] // 2, self._relay_again, relay)
-        # In time for the requester's own window; the answer itself may still come later.
-        patience_ns = (core.config.probe_window_ns - core.config.indirect_after_ns) * 4 // 5
-        core.scheduler.at(core.now_ns + patience_ns, self._relay_nack, relay)
-
-    def _relay_again(self, relay: _Relay) -> None:
-        if not relay.over:
-            self._send_ping(relay.target, relay)
-
-    def _relay_nack(self, relay: _Relay) -> None:
-        if not relay.over:
-            self.core.port.datagram(relay.requester, [encode(Indirect(relay.sequence, False))])
-
-    def on_indirect(self, helper: Member, sequence: int, heard: bool) -> None:
-        """A helper reports: it heard the target, or (nack) it did not but is itself well."""
-        entry = self._open.get(sequence)
-        if entry is None or not isinstance(entry[0], Probe) or helper is entry[0].member:
-            return
-        probe = entry[0]
-        if probe.over:
-            return
-        if not heard:
-            probe.helpers = [other for other in probe.helpers if other is not helper]
-            return
-        probe.indirect_heard = True
-        self._relays.pop(probe.member.node, None)
-        self._relays[probe.member.node] = helper
-        if len(self._relays) > _RELAYS_KEPT:
-            del self._relays[next(iter(self._relays))]
-        if probe.suspect_ns >= 0:
-            probe.suspect_ns = -1
-        probe.member.suspected = False
-        self.membership.evaluate(probe.member, f"heard through {helper.name}")
-
-    def _ask_helpers(self, probe: Probe) -> None:
-        core = self.core
-        helpers = core.table.sample(core.rng, core.config.ping_req_fanout, without=probe.member)
-        relay = self._relays.get(probe.member.node)
-        if relay is not None and relay.where >= 0 and relay not in helpers:
-            # Where some never hear each other, whoever carried the question last is the best to ask.
-            helpers = [relay, *helpers[:-1]]
-        sequence = core.next_sequence()
-        self._open[sequence] = (probe, core.now_ns)
-        question = [encode(PingReq(sequence, probe.member.node))]
-        if core.table.partial:
-            question.insert(0, encode(Record(probe.member.certificate, *probe.member.record)))
-        probe.helpers = helpers
-        for helper in helpers:
-            core.port.datagram(helper, question)
-
-    def _ask_host(self, probe: Probe) -> None:
-        core = self.core
-        probe.host_asked_ns = core.now_ns
-        # Two short questions say more than a long one: a lost packet silences one of them.
-        longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.rtt_ns or core.rtt_ns
-        timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
-        core.port.emit(ProbeHost(probe.member.address, timeout_ns))
-
     # --- weighing silence --------------------------------------------------------------------------------------------
 
     def _step(self, probe: Probe) -> None:
@@ -419,10 +291,10 @@ class Prober:
         # Where pings get lost, a few more of them cost less than three helpers and say as much.
         if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns and not (patient or known_deaf):
             probe.indirect_sent = True
-            self._ask_host(probe)
+            self.hosts.ask_host(probe)
             if not member.unresponsive:
                 # Of an unresponsive process the swarm knows already: that its host answers is what is asked again.
-                self._ask_helpers(probe)
+                self.helpers.ask_helpers(probe)
         if heard or probe.indirect_heard:
             # Whoever is heard is in no danger: patience enough for losses that begin right now costs nothing.
             wanted = _LOOK_AGAIN_PINGS if known_deaf else attempts_needed(max(loss, _LINK_LOSS_MIN), _ERROR_LINK)
@@ -435,7 +307,7 @@ class Prober:
                 self._suspect(probe)
         elif self._silence_is_believable(probe):
             return
-        self._ping(probe)
+        self.ping(probe)
         core.scheduler.at(core.now_ns + self._gap_ns(probe), self._step, probe)
 
     def _gap_ns(self, probe: Probe) -> int:
@@ -477,12 +349,14 @@ class Prober:
         if core.isolated():
             self.membership.suspect_silently(probe.member, "no answer, but nobody else is heard either")
         elif probe.host is HostAnswer.OPEN:
-            self.membership.accuse(probe.member, LEVEL_UNRESPONSIVE, "its host answers, its process does not")
+            self.membership.accusations.accuse(probe.member, LEVEL_UNRESPONSIVE, HOST_ONLY)
         else:
-            self.membership.accuse(probe.member, LEVEL_SUSPECT, f"no answer to {probe.attempts} pings on any path")
+            self.membership.accusations.accuse(
+                probe.member, LEVEL_SUSPECT, f"no answer to {probe.attempts} pings on any path"
+            )
             if probe.indirect_sent:
                 # Others this time, most likely: the first ones may be out of its reach themselves.
-                self._ask_helpers(probe)
+                self.helpers.ask_helpers(probe)
 
     def _silence_is_believable(self, probe: Probe) -> bool:
         core = self.core
@@ -496,104 +370,42 @@ class Prober:
         elif probe.host is HostAnswer.OPEN:
             if core.now_ns - probe.started_ns < config.unresponsive_failed_ns:
                 if core.now_ns - probe.host_asked_ns >= _S:
-                    self._ask_host(probe)
+                    self.hosts.ask_host(probe)
                 return False
         elif since_ns < self._timeout_ns(probe):
-            doubted = probe.host is HostAnswer.SILENT and probe.silences < self._silences_wanted(probe)
+            doubted = probe.host is HostAnswer.SILENT and probe.silences < self.hosts.silences_wanted(probe)
             if doubted and core.now_ns - probe.host_asked_ns >= 2 * config.host_timeout_ns:
-                self._ask_host(probe)
+                self.hosts.ask_host(probe)
             return False
         if probe.attempts < attempts_needed(core.round_trip_loss, _ERROR_FAILED):
             return False
         self.membership.fail(probe.member, f"silent to {probe.attempts} pings on every path")
         return True
 
-    def _silences_wanted(self, probe: Probe) -> int:
-        # Somebody else's word that the host answers is no proof, but reason enough to ask it again.
-        return _SILENCES_AFTER_OPEN if self.membership.answered_others(probe.member) else _SILENCES_WANTED
-
     def _timeout_ns(self, probe: Probe) -> int:
         core = self.core
         config = core.config
-        dark = probe.silences >= self._silences_wanted(probe)
+        dark = probe.silences >= self.hosts.silences_wanted(probe)
         longest_ns = config.suspicion_max_ns if dark else config.suspicion_unasked_ns
         shortest_ns = config.suspicion_min_ns if dark else config.suspicion_unasked_ns
         wanted = accusers_wanted(len(core.table), config.accusers_needed)
-        confirmed = self.membership.confirmations(probe.member)
+        confirmed = self.membership.accusations.confirmations(probe.member)
         return suspicion_timeout_ns(min(confirmed, wanted), wanted, shortest_ns, longest_ns)
 
     # --- what the transport tells ------------------------------------------------------------------------------------
-
-    def on_refused(self, address: Address) -> None:
-        """The host answered that no process listens there: see at once, twice."""
-        member = self.core.table.by_address.get(address)
-        if member is None or member.where < 0:
-            return
-        if member.probe is None:
-            self.verify(member)
-        probe = member.probe
-        if probe is None:
-            return
-        probe.refusals += 1
-        if probe.refusals == 1:
-            probe.refused_ns = self.core.now_ns
-            self._ask_host(probe)
-            self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
-        self._weigh_refusals(probe)
-
-    def _refused_again(self, probe: Probe) -> None:
-        if not probe.over:
-            self._ping(probe)
-            self._weigh_refusals(probe)
-
-    def _weigh_refusals(self, probe: Probe) -> None:
-        core = self.core
-        if probe.over or probe.refusals < 2 or core.now_ns - probe.refused_ns < _REFUSED_GAP_NS:
-            return
-        # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
-        if probe.member.heard_ns < probe.started_ns:
-            self.membership.fail(probe.member, "its host says that no process listens there")
-
-    def on_host(self, address: Address, answer: HostAnswer) -> None:
-        """The host of a silent member answered, or not."""
-        member = self.core.table.by_address.get(address)
-        probe = member.probe if member is not None else None
-        if probe is None or probe.over:
-            return
-        if answer is HostAnswer.SILENT:
-            probe.silences += 1
-            if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:
-                self._ask_host(probe)
-                return
-            if probe.silences < self._silences_wanted(probe):
-                self._ask_host(probe)
-        else:
-            probe.silences = 0
-        probe.host = answer
-        if answer is HostAnswer.SILENT:
-            return
-        if answer is HostAnswer.REFUSED:
-            if probe.refusals == 0:
-                probe.refused_ns = self.core.now_ns
-            probe.refusals += 1
-            self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
-            if probe.refusals == 1:
-                self._ask_host(probe)
-        elif probe.suspect_ns >= 0 and not probe.member.unresponsive:
-            self.membership.accuse(probe.member, LEVEL_UNRESPONSIVE, "its host answers, its process does not")
 
     def heard_again(self) -> None:
         """Somebody is heard after a long silence: ask everybody in doubt at once, instead of one by one."""
         for member in list(self.core.table.reachable):
             if member.probe is not None and member.probe.suspect_ns >= 0:
-                self._ping(member.probe)
+                self.ping(member.probe)
 
     def paused(self) -> None:
         """This process was stopped: what it did not hear in the meantime is nobody's fault."""
         core = self.core
         core.adjust_health(1)
         core.heard_ns = core.now_ns
-        for purpose, _ in list(self._open.values()):
+        for purpose, _ in list(self.open.values()):
             if isinstance(purpose, Probe) and not purpose.over:
                 purpose.started_ns = core.now_ns
                 purpose.attempts = min(purpose.attempts, 1)

@@ -26,7 +26,8 @@ from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_f
 
 if TYPE_CHECKING:
     from swarmd_protocols.swim.membership import Membership
-    from swarmd_protocols.swim.shared import Shared
+    from swarmd_protocols.swim.metadata import Metadata
+    from swarmd_protocols.swim.user_events import UserEvents
 
 _WHOLE_SECTION_ITEMS = 120
 _DATAGRAM_ROOM = 1_100
@@ -39,10 +40,11 @@ _GAP_MAX_NS = 10_000_000_000
 class Repair:
     """Finds and closes differences between this node's view and a peer's."""
 
-    def __init__(self, core: Core, membership: "Membership", shared: "Shared") -> None:
+    def __init__(self, core: Core, membership: "Membership", events: "UserEvents", metadata: "Metadata") -> None:
         self.core = core
         self._membership = membership
-        self._shared = shared
+        self._events = events
+        self._metadata = metadata
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
@@ -82,7 +84,7 @@ class Repair:
         """Show a peer what this node holds of a section."""
         core = self.core
         if section == EVENTS:
-            core.port.datagram_or_stream(member, [encode(EventVector(self._shared.vector(), VECTOR_REPAIR))])
+            core.port.datagram_or_stream(member, [encode(EventVector(self._events.vector(), VECTOR_REPAIR))])
             return
         held = self._held(section)
         if len(held) <= _WHOLE_SECTION_ITEMS:
@@ -118,7 +120,7 @@ class Repair:
         partial = self.core.table.partial
         # In a partial view these are a neighbour's items of this node, or those of a newcomer: it compares what is own.
         if partial and section == META:
-            held: dict[int, Member | bytes] = self._shared.own_meta_items()
+            held: dict[int, Member | bytes] = self._metadata.own_meta_items()
         elif partial and section == MEMBERS:
             held = {self.core.own.fp: self.core.own.encoded_record}
         else:
@@ -142,12 +144,12 @@ class Repair:
 
     def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""
-        parts = [] if message.asks == VECTOR_BASELINE else self._shared.beyond(message.vector)
+        parts = [] if message.asks == VECTOR_BASELINE else self._events.beyond(message.vector)
         if message.asks != VECTOR_ANSWER:
-            parts.append(encode(EventVector(self._shared.vector(), VECTOR_ANSWER)))
+            parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
             parts += self._membership.overlay.partial_view_rider(member)
-        self._shared.adopt_baseline(message)
-        self._shared.note_vector(member, message)
+        self._events.adopt_baseline(message)
+        self._events.note_vector(member, message)
         self._send(member, parts)
 
     def _send(self, member: Member, parts: list[bytes]) -> None:
@@ -188,7 +190,7 @@ class Repair:
                 if member.counted and member.fp_links:
                     held[member.fp_links] = member.links_encoded
         elif section == META:
-            return self._shared.meta_items()
+            return self._metadata.meta_items()
         elif section == TRUST:
             for kind, statement in core.trust.statements():
                 held[fingerprint(statement)] = encode(Statement(kind, statement))

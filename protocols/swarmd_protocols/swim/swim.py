@@ -43,9 +43,10 @@ from swarmd_protocols.swim.messages import (
     Sub,
     Want,
 )
+from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.rules import fingerprint
-from swarmd_protocols.swim.shared import Shared
+from swarmd_protocols.swim.user_events import UserEvents
 
 _MS = 1_000_000
 _S = 1_000_000_000
@@ -64,10 +65,11 @@ class Swim:
     def __init__(self, core: Core, seeds: tuple[Address, ...]) -> None:
         self.core = core
         self.membership = Membership(core)
-        self.shared = Shared(core)
-        self.repair = Repair(core, self.membership, self.shared)
-        self.membership.view_changed = self.shared.view_changed
-        self.membership.own_meta_fp = lambda: self.shared.own_meta_fp
+        self.events = UserEvents(core)
+        self.metadata = Metadata(core)
+        self.repair = Repair(core, self.membership, self.events, self.metadata)
+        self.membership.view_changed = self.events.view_changed
+        self.membership.own_meta_fp = lambda: self.metadata.own_meta_fp
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
@@ -82,11 +84,11 @@ class Swim:
         core = self.core
         core.heard_ns = core.now_ns
         core.announce(spread=False)
-        self.shared.restore_meta(dict(restored))
+        self.metadata.restore_meta(dict(restored))
         self._restore_members(restored.get(b"swim/members", b""), restored.get(b"swim/partial"))
         self.membership.prober.start()
         if not core.table.lost and not any(address != core.own.address for address in self.seeds):
-            self.shared.begin()
+            self.events.begin()
         self._seek(None)
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
 
@@ -120,7 +122,7 @@ class Swim:
         turn, and who waits must not keep them busy.
         """
         core = self.core
-        if core.own.left or (core.table.reachable and self.shared.has_baseline):
+        if core.own.left or (core.table.reachable and self.events.has_baseline):
             return
         self._seeks += 1
         gap_ns = _SEEK_GAP_NS if self._seeks <= _SEEKS_OFTEN else 4 * _SEEK_GAP_NS
@@ -156,7 +158,7 @@ class Swim:
         if core.own.left:
             return
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
-        self.shared.forget_strangers()
+        self.events.forget_strangers()
         if self._tries_a_seed():
             return
         lost = [
@@ -231,7 +233,7 @@ class Swim:
             case Ack():
                 membership.prober.on_ack(member, message.sequence)
             case Accusation():
-                membership.on_accusation(message, member)
+                membership.accusations.on_accusation(message, member)
             case Alive():
                 membership.on_alive(message, member)
             case Record():
@@ -239,25 +241,25 @@ class Swim:
             case Links():
                 membership.links.on_links(message, member)
             case PingReq():
-                membership.prober.on_ping_req(member, message.sequence, message.target)
+                membership.prober.helpers.on_ping_req(member, message.sequence, message.target)
             case Indirect():
-                membership.prober.on_indirect(member, message.sequence, message.heard)
+                membership.prober.helpers.on_indirect(member, message.sequence, message.heard)
             case SizeEstimate():
-                overlay.on_size_estimate(member, message)
+                overlay.news.on_size_estimate(member, message)
             case NeighborAddresses():
-                overlay.on_neighbor_addresses(member, message)
+                overlay.news.on_neighbor_addresses(member, message)
             case Neighbor():
-                overlay.on_neighbor(member, message)
+                overlay.neighbors.on_neighbor(member, message)
             case ForwardJoin():
-                overlay.on_forward_join(member, message)
+                overlay.neighbors.on_forward_join(member, message)
             case Shuffle():
-                overlay.on_shuffle(member, message)
+                overlay.shelf.on_shuffle(member, message)
             case SignedEvent():
-                self.shared.on_event(message, member)
+                self.events.on_event(message, member)
             case CertifiedEvent():
-                self.shared.on_certified_event(message, member)
+                self.events.on_certified_event(message, member)
             case MetaEntry():
-                self.shared.on_meta(message, member)
+                self.metadata.on_meta(message, member)
             case EventVector():
                 self.repair.on_event_vector(member, message)
             case Sections():
@@ -306,13 +308,15 @@ class Swim:
             # The views have long been equal: what is in them need not ride any more.
             core.queue.settle(RECORD)
         parts += member.newest_accusation()
-        parts += self.membership.overlay.riders(member) + self.membership.overlay.disconnect_rider(member)
+        parts += self.membership.overlay.news.riders(member) + self.membership.overlay.neighbors.disconnect_rider(
+            member
+        )
         core.port.datagram(member, parts, source)
 
     def _on_record(self, via: Member, message: Record) -> None:
         member = self.membership.on_record(message, via)
         if member is not None:
-            self.shared.admitted(member)
+            self.events.admitted(member)
 
     def on_hello(self, messages: list[Message], source: Address, group: int) -> None:
         """A first contact under the group key: the sender's record, and whether it asks for ours."""
@@ -328,10 +332,10 @@ class Swim:
         member = self.membership.on_record(record, None)
         if member is None:
             return
-        self.shared.admitted(member)
+        self.events.admitted(member)
         for message in messages[2:3]:
             if isinstance(message, Accusation):
-                self.membership.on_accusation(message, member)
+                self.membership.accusations.on_accusation(message, member)
         later_life = self.membership.later_life(member, record)
         if (hello.answer or later_life) and not core.own.left:
             core.port.answer_hello(source, group, later_life)
@@ -341,9 +345,9 @@ class Swim:
             self.membership.remind(member)
         if hello.answer:
             self.membership.prober.on_hello_from(member)
-            self.membership.overlay.on_hello_from(member)
+            self.membership.overlay.neighbors.on_hello_from(member)
             self.membership.overlay.tell(member)
-        if not self.shared.has_baseline:
+        if not self.events.has_baseline:
             core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
             if not core.table.partial:
                 self.repair.open(member, MEMBERS)
@@ -351,7 +355,7 @@ class Swim:
     def on_notice(self, member: Member) -> None:
         """A member could not read what was said to it: what it is being asked comes again behind the record."""
         self.membership.prober.on_hello_from(member)
-        self.membership.overlay.on_hello_from(member)
+        self.membership.overlay.neighbors.on_hello_from(member)
 
     def _on_statement(self, member: Member, message: Statement) -> None:
         try:
@@ -386,7 +390,7 @@ class Swim:
         if own is not None:
             core.show_certificate(own)
         self.membership.on_trust(news)
-        self.shared.on_trust()
+        self.events.on_trust()
 
     # --- the world ---------------------------------------------------------------------------------------------------
 
@@ -403,13 +407,13 @@ class Swim:
         """No process listens at a member's address."""
         member = self.core.table.by_address.get(destination)
         if member is not None and not member.active:
-            self.membership.overlay.refused(member)
+            self.membership.overlay.neighbors.refused(member)
             return
-        self.membership.prober.on_refused(destination)
+        self.membership.prober.hosts.on_refused(destination)
 
     def on_host(self, destination: Address, answer: HostAnswer) -> None:
         """The host at a member's address answered, or not."""
-        self.membership.prober.on_host(destination, answer)
+        self.membership.prober.hosts.on_host(destination, answer)
 
     def _reject(self, member: Member, reason: str) -> None:
         self.core.counters["rejected"] += 1

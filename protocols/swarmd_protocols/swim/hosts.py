@@ -1,0 +1,108 @@
+"""What the host of a silent member says: refused, open, or silent too.
+
+A host that says that no process listens is believed the second time, 25 ms later. An open host means an unresponsive
+process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody.
+"""
+
+from typing import TYPE_CHECKING
+
+from swarmd_protocols.effects import HostAnswer, ProbeHost
+from swarmd_protocols.ids import Address
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.messages import LEVEL_UNRESPONSIVE
+from swarmd_protocols.swim.probe import HOST_ONLY, Probe
+
+if TYPE_CHECKING:
+    from swarmd_protocols.swim.prober import Prober
+
+_MS = 1_000_000
+_REFUSED_GAP_NS = 25 * _MS
+"""Between two refusals that count, nanoseconds: one may be forged or stale, and a restart takes longer than this."""
+_SILENCES_AFTER_OPEN = 4
+"""A host that answered before, this node or another, is dark when it is silent so many times in a row."""
+_SILENCES_WANTED = 2
+"""A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
+
+
+class HostEvidence:
+    """Asks hosts of silent members, and weighs what they say."""
+
+    def __init__(self, core: Core, prober: "Prober") -> None:
+        self.core = core
+        self._prober = prober
+
+    def ask_host(self, probe: Probe) -> None:
+        """Ask the member's kernel."""
+        core = self.core
+        probe.host_asked_ns = core.now_ns
+        # Two short questions say more than a long one: a lost packet silences one of them.
+        longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.rtt_ns or core.rtt_ns
+        timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
+        core.port.emit(ProbeHost(probe.member.address, timeout_ns))
+
+    def silences_wanted(self, probe: Probe) -> int:
+        """How many silences in a row say that the host is dark."""
+        # Somebody else's word that the host answers is no proof, but reason enough to ask it again.
+        return (
+            _SILENCES_AFTER_OPEN
+            if self._prober.membership.accusations.answered_others(probe.member)
+            else _SILENCES_WANTED
+        )
+
+    def on_refused(self, address: Address) -> None:
+        """The host answered that no process listens there: see at once, twice."""
+        member = self.core.table.by_address.get(address)
+        if member is None or member.where < 0:
+            return
+        if member.probe is None:
+            self._prober.verify(member)
+        probe = member.probe
+        if probe is None:
+            return
+        probe.refusals += 1
+        if probe.refusals == 1:
+            probe.refused_ns = self.core.now_ns
+            self.ask_host(probe)
+            self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
+        self._weigh_refusals(probe)
+
+    def _refused_again(self, probe: Probe) -> None:
+        if not probe.over:
+            self._prober.ping(probe)
+            self._weigh_refusals(probe)
+
+    def _weigh_refusals(self, probe: Probe) -> None:
+        core = self.core
+        if probe.over or probe.refusals < 2 or core.now_ns - probe.refused_ns < _REFUSED_GAP_NS:
+            return
+        # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
+        if probe.member.heard_ns < probe.started_ns:
+            self._prober.membership.fail(probe.member, "its host says that no process listens there")
+
+    def on_host(self, address: Address, answer: HostAnswer) -> None:
+        """The host of a silent member answered, or not."""
+        member = self.core.table.by_address.get(address)
+        probe = member.probe if member is not None else None
+        if probe is None or probe.over:
+            return
+        if answer is HostAnswer.SILENT:
+            probe.silences += 1
+            if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:
+                self.ask_host(probe)
+                return
+            if probe.silences < self.silences_wanted(probe):
+                self.ask_host(probe)
+        else:
+            probe.silences = 0
+        probe.host = answer
+        if answer is HostAnswer.SILENT:
+            return
+        if answer is HostAnswer.REFUSED:
+            if probe.refusals == 0:
+                probe.refused_ns = self.core.now_ns
+            probe.refusals += 1
+            self.core.scheduler.at(self.core.now_ns + _REFUSED_GAP_NS, self._refused_again, probe)
+            if probe.refusals == 1:
+                self.ask_host(probe)
+        elif probe.suspect_ns >= 0 and not probe.member.unresponsive:
+            self._prober.membership.accusations.accuse(probe.member, LEVEL_UNRESPONSIVE, HOST_ONLY)

@@ -1,0 +1,170 @@
+"""Versioned metadata that members say of themselves: signed, the highest sequence of a key holds, journalled here."""
+
+import msgspec
+
+from swarmd_protocols.channel.codec import decode_body, encode
+from swarmd_protocols.effects import MemberChanged, Persist, Rejected
+from swarmd_protocols.errors import StateError, WireError
+from swarmd_protocols.swim.core import DETAIL, Core
+from swarmd_protocols.swim.event_log import is_text
+from swarmd_protocols.swim.members import META, Member
+from swarmd_protocols.swim.messages import MetaBody, MetaEntry
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
+
+_META_BODY = msgspec.msgpack.Decoder(MetaBody)
+_KEYS_MAX = 64
+"""Metadata keys of one node: what a device says of itself fits into a dozen."""
+_META_JOURNAL = b"swim/meta/"
+_MASK = 2**64 - 1
+
+
+class Metadata:
+    """This node's metadata and that of all members."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.own_meta: dict[str, tuple[int, bytes, bytes]] = {}
+        self.own_meta_fp = 0
+        """The sum of the fingerprints of this node's own metadata."""
+        self._meta_sequence = 0
+        self._set_here: set[str] = set()
+        """Own metadata keys set in this life; the others come from the journal, or from peers that remember them."""
+
+    def restore_meta(self, records: dict[bytes, bytes]) -> None:
+        """Take own metadata back from the journal; damaged records are dropped."""
+        for key, encoded in sorted(records.items()):
+            if not key.startswith(_META_JOURNAL):
+                continue
+            try:
+                entry = msgspec.msgpack.decode(encoded, type=MetaEntry)
+                body = decode_body(_META_BODY, entry.body)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, WireError):
+                self.core.counters["journal_damaged"] += 1
+                continue
+            if body.node == self.core.own.node:
+                self._hold_own(body, entry.body, encoded)
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        """Set one versioned key of this node's metadata; raises `StateError`."""
+        core = self.core
+        if not 0 < len(key) <= 64 or not is_text(key):
+            raise StateError(f"a metadata key has 1 to 64 characters of Unicode text; {key[:80]!r} has {len(key)}")
+        total = sum(len(held) for other, (_, held, _) in self.own_meta.items() if other != key) + len(value)
+        if total > core.config.meta_bytes_max or (key not in self.own_meta and len(self.own_meta) >= _KEYS_MAX):
+            raise StateError(
+                f"metadata would hold {total} bytes; at most {core.config.meta_bytes_max} in {_KEYS_MAX} keys"
+            )
+        self._set_here.add(key)
+        self._publish_own(key, value)
+
+    def _publish_own(self, key: str, value: bytes) -> None:
+        core = self.core
+        sequence = max(self._meta_sequence + 1, core.own.boot << BOOT_SHIFT)
+        body = MetaBody(core.own.node, sequence, key, value)
+        raw = encode(body)
+        encoded = encode(MetaEntry(raw, core.sign("meta", raw)))
+        core.port.emit(Persist(_META_JOURNAL + key.encode(), encoded))
+        self._hold_own(body, raw, encoded)
+        self._spread_meta(core.own.node, key, encoded)
+
+    def _hold_own(self, body: MetaBody, raw: bytes, encoded: bytes) -> None:
+        old = self.own_meta.get(body.key)
+        old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
+        self._meta_sequence = max(self._meta_sequence, body.sequence)
+        self.own_meta[body.key] = (body.sequence, body.value, encoded)
+        new = (self.own_meta_fp - old_fp + fingerprint(raw)) & _MASK
+        self.core.table.adjust(META, self.own_meta_fp, new)
+        self.own_meta_fp = new
+        self.core.changed()
+
+    def _spread_meta(self, node: bytes, key: str, encoded: bytes) -> None:
+        # Values too large for a datagram travel by repair, which takes the reliable path.
+        if len(encoded) <= 1_000:
+            self.core.spread(("meta", node, key), encoded, DETAIL)
+
+    def on_meta(self, message: MetaEntry, via: Member) -> None:
+        """One key of some member's metadata."""
+        core = self.core
+        try:
+            body = decode_body(_META_BODY, message.body)
+        except WireError as error:
+            self._reject(via, str(error))
+            return
+        if body.node == core.own.node:
+            self._remembered(message, body, via)
+            return
+        member = core.table.by_node.get(body.node)
+        if member is None:
+            return
+        held = member.meta or {}
+        old = held.get(body.key)
+        if old is not None and old[0] >= body.sequence:
+            return
+        total = sum(len(value) for key, (_, value, _) in held.items() if key != body.key) + len(body.value)
+        if total > core.config.meta_bytes_max or (old is None and len(held) >= _KEYS_MAX):
+            self._reject(via, f"metadata of {member.name!r} exceeds its bound")
+            return
+        if not core.signed_by(member.public_key, "meta", message.body, message.signature):
+            self._reject(via, f"metadata is not signed by {member.name!r}")
+            return
+        encoded = encode(message)
+        if member.meta is None:
+            member.meta = {}
+        member.meta[body.key] = (body.sequence, body.value, encoded)
+        counted = member.counted
+        core.table.count(member, False)
+        old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
+        member.fp_meta = (member.fp_meta - old_fp + fingerprint(message.body)) & _MASK
+        core.table.count(member, counted)
+        core.changed()
+        self._spread_meta(body.node, body.key, encoded)
+        core.port.emit(MemberChanged(member.node, member.name, member.state, member.state, f"metadata {body.key}"))
+
+    def _remembered(self, message: MetaEntry, body: MetaBody, via: Member) -> None:
+        """A peer holds a newer value of an own key: the journal was lost, and the swarm remembers what it held.
+
+        It is taken back, unless this life has set the key anew (then this value goes above it) or has no room for it.
+        """
+        core = self.core
+        own = self.own_meta.get(body.key)
+        # A life that lost its journal may have given the same number to another value.
+        known = own is not None and (own[0] > body.sequence or (own[0] == body.sequence and own[1] == body.value))
+        if known or body.sequence >> BOOT_SHIFT >= BOOT_MAX:
+            return
+        if not core.signed_by(core.crypto.public_key(core.own.seed), "meta", message.body, message.signature):
+            self._reject(via, "metadata in this node's name is not signed by it")
+            return
+        if own is None and len(self.own_meta) >= _KEYS_MAX:
+            core.counters["metadata_left_behind"] += 1
+            return
+        self._meta_sequence = max(self._meta_sequence, body.sequence)
+        total = sum(len(value) for key, (_, value, _) in self.own_meta.items() if key != body.key) + len(body.value)
+        if body.key in self._set_here and own is not None:
+            self._publish_own(body.key, own[1])
+        elif total > core.config.meta_bytes_max:
+            self._publish_own(body.key, b"")
+        else:
+            encoded = encode(message)
+            core.port.emit(Persist(_META_JOURNAL + body.key.encode(), encoded))
+            self._hold_own(body, message.body, encoded)
+
+    def own_meta_items(self) -> dict[int, Member | bytes]:
+        """Fingerprint to encoded entry, of this node alone."""
+        return {
+            fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body): encoded
+            for _, _, encoded in self.own_meta.values()
+        }
+
+    def meta_items(self) -> dict[int, Member | bytes]:
+        """Fingerprint to encoded entry, of all live members."""
+        held: dict[int, Member | bytes] = {}
+        tables = [self.own_meta]
+        tables += [member.meta for member in self.core.table.by_node.values() if member.counted and member.meta]
+        for table in tables:
+            for _, _, encoded in table.values():
+                held[fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)] = encoded
+        return held
+
+    def _reject(self, via: Member, reason: str) -> None:
+        self.core.counters["rejected"] += 1
+        self.core.port.emit(Rejected(via.name, reason))
