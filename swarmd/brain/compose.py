@@ -142,6 +142,7 @@ def make_replica(
         restored={key: value for key, value in records.items() if key.startswith(b"state/")},
         boot_incarnation=boot,
         wall_offset_ns=time.time_ns() - time.monotonic_ns(),
+        public_key=crypto.public_key(identity.seed),
     )
 
 

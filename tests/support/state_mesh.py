@@ -17,8 +17,17 @@ from swarmd_protocols.state.observations import LocalDetection, Observed
 from swarmd_protocols.state.replica import Replica, ReplicaConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import sign_statement
-from swarmd_protocols.trust.identity import DEV_ROLES, Identity, dev_role_seeds, make_dev_identity, open_trust
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, Revocation, Trust
+from swarmd_protocols.trust.identity import (
+    DEV_ROLES,
+    Identity,
+    dev_role_seeds,
+    dev_root,
+    enrol,
+    make_dev_identity,
+    open_trust,
+)
+from swarmd_protocols.trust.roots import make_root, root_digest
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, Certificate, GroupKey, Revocation, Trust
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -44,6 +53,7 @@ class Member:
     effects: list[object] = field(default_factory=list)
     boots: int = 0
     trust_revision: int = -1
+    certificate: bytes = b""
     rate_ppm: int = 0
     clock_zero_ns: int = 0
 
@@ -78,6 +88,13 @@ class Mesh:
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.order = 0
         self.revocations = 0
+        self.roots = [dev_root(FLEET, crypto)]
+        self.enrol_seeds: list[bytes] = list(dev_role_seeds(FLEET, "enrol"))
+        first = make_dev_identity(FLEET, SWARM, "founder", crypto)
+        self.group_keys: list[bytes] = list(first.group_keys)
+        self.certificates: dict[str, int] = {}
+        """Name to the counter of its newest certificate."""
+        self.statements: list[tuple[str, bytes]] = []
         self.bytes_sent = 0
         self.messages = 0
         self.members: list[Member] = []
@@ -91,11 +108,62 @@ class Mesh:
 
     def enrol(self, index: int, seed: bytes) -> Member:
         """A member with a certificate of the fleet; it is not booted."""
-        identity = make_dev_identity(FLEET, SWARM, f"n{index}", self.crypto, fresh_seed=seed)
+        self.members.append(self._made(index, seed, f"n{index}", 1))
+        return self.members[-1]
+
+    def _made(self, index: int, seed: bytes, name: str, counter: int) -> Member:
+        identity = enrol(seed, name, SWARM, self.roots, self.group_keys, self.enrol_seeds, self.crypto, counter=counter)
+        self.certificates[name] = counter
         trust = open_trust(identity, {}, self.crypto)
         public = self.crypto.public_key(seed)
-        self.members.append(Member(index, node_id_of(public), public, NodeSigner(self.crypto, seed), identity, trust))
-        return self.members[-1]
+        member = Member(index, node_id_of(public), public, NodeSigner(self.crypto, seed), identity, trust)
+        member.certificate = identity.certificate
+        self.statements.append(("node", member.certificate))
+        return member
+
+    def enrol_again(self, index: int, counter: int) -> None:
+        """The same name gets a new key and an empty disk, and boots."""
+        old = self.members[index]
+        self.by_node.pop(old.node)
+        member = self._made(old.index, bytes([old.index & 255, counter, 2]) + bytes(29), old.identity.name, counter)
+        self.members[index] = member
+        self.by_node[member.node] = member
+        self.boot(index)
+        self.spread_trust()
+        self.tell_peers()
+
+    def rotate_enrol(self, re_sign: bool) -> None:
+        """A new root with other enrol keys; with `re_sign` certificates are signed anew at once."""
+        version = len(self.roots) + 1
+        self.enrol_seeds = [blake2b(b"enrol %d" % version, digest_size=32).digest()]
+        roles = {
+            role: (threshold, [self.crypto.public_key(seed) for seed in dev_role_seeds(FLEET, role)])
+            for role, (threshold, _) in DEV_ROLES.items()
+        }
+        roles["enrol"] = (1, [self.crypto.public_key(seed) for seed in self.enrol_seeds])
+        root = make_root("dev", roles, version=version, previous=root_digest(self.roots[-1]))
+        statement = sign_statement("root", root, dev_role_seeds(FLEET, "root"), self.crypto)
+        self.roots.append(statement)
+        group = GroupKey(SWARM, version, blake2b(b"group %d" % version, digest_size=32).digest())
+        self.group_keys = [sign_statement("group", group, self.enrol_seeds, self.crypto)]
+        self.state("root", statement)
+        if re_sign:
+            self.re_sign()
+
+    def re_sign(self) -> None:
+        """Every member's certificate by the enrol keys that count now; everybody hears of it."""
+        for member in self.members:
+            name = member.identity.name
+            self.certificates[name] += 1
+            payload = Certificate(member.node, member.public_key, name, (), SWARM, self.certificates[name])
+            member.certificate = sign_statement("node", payload, self.enrol_seeds, self.crypto)
+            self.statements.append(("node", member.certificate))
+        self.spread_trust()
+
+    def spread_trust(self) -> None:
+        """Everybody who runs learns every statement, as membership would see to in the end."""
+        for kind, statement in self.statements:
+            self.state(kind, statement, *[member for member in self.members if member.replica is not None])
 
     def newcomer(self, index: int) -> Member:
         """One more member, which nobody has met."""
@@ -106,8 +174,14 @@ class Mesh:
 
     def state(self, kind: str, statement: bytes, *members: Member) -> None:
         """These members (all, where none are named) take a statement of trust, as membership would bring it."""
+        if (kind, statement) not in self.statements:
+            self.statements.append((kind, statement))
         for member in members or self.members:
-            member.trust.add(kind, statement)
+            with suppress(IdentityError):
+                if kind == "node":
+                    member.trust.admit_certificate(statement)
+                else:
+                    member.trust.add(kind, statement)
             self.follow_trust(member)
 
     def follow_trust(self, member: Member) -> None:
@@ -144,6 +218,7 @@ class Mesh:
             restored={key: value for key, value in member.disk.items() if key.startswith(b"state/")},
             boot_incarnation=member.boots * 1000,
             wall_offset_ns=WALL_NS + self.wrong_wall_ns.get(index, 0) if self.wall else 0,
+            public_key=member.public_key,
         )
         self.perform(member, member.replica.start(member.local_ns(self.now_ns)))
         member.trust_revision = -1
@@ -181,7 +256,7 @@ class Mesh:
     def meet(self, member: Member, other: Member) -> None:
         """Membership brings the certificates of those that can be reached."""
         with suppress(IdentityError):
-            member.trust.admit_certificate(other.identity.certificate)
+            member.trust.admit_certificate(other.certificate)
         self.follow_trust(member)
 
     # -- events

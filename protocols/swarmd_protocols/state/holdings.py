@@ -13,14 +13,16 @@ from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.crdt.facts import Facts
 from swarmd_protocols.state.crdt.journal_keys import journal_key, proof_key
 from swarmd_protocols.state.crdt.log import Verdict, cost_of
+from swarmd_protocols.state.crdt.messages import Proof
 from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.projection import Projection, Reading
 
-ASIDE_MAX = 64
+SHELF_MAX = 64
 """Origins without a certificate whose logs are kept: those enrolled under a replaced key, until signed anew."""
 JOURNAL_RECORDS = 256
 """Others' records written in one event; the rest follows in the next ones."""
@@ -39,6 +41,8 @@ class Holdings:
         self.deferred: dict[bytes, Batch] = {}
         """By digest: facts whose stamp lies in the future."""
         self._unjournalled: dict[bytes, bytes | None] = {}
+        self._shelf: dict[NodeId, dict[bytes, bytes]] = {}
+        """Journal records, by key, of origins without a certificate; no part of the state."""
         self.batches_joined = 0
         self.batches_late = 0
 
@@ -138,31 +142,36 @@ class Holdings:
         self._unjournalled[proof_key(origin)] = packed
 
     def set_aside(self, origin: NodeId) -> None:
-        """No certificate of an origin holds just now; what it said may count again."""
-        self._take_out(origin)
-        while len(self.store.aside) > ASIDE_MAX:
-            self.expel(next(iter(self.store.aside)))
+        """No certificate of an origin holds just now; what it said is kept, for it may count again."""
+        batches, proof = self.store.take_out(origin)
+        for batch in batches:
+            self._hide(batch)
+            self.shelve(journal_key(batch, self._node), origin, batch.raw)
+        if proof is not None:
+            self.shelve(proof_key(origin), origin, messages.encode(Proof(*proof)))
+        self._forget_person(origin)
 
-    def take_back(self, origin: NodeId, now_ns: int) -> None:
-        """A certificate of an origin holds again."""
-        for batch in self.store.take_back(origin):
-            if batch.stream is Stream.FACTS and not self.clock.observe(batch.stamp, now_ns):
-                self.deferred[batch.digest] = batch
-            else:
-                self.projection.take(batch, self.projection.read(batch), now_ns)
+    def shelve(self, key: bytes, origin: NodeId, value: bytes) -> None:
+        """Keep a journal record of an origin that has no certificate, unless too many have none."""
+        if origin not in self._shelf and len(self._shelf) >= SHELF_MAX:
+            self._unjournalled[key] = None
+        else:
+            self._shelf.setdefault(origin, {})[key] = value
+
+    @property
+    def shelved(self) -> list[NodeId]:
+        """Origins of which something is kept though they have no certificate."""
+        return list(self._shelf)
+
+    def unshelve(self, origin: NodeId) -> dict[bytes, bytes]:
+        """Give back what was kept of an origin, by journal key."""
+        return self._shelf.pop(origin, {})
 
     def expel(self, origin: NodeId) -> None:
         """An origin is out for good: nothing of it is kept, in memory or on disk."""
-        self._take_out(origin)
-        if origin in self.store.proofs_aside:
-            self._unjournalled[proof_key(origin)] = None
-        for batch in self.store.forget(origin):
-            self._unjournalled[journal_key(batch, self._node)] = None
-
-    def _take_out(self, origin: NodeId) -> None:
-        for batch in self.store.set_aside(origin):
-            self._hide(batch)
-        self._forget_person(origin)
+        self.set_aside(origin)
+        for key in self.unshelve(origin):
+            self._unjournalled[key] = None
 
     def _forget_person(self, origin: NodeId) -> None:
         self.projection.forget_origin(origin)

@@ -19,6 +19,7 @@ from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Signer, open_batch, verify_batch
+from swarmd_protocols.state.crdt.journal_keys import PROOF_PREFIX
 from swarmd_protocols.state.crdt.log import Verdict
 from swarmd_protocols.state.crdt.messages import CERTIFICATES_MAX, CertificateAsk, Certificates, Have, Proof
 from swarmd_protocols.state.holdings import Holdings
@@ -46,6 +47,7 @@ class Intake:
     def __init__(
         self,
         node: NodeId,
+        public_key: bytes,
         config: ReplicaConfig,
         trust: TrustView,
         signer: Signer,
@@ -55,6 +57,7 @@ class Intake:
     ) -> None:
         """Nothing has come yet."""
         self._node = node
+        self._public_key = public_key
         self._config = config
         self._trust = trust
         self._signer = signer
@@ -93,15 +96,10 @@ class Intake:
         """Compare, answer with what the peer lacks, and ask for what is lacking here."""
         muted = {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
         lacking, wanted, proofs = self._holdings.store.compare(have, muted)
-        wanted = [origin for origin in wanted if self._may_ask_for(origin)]
         answer = self._anti_entropy.answer_have(sender, have, lacking, wanted, proofs)
         sent = sum(len(send.payload) for send in answer if isinstance(send, Send))
         self._charge_sender(sender, HAVE_ROW_UNITS * len(have.rows) + sent // BYTES_A_UNIT, effects, now_ns)
         effects += answer
-
-    def _may_ask_for(self, origin: NodeId) -> bool:
-        store = self._holdings.store
-        return origin not in store.aside and origin not in store.proofs_aside
 
     def on_certificate_ask(self, sender: NodeId, ask: CertificateAsk, effects: list[SubEffect], now_ns: int) -> None:
         """Send the certificates that are known."""
@@ -124,7 +122,7 @@ class Intake:
                 self._refuse(effects, sender, f"a certificate does not hold: {error}")
                 continue
             self._asked.pop(NodeId(certificate.node), None)
-        self.judge(now_ns)
+        self.judge()
         self.retry(effects, now_ns)
 
     # --- Batches --------------------------------------------------------------------------------------------------
@@ -164,7 +162,7 @@ class Intake:
                 self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
                 done += OPEN_UNITS
                 continue
-            if self._key_of(batch.origin) is None:
+            if self.key_of(batch.origin) is None:
                 self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
                 done += OPEN_UNITS
                 if self._wait(sender, batch, now_ns):
@@ -180,14 +178,17 @@ class Intake:
             effects += self._anti_entropy.publish(batches, sender, now_ns)
         return done
 
-    def _key_of(self, origin: NodeId) -> bytes | None:
+    def key_of(self, origin: NodeId) -> bytes | None:
+        """The key of a member that the trust in force certifies, or this node's own."""
+        if origin == self._node and self._public_key:
+            return self._public_key
         certificate = self._trust.certified(origin)
         return None if certificate is None else certificate.public_key
 
     def _admit(self, sender: NodeId, batch: Batch, effects: list[SubEffect], now_ns: int) -> tuple[int, bool]:
         """Verify one batch of a member and join it; returns the work and whether it was news."""
         origin, holdings = batch.origin, self._holdings
-        key = self._key_of(origin)
+        key = self.key_of(origin)
         is_of_use = key is not None and origin not in holdings.store.quarantined and not holdings.is_known(batch)
         if is_of_use and self.authors.is_in_debt(origin, now_ns):
             self.counts["muted"] += 1
@@ -247,7 +248,7 @@ class Intake:
 
     def retry(self, effects: list[SubEffect], now_ns: int) -> None:
         """A certificate has come: let in what waited for it."""
-        ready = [digest for digest, (_, batch, _) in self._waiting.items() if self._key_of(batch.origin) is not None]
+        ready = [digest for digest, (_, batch, _) in self._waiting.items() if self.key_of(batch.origin) is not None]
         for digest in ready:
             sender, batch, _ = self._waiting.pop(digest)
             self.queue(sender, (batch.raw,))
@@ -263,29 +264,33 @@ class Intake:
 
     # --- Who counts -----------------------------------------------------------------------------------------------
 
-    def judge(self, now_ns: int) -> None:
+    def judge(self) -> None:
         """Hold everybody against the trust in force: who has no certificate is set aside, who has one again comes back.
 
         This node's own log is always part of its own state.
         """
         holdings = self._holdings
         for origin in holdings.store.origins():
-            if origin != self._node and self._trust.certified(origin) is None:
+            if origin != self._node and self.key_of(origin) is None:
                 holdings.set_aside(origin)
-        self.take_back(now_ns)
+        self.take_back()
 
-    def take_back(self, now_ns: int) -> None:
-        """Let in again who was set aside and has a certificate."""
-        store = self._holdings.store
-        for origin in [*store.aside, *store.proofs_aside]:
-            if self._trust.certified(origin) is not None:
-                self._holdings.take_back(origin, now_ns)
+    def take_back(self) -> None:
+        """Read again, in slices, what was kept of those who were set aside and have a certificate."""
+        for origin in self._holdings.shelved:
+            if self.key_of(origin) is None:
+                continue
+            for key, value in self._holdings.unshelve(origin).items():
+                if key.startswith(PROOF_PREFIX):
+                    self.restore_proof(key, value)
+                else:
+                    self._queued_bytes[origin] = self._queued_bytes.get(origin, 0) + len(value)
+                    self._queues.setdefault(origin, deque()).append(value)
 
     def revoke(self, nodes: Collection[bytes]) -> None:
         """These are out for good: nothing of them is kept."""
-        store = self._holdings.store
-        for held in (store.logs, store.quarantined, store.aside, store.proofs_aside):
-            for origin in [origin for origin in held if origin in nodes and origin != self._node]:
+        for origin in [*self._holdings.store.origins(), *self._holdings.shelved]:
+            if origin in nodes and origin != self._node:
                 self._holdings.expel(origin)
 
     # --- Proofs ---------------------------------------------------------------------------------------------------
@@ -300,9 +305,25 @@ class Intake:
             return
         if origin not in self._holdings.store.quarantined and self.holds(proof):
             self._convict(origin, proof, sender, effects)
-        elif self._key_of(origin) is None and self._trust.certificate_statement(origin) is None:
+        elif self.key_of(origin) is None and self._trust.certificate_statement(origin) is None:
             # The next comparison brings the proof again, when the certificate is here.
             self._ask_certificates(sender, [origin], effects, now_ns)
+
+    def restore_proof(self, key: bytes, packed: bytes) -> bool:
+        """Convict by a proof out of the journal; False where it does not read or hold."""
+        try:
+            message = messages.decode(packed)
+            origin = NodeId(key[len(PROOF_PREFIX) :])
+            if isinstance(message, Proof) and self.key_of(origin) is None:
+                self._holdings.shelve(key, origin, packed)
+                return True
+            if isinstance(message, Proof) and self.holds(message):
+                self._holdings.convict(origin, (message.first, message.second), packed)
+                return True
+        except WireError:
+            pass
+        self._holdings.unwrite(key)
+        return False
 
     def holds(self, proof: Proof) -> bool:
         """Whether two batches convict their author."""
@@ -310,7 +331,7 @@ class Intake:
             a, b = open_batch(proof.first), open_batch(proof.second)
         except WireError:
             return False
-        key = self._key_of(a.origin)
+        key = self.key_of(a.origin)
         if (a.origin, a.stream, a.dot) != (b.origin, b.stream, b.dot) or a.digest == b.digest or key is None:
             return False
         return verify_batch(a, key, self._signer) and verify_batch(b, key, self._signer)

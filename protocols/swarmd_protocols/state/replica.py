@@ -73,6 +73,7 @@ class Replica:
         restored: Mapping[bytes, bytes],
         boot_incarnation: int,
         wall_offset_ns: int = 0,
+        public_key: bytes = b"",
     ) -> None:
         """Read the journal; nothing is sent before `start`.
 
@@ -85,10 +86,10 @@ class Replica:
             restored: Journal records whose keys start with b"state/"; may be empty, torn or corrupt.
             boot_incarnation: A number that grows with every boot, such as Unix seconds.
             wall_offset_ns: Wall clock (UTC since 1970) minus monotonic clock; 0 where there is no wall clock.
+            public_key: This node's own: its own log is its own state, whether or not its certificate holds just now.
         """
         self._node = node
         self._signer = signer
-        self._trust = trust
         self._config = config
         self._rng = rng
         self.clock = Clock(config.clock, wall_offset_ns)
@@ -97,7 +98,7 @@ class Replica:
         self._anti_entropy = AntiEntropy(node, config, rng, self._holdings.store)
         incarnation = _first_incarnation(restored, boot_incarnation)
         self._author = Author(node, incarnation, signer, config, self._holdings, self._anti_entropy)
-        self._intake = Intake(node, config, trust, signer, self._holdings, self._anti_entropy, self._author)
+        self._intake = Intake(node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author)
         self.views = ReplicaViews(node, self._holdings, self._author, self._intake)
         self._timers: dict[TimerKey, int] = {}
         self._problems: list[str] = []
@@ -114,9 +115,10 @@ class Replica:
         bad = 0
         for key in sorted(key for key in restored if key.startswith((*OWN_PREFIXES, OTHERS_PREFIX))):
             bad += not self._restore_batch(key, restored[key])
-        self._intake.judge(0)
+        self._intake.judge()
         for key in sorted(key for key in restored if key.startswith(PROOF_PREFIX)):
-            self._restore_proof(key, restored[key])
+            if not self._intake.restore_proof(key, restored[key]):
+                self._problems.append("a quarantine record was corrupt and was left out")
         if bad:
             self._problems.append(
                 f"{bad} journal records were torn or corrupt and were left out; peers will repair them"
@@ -129,12 +131,12 @@ class Replica:
     def _restore_batch(self, key: bytes, raw: bytes) -> bool:
         try:
             batch = open_batch(raw)
-            certificate = self._trust.certified(batch.origin)
-            if certificate is None:
-                # Its author was a member when this was written. Nothing of it counts unless it is one again.
-                self._holdings.unwrite(key)
-                return batch.origin != self._node
-            if not verify_batch(batch, certificate.public_key, self._signer):
+            author_key = self._intake.key_of(batch.origin)
+            if author_key is None:
+                # Its author was a member when this was written; nothing of it counts unless it is one again.
+                self._holdings.shelve(key, batch.origin, batch.raw)
+                return True
+            if not verify_batch(batch, author_key, self._signer):
                 return False
             _, reading = self._holdings.join(batch, 0, is_restored=True)
         except WireError:
@@ -145,16 +147,6 @@ class Replica:
                 # Whatever was held before the restart is not worked on now: say so instead of letting it run out.
                 self._projection.claims.dirty = True
         return True
-
-    def _restore_proof(self, key: bytes, packed: bytes) -> None:
-        try:
-            message = messages.decode(packed)
-            if isinstance(message, Proof) and self._intake.holds(message):
-                self._holdings.convict(open_batch(message.first).origin, (message.first, message.second), packed)
-                return
-        except WireError:
-            self._problems.append("a quarantine record was corrupt and was left out")
-        self._holdings.unwrite(key)
 
     # --- SubProtocol --------------------------------------------------------------------------------------------
 
@@ -181,14 +173,14 @@ class Replica:
         effects: list[SubEffect] = []
         # Who was asked for a certificate and is no peer any more cannot answer; repair brings the batch again.
         self._intake.expire(now_ns, here=frozenset(roster))
-        self._intake.take_back(now_ns)
+        self._intake.take_back()
         self._intake.retry(effects, now_ns)
         return self._finish(effects, now_ns)
 
     def on_trust(self, now_ns: int) -> list[SubEffect]:
         """Who counts may have changed: hold everybody against it."""
         effects: list[SubEffect] = []
-        self._intake.judge(now_ns)
+        self._intake.judge()
         self._intake.retry(effects, now_ns)
         return self._finish(effects, now_ns)
 
@@ -332,7 +324,7 @@ class Replica:
         self._holdings.take_due(now_ns)
         self._author.set_aside_future(effects, now_ns)
         self._intake.expire(now_ns)
-        self._intake.take_back(now_ns)
+        self._intake.take_back()
         # In a swarm too small to confirm a clock, a life as long as the time after which facts are old is sure enough.
         is_sure = self.clock.is_sure(now_ns) or now_ns - self._begun_ns >= self._config.dedup.ttl_ms * 1_000_000
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))

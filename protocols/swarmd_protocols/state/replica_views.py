@@ -77,7 +77,7 @@ class ReplicaViews:
             "sightings": self._projection.view.count,
             "undecided": self._projection.view.undecided,
             "quarantined": len(holdings.store.quarantined),
-            "aside": len(holdings.store.aside),
+            "aside": len(holdings.shelved),
             "waiting_for_certificates": intake.waiting,
             "in_debt": len(intake.authors.debtors) + len(intake.senders.debtors),
             "deferred": len(holdings.deferred),

@@ -89,6 +89,7 @@ class NodeFactory:
             restored={key: value for key, value in records.items() if key.startswith(b"state/")},
             boot_incarnation=self._boot_incarnation(host),
             wall_offset_ns=host.wall_offset_ns(),
+            public_key=self._crypto.public_key(identity.seed),
         )
         self.replicas[host.index] = replica
         config = NodeConfig(seeds=tuple(a for a in self._seeds if a != host.address), version="sim", swim=self._swim)

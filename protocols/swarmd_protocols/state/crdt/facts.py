@@ -131,7 +131,7 @@ class Facts:
         named = sum(len(row.beside) for row in self.sightings) + sum(len(put.removes) for put in self.puts)
         named += sum(len(removal.removes) for removal in self.removals)
         rows = len(self.sightings) + len(self.joins) + len(self.dones) + len(self.puts) + len(self.removals)
-        return rows + (named + 1) // 2
+        return rows + (3 * named + 3) // 4
 
 
 class _Keys(msgspec.Struct, array_like=True, frozen=True):

@@ -6,7 +6,6 @@ Rules this file keeps:
 - A quarantined origin's batches are gone and its place in the digest is a constant: whoever holds a proof has the same
   state, whichever of the origin's payloads it saw before. A proof is a row of a summary like a log, so it is sent to
   whoever does not know it and to nobody twice.
-- The state is of those origins that the trust in force certifies; all others' logs and proofs are aside, in no digest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -50,9 +49,6 @@ class Store:
         self._origin_cost_max = origin_cost_max
         self.logs: dict[NodeId, OriginLog] = {}
         self.quarantined: dict[NodeId, tuple[bytes, bytes]] = {}
-        self.aside: dict[NodeId, OriginLog] = {}
-        """Logs of origins without a certificate that holds just now; no part of the state."""
-        self.proofs_aside: dict[NodeId, tuple[bytes, bytes]] = {}
         self._lasting = [0] * BUCKETS
         self._vitals = [0] * BUCKETS
         self._summary: bytes | None = None
@@ -82,42 +78,12 @@ class Store:
         self._account(origin, _mark(origin), 0)
         return dropped
 
-    # --- Who counts ---------------------------------------------------------------------------------------------
-
-    def set_aside(self, origin: NodeId) -> list[Batch]:
-        """An origin has no certificate that holds: what it said is no longer part of the state, but kept for a while.
-
-        Returns:
-            What was part of the state.
-        """
-        log = self.logs.get(origin)
-        dropped = self._drop_log(origin)
-        if log is not None:
-            self.aside[origin] = log
+    def take_out(self, origin: NodeId) -> tuple[list[Batch], tuple[bytes, bytes] | None]:
+        """An origin is no longer part of the state; returns what it had said, and the proof against it."""
         proof = self.quarantined.pop(origin, None)
         if proof is not None:
-            self.proofs_aside[origin] = proof
             self._account(origin, -_mark(origin), 0)
-        return dropped
-
-    def take_back(self, origin: NodeId) -> list[Batch]:
-        """An origin has a certificate again; returns what is part of the state again."""
-        log = self.aside.pop(origin, None)
-        proof = self.proofs_aside.pop(origin, None)
-        if proof is not None:
-            self.quarantine(origin, proof)
-            return []
-        if log is None:
-            return []
-        self.logs[origin] = log
-        self._account(origin, log.lasting, log.vitals)
-        return list(log.batches())
-
-    def forget(self, origin: NodeId) -> list[Batch]:
-        """What was set aside is not wanted any more; returns what was kept."""
-        self.proofs_aside.pop(origin, None)
-        log = self.aside.pop(origin, None)
-        return [] if log is None else list(log.batches())
+        return self._drop_log(origin), proof
 
     def _drop_log(self, origin: NodeId) -> list[Batch]:
         log = self.logs.pop(origin, None)
