@@ -563,6 +563,19 @@ LAW: dict[str, Mutant] = {
         gives(1),
         overrides=_attacked("vote_down"),
     ),
+    "law-facts-outlive-revocation": Mutant(
+        "what a revoked author said stays in the state",
+        "state.intake:Intake.judge",
+        gives(None),
+        overrides=_attacked("revoke_thief"),
+        more=(("state.intake:Intake.revoke", gives(None)),),
+    ),
+    "law-no-accounts": Mutant(
+        "nobody is in debt, whatever it makes others do",
+        "state.quota:Accounts.is_in_debt",
+        gives(False),
+        overrides=_attacked("fat_rows", **{"checks.attacked_bytes_s": 20_000, "release.chance": 0.0}),
+    ),
 }
 """Bugs that only an attack shows."""
 

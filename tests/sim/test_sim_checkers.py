@@ -45,6 +45,14 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         [Fault(12 * S, "junk_flood", (6,), 15 * S, 400), Fault(16 * S, "lost_disk", (2,), 3 * S, 0)],
         {},
     ),
+    ("law-facts-outlive-revocation", "state.shut_out_facts", [Fault(12 * S, "revoke_thief", (6,), 5 * S, 1)], {}),
+    ("law-no-threshold", "state.stranger", [Fault(12 * S, "invent_origins", (6,), 5 * S, 4)], {}),
+    (
+        "law-no-accounts",
+        "cost.traffic",
+        [Fault(12 * S, "fat_rows", (6,), 12 * S, 10)],
+        {"checks.attacked_bytes_s": 20_000},
+    ),
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]
 

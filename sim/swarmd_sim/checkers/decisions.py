@@ -29,8 +29,6 @@ CALM_NS = 20_000_000_000
 """A node counts where no fault has touched it for so long."""
 PROMOTED_NS = 5_000_000_000
 """A release that every node has run for so long is promoted, whatever stage a node believes in."""
-_FACTS_FOLLOW_TRUST = False
-"""Whether the replicated state drops what an author said that was shut out."""
 _HERE = (MemberState.ALIVE, MemberState.DEGRADED)
 
 
@@ -97,7 +95,7 @@ class DecisionsChecker(CheckerBase):
             if late:
                 self._violate("trust.withheld", host, f"{host.name} lacks {late} of the officers after quiet")
             facts = shut_out & set(origins(self.run.replica(host)))
-            if facts and _FACTS_FOLLOW_TRUST:
+            if facts:
                 self._violate(
                     "state.shut_out_facts", host, f"{host.name} holds facts of {len(facts)} nodes that were shut out"
                 )
