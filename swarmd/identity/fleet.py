@@ -44,7 +44,7 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     read_certificate,
 )
-from swarmd_protocols.trust.roots import Link, Root, RootChain, make_root, mark
+from swarmd_protocols.trust.roots import Root, RootChain, make_root, next_root
 from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
 
 DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
@@ -282,37 +282,18 @@ class Fleet:
         Raises:
             FleetError: The numbers make no sense, or a file of `keep` holds nothing that counts.
         """
-        old = self.root()
-        by_id = {key_id(key): key for key in old.keys}
-        members: dict[str, tuple[int, Sequence[bytes]]] = {
-            entry.name: (entry.threshold, [by_id[one] for one in entry.key_ids]) for entry in old.roles
-        }
-        members |= roles
         chain = self.trust_of(DEV_SWARM).chain
-        right = [*self._removals(chain), *(self._counting(path, chain) for path in keep)]
-        previous = chain.current.envelope.digest
-
-        def make(kept: Sequence[bytes] = ()) -> Root:
-            return make_root(
-                old.fleet,
-                members,
-                version=old.version + 1,
-                epoch=old.epoch + stolen,
-                previous=previous,
-                kept=kept,
-            )
-
+        right = [*self._removals(), *(self._counting(path, chain) for path in keep)]
+        right += [decode_envelope(one) for swarm in self.swarms() for one in self._right(swarm)]
         try:
-            chain.links.append(Link.of(Envelope("root", msgspec.msgpack.encode(make()))))
-            right += [decode_envelope(one) for swarm in self.swarms() for one in self._right(swarm)]
-            return make([mark(one) for one in right if not chain.counts(chain.verified(one))])
+            return next_root(chain, roles, right, stolen=stolen)
         except IdentityError as error:
             raise FleetError(f"this root cannot be made: {error}") from error
 
-    def _removals(self, chain: RootChain) -> list[Envelope]:
-        """Floors, revocations and halts of models that count."""
+    def _removals(self) -> list[Envelope]:
+        """Floors, revocations and halts of models."""
         found = [decode_envelope(path.read_bytes()) for path in sorted((self.folder / "statements").glob("*.swm"))]
-        return [one for one in found if one.kind in REMOVALS and chain.counts(chain.verified(one))]
+        return [one for one in found if one.kind in REMOVALS]
 
     @staticmethod
     def _counting(path: Path, chain: RootChain) -> Envelope:

@@ -340,3 +340,42 @@ def _read(statement: bytes) -> Link:
     if envelope.kind != "root":
         raise IdentityError(f"a {envelope.kind} statement is no root")
     return Link.of(envelope)
+
+
+def next_root(
+    chain: RootChain,
+    roles: Mapping[str, tuple[int, Sequence[bytes]]],
+    right: Iterable[Envelope] = (),
+    *,
+    stolen: bool = False,
+) -> Root:
+    """Compose the root that follows a chain, unsigned, from public halves.
+
+    Args:
+        chain: All roots so far.
+        roles: Role to (signatures needed, public keys), for those that change.
+        right: Statements that are to stay: those that would fall for want of keys are named in `kept`.
+        stolen: Start a new epoch.
+
+    Raises:
+        IdentityError: The numbers make no sense, or more is to stay than a root can name.
+    """
+    old = chain.current
+    members: dict[str, tuple[int, Sequence[bytes]]] = {
+        role.name: (role.threshold, [old.keys[key] for key in role.key_ids]) for role in old.root.roles
+    }
+
+    def make(kept: Iterable[bytes]) -> Root:
+        return make_root(
+            old.root.fleet,
+            {**members, **roles},
+            version=old.version + 1,
+            epoch=old.epoch + stolen,
+            previous=old.envelope.digest,
+            kept=kept,
+        )
+
+    bare = Link.of(Envelope("root", msgspec.msgpack.encode(make(()))))
+    after = RootChain(chain.crypto, [*chain.links, bare])
+    verified = [chain.verified(one) for one in right]
+    return make(mark(one) for one in verified if chain.counts(one) and not after.counts(one))
