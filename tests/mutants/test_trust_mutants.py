@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.node import Node
 from swarmd_protocols.releases import versions
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import Envelope, merge_signatures
 from swarmd_protocols.trust.roots import RootChain
 from swarmd_protocols.trust.trust import Trust
 from tests.property import test_trust_laws as laws
+from tests.unit import test_node_composition as composition
 from tests.unit import test_trust_attacks as attacks
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -78,6 +81,27 @@ def _many_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Trust, "certified", certified)
 
 
+def _heedless(patch: pytest.MonkeyPatch) -> None:
+    whole = Trust._take_group_key
+
+    def take(self: Trust, new):  # type: ignore[no-untyped-def]
+        value = msgspec.structs.replace(new.value, after=())
+        whole(self, msgspec.structs.replace(new, value=value))
+
+    patch.setattr(Trust, "_take_group_key", take)
+
+
+def _spread_first(patch: pytest.MonkeyPatch) -> None:
+    whole = Node._on_trust
+
+    def on_trust(self: Node) -> None:
+        for kind, statement in list(self._core.trust._news):
+            self._wire.trust_changed(kind, statement)
+        whole(self)
+
+    patch.setattr(Node, "_on_trust", on_trust)
+
+
 MUTANTS: dict[str, tuple[Callable[[], object], Patch]] = {
     "signatures are joined before they are verified": (laws.test_all_attacks_at_once_change_nothing, _merge_first),
     "what was not verified is kept": (
@@ -103,6 +127,14 @@ MUTANTS: dict[str, tuple[Callable[[], object], Patch]] = {
     "a name has many keys": (
         attacks.test_a_name_enrolled_again_leaves_its_old_key_nowhere,
         _many_keys,
+    ),
+    "news is spread before it is judged": (
+        lambda: composition.test_sub_protocols_hear_of_new_trust_before_it_is_journalled_or_spread("group"),
+        _spread_first,
+    ),
+    "a group key is taken before its revocations": (
+        attacks.test_a_group_key_that_outruns_its_revocation_reaches_no_thief,
+        _heedless,
     ),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
 }

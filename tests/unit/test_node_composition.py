@@ -12,6 +12,8 @@ from swarmd_protocols.effects import (
     MemberState,
     Persist,
     SendCast,
+    SendDatagram,
+    SendStream,
     SetTimer,
     Started,
     StateChanged,
@@ -21,7 +23,9 @@ from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.subprotocol import Cast, Priority, Send
 from swarmd_protocols.swim.messages import Sub
-from swarmd_protocols.trust.identity import Identity, make_dev_identity
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.identity import Identity, dev_role_seeds, make_dev_identity
+from swarmd_protocols.trust.trust import AddStatement, GroupKey, Revocation
 from tests.support.swim_net import MS, SECRET, Net
 
 
@@ -241,3 +245,25 @@ def test_a_sub_protocol_that_asks_is_told_who_is_revoked():
     node.handle(Command("words", b"word"), 1)
     node.handle(Command("words", b"more"), 2)
     assert told == [frozenset({b"x" * 16})]
+
+
+@pytest.mark.parametrize("kind", ["revoke", "group"])
+def test_sub_protocols_hear_of_new_trust_before_it_is_journalled_or_spread(kind):
+    """Nothing new goes out before every room has judged anew who may have it."""
+    mark = Persist(b"words/judged", b"")
+
+    class Judge(Gossip):
+        def on_trust(self, now_ns):
+            return [mark]
+
+    net = Net(3, subs=lambda index: [Judge()])
+    net.run(5)
+    enrol, revoke = (dev_role_seeds(SECRET, role)[:1] for role in ("enrol", "revoke"))
+    signed = {
+        "revoke": sign_statement("revoke", Revocation("test", 2, (b"x" * 16,), ""), revoke, net.crypto),
+        "group": sign_statement("group", GroupKey("test", 2, bytes(32)), enrol, net.crypto),
+    }
+    effects = net.hosts[0].node.handle(Command("node", AddStatement(kind, signed[kind])), net.now)
+    kept = next(at for at, one in enumerate(effects) if isinstance(one, Persist) and signed[kind] == one.value)
+    sent = [at for at, one in enumerate(effects) if isinstance(one, SendDatagram | SendStream)]
+    assert effects.index(mark) < min([kept, *sent])
