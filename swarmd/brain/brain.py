@@ -27,8 +27,8 @@ from swarmd.brain.discovery import discover, wants_mdns
 from swarmd.brain.driver import Driver
 from swarmd.brain.group_keys import follow_group_keys
 from swarmd.brain.journal import Journal
+from swarmd.brain.node_metrics import register_bridge, register_metrics
 from swarmd.brain.notify import Notifier
-from swarmd.brain.numbers import register_bridge, register_metrics
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import Throttle, position_of
 from swarmd.brain.supervise import Supervisor

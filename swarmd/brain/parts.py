@@ -1,4 +1,4 @@
-"""The brain's parts, once they stand: what `view.py` shows of them and `numbers.py` counts in them."""
+"""The brain's parts, once they stand: what `view.py` shows of them and `node_metrics.py` counts in them."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -9,7 +9,7 @@ from swarmd.api.bus import Notice
 from swarmd.api.daemon import BusEvent, EyeControl, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.api.histogram import Histogram
 from swarmd.brain.journal import summary as journal_summary
-from swarmd.brain.numbers import all_counters
+from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
 from swarmd.eye.ipc import ShowFrames

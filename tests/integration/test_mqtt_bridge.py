@@ -221,7 +221,7 @@ async def test_a_wrong_password_is_said_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    from swarmd.bridges.mqtt.link import read_secret
+    from swarmd.bridges.mqtt.credentials import read_secret
     from swarmd.errors import TransportError
 
     file = tmp_path / "password"

@@ -305,7 +305,7 @@ def test_truth_counts_finds_false_ones_duplicates_and_swallowed_neighbours() -> 
 
 def test_the_brain_never_loads_what_belongs_to_the_eye() -> None:
     program = (
-        "import sys; import swarmd.brain.brain, swarmd.brain.numbers, swarmd.api.node_verbs\n"
+        "import sys; import swarmd.brain.brain, swarmd.brain.node_metrics, swarmd.api.node_verbs\n"
         "import swarmd.api.pages, swarmd.brain.eyelink\n"
         "import swarmd_models.bundle\n"
         "heavy = {'numpy', 'cv2', 'ai_edge_litert', 'prometheus_client', 'paho', 'cyclonedds', 'zeroconf'}\n"

@@ -12,10 +12,9 @@ import random
 import socket
 import ssl
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -25,6 +24,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from swarmd.bridges.mqtt.credentials import read_secret, tls_context
+from swarmd.bridges.mqtt.outbox import Outbox, Outgoing
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import TransportError
 
@@ -42,21 +43,6 @@ _FIXED_BYTES = 16
 """More than header, lengths and packet id of a PUBLISH ever take."""
 
 
-@dataclass(slots=True)
-class Outgoing:
-    """One message on its way to the broker."""
-
-    topic: str
-    payload: bytes
-    qos: int
-    retain: bool
-    expiry_s: int | None
-    traceparent: str
-    deadline_s: float | None
-    """On `time.monotonic`; None: never too late."""
-    response_to: bytes | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Incoming:
     """One message from the broker."""
@@ -65,29 +51,6 @@ class Incoming:
     payload: bytes
     response_topic: str
     correlation: bytes | None
-
-
-def read_secret(path: str) -> str:
-    """The first line of a file that only its owner may read.
-
-    Args:
-        path: The file; a systemd credential is fine.
-
-    Returns:
-        The line without its end.
-
-    Raises:
-        TransportError: The file is missing, or others may read it.
-    """
-    file = Path(path)
-    try:
-        mode = file.stat().st_mode & 0o077
-        text = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TransportError(f"mqtt.password_file {path}: {error}; create it with mode 0600") from error
-    if mode & 0o044 and "credentials" not in file.parts:
-        raise TransportError(f"mqtt.password_file {path} can be read by others; run: chmod 600 {path}")
-    return text[0] if text else ""
 
 
 class MqttLink:
@@ -123,10 +86,7 @@ class MqttLink:
         self._on_message = on_message
         self._subscriptions = subscriptions
         self._on_problem = on_problem
-        self._waiting: OrderedDict[int, Outgoing] = OrderedDict()
-        self._last_key = self._first_key = 0
-        self._retained: dict[str, int] = {}
-        """The waiting retained message of each topic, by its key in `_waiting`."""
+        self._outbox = Outbox()
         self._packet_max = 0
         self._acknowledged: deque[tuple[int, Any]] = deque()
         self._received: deque[Any] = deque()
@@ -150,7 +110,7 @@ class MqttLink:
     @property
     def waiting_count(self) -> int:
         """Messages in the offline buffer."""
-        return len(self._waiting)
+        return len(self._outbox)
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts since the start."""
@@ -158,7 +118,7 @@ class MqttLink:
 
     def gauges(self) -> dict[str, int]:
         """Messages in the buffer, and sent but not yet acknowledged."""
-        return {"buffered": len(self._waiting), "inflight": len(self._inflight)}
+        return {"buffered": len(self._outbox), "inflight": len(self._inflight)}
 
     def publish(
         self,
@@ -186,20 +146,17 @@ class MqttLink:
             self._count("dropped_offline")
             return
         deadline_s = None if expiry_s is None else time.monotonic() + expiry_s
-        if retain:
-            self._forget_waiting(topic)
-        self._last_key += 1
         item = Outgoing(topic, payload, qos, retain, expiry_s, traceparent, deadline_s, correlation)
-        self._keep(self._last_key, item)
-        while len(self._waiting) > self._config.buffer_messages:
-            self._take()
+        self._count("coalesced", int(self._outbox.put(item)))
+        while len(self._outbox) > self._config.buffer_messages:
+            self._outbox.take()
             self._count("dropped_buffer_full")
         self._drain()
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything was acknowledged; False when the time is over or the connection is lost before."""
         deadline_s = time.monotonic() + timeout_s
-        while self.connected and (self._waiting or self._inflight):
+        while self.connected and (self._outbox or self._inflight):
             if time.monotonic() > deadline_s:
                 return False
             await asyncio.sleep(0.01)
@@ -253,7 +210,7 @@ class MqttLink:
             self._connected.clear()
             self._requeue_inflight()
             # loop_stop joins paho's thread: never on the loop.
-            await asyncio.shield(loop.run_in_executor(None, _stop, client, bool(self._waiting)))
+            await asyncio.shield(loop.run_in_executor(None, _stop, client, bool(len(self._outbox))))
             self._client = None
 
     def _make_client(self, loop: asyncio.AbstractEventLoop) -> paho.Client:
@@ -269,7 +226,7 @@ class MqttLink:
             password = read_secret(config.password_file) if config.password_file else None
             client.username_pw_set(config.username, password)
         if config.tls:
-            client.tls_set_context(_tls_context(config))
+            client.tls_set_context(tls_context(config))
         will = Properties(PacketTypes.WILLMESSAGE)
         will.WillDelayInterval = config.will_delay_s
         client.will_set(self._will[0], self._will[1], qos=1, retain=True, properties=will)
@@ -384,8 +341,8 @@ class MqttLink:
 
     def _drain(self) -> None:
         client = self._client
-        while client is not None and self.connected and self._waiting and len(self._inflight) < self._inflight_max:
-            key, item = self._take()
+        while client is not None and self.connected and self._outbox and len(self._inflight) < self._inflight_max:
+            item = self._outbox.take()
             if item.deadline_s is not None and item.deadline_s <= time.monotonic():
                 self._count("dropped_expired")
                 continue
@@ -394,7 +351,7 @@ class MqttLink:
                 continue
             info = client.publish(topic, item.payload, item.qos, item.retain, properties=properties)
             if info.rc != paho.MQTT_ERR_SUCCESS:
-                self._keep(key, item, first=True)
+                self._outbox.put_back([item])
                 return
             if item.qos:
                 self._inflight[info.mid] = item
@@ -443,39 +400,14 @@ class MqttLink:
                 properties.TopicAlias = known
         return properties
 
-    # --- the buffer: in the order of publishing; a retained topic waits once -----------------------------------------
-
-    def _keep(self, key: int, item: Outgoing, *, first: bool = False) -> None:
-        self._waiting[key] = item
-        if first:
-            self._waiting.move_to_end(key, last=False)
-        if item.retain:
-            self._retained[item.topic] = key
-
-    def _take(self) -> tuple[int, Outgoing]:
-        key, item = self._waiting.popitem(last=False)
-        if item.retain and self._retained.get(item.topic) == key:
-            del self._retained[item.topic]
-        return key, item
-
-    def _forget_waiting(self, topic: str) -> None:
-        key = self._retained.pop(topic, None)
-        if key is not None:
-            del self._waiting[key]
-            self._count("coalesced")
-
     def _requeue_inflight(self) -> None:
         again = list(self._inflight.values())  # In the order of sending; packet ids wrap.
         self._inflight.clear()
-        for item in reversed(again):
-            if item.retain and item.topic in self._retained:
-                self._count("coalesced")  # A newer one waits already.
-                continue
-            self._first_key -= 1
-            self._keep(self._first_key, item, first=True)
+        self._count("coalesced", self._outbox.put_back(again))
 
-    def _count(self, name: str) -> None:
-        self._counts[name] += 1
+    def _count(self, name: str, count: int = 1) -> None:
+        if count:
+            self._counts[name] += count
 
 
 class _Properties(Properties):
@@ -515,19 +447,6 @@ def _stop(client: paho.Client, with_will: bool = False) -> None:
     client.loop_stop()
 
 
-class _ClosedOnFailure(ssl.SSLSocket):
-    """paho forgets the socket of a handshake that failed; every attempt would leave one open until it is collected."""
-
-    def do_handshake(self, block: bool = False) -> None:
-        try:
-            super().do_handshake(block)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except (OSError, ValueError):
-            self.close()
-            raise
-
-
 def _in_words(error: Exception, config: MqttConfig) -> str:
     """What is wrong with the connection, and what to do about it."""
     text = str(error) or type(error).__name__
@@ -546,16 +465,3 @@ def _in_words(error: Exception, config: MqttConfig) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{broker}: no TLS connection: {text}; is this its TLS port?"
     return f"{broker}: {text}"
-
-
-def _tls_context(config: MqttConfig) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=config.ca_file or None)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.sslsocket_class = _ClosedOnFailure
-        if config.cert_file:
-            context.load_cert_chain(config.cert_file, config.key_file or None)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(file for file in (config.ca_file, config.cert_file, config.key_file) if file)
-        raise TransportError(f"cannot use ca_file/cert_file/key_file ({files}): {error}") from error
-    return context
