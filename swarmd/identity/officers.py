@@ -21,6 +21,7 @@ import binascii
 import getpass
 import os
 import secrets
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
@@ -290,10 +291,12 @@ class Passphrases:
             except StopIteration as error:
                 raise OfficerKeyError(f"the descriptor holds no passphrase for {what}; one a line") from error
         try:
-            typed = getpass.getpass(f"passphrase of {what}: ")
-            if twice and typed != getpass.getpass("once more: "):
-                raise OfficerKeyError("the two passphrases differ; nothing was written")
-        except (EOFError, OSError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", getpass.GetPassWarning)  # It would show what is typed.
+                typed = getpass.getpass(f"passphrase of {what}: ")
+                if twice and typed != getpass.getpass("once more: "):
+                    raise OfficerKeyError("the two passphrases differ; nothing was written")
+        except (EOFError, OSError, getpass.GetPassWarning) as error:
             raise OfficerKeyError("no terminal to ask for a passphrase; give --passphrase-fd N") from error
         return typed
 
@@ -409,7 +412,7 @@ def open_signer(reference: str, passphrases: Passphrases) -> Signer:
     if reference.startswith(AGENT_PREFIX):
         return _find_in_agent(reference.removeprefix(AGENT_PREFIX))
     path = Path(reference)
-    if path.is_file() and path.read_bytes()[:11] == ssh_agent.KEY_TYPE:
+    if _begins_with(path, ssh_agent.KEY_TYPE):
         half = read_public(path)
         return _find_in_agent(half.fingerprint, half.name)
     data = read_secret_file(path, "give an officer's key, or agent:NAME for one in ssh-agent")
@@ -419,6 +422,14 @@ def open_signer(reference: str, passphrases: Passphrases) -> Signer:
         return FileSigner(parse_sealed(data).half, path, data, passphrases)
     except OfficerKeyError as error:
         raise OfficerKeyError(f"{path}: {error}") from error
+
+
+def _begins_with(path: Path, start: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+    except OSError:
+        return False  # `read_secret_file` says why.
 
 
 def read_seed(reference: str, passphrases: Passphrases, role: str = "") -> bytes:

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from swarmd.errors import DaemonError
-from swarmd.identity import officers, prepared, words
+from swarmd.identity import desk, officers, prepared, words
+from tests.property.test_two_desks import TwoDesks
+from tests.support.officers import NAMES
 from tests.unit import test_officer_key_files as key_files
 from tests.unit import test_prepared_statements as statements
 
@@ -110,3 +112,22 @@ def test_the_law_breaks_without_its_check(name: str, monkeypatch: pytest.MonkeyP
     mutate(monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception, DaemonError)):
         law()
+
+
+def test_two_statements_in_one_file_are_found_by_the_law_of_two_desks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file's name is the number alone, the second of one second says that it was there already."""
+    _two_of_one_second()
+    monkeypatch.setattr(desk, "_digest", lambda paper: "same")
+    with pytest.raises(AssertionError):
+        _two_of_one_second()
+
+
+def _two_of_one_second() -> None:
+    desks = TwoDesks()
+    try:
+        desks.found()
+        papers = [desks.prepare_statement(kind="revoke", at=at, other=0) for at in (0, 1)]
+        for paper in papers:
+            desks.submit(paper=paper, other=paper, by=NAMES)
+    finally:
+        desks.teardown()

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from swarmd.identity.officers import (
     seal_key,
 )
 from swarmd_protocols.crypto import NaClCrypto
+from tests.support.paths import ROOT
 
 CRYPTO = NaClCrypto()
 SEED = bytes(range(32))
@@ -193,3 +195,13 @@ def test_an_unknown_word_is_refused_with_the_nearest() -> None:
         check_known("relaese", roles, "role")
     with pytest.raises(NameRefused, match="known: enrol, release, revoke, root"):
         check_known("bogus", roles, "role")
+
+
+def test_without_a_terminal_no_passphrase_is_read_from_a_pipe(tmp_path: Path) -> None:
+    """Where it would be shown, or lie in a shell's history, it is not asked for."""
+    command = [sys.executable, "-m", "swarmd", "keys", "officer", "new", str(tmp_path / "alice")]
+    typed = f"{PASSPHRASE}\n" * 2
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, start_new_session=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "give --passphrase-fd" in done.stderr
+    assert not list(tmp_path.iterdir())
