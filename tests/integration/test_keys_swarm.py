@@ -9,7 +9,7 @@ import pytest
 from swarmd.cli.main import main
 from swarmd.identity.files import IDENTITY_FILE, write_secret_file
 from swarmd.identity.fleet import Fleet, create_fleet
-from tests.support.daemon_members import Daemon, all_see, wait_for
+from tests.support.daemons import PlainDaemon, all_see, wait_for
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 
@@ -20,14 +20,14 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 @pytest.fixture
-def enrolled(tmp_path: Path, fleet: Fleet) -> Iterator[Callable[[str], Daemon]]:
-    daemons: list[Daemon] = []
+def enrolled(tmp_path: Path, fleet: Fleet) -> Iterator[Callable[[str], PlainDaemon]]:
+    daemons: list[PlainDaemon] = []
 
-    def make(name: str) -> Daemon:
+    def make(name: str) -> PlainDaemon:
         home = tmp_path / name
         home.mkdir()
         write_secret_file(home / IDENTITY_FILE, fleet.enrol(name, "farm").to_bytes())
-        daemons.append(Daemon(name, home, ["--identity", str(home), "--listen", "127.0.0.1:0"]))
+        daemons.append(PlainDaemon(name, home, ["--identity", str(home), "--listen", "127.0.0.1:0"]))
         return daemons[-1]
 
     yield make
@@ -36,7 +36,7 @@ def enrolled(tmp_path: Path, fleet: Fleet) -> Iterator[Callable[[str], Daemon]]:
 
 
 def test_a_group_key_rotates_while_a_node_is_away_and_it_comes_back(
-    fleet: Fleet, enrolled: Callable[[str], Daemon], capsys: pytest.CaptureFixture[str]
+    fleet: Fleet, enrolled: Callable[[str], PlainDaemon], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b, away = enrolled("a"), enrolled("b"), enrolled("away")
     a.start()
@@ -49,24 +49,24 @@ def test_a_group_key_rotates_while_a_node_is_away_and_it_comes_back(
     for _ in range(2):  # It misses more than one.
         assert main(["keys", "rotate", str(fleet.folder), "--swarm", "farm", "--control", str(a.control)]) == 0
     assert capsys.readouterr().out.count("group: taken") == 2
-    wait_for(lambda: b.log().count("group_key_changed") >= 1, 15, "b listens under the new key", b.log)
+    wait_for(lambda: b.log().count("group_key_changed") >= 1, "b listens under the new key", 15, b.log)
 
     newcomer = enrolled("new").start([b.address])
     # A newcomer need not be told who has left.
     wait_for(
         lambda: all(d.members().get(name) == "alive" for d in (a, b, newcomer) for name in ("a", "b", "new")),
-        15,
         "the newcomer is in",
+        15,
         newcomer.members,
     )
     away.start([a.address])
     everybody = {"a": "alive", "b": "alive", "away": "alive", "new": "alive"}
     all_see([a, b, newcomer, away], everybody)
-    wait_for(lambda: "group_key_changed" in away.log(), 15, "the one that was away has the new key", away.log)
+    wait_for(lambda: "group_key_changed" in away.log(), "the one that was away has the new key", 15, away.log)
 
 
 def test_a_revoked_node_is_shut_out_everywhere_also_when_it_comes_back(
-    fleet: Fleet, enrolled: Callable[[str], Daemon]
+    fleet: Fleet, enrolled: Callable[[str], PlainDaemon]
 ) -> None:
     a, b, stolen = enrolled("a"), enrolled("b"), enrolled("stolen")
     a.start()
@@ -78,22 +78,22 @@ def test_a_revoked_node_is_shut_out_everywhere_also_when_it_comes_back(
     assert main([*arguments, "--control", str(b.control)]) == 0
     wait_for(
         lambda: all(d.members().get("stolen") not in ("alive", "suspect", "degraded") for d in (a, b)),
-        15,
         "the stolen node is out at both",
+        15,
         lambda: (a.members(), b.members()),
     )
     stolen.stop(signal.SIGKILL)
     stolen.start([a.address, b.address])
     b.stop(signal.SIGKILL)
     b.start([a.address])  # Also who comes back remembers.
-    wait_for(lambda: a.members().get("b") == "alive", 15, "b is back", a.members)
+    wait_for(lambda: a.members().get("b") == "alive", "b is back", 15, a.members)
     for daemon in (a, b):
         assert daemon.members().get("stolen") not in ("alive", "suspect", "degraded")
     assert "a" not in stolen.members() or stolen.members()["a"] != "alive"
 
 
 def test_another_fleet_and_another_swarm_stay_outside(
-    tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], Daemon]
+    tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], PlainDaemon]
 ) -> None:
     a = enrolled("a").start()
     other = tmp_path / "other"
@@ -103,7 +103,8 @@ def test_another_fleet_and_another_swarm_stay_outside(
     lake.mkdir()
     write_secret_file(lake / IDENTITY_FILE, fleet.enrol("c", "lake").to_bytes())
     strangers = [
-        Daemon(folder.name, folder, ["--identity", str(folder), "--listen", "127.0.0.1:0"]) for folder in (other, lake)
+        PlainDaemon(folder.name, folder, ["--identity", str(folder), "--listen", "127.0.0.1:0"])
+        for folder in (other, lake)
     ]
     try:
         for stranger in strangers:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from swarmd.identity.fleet import Fleet
-from tests.support.daemon_members import Daemon, all_see, wait_for
+from tests.support.daemons import PlainDaemon, all_see, wait_for
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
@@ -86,18 +86,18 @@ def desks(tmp_path: Path) -> Desks:
 
 
 @pytest.fixture
-def daemons(desks: Desks) -> Iterator[dict[str, Daemon]]:
-    found: dict[str, Daemon] = {}
+def daemons(desks: Desks) -> Iterator[dict[str, PlainDaemon]]:
+    found: dict[str, PlainDaemon] = {}
     for name in ("drone-1", "drone-2", "drone-3"):
         home = desks.home / name
         arguments = ["--identity", str(home / "identity"), "--listen", "127.0.0.1:0"]
-        found[name] = Daemon(name, home, arguments)
+        found[name] = PlainDaemon(name, home, arguments)
     yield found
     for daemon in found.values():
         daemon.stop(signal.SIGKILL)
 
 
-def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, Daemon]) -> None:
+def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, PlainDaemon]) -> None:
     desks.follow("Make keys")
     assert "missing: root takes 2 signatures and has 1; 1 of: bob, carol" in desks.follow("Found the fleet")
     desks.follow("Let nodes in")
@@ -117,8 +117,8 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, 
     def is_out() -> bool:
         return all(d.members().get("drone-3") not in ("alive", "suspect", "degraded") for d in (one, two))
 
-    wait_for(is_out, 20, "the thief is out", lambda: (one.members(), two.members()))
-    wait_for(lambda: "group_key_changed" in two.log(), 20, "the new group key is there", two.log)
+    wait_for(is_out, "the thief is out", 20, lambda: (one.members(), two.members()))
+    wait_for(lambda: "group_key_changed" in two.log(), "the new group key is there", 20, two.log)
 
     said = desks.follow("Replace an officer")
     assert "out: carol" in said
@@ -144,6 +144,6 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, 
     thief.stop(signal.SIGKILL)
     two.start([one.address])
     thief.start([one.address, two.address])
-    wait_for(lambda: one.members().get("drone-2") == "alive", 20, "drone-2 is back", one.members)
+    wait_for(lambda: one.members().get("drone-2") == "alive", "drone-2 is back", 20, one.members)
     assert is_out()
     assert thief.members().get("drone-1") != "alive"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import netlab
-from tests.support.daemon_members import Daemon, all_see, wait_for
+from tests.support.daemons import PlainDaemon, all_see, wait_for
 from tests.support.exclusive import own_name
 from tests.support.netlab import Lab
 
@@ -24,7 +24,7 @@ WORK_S = 1.0
 class Drone:
     """Detects one new thing at every step and works on cells, by asking its daemon."""
 
-    def __init__(self, daemon: Daemon, number: int) -> None:
+    def __init__(self, daemon: PlainDaemon, number: int) -> None:
         self.daemon = daemon
         self.number = number
         self.labels: list[str] = []
@@ -78,7 +78,7 @@ def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
         lab.start()
         drones = [Drone(daemon, number) for number, daemon in enumerate(lab.daemons)]
         work(drones, 3)
-        wait_for(lambda: len(digests(lab)) == 1, 15, "equal digests before the cut", lambda: digests(lab))
+        wait_for(lambda: len(digests(lab)) == 1, "equal digests before the cut", 15, lambda: digests(lab))
         settled = {str(row["id"]): row["done_by"] for row in cells_of(lab)}
         lab("partition", "1,2/3")
         work(drones, CUT_S / 3)
@@ -89,7 +89,7 @@ def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
         work(drones, CUT_S / 3)
         lab("heal")
         healed = time.monotonic()
-        wait_for(lambda: len(digests(lab)) == 1, 15, "equal digests", lambda: digests(lab))
+        wait_for(lambda: len(digests(lab)) == 1, "equal digests", 15, lambda: digests(lab))
         took_s = time.monotonic() - healed
         print(f"equal digests {took_s:.1f} s after the heal; the bar of 3 s is for a quiet machine")
         all_see(lab.daemons, lab.everybody("alive"), 15)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.support import netlab
-from tests.support.daemon_members import Daemon, all_see
+from tests.support.daemons import PlainDaemon, all_see
 from tests.support.exclusive import own_name
 from tests.support.netlab import Lab
 
@@ -31,7 +31,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         made.close()
 
 
-def failures(daemons: Sequence[Daemon], since_ns: int) -> list[str]:
+def failures(daemons: Sequence[PlainDaemon], since_ns: int) -> list[str]:
     """Every `failed` that a daemon has printed since a moment of the shared monotonic clock."""
     return [
         f"{daemon.name}: {json.dumps(event)}"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from swarmd.identity.files import dev_fleet_secret
-from tests.support.daemon_members import ROOT, Daemon, all_see
+from tests.support.daemons import PlainDaemon, all_see
+from tests.support.paths import ROOT
 
 NETLAB = ROOT.parent / "shared" / "lab" / "netlab"
 
@@ -34,7 +35,7 @@ class Lab:
         dev_fleet_secret(folder / "fleet")
         self("up", "-n", str(count))
         self.daemons = [
-            Daemon(
+            PlainDaemon(
                 f"n{i}",
                 folder / f"n{i}",
                 [
