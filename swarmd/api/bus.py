@@ -15,6 +15,7 @@ from swarmd_protocols.effects import Alarm, Rejected
 
 Notice: TypeAlias = BusEvent | Rejected | Alarm
 FEED_MAX = 1024
+"""Notices that a slow consumer may lag behind: a minute of a busy swarm's; the oldest go first, and are counted."""
 
 
 class Bus:

@@ -23,11 +23,17 @@ from swarmd.errors import ControlError, DaemonError
 from swarmd.logs import Logger
 
 REQUEST_MAX_BYTES = 1 << 16
+"""Bytes of one request line: the longest is a statement in hexadecimal digits."""
 ANSWER_MAX_BYTES = 64 << 20
+"""Bytes of one answer that a client reads: 20,000 objects take 10 MB."""
 CLIENTS_MAX = 32
+"""Clients at once: people, watchers and scripts of one device."""
 IDLE_S = 30.0
+"""Seconds without a request after which a client is hung up on."""
 PATH_MAX_BYTES = 107
+"""Bytes of a socket's path: Linux keeps 108 with the closing zero. Source: unix(7)."""
 TIMEOUT_S = 10.0
+"""Seconds that a client waits for an answer; the loop turns far more often than that, or the watchdog kills it."""
 
 Answer = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 Watch = Callable[[], AsyncIterator[Mapping[str, Any]]]

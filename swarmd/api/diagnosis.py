@@ -23,14 +23,21 @@ from swarmd.transports.base import MAX_DATAGRAM_BYTES
 
 Verdict = Literal["ok", "warn", "fail"]
 
-_HEADERS_BYTES = 48  # IPv6 and UDP.
+_HEADERS_BYTES = 48
+"""Bytes of IPv6 and UDP headers in front of a datagram. Source: RFC 8200, RFC 768."""
 _FILES_WANTED = 1_024
+"""Open files: two connections for each of 256 members, and as much again."""
 _RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+"""Bytes of socket buffer that the daemon asks the kernel for (`transports/udp_socket.py`)."""
 _MULTICAST_GROUP = "239.255.79.46"
 _MULTICAST_WAIT_S = 1.0
-_BUILT_AFTER_S = 1_760_000_000  # October 2025: a clock before it was never set.
+"""Seconds until a datagram to the own host must have come round; on loopback it takes microseconds."""
+_BUILT_AFTER_S = 1_760_000_000
+"""UNIX seconds, October 2025: a clock before it was never set."""
 _TIME_ERROR = 5
+"""What adjtimex returns while the clock is not synchronised. Source: adjtimex(2), TIME_ERROR."""
 _ADJTIMEX_BYTES = 512
+"""Bytes of room for `struct timex`, which has 208 on 64-bit Linux."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged, U
 from swarmd_protocols.state.observations import ObjectChanged
 
 LINE_MAX_BYTES = 64 << 10
+"""Bytes of one command line on standard input: 64 times the longest user event."""
 BACKLOG_MAX_BYTES = 4 << 20
+"""Bytes of event lines that wait for a slow reader: some 20,000 lines; then new ones are dropped and counted."""
 
 _MEMBER_EVENTS = {
     MemberState.ALIVE: "join",

@@ -32,6 +32,7 @@ from swarmd.errors import TransportError
 from swarmd.logs import Logger
 
 DEFAULT_PORT = 7980
+"""TCP port where nothing is configured; not registered for anything else at IANA."""
 CONNECTIONS_MAX = 32
 """Clients at once: a few browsers with six connections each, and two collectors. Each costs some 40 kB."""
 REQUEST_MAX_BYTES = 16 << 10
@@ -39,6 +40,7 @@ REQUEST_MAX_BYTES = 16 << 10
 IDLE_S = 30.0
 """Seconds in which a client must have asked, and read its answer: twice a collector's usual period."""
 _READ_BYTES = 1 << 14
+"""Bytes read at a time: the largest head fits in one."""
 
 
 @dataclass(frozen=True, slots=True)

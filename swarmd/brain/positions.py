@@ -10,6 +10,7 @@ from swarmd.api.daemon import NodePosition, PoseSeen
 from swarmd_protocols.state.positions import Located, Place, SayPlace
 
 SIGMA_MAX_CM = 65_535
+"""Centimetres; the largest uncertainty that the wire's two bytes hold, 655 m: more is no position."""
 
 
 class Throttle:

@@ -11,6 +11,7 @@ from swarmd.errors import DaemonError
 from swarmd.logs import Logger
 
 GOOD_RUN_S = 30.0
+"""Seconds of running after which a task's next failure is a first one again: as long as the longest pause."""
 AGAIN_S = 5.0
 """Until a task that did not end is told once more; longer than any good-bye takes."""
 

@@ -17,6 +17,7 @@ from swarmd.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/swarmd/swarmd.toml")
 FILE_MAX_BYTES = 1 << 20
+"""Bytes of one file: the whole reference page has some 20 kB."""
 _HEADER = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
 _KEY = re.compile(r"\s*([A-Za-z0-9_.-]+)\s*=")
 

@@ -15,7 +15,9 @@ from typing import Any
 from swarmd.errors import DaemonError
 
 BROKER_UP_S = 10.0
+"""Seconds that the demonstration's broker may take to start."""
 SAMPLE_MAX_CHARS = 200
+"""Characters of a message that are shown as a sample."""
 
 
 class MqttListener:

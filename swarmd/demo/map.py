@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from swarmd_sim.world.farm import Farm
 
 WIDTH_PX = 1600
+"""Pixels of the picture's width."""
 MARGIN_M = 6.0
+"""Metres of ground around the farm."""
 _PAPER, _PANEL, _TRUTH, _OBJECT, _TEXT = (250, 248, 246), (214, 201, 190), (40, 40, 200), (60, 140, 30), (60, 50, 40)
 _PATHS = ((190, 120, 40), (40, 150, 190), (150, 60, 150), (90, 160, 90), (60, 90, 220), (150, 150, 40))
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from swarmd_sim.errors import SimError
 
 _TIMEOUT_S = 60.0
+"""Seconds for one command of iproute2; on a loaded machine some take ten."""
 
 
 def unavailable() -> str:

@@ -34,8 +34,11 @@ from swarmd.errors import DaemonError
 MODEL = "eye"
 ZOO = "zoo:small-320"
 NODES = 4
+"""Daemons of the demonstration: one publishes, three follow in two stages."""
 STAGE_S = 90.0
+"""Seconds until a stage of the rollout must be over."""
 POLL_S = 0.2
+"""Seconds between two looks at the daemons."""
 _UNDER_WAY = 2
 """Frames that an eye may hold at any time: one it looks at, one that waits."""
 

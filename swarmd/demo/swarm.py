@@ -26,13 +26,19 @@ from swarmd.demo.listeners import DdsListener, MqttListener
 from swarmd.errors import DaemonError
 
 START_S = 60.0
+"""Seconds until every daemon must serve."""
 SETTLE_S = 20.0
+"""Seconds after the flight until all must know the same."""
 STABLE_S = 1.0
+"""Seconds for which digests must stay equal."""
 POLL_S = 0.5
+"""Seconds between two looks at the daemons."""
 OVERTIME = 2.0
 """On a busy machine an unfinished survey may take this many times the seconds asked for."""
 STOP_S = 8.0
+"""Seconds that a daemon may take to end."""
 _PR_SET_PDEATHSIG = 1
+"""A child dies with its parent. Source: prctl(2)."""
 
 
 @dataclass(frozen=True, slots=True)

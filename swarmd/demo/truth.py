@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from swarmd_sim.world.farm import Farm, Fault
 
 NEAR_M = 0.6
+"""Metres between a found fault and the true one, at most: half a module's width."""
 
 
 def compare(farm: "Farm", objects: Sequence[Mapping[str, Any]]) -> dict[str, int]:

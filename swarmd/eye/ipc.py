@@ -20,8 +20,10 @@ from swarmd.errors import EyeError
 from swarmd_models.types import Pose, TrackEvent
 
 MAX_MESSAGE_BYTES = 1 << 20
+"""Bytes of one message: a picture has 256 KiB, a frame's events some kB."""
 _T = TypeVar("_T")
 LENGTH_BYTES = 4
+"""Bytes of the length in front of each message."""
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, array_like=True):

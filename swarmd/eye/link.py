@@ -10,7 +10,9 @@ from swarmd.errors import EyeError
 from swarmd.eye.ipc import FromEye, Splitter, ToEye, decode_to_eye, encode
 
 _CHUNK_BYTES = 65_536
+"""Bytes read at a time: a pipe's own buffer on Linux. Source: pipe(7)."""
 BRAIN_GONE_STATUS = 0
+"""Exit status when the brain has gone: nothing is wrong with the eye."""
 
 
 class Link:

@@ -14,8 +14,11 @@ from swarmd_models.frame_ring import without_private_parts
 from swarmd_models.types import Detection, Frame
 
 PICTURE_MAX_BYTES = 256 * 1024
+"""Bytes of one JPEG: a quarter of what a message to the brain may have."""
 _QUALITY_STEP = 15
+"""JPEG quality given up at a time until a picture fits."""
 _QUALITY_MIN = 10
+"""JPEG quality below which a picture is not shown: nothing could be recognised."""
 
 
 class PictureMaker:

@@ -64,15 +64,21 @@ from swarmd_models.watch import ModelWatch, features_of
 CANNOT_WORK_STATUS = 3
 """Exit status when starting again would end the same way."""
 BACKEND_FAILED_STATUS = 4
+"""Exit status when the runtime failed: the supervisor starts again, then steps down."""
 PULSE_S = 0.05
+"""Seconds between two pulses of the eye's side thread."""
 HEARTBEAT_EVERY = 5
+"""Pulses between two heartbeats: four a second, a twelfth of the supervisor's patience."""
 HERE_EVERY = 10
 """Pulses."""
 MAX_FAILURES = 3
 """Frames in a row that the runtime may fail."""
 _TAKE_S = 0.5
+"""Seconds that the eye waits for a frame before it looks whether it shall stop."""
 _TYPICAL_SHARE = 0.15
+"""Weight of the newest frame in the typical time of a frame: the last dozen count."""
 _MIN_HFOV_DEG = 1.0
+"""Degrees; a narrower configured field of view means that none is configured."""
 
 
 class EyeProcess:

@@ -50,24 +50,39 @@ from swarmd.eye.ipc import (
 from swarmd_models.types import TrackEvent
 
 SILENCE_S = 3.0
+"""Seconds without a word after which an eye is stuck: twelve heartbeats."""
 SILENCE_FACTOR = 8.0
 """Times the longest gap between words that this life has had lately."""
 MAX_SILENCE_S = 30.0
+"""Seconds; longer silence is never excused, however long the gaps were."""
 STALL_FACTOR = 20.0
+"""Times the 99th percentile of its own frame time that one frame may take."""
 STALL_MIN_S = 2.0
+"""Seconds that a frame may always take: a device that swaps or throttles is slow for so long."""
 LOAD_LIMIT_S = 120.0
 """Without a word of progress; building an engine speaks."""
 STOP_GRACE_S = 2.0
+"""Seconds between asking an eye to end and killing it."""
 FIRST_WAIT_S = 0.2
+"""Seconds until a dead eye is started again; doubles with each death."""
 MAX_WAIT_S = 15.0
+"""Seconds between two starts, at most."""
 DEGRADE_DEATHS = 4
+"""Deaths within `DEGRADE_WINDOW_S` after which the next runtime or model is taken."""
 DEGRADE_WINDOW_S = 60.0
+"""Seconds in which deaths count together."""
 _WATCH_S = 0.25
+"""Seconds between two looks at the eye's silence: a twelfth of what it is killed for."""
 _SAMPLES = 500
+"""Frame times kept for the percentile: a minute at eight frames a second."""
 _MIN_SAMPLES = 20
+"""Frame times below which no percentile is trusted, and only `STALL_MIN_S` and the silence count."""
 _MAX_OUTBOX_BYTES = 1 << 20
+"""Bytes that wait for an eye that does not read; more, and it is stuck."""
 _CHUNK_BYTES = 65_536
+"""Bytes read at a time: a pipe's own buffer on Linux. Source: pipe(7)."""
 _STDERR_LINES = 20
+"""Last lines of the eye's standard error that are told when it dies."""
 BUILDING = "building_engine"
 """How the eye's words about a runtime's preparation begin."""
 _BACKEND_FAILED = "exit: status 4"

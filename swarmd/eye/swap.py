@@ -19,8 +19,11 @@ from swarmd_models.golden import check_golden
 from swarmd_models.types import Frame
 
 SHADOW_FRAMES = 8
+"""Frames that a new model must see beside the old one before it takes over."""
 SHADOW_TIMEOUT_S = 10.0
+"""Seconds in which those frames must have come; a source that is slower is not waited for."""
 WARM_UP_RUNS = 3
+"""Inferences before the first is timed: runtimes allocate and choose kernels in them."""
 MAX_SLOWDOWN = 10.0
 """Times the old model's inference."""
 _FAST_ENOUGH_NS = 5_000_000

@@ -11,7 +11,9 @@ from swarmd.errors import TransportError
 from swarmd_protocols.ids import Address
 
 DEFAULT_PORT = 7946
+"""Port where none is written: the one that Serf and memberlist use, which operators know."""
 MAX_ADDRESS_CHARS = 64
+"""Characters of an address: a bracketed IPv6 address with a scope and a port fits."""
 _ROUTE_PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # Documentation prefixes: never sent to.
 
 

@@ -7,6 +7,7 @@ greet, and is turned away during the handshake. Each member dials with its **own
 from dataclasses import dataclass, field
 
 KEY_BYTES = 32
+"""Bytes of a Curve25519 key. Source: RFC 7748, section 5."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,14 +34,21 @@ if TYPE_CHECKING:
     from swarmd.transports.dds_raw import DdsPath, Participant, Writer
 
 _DATAGRAM_DEADLINE_NS = 500_000_000
+"""Nanoseconds after which a probe or a piece of gossip that still waits is worthless: a probe's window."""
 _QUEUE_FRAMES = {"datagram": 32, "stream": 256, "bulk": 64}
 _QUEUE_BYTES = 32 * 1024 * 1024
+"""Bytes that wait for one peer over all paths: eight of the largest frames."""
 _IDLE_S = 60.0
+"""Seconds without a frame after which a peer's writers are closed."""
 _TICK_S, _IDLE_TICK_S = 0.02, 2.0
 _FLUSH_S = 1.0
+"""Seconds that a stop waits for what is on its way."""
 _WAIT_MS = 200
+"""Milliseconds that the reading thread waits at a time, so that a stop takes no longer."""
 _TAKE_MAX = 128
+"""Samples read a wake-up before timers get their turn."""
 _FIRST_NUMBER = 20_000
+"""First port-like number of an address without one: far above ports that people write."""
 
 
 @dataclass(slots=True)

@@ -43,8 +43,11 @@ _ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 _ENCAPSULATION = b"\x00\x01\x00\x00"  # CDR, little endian, no padding declared.
 _LENGTH = struct.Struct("<I")
 _DATAGRAM_DEPTH = 512
+"""Datagrams that a reader keeps: a tenth of a second of a flood."""
 _STREAM_SAMPLES_MAX = 1_024
+"""Reliable frames that a writer keeps until they are acknowledged."""
 _DDS_RETCODE_TIMEOUT = -10
+"""What CycloneDDS returns for a full history. Source: dds/ddsc/dds_public_error.h."""
 _domains: dict[int, tuple[str, Any]] = {}
 """A DDS domain is one a process; its configuration is that of whoever opened it first."""
 

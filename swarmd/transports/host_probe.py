@@ -15,6 +15,7 @@ from swarmd_protocols.effects import HostAnswer
 from swarmd_protocols.ids import Address
 
 _OPEN_PROBES_MAX = 64
+"""Connections to unknown hosts at once: more members are never suspected together but in a cut."""
 
 
 class HostProber:

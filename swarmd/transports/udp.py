@@ -19,8 +19,11 @@ from swarmd.transports.zmq_link import BULK_PATH, STREAM_PATH, Dialler, Listener
 from swarmd_protocols.ids import Address
 
 _PORT_TRIES = 32
+"""Attempts to find a port that is free for UDP and TCP alike."""
 _TARGETS_MAX = 4_096
+"""Addresses whose resolution is kept, as many as a full view has members."""
 _FLUSH_S = 1.0
+"""Seconds that a stop waits for what is on its way."""
 
 
 class UdpTransport:

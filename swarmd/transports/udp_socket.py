@@ -24,15 +24,21 @@ from swarmd.transports.base import FORBIDDEN, MAX_DATAGRAM_BYTES, REFUSED, TOO_L
 from swarmd_protocols.ids import Address
 
 _RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+"""Bytes asked of the kernel: 3,000 full datagrams, a third of a second under a flood."""
 _DRAIN_MAX = 256
 """Datagrams read a wake-up before timers get their turn."""
 _ADDRESS_CACHE_MAX = 4_096
+"""Addresses whose text is kept, as many as a full view has members."""
 _REPORT_INTERVAL_S = 0.05
+"""Seconds between two reports about one unreachable peer: less than a probe waits before it is sent again."""
 _REPORTS_MAX = 4_096
+"""Peers whose last report is remembered."""
 
 # linux/in.h, linux/in6.h, linux/errqueue.h: not in Python's socket module before 3.14.
 _IP_RECVERR = 11
+"""Socket option. Source: linux/in.h."""
 _IPV6_RECVERR = 25
+"""Socket option. Source: linux/in6.h."""
 _SOCK_EXTENDED_ERR = struct.Struct("=IBBBBII")
 _MSG_ERRQUEUE = getattr(socket, "MSG_ERRQUEUE", 0x2000)
 

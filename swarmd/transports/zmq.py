@@ -20,7 +20,9 @@ from swarmd.transports.zmq_link import BULK_PATH, DATAGRAM_PATH, STREAM_PATH, Di
 from swarmd_protocols.ids import Address
 
 _DATAGRAM_DEADLINE_NS = 500_000_000
+"""Nanoseconds after which a probe or a piece of gossip that still waits is worthless: a probe's window."""
 _FLUSH_S = 1.0
+"""Seconds that a stop waits for what is on its way."""
 
 
 class ZmqTransport:

@@ -36,12 +36,18 @@ from swarmd.transports.curve import CurveKeys
 from swarmd_protocols.ids import Address
 
 _HEARTBEAT_INTERVAL_MS = 1_000
+"""Milliseconds between ZeroMQ's own pings on a connection."""
 _HEARTBEAT_TIMEOUT_MS = 3_000
+"""Milliseconds without an answer after which a connection is dead: three pings."""
 _CONNECT_TIMEOUT_MS = 1_000
+"""Milliseconds for a TCP connection: three round trips of a bad radio, and the first retransmission."""
 _RECONNECT_MS, _RECONNECT_MAX_MS = 100, 1_000
 _SEND_HIGH_WATER = 50
+"""Frames that ZeroMQ swallows for one connection; the rest waits here, under its deadline."""
 _RECEIVE_HIGH_WATER = 50
+"""Frames that ZeroMQ keeps for us; beyond, TCP slows the sender."""
 _BACKLOG = 512
+"""Connections that wait to be accepted: a swarm of 256 that starts at once, on two paths."""
 _REBIND_TRIES, _REBIND_PAUSE_S = 100, 0.01
 _CURVE_OVERHEAD_BYTES = 256
 """More than the command name, nonce and authenticator that an encrypted message carries."""
@@ -52,7 +58,9 @@ _TICK_S, _IDLE_TICK_S = 0.1, 2.0
 _SILENCE_S = 3.5
 """Dialling without any event for so long means that an event was taken for another connection's: dial anew."""
 _REDIAL_AFTER_REJECTION_S = 2.0
+"""Seconds until a peer that refused our keys is dialled again: new keys spread in about that time."""
 _ROUTING_ID_MAX_BYTES = 96
+"""Bytes of a routing id: path, the longest address and 16 digits."""
 _EVENTS = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

@@ -35,11 +35,14 @@ except ImportError as problem:
     ) from problem
 
 HEARTBEAT_S = 1.0
+"""Seconds between our heartbeats. Source: MAVLink, heartbeat protocol, 1 Hz."""
 SILENT_S = 5.0
 """Without a heartbeat of the vehicle for this long the rates are asked for again."""
 _NADIR = quaternion_from_euler(0.0, -math.pi / 2, 0.0)
 _FIRST_PAUSE_S = 0.5
+"""Seconds until the second attempt to open the connection; doubles."""
 _MAX_PAUSE_S = 10.0
+"""Seconds between two attempts, at most: a cable that is plugged in again works within this."""
 
 
 class MavlinkBridge:

@@ -13,13 +13,19 @@ from typing import Any
 from swarmd_models.geo.geolocate import Quaternion, multiply, quaternion_from_euler
 
 MIN_FIX_TYPE = 3
+"""GPS_FIX_TYPE_3D_FIX: below it the height means nothing. Source: MAVLink common.xml."""
 GIMBAL_YAW_LOCK = 16
+"""GIMBAL_DEVICE_FLAGS_YAW_LOCK. Source: MAVLink common.xml."""
 GIMBAL_YAW_IN_VEHICLE_FRAME = 32
+"""GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME. Source: MAVLink common.xml."""
 GIMBAL_YAW_IN_EARTH_FRAME = 64
+"""GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME. Source: MAVLink common.xml."""
 _ARMED = 128
+"""MAV_MODE_FLAG_SAFETY_ARMED. Source: MAVLink common.xml."""
 _DOWNWARD = 25
 """MAV_SENSOR_ROTATION_PITCH_270: a range finder that looks down."""
 _CAMERA_MAX_AGE_NS = 1_000_000_000
+"""Nanoseconds; a gimbal that has said nothing for a second may look anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

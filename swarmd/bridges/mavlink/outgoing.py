@@ -23,8 +23,11 @@ from swarmd_protocols.state.observations import DetectionLearned, DetectionView
 
 COMPONENT = mavlink.MAV_COMP_ID_ONBOARD_COMPUTER
 DEFAULT_S = 1.0
+"""Seconds between two of each message until somebody asks for another pace."""
 FASTEST_S = 0.05
+"""Seconds between two of a message, at least: 20 a second is what a telemetry radio still carries."""
 SLOWEST_S = 3600.0
+"""Seconds between two of a message, at most; a longer interval is denied."""
 HELD_S = 1.0
 """A detection counts as tracked for so long after it was last seen."""
 _IMAGE = mavlink.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS

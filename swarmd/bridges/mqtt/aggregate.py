@@ -17,9 +17,11 @@ from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
 from swarmd_protocols.state.observations import ObjectView
 
 WINDOW_S = 3600
+"""Seconds of one count: an hour, as utilities and dashboards bill and draw."""
 GRACE_S = 60
 """An hour is told this long after its end: what peers saw in it has arrived."""
 WINDOWS_A_DAY = 24
+"""Windows over which the day's epsilon is spent."""
 EXPIRED_MAX = 10_000
 """Objects of the hour that expired before its end; more are not counted."""
 

@@ -33,6 +33,7 @@ REFRESH_S = 15.0
 GOODBYE_S = 1.0
 """How long a stop waits for the broker to have taken what is buffered."""
 PACE_S = 0.02
+"""Seconds between two looks at a buffer that is half full: the broker takes some dozens of messages in it."""
 _TOLD_AGAIN = 3
 """Retained objects and cells are told again this often within their expiry: what lives does not vanish."""
 

@@ -30,9 +30,13 @@ from swarmd_protocols.state.observations import DetectionLearned, DetectionView,
 TRACED_MAX = 4096
 """Traces remembered, so that each is told once; the oldest go first."""
 QUEUE_MAX = 2048
+"""Spans that wait for the exporter: OpenTelemetry's own default."""
 BATCH_MS = 1000
+"""Milliseconds between two exports: traces are read by people, and a request a second is little."""
 EXPORT_TIMEOUT_S = 2.0
+"""Seconds for one export; a collector on the same network answers in milliseconds."""
 CHECK_S = 5.0
+"""Seconds between two looks whether exports fail, so at most one line in the log for that long."""
 
 Attributes = Mapping[str, str | int | float | bool]
 

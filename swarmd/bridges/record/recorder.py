@@ -25,9 +25,11 @@ except ImportError as problem:
     raise RecordError(f"recording needs mcap ({problem}); run: pip install 'swarmd[record]'") from problem
 
 CHUNK_BYTES = 256 * 1024
+"""Bytes of one chunk of the file: what a killed daemon loses at most."""
 CHUNK_S = 2.0
 """A chunk is finished at this age however small it is: a crash costs no more than that."""
 FREE_CHECK_S = 1.0
+"""Seconds between two looks at the room on the disk: `min_free_mib` is minutes of any recording."""
 FORMAT_VERSION = "1"
 # rosbags asks for all eight keys.
 _QOS = """- history: 1

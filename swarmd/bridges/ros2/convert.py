@@ -12,6 +12,7 @@ from swarmd_protocols.state.observations import CellView, DetectionView, ObjectV
 UNKNOWN_VARIANCE = 1e6
 """ROS's usual way to say that a component means nothing."""
 AGE_MAX_NS = 60_000_000_000
+"""Nanoseconds; a moment farther back than a minute is another clock's, and now is said."""
 _COLOURS = ((0.9, 0.1, 0.1), (0.95, 0.6, 0.1), (0.2, 0.5, 0.95), (0.6, 0.2, 0.8), (0.1, 0.7, 0.4))
 
 

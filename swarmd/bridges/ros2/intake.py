@@ -32,10 +32,14 @@ STAMP_MAX_NS = 5_000_000_000
 PIXEL_SHARE = 0.02
 """How well the middle of a box is known, as a share of its size; at least a pixel."""
 _FAR_M = 1e5
+"""Metres from the origin beyond which a detection in `map` is taken for a mistake: the plane is good to 100 km."""
 _PIXEL_MAX = 65_536
+"""Pixels; wider or higher than any camera's picture."""
 _DISTORTIONS = {"plumb_bob": 5, "rational_polynomial": 8}
 _STEPS = 20
+"""Iterations that undo a lens's distortion; each gains about a digit on usual lenses."""
 _POSES = 128
+"""Poses kept to find that of a frame: six seconds at 20 a second."""
 
 Row = dict[str, object]
 

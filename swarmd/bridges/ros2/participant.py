@@ -35,7 +35,9 @@ except ImportError:  # pragma: no cover - no released version so far
 
 _ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 _WAIT_MS = 200
+"""Milliseconds that the reading thread waits at a time, so that a stop takes no longer."""
 TAKE_MAX = 100
+"""Samples taken at once; a burst of more is taken in the next turn."""
 SAMPLE_MAX_BYTES = 256 * 1024
 """Larger samples are dropped undecoded: decoding is the slow part, and anybody on this host may write."""
 READ_BYTES_PER_S = 1 << 20
