@@ -22,7 +22,7 @@ MODULES = {
         "swim/event_log swim/sender swim/standing swim/prober swim/repair swim/user_events swim/metadata "
         "swim/accusations swim/probe swim/swim swim/helpers swim/hosts swim/passive swim/neighbors swim/neighbor_news "
         "swim/links swim/overlay swim/rules swim/sizing "
-        "releases/releases releases/steering releases/rollout releases/versions releases/fetching releases/exchange "
+        "releases/releases releases/policy releases/rollout releases/versions releases/fetching releases/exchange "
         "releases/swarming trust/envelopes trust/roots trust/trust crypto"
     ),
     "swarmd_sim": (
