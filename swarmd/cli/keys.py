@@ -291,7 +291,7 @@ def _reach(args: argparse.Namespace) -> None:
 def _open(args: argparse.Namespace) -> "Fleet":
     from swarmd.identity.files import dev_fleet_warning
     from swarmd.identity.fleet import Fleet, RoleKey
-    from swarmd.identity.officers import read_seed
+    from swarmd.identity.signers import read_seed
 
     given = getattr(args, "key", ())
     source = officers.passphrases(args) if given else None

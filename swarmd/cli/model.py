@@ -223,7 +223,8 @@ def _read(path: Path) -> bytes:
 
 def _seeds(args: argparse.Namespace, role: str) -> list[bytes]:
     from swarmd.identity.fleet import Fleet
-    from swarmd.identity.officers import Passphrases, read_seed
+    from swarmd.identity.officers import Passphrases
+    from swarmd.identity.signers import read_seed
 
     source = Passphrases(args.passphrase_fd, args.passphrase_credential)
     seeds = [read_seed(str(path), source, role) for path in args.key]

@@ -59,8 +59,8 @@ def enrol_public(args: argparse.Namespace) -> int:
     from swarmd.identity.desk import prepare_certificate, submit
     from swarmd.identity.enrolment import EnrolmentError
     from swarmd.identity.fleet import Fleet
-    from swarmd.identity.officers import open_signer
     from swarmd.identity.prepared import add_signature, check_signer, missing, requirements
+    from swarmd.identity.signers import open_signer
 
     out = args.out / f"{args.node}.enrolment"
     if out.exists():

@@ -15,8 +15,9 @@ from swarmd.errors import DaemonError
 
 if TYPE_CHECKING:
     from swarmd.identity.fleet import Fleet
-    from swarmd.identity.officers import Passphrases, PublicHalf, Signer
+    from swarmd.identity.officers import Passphrases, PublicHalf
     from swarmd.identity.prepared import Prepared
+    from swarmd.identity.signers import Signer
     from swarmd_protocols.trust.roots import Root
 
 Verbs = Any
@@ -56,6 +57,9 @@ def _add_officer(verbs: Verbs) -> None:
     new.add_argument("file", type=Path, metavar="FILE", help="where the key is written, 0600; FILE.pub beside it")
     new.add_argument("--name", help="whose it is (default: the file's name without its ending)")
     add_passphrase(new)
+    change = inner.add_parser("passphrase", help="seal a key by another passphrase")
+    change.add_argument("file", type=Path, metavar="FILE", help="the key's file")
+    add_passphrase(change)
     show = inner.add_parser("show", help="print the public half, to hand over")
     show.add_argument("key", metavar="KEY", help="a key file, a public half, or agent:NAME")
 
@@ -138,9 +142,13 @@ def add_passphrase(parser: argparse._ActionsContainer) -> None:
 
 
 def run_officer(args: argparse.Namespace) -> int:
-    """`keys officer new` and `keys officer show`."""
-    from swarmd.identity.officers import new_key
+    """`keys officer new`, `passphrase` and `show`."""
+    from swarmd.identity.officers import change_passphrase, new_key
 
+    if args.officer_verb == "passphrase":
+        half = change_passphrase(args.file, passphrases(args))
+        print(f"{args.file}: {half.name}'s key has another passphrase; a copy elsewhere has the old one")
+        return 0
     if args.officer_verb == "show":
         half = public_half(args.key)
         print(half.line)
@@ -176,8 +184,8 @@ def run_prepare(args: argparse.Namespace) -> int:
 
 def run_sign(args: argparse.Namespace) -> int:
     """`keys sign`."""
-    from swarmd.identity.officers import open_signer
     from swarmd.identity.prepared import add_signature, check_signer, read, write_joined
+    from swarmd.identity.signers import open_signer
 
     prepared = _read(args.files)
     root = _root(args, prepared)
@@ -302,7 +310,8 @@ def holders(args: argparse.Namespace) -> dict[str, tuple[int, "list[PublicHalf]"
 
 def public_half(reference: str) -> "PublicHalf":
     """The public half in a file, in a key's file, or of a key in the agent."""
-    from swarmd.identity.officers import AGENT_PREFIX, Passphrases, open_signer, read_public
+    from swarmd.identity.officers import Passphrases, read_public
+    from swarmd.identity.signers import AGENT_PREFIX, open_signer
 
     if reference.startswith(AGENT_PREFIX):
         return open_signer(reference, Passphrases()).half

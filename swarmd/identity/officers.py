@@ -23,10 +23,9 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Protocol
 
 from nacl import bindings, exceptions, pwhash
 
@@ -38,9 +37,6 @@ from swarmd_protocols.crypto import NONCE_BYTES, SEED_BYTES, NaClCrypto
 from swarmd_protocols.trust.envelopes import key_id
 
 HEADER = "swarmd-officer-key-1"
-ROLE_HEADER = "swarmd-role-key-1"
-"""A role key of an all-in-one folder: not sealed, and it says which role it is for."""
-AGENT_PREFIX = "agent:"
 PASSPHRASE_MIN_CHARS = 10
 """Characters; with Argon2id at 256 MiB a guess costs about a second, so ten random letters last."""
 PASSPHRASE_MAX_BYTES = 1_024
@@ -238,6 +234,19 @@ def new_key(path: Path, name: str, passphrase: str) -> PublicHalf:
     return half
 
 
+def change_passphrase(path: Path, passphrases: "Passphrases") -> PublicHalf:
+    """Seal a key anew, in place; a copy elsewhere keeps the old passphrase.
+
+    Raises:
+        OfficerKeyError: It is no officer's key, or a passphrase does not do. The file is as it was.
+    """
+    data = read_secret_file(path, "give an officer's key")
+    half = parse_sealed(data).half
+    seed = open_key(data, passphrases.get(f"{half.name} ({path}), the old one"))
+    write_secret_file(path, seal_key(seed, half.name, passphrases.get(f"{half.name}, the new one", twice=True)))
+    return half
+
+
 def write_pair(path: Path, data: bytes, public_path: Path, half: PublicHalf) -> None:
     """Write a key and its public half: both, or neither."""
     write_secret_file(path, data)
@@ -323,166 +332,6 @@ def _read_credential(name: str) -> str:
         return data.decode().split("\n")[0]
     except (OSError, UnicodeDecodeError) as error:
         raise OfficerKeyError(f"cannot read the credential {name!r}: {error}") from error
-
-
-class Signer(Protocol):
-    """Something that signs as one key; where a passphrase is needed it is asked for at the first signature."""
-
-    @property
-    def half(self) -> PublicHalf:
-        """Whose signature it will be."""
-        ...
-
-    @property
-    def role(self) -> str:
-        """The role that the key's file names; empty where the root alone says it."""
-        ...
-
-    def sign(self, message: bytes) -> bytes:
-        """64 bytes; raises `DaemonError` where it cannot."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SeedSigner:
-    """A key that is here unsealed: of an all-in-one folder, or of a development fleet."""
-
-    half: PublicHalf
-    seed: bytes = field(repr=False)
-    role: str = ""
-
-    def sign(self, message: bytes) -> bytes:
-        """See `Signer.sign`."""
-        return _CRYPTO.sign(self.seed, message)
-
-
-@dataclass(frozen=True, slots=True)
-class FileSigner:
-    """An officer's key in its file."""
-
-    half: PublicHalf
-    path: Path
-    data: bytes = field(repr=False)
-    passphrases: Passphrases
-    role: str = ""
-    _seed: list[bytes] = field(default_factory=list, repr=False)
-
-    def sign(self, message: bytes) -> bytes:
-        """See `Signer.sign`."""
-        return _CRYPTO.sign(self.unlock(), message)
-
-    def unlock(self) -> bytes:
-        """The seed; the passphrase is asked for once."""
-        if not self._seed:
-            try:
-                self._seed.append(open_key(self.data, self.passphrases.get(f"{self.half.name} ({self.path})")))
-            except OfficerKeyError as error:
-                raise OfficerKeyError(f"{self.path}: {error}") from error
-        return self._seed[0]
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSigner:
-    """An officer's key in `ssh-agent`."""
-
-    half: PublicHalf
-    place: Path
-    role: str = ""
-
-    def sign(self, message: bytes) -> bytes:
-        """See `Signer.sign`; what the agent gives back is checked."""
-        signature = ssh_agent.sign(self.place, self.half.public, message)
-        if not _CRYPTO.verify(self.half.public, message, signature):
-            raise OfficerKeyError(f"the ssh-agent at {self.place} gave a signature that does not hold")
-        return signature
-
-
-def open_signer(reference: str, passphrases: Passphrases) -> Signer:
-    """Find a key.
-
-    Args:
-        reference: An officer's key file, a role key's file, a public half (its key lies in the agent), or `agent:NAME`
-            with the key's comment, fingerprint, or the first eight or more hex digits of its id.
-        passphrases: Where to ask.
-
-    Raises:
-        OfficerKeyError: There is no such key.
-        IdentityFileError: The file can be read by others.
-    """
-    if reference.startswith(AGENT_PREFIX):
-        return _find_in_agent(reference.removeprefix(AGENT_PREFIX))
-    path = Path(reference)
-    if _begins_with(path, ssh_agent.KEY_TYPE):
-        half = read_public(path)
-        return _find_in_agent(half.fingerprint, half.name)
-    data = read_secret_file(path, "give an officer's key, or agent:NAME for one in ssh-agent")
-    if data.startswith(ROLE_HEADER.encode()):
-        return _role_signer(path)
-    try:
-        return FileSigner(parse_sealed(data).half, path, data, passphrases)
-    except OfficerKeyError as error:
-        raise OfficerKeyError(f"{path}: {error}") from error
-
-
-def _begins_with(path: Path, start: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(start)) == start
-    except OSError:
-        return False  # `read_secret_file` says why.
-
-
-def read_seed(reference: str, passphrases: Passphrases, role: str = "") -> bytes:
-    """The seed of a key that is to sign here and now.
-
-    Args:
-        reference: As `open_signer` takes it.
-        passphrases: Where to ask.
-        role: The role that it is to sign for, where there is only one.
-
-    Raises:
-        OfficerKeyError: It is a key of another role, or lies in an agent, which gives no seed away.
-    """
-    signer = open_signer(reference, passphrases)
-    if role and signer.role not in ("", role):
-        raise OfficerKeyError(f"{reference} is a key of the role {signer.role}; this takes keys of the role {role}")
-    if isinstance(signer, SeedSigner):
-        return signer.seed
-    if isinstance(signer, FileSigner):
-        return signer.unlock()
-    raise OfficerKeyError(
-        f"{reference} lies in ssh-agent; it signs prepared statements: swarmd keys prepare, keys sign"
-    )
-
-
-def _role_signer(path: Path) -> SeedSigner:
-    from swarmd.identity.fleet import read_role_key
-
-    key = read_role_key(path)
-    return SeedSigner(PublicHalf(key.public, path.stem), key.seed, key.role)
-
-
-def _find_in_agent(wanted: str, name: str = "") -> AgentSigner:
-    place = ssh_agent.agent_socket()
-    keys = ssh_agent.list_keys(place)
-    found = [key for key in keys if _is_meant(key, wanted)]
-    if len(found) != 1:
-        listed = ", ".join(_shown(key.comment) for key in keys[:20]) or "none"
-        many = "several Ed25519 keys" if found else "no Ed25519 key"
-        raise OfficerKeyError(f"{many} in the ssh-agent known as {wanted[:80]!r}; it holds: {listed}")
-    comment = found[0].comment
-    label = next((one for one in (name, comment, comment.partition("@")[0]) if is_name(one)), found[0].public.hex()[:8])
-    return AgentSigner(PublicHalf(found[0].public, label), place)
-
-
-def _is_meant(key: ssh_agent.AgentKey, wanted: str) -> bool:
-    half = PublicHalf(key.public, "x")
-    by_id = len(wanted) >= 8 and half.key_id.hex().startswith(wanted)
-    return bool(wanted) and (key.comment == wanted or half.fingerprint == wanted or by_id)
-
-
-def _shown(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:80])
 
 
 def distinct(halves: Sequence[PublicHalf]) -> Sequence[PublicHalf]:

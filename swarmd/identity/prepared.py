@@ -23,7 +23,8 @@ from msgspec import Meta
 
 from swarmd.errors import DaemonError
 from swarmd.identity.files import write_secret_file
-from swarmd.identity.officers import OfficerKeyError, PublicHalf, Signer, parse_public
+from swarmd.identity.officers import OfficerKeyError, PublicHalf, parse_public
+from swarmd.identity.signers import Signer
 from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, plain, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import ProtocolError

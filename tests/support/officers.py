@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from swarmd.identity.officers import PublicHalf, SeedSigner
+from swarmd.identity.officers import PublicHalf
+from swarmd.identity.signers import SeedSigner
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.trust.envelopes import sign_statement

@@ -10,8 +10,9 @@ from swarmd.identity.enrolment import EnrolmentError, decode_enrolment, install,
 from swarmd.identity.files import load_identity
 from swarmd.identity.fleet import Fleet, create_fleet, read_role_key
 from swarmd.identity.names import NameRefused
-from swarmd.identity.officers import PublicHalf, SeedSigner
+from swarmd.identity.officers import PublicHalf
 from swarmd.identity.prepared import add_signature
+from swarmd.identity.signers import SeedSigner
 
 
 @pytest.fixture

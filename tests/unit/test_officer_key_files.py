@@ -15,15 +15,16 @@ from swarmd.identity.officers import (
     OfficerKeyError,
     Passphrases,
     PublicHalf,
+    change_passphrase,
     distinct,
     new_key,
     open_key,
-    open_signer,
     parse_public,
     parse_sealed,
     read_public,
     seal_key,
 )
+from swarmd.identity.signers import open_signer
 from swarmd_protocols.crypto import NaClCrypto
 from tests.support.paths import ROOT
 
@@ -205,3 +206,21 @@ def test_without_a_terminal_no_passphrase_is_read_from_a_pipe(tmp_path: Path) ->
     assert done.returncode == 1
     assert "give --passphrase-fd" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_key_gets_another_passphrase_or_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "alice"
+    path.write_bytes(cheap())
+    path.chmod(0o600)
+    before = path.read_bytes()
+    for lines, words in (
+        (("the wrong one", "another passphrase"), "not the one"),
+        ((PASSPHRASE, "short"), "it takes 10"),
+        ((PASSPHRASE,), "no passphrase for alice"),
+    ):
+        with pytest.raises(OfficerKeyError, match=words):
+            change_passphrase(path, passphrases(*lines))
+        assert path.read_bytes() == before
+    change_passphrase(path, passphrases(PASSPHRASE, "another passphrase"))
+    assert open_key(path.read_bytes(), "another passphrase") == SEED
+    assert path.stat().st_mode & 0o777 == 0o600

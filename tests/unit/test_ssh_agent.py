@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from swarmd.cli.main import main
 from swarmd.identity import ssh_agent
-from swarmd.identity.officers import OfficerKeyError, Passphrases, open_signer, read_public
+from swarmd.identity.officers import OfficerKeyError, Passphrases, read_public
+from swarmd.identity.signers import open_signer
 from swarmd.identity.ssh_agent import AgentError, parse_keys, parse_signature, public_blob
 from swarmd_protocols.crypto import NaClCrypto
 
