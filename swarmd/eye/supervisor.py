@@ -76,7 +76,7 @@ _WATCH_S = 0.25
 _SAMPLES = 500
 """Frame times kept for the percentile: a minute at eight frames a second."""
 _MIN_SAMPLES = 20
-"""Frame times below which no percentile is trusted, and only `STALL_MIN_S` and the silence count."""
+"""Frame times below which no percentile is trusted; a frame may then take a quarter of `LOAD_LIMIT_S`."""
 _MAX_OUTBOX_BYTES = 1 << 20
 """Bytes that wait for an eye that does not read; more, and it is stuck."""
 _CHUNK_BYTES = 65_536

@@ -59,6 +59,8 @@ def test_three_daemons_meet_agree_and_say_good_bye(start: Start) -> None:
     b.ask("observe", detections=[seen("hot-spot", 1.1, "z")])
     wait_for(lambda: all(d.status()["objects"] == 2 for d in (a, b, c)), "two objects everywhere")
     wait_for(lambda: len(digests(a, b, c)) == 1, "equal digests")
+    named = [{row["id"] for row in d.ask("detections", form="geojson")["features"]} for d in (a, b, c)]
+    assert named[0] == named[1] == named[2], "a sighting has one id, whoever is asked"
     near = next(row for row in c.ask("objects")["objects"] if row["east_m"] < 10)
     assert sorted(near["observers"]) == ["a", "b"]
 

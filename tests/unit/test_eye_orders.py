@@ -1,10 +1,14 @@
 """What the brain makes of a swap: an order is what the next eye starts with, the eye's own choice is not."""
 
 import io
+from types import SimpleNamespace
 
 from swarmd.api.bus import Bus
 from swarmd.api.daemon import PoseSeen
+from swarmd.api.node_verbs import register_verbs
+from swarmd.api.verbs import Verbs
 from swarmd.brain.eyelink import EyeLink
+from swarmd.brain.view import View
 from swarmd.eye import ipc
 from swarmd.logs import Logger
 
@@ -55,3 +59,22 @@ def test_the_autopilots_battery_reaches_the_eye_and_its_own_does_not_come_back()
     link._bus = Bus(link._log)
     link._on_here(ipc.Here(None, 170, ""))
     assert len(supervisor.sent) == 1
+
+
+def test_what_the_autopilot_says_of_arms_is_what_a_release_waits_for() -> None:
+    """A model that asks for "disarmed" is swapped in once the vehicle says so, and not before."""
+    log = Logger("n", stream=io.StringIO())
+    parts = SimpleNamespace(bus=Bus(log), eye=None, is_armed=None)
+    view = View(parts, lambda: None)  # type: ignore[arg-type]
+    verbs = Verbs()
+    register_verbs(view, verbs)
+    said: list[object] = []
+    parts.bus.subscribe(said.append)
+    pose = {
+        "camera_to_ned": [1.0, 0.0, 0.0, 0.0], "latitude_deg": 1.0, "longitude_deg": 2.0, "height_agl_m": 3.0,
+        "position_sigma_m": 0.1, "yaw_rad": 0.5, "has_fix": True, "captured_ns": 7,
+    }  # fmt: skip
+    for armed in (True, False, None):
+        verbs.answer_inside("pose", {**pose, "armed": armed})
+        assert parts.is_armed is armed
+    assert [type(one) for one in said] == [PoseSeen] * 3
