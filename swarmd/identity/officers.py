@@ -38,7 +38,7 @@ from swarmd_protocols.trust.envelopes import key_id
 
 HEADER = "swarmd-officer-key-1"
 PASSPHRASE_MIN_CHARS = 10
-"""Characters; with Argon2id at 256 MiB a guess costs about a second, so ten random letters last."""
+"""Characters; with Argon2id at 256 MiB a guess costs half a second of a core, so ten random letters last."""
 PASSPHRASE_MAX_BYTES = 1_024
 """Bytes read of a descriptor or a credential."""
 PUBLIC_MAX_BYTES = 4_096
@@ -46,7 +46,7 @@ PUBLIC_MAX_BYTES = 4_096
 _SALT_BYTES = pwhash.argon2id.SALTBYTES
 _OPERATIONS = pwhash.argon2id.OPSLIMIT_MODERATE
 _MEMORY_KIB = pwhash.argon2id.MEMLIMIT_MODERATE // 1024
-"""KiB; libsodium's "moderate": 256 MiB and about a second, which a laptop has and a guessing rig feels."""
+"""KiB; libsodium's "moderate": 256 MiB and 0.58 s of a core (measured on one of a server), which a guessing rig feels."""
 _OPERATIONS_MAX, _MEMORY_MAX_KIB = 16, 1 << 20
 """What a file from outside may make us spend: 1 GiB."""
 _SEALED_BYTES = NONCE_BYTES + SEED_BYTES + 16
