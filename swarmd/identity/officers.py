@@ -46,7 +46,7 @@ PUBLIC_MAX_BYTES = 4_096
 _SALT_BYTES = pwhash.argon2id.SALTBYTES
 _OPERATIONS = pwhash.argon2id.OPSLIMIT_MODERATE
 _MEMORY_KIB = pwhash.argon2id.MEMLIMIT_MODERATE // 1024
-"""KiB; libsodium's "moderate": 256 MiB and 0.58 s of a core (measured on one of a server), which a guessing rig feels."""
+"""KiB; libsodium's "moderate": 256 MiB and 0.58 s of a server's core, which a guessing rig feels."""
 _OPERATIONS_MAX, _MEMORY_MAX_KIB = 16, 1 << 20
 """What a file from outside may make us spend: 1 GiB."""
 _SEALED_BYTES = NONCE_BYTES + SEED_BYTES + 16
