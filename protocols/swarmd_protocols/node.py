@@ -443,7 +443,7 @@ class Node:
         peers = [
             Peer(member.node, member.name, member.public_key, member.state in REACHABLE, swarm)
             for member in (table.by_node[node] for node in sorted(table.by_node))
-            if member.active
+            if member.overlay.active
         ]
         for sub in self._subs.values():
             self._perform(sub, sub.on_peers(peers, self._core.now_ns))
@@ -492,26 +492,28 @@ class Node:
                 meta,
             )
         ]
-        rows += [self._view(member) for member in core.table.by_node.values() if member.active and not member.unheard]
+        rows += [
+            self._view(member) for member in core.table.by_node.values() if member.overlay.active and not member.unheard
+        ]
         return sorted(rows, key=lambda row: (row.name, row.node))
 
     def _view(self, member: Member) -> MemberView:
-        quality = _QUALITY[member.quality]
-        if member.rtt_ns == 0 or member.where < 0:
-            quality = "none" if member.quality == 0 else quality
-        elif quality == "good" and member.loss > _LOSSY:
+        quality = _QUALITY[member.link.quality]
+        if member.link.rtt_ns == 0 or member.where < 0:
+            quality = "none" if member.link.quality == 0 else quality
+        elif quality == "good" and member.link.loss > _LOSSY:
             quality = "lossy"
-        meta = {key: value for key, (_, value, _) in (member.meta or {}).items() if value}
+        meta = {key: value for key, (_, value, _) in (member.repair.meta or {}).items() if value}
         return MemberView(
             member.node,
             member.name,
             member.address,
             member.state,
             member.incarnation,
-            member.rtt_ns or None,
-            round(member.loss, 4),
+            member.link.rtt_ns or None,
+            round(member.link.loss, 4),
             quality,
-            self._links_of(member.name, member.links),
+            self._links_of(member.name, member.report.links),
             member.version,
             member.capability,
             meta,
@@ -545,7 +547,7 @@ class Node:
         core = self._core
         states: dict[str, MemberState] = {core.own.name: self._own_state()}
         for member in core.table.by_node.values():
-            if member.active and not member.unheard:
+            if member.overlay.active and not member.unheard:
                 name = member.name if member.name not in states else f"{member.name}~{member.node.hex()[:8]}"
                 states[name] = member.state
         return NodeSummary(

@@ -88,7 +88,7 @@ class Overlay(RuleBasedStateMachine):
                 assert len(view.shelf.passive) <= CONFIG.passive_view
                 assert len(table.transients) <= 72
                 assert len(table.by_node) <= 2 * CONFIG.active_view + 2 + 32 + 72
-                held = {member.node for member in table.by_node.values() if member.active}
+                held = {member.node for member in table.by_node.values() if member.overlay.active}
                 assert held == {member.node for member in table.reachable} | set(table.lost)
                 assert set(table.transients) == set(table.by_node) - held
                 assert all(table.by_node[member.node] is member for member in table.reachable)

@@ -165,12 +165,12 @@ class Swarm(RuleBasedStateMachine):
             core = host.node._core
             shared, membership = host.node._swim.events, host.node._swim.membership
             members = core.table.by_node.values()
-            counted = [member for member in members if member.counted]
+            counted = [member for member in members if member.repair.counted]
             expected = {
-                MEMBERS: core.own.fp + sum(member.fp_record for member in counted),
-                EVENTS: shared._own_event_fp + sum(member.fp_events for member in counted),
-                META: host.node._swim.metadata.own_meta_fp + sum(member.fp_meta for member in counted),
-                LINKS: membership.links.own_fp + sum(member.fp_links for member in counted),
+                MEMBERS: core.own.fp + sum(member.repair.fp_record for member in counted),
+                EVENTS: shared._own_event_fp + sum(member.repair.fp_events for member in counted),
+                META: host.node._swim.metadata.own_meta_fp + sum(member.repair.fp_meta for member in counted),
+                LINKS: membership.links.own_fp + sum(member.repair.fp_links for member in counted),
             }
             for section, total in expected.items():
                 assert core.table.sections[section] == total % 2**64
@@ -186,8 +186,8 @@ class Swarm(RuleBasedStateMachine):
             core = host.node._core
             waiting = {id(entry[3]) for entry in core.scheduler._heap}
             for member in core.table.by_node.values():
-                if member.probe is not None and not member.probe.over:
-                    assert id(member.probe) in waiting
+                if member.link.probe is not None and not member.link.probe.over:
+                    assert id(member.link.probe) in waiting
 
     @precondition(lambda self: hasattr(self, "net"))
     @invariant()

@@ -82,7 +82,7 @@ def bounded(net: Net) -> None:
             assert len(view.neighbors.asks) <= 8, host.index
             assert len(view.shelf.credits) <= 64, host.index
             assert not view.shelf.passive.keys() & {member.node for member in table.reachable}, host.index
-            held = {member.node for member in table.by_node.values() if member.active}
+            held = {member.node for member in table.by_node.values() if member.overlay.active}
             assert held == {member.node for member in table.reachable} | set(table.lost), host.index
             assert set(table.transients) == set(table.by_node) - held, host.index
 

@@ -106,7 +106,7 @@ def test_a_new_boot_of_the_origin_starts_a_new_count():
 
 def _member(rng):
     member = Member(rng.randbytes(16), "m", b"", b"")
-    member.fp_record, member.fp_meta = rng.getrandbits(64), rng.getrandbits(64)
+    member.repair.fp_record, member.repair.fp_meta = rng.getrandbits(64), rng.getrandbits(64)
     return member
 
 
@@ -124,7 +124,7 @@ def test_digest_ring_and_sample_agree_with_a_slow_reference():
             member = alive.pop(rng.choice(sorted(alive)))
             table.remove(member)
         nodes = sorted(alive)
-        assert table.sections[0] == sum(item.fp_record for item in alive.values()) % 2**64
+        assert table.sections[0] == sum(item.repair.fp_record for item in alive.values()) % 2**64
         assert {item.node for item in table.reachable} == set(nodes)
         probe = rng.randbytes(16)
         if nodes:

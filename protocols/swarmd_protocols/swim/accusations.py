@@ -121,7 +121,7 @@ class Accusations:
         """Somebody is accused by a member that was often wrong: its word counts for nothing, but this node looks."""
         core = self.core
         core.counters["accusations_doubted"] += 1
-        if member.heard_ns >= 0 and core.now_ns - member.heard_ns < core.config.probe_window_ns:
+        if member.link.heard_ns >= 0 and core.now_ns - member.link.heard_ns < core.config.probe_window_ns:
             self.standing.refuted(accuser.node, core.now_ns)
         elif not member.failed:
             self.looking[member.node] = (accuser.node, core.now_ns)
@@ -155,9 +155,9 @@ class Accusations:
             return
         if (level == LEVEL_FAILED and self._chosen(24)) or core.table.partial:
             self._membership.prober.verify(member)  # In a partial view the few neighbours all see for themselves.
-        if core.now_ns - member.replied_ns < core.config.probe_window_ns and member.replied_ns >= 0:
+        if core.now_ns - member.link.replied_ns < core.config.probe_window_ns and member.link.replied_ns >= 0:
             # It answered us a moment ago. The accusation travels on, so that it can refute; we wait for more.
-            core.scheduler.at(member.replied_ns + core.config.probe_window_ns, self._weigh_signers, member)
+            core.scheduler.at(member.link.replied_ns + core.config.probe_window_ns, self._weigh_signers, member)
             return
         if level == LEVEL_UNRESPONSIVE:
             member.unresponsive = True
@@ -182,14 +182,14 @@ class Accusations:
     def _weigh_signers(self, member: Member) -> bool:
         """Declare a member failed when K distinct members did, and it was not heard here since."""
         core = self.core
-        if member.failed or not member.accusations or member.witnesses >= 2:
+        if member.failed or not member.accusations or member.report.witnesses >= 2:
             return member.failed
         signers = sum(1 for held in member.accusations.values() if held.level == LEVEL_FAILED)
         if signers < accusers_wanted(len(core.table), core.config.accusers_needed):
             return False
-        unheard_ns = core.now_ns - member.heard_ns
-        if member.heard_ns >= 0 and unheard_ns < core.config.probe_window_ns:
-            core.scheduler.at(member.heard_ns + core.config.probe_window_ns, self._weigh_signers, member)
+        unheard_ns = core.now_ns - member.link.heard_ns
+        if member.link.heard_ns >= 0 and unheard_ns < core.config.probe_window_ns:
+            core.scheduler.at(member.link.heard_ns + core.config.probe_window_ns, self._weigh_signers, member)
             return False
         self._membership.fail(member, f"declared failed by {signers} members", accuse=False)
         return True

@@ -34,7 +34,7 @@ class Helpers:
         if member is None or member is requester:
             return
         relay = Relay(requester, sequence, member)
-        if not member.active:
+        if not member.overlay.active:
             core.port.hello(member.address, False)  # It may not know this node, and could not read the ping.
         self._prober.send_ping(member, relay)
         core.scheduler.at(core.now_ns + core.config.resend_ns[0] // 2, self._relay_again, relay)

@@ -36,7 +36,7 @@ class HostEvidence:
         core = self.core
         probe.host_asked_ns = core.now_ns
         # Two short questions say more than a long one: a lost packet silences one of them.
-        longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.rtt_ns or core.rtt_ns
+        longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.link.rtt_ns or core.rtt_ns
         timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
         core.port.emit(ProbeHost(probe.member.address, timeout_ns))
 
@@ -54,9 +54,9 @@ class HostEvidence:
         member = self.core.table.by_address.get(address)
         if member is None or member.where < 0:
             return
-        if member.probe is None:
+        if member.link.probe is None:
             self._prober.verify(member)
-        probe = member.probe
+        probe = member.link.probe
         if probe is None:
             return
         probe.refusals += 1
@@ -76,13 +76,13 @@ class HostEvidence:
         if probe.over or probe.refusals < 2 or core.now_ns - probe.refused_ns < _REFUSED_GAP_NS:
             return
         # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
-        if probe.member.heard_ns < probe.started_ns:
+        if probe.member.link.heard_ns < probe.started_ns:
             self._prober.membership.fail(probe.member, "its host says that no process listens there")
 
     def on_host(self, address: Address, answer: HostAnswer) -> None:
         """The host of a silent member answered, or not."""
         member = self.core.table.by_address.get(address)
-        probe = member.probe if member is not None else None
+        probe = member.link.probe if member is not None else None
         if probe is None or probe.over:
             return
         if answer is HostAnswer.SILENT:

@@ -42,7 +42,7 @@ class LinkReports:
     def _publish(self, _: object) -> None:
         core = self.core
         self._due = False
-        broken = sorted((member.node, member.quality) for member in core.table.reachable if member.quality)
+        broken = sorted((member.node, member.link.quality) for member in core.table.reachable if member.link.quality)
         before, self.own = dict(self.own), tuple(broken[:_ENTRIES_MAX])
         self._sequence = max(self._sequence + 1, core.own.boot << BOOT_SHIFT)
         body = encode(LinksBody(core.own.node, self._sequence, self.own))
@@ -69,42 +69,42 @@ class LinkReports:
             self._membership.reject(via, str(error))
             return
         reporter = core.table.by_node.get(body.reporter)
-        if reporter is None or body.sequence <= reporter.links_sequence:
+        if reporter is None or body.sequence <= reporter.report.links_sequence:
             return
         if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
             return  # Said in an earlier life, which the reporter itself no longer knows of.
         if not core.signed_by(reporter.public_key, "links", message.body, message.signature):
             self._membership.reject(via, f"a link report is not signed by {reporter.name!r}")
             return
-        counted = reporter.counted
+        counted = reporter.repair.counted
         core.table.count(reporter, False)
-        reporter.links_sequence = body.sequence
-        reporter.fp_links = fingerprint(message.body)
+        reporter.report.links_sequence = body.sequence
+        reporter.repair.fp_links = fingerprint(message.body)
         core.table.count(reporter, counted)
-        before = dict(reporter.links)
+        before = dict(reporter.report.links)
         self.count(reporter, body.entries)
-        reporter.links_encoded = encode(message)
-        self._spread(reporter.node, reporter.links_encoded, before, body.entries)
+        reporter.report.links_encoded = encode(message)
+        self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
         core.changed()
 
     def forget(self, reporter: Member) -> None:
         """The reporter began a new life: what it said of its links in the one before is over."""
-        counted = reporter.counted
+        counted = reporter.repair.counted
         self.core.table.count(reporter, False)
-        reporter.fp_links = 0
+        reporter.repair.fp_links = 0
         self.core.table.count(reporter, counted)
         self.count(reporter, ())
 
     def count(self, reporter: Member, entries: tuple[tuple[bytes, int], ...]) -> None:
         """Replace what a reporter says, and judge the members it speaks of anew."""
-        before, after = dict(reporter.links), dict(entries)
-        reporter.links = entries
+        before, after = dict(reporter.report.links), dict(entries)
+        reporter.report.links = entries
         for node in sorted(before.keys() | after.keys()):
             member = self.core.table.by_node.get(node)
             if member is None:
                 continue
-            member.reporters += (node in after) - (node in before)
-            member.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
+            member.report.reporters += (node in after) - (node in before)
+            member.report.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
             self._membership.evaluate(member, f"{reporter.name} reports its link to it")
             if node in after and node not in before:
                 self._membership.accusations.verify_sometimes(member)

@@ -38,59 +38,133 @@ class HeldAccusation:
         """When it was taken; long ago once it has been refuted."""
 
 
-class Member:
-    """What this node knows of one other member; slots, since there may be thousands."""
+class LinkState:
+    """What this node's own questions found out about its link to a member."""
+
+    __slots__ = ("blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns")
+
+    def __init__(self) -> None:
+        self.probe: Probe | None = None
+        self.heard_ns = -1
+        """When a fresh sealed frame last came from it."""
+        self.replied_ns = -1
+        """When it last answered an own ping directly."""
+        self.rtt_ns = 0
+        self.loss = 0.0
+        self.quality = 0
+        """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
+        self.blocked_ns = -(2**62)
+        """When something was last said to it that is said at a bounded rate."""
+
+
+class ReportedLinks:
+    """What a member reports about its links, and others about theirs to it."""
+
+    __slots__ = ("links", "links_encoded", "links_sequence", "reporters", "witnesses")
+
+    def __init__(self) -> None:
+        self.links: tuple[tuple[bytes, int], ...] = ()
+        """What it reports about its own links."""
+        self.links_encoded = b""
+        self.links_sequence = 0
+        self.witnesses = 0
+        """How many members report that they hear it, though it does not hear them."""
+        self.reporters = 0
+        """How many members report their link to it as broken."""
+
+
+class RepairState:
+    """What of a member counts in the digest, and when its view was last compared with this node's."""
 
     __slots__ = (
-        "accusations",
-        "active",
-        "address",
-        "addresses_told_ns",
-        "away_until_ns",
-        "blocked_ns",
-        "capability",
-        "certificate",
         "counted",
-        "disconnected_ns",
-        "estimate_told_ns",
         "event_mark",
-        "failed",
         "fp_events",
         "fp_links",
         "fp_meta",
         "fp_record",
-        "heard_ns",
-        "holds_me",
-        "incarnation",
-        "links",
-        "links_encoded",
-        "links_sequence",
-        "loss",
-        "met_ns",
         "meta",
-        "name",
+        "sync_gap_ns",
+        "sync_ns",
+    )
+
+    def __init__(self) -> None:
+        self.meta: dict[str, tuple[int, bytes, bytes]] | None = None
+        """Key to (sequence, value, encoded message)."""
+        self.event_mark = 0
+        """Sequence of its last user event delivered here."""
+        self.counted = False
+        self.fp_record = 0
+        self.fp_events = 0
+        self.fp_meta = 0
+        self.fp_links = 0
+        self.sync_ns = -(2**62)
+        self.sync_gap_ns = 0
+
+
+class OverlayState:
+    """What a partial view, here or there, makes of a member."""
+
+    __slots__ = (
+        "active",
+        "addresses_told_ns",
+        "disconnected_ns",
+        "estimate_told_ns",
+        "holds_me",
+        "met_ns",
         "neighbor_addresses",
+    )
+
+    def __init__(self) -> None:
+        self.active = True
+        """False for a transient peer: somebody met in a partial view who is no neighbour."""
+        self.met_ns = -(2**62)
+        """When it became a transient peer."""
+        self.holds_me = False
+        """It holds this node for a neighbour in its partial view."""
+        self.disconnected_ns = -(2**62)
+        """When it was last told that it is none."""
+        self.neighbor_addresses: tuple[Address, ...] = ()
+        """Where its neighbours are."""
+        self.addresses_told_ns = -(2**62)
+        """When it was last told where this node's neighbours are."""
+        self.estimate_told_ns = -(2**62)
+        """When it was last sent a `SizeEstimate`."""
+
+
+class Member:
+    """What this node knows of one other member; slots, since there may be thousands.
+
+    The record and the verdict are its own; `link` is the prober's, `report` the link reports', `repair` the repair's
+    and the sub-protocols' digest, `overlay` the partial view's.
+    """
+
+    __slots__ = (
+        "accusations",
+        "address",
+        "away_until_ns",
+        "capability",
+        "certificate",
+        "failed",
+        "incarnation",
+        "link",
+        "name",
         "node",
-        "probe",
+        "overlay",
         "public_key",
-        "quality",
         "record",
-        "replied_ns",
-        "reporters",
-        "rtt_ns",
+        "repair",
+        "report",
         "session",
         "session_public",
         "since_ns",
         "state",
         "status",
         "suspected",
-        "sync_gap_ns",
-        "sync_ns",
         "unheard",
         "unresponsive",
         "version",
         "where",
-        "witnesses",
     )
 
     def __init__(self, node: NodeId, name: str, public_key: bytes, certificate: bytes) -> None:
@@ -117,51 +191,12 @@ class Member:
         """Known from the journal only: held for gone until it is heard, or a peer vouches for it."""
         self.accusations: dict[NodeId, HeldAccusation] | None = None
         """By accuser, all about the current incarnation; the newest last."""
-        self.probe: Probe | None = None
-        self.heard_ns = -1
-        """When a fresh sealed frame last came from it."""
-        self.replied_ns = -1
-        """When it last answered an own ping directly."""
-        self.rtt_ns = 0
-        self.loss = 0.0
-        self.quality = 0
-        """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
-        self.links: tuple[tuple[bytes, int], ...] = ()
-        """What it reports about its own links."""
-        self.links_encoded = b""
-        self.links_sequence = 0
-        self.witnesses = 0
-        """How many members report that they hear it, though it does not hear them."""
-        self.reporters = 0
-        """How many members report their link to it as broken."""
-        self.meta: dict[str, tuple[int, bytes, bytes]] | None = None
-        """Key to (sequence, value, encoded message)."""
-        self.event_mark = 0
-        """Sequence of its last user event delivered here."""
-        self.counted = False
-        self.fp_record = 0
-        self.fp_events = 0
-        self.fp_meta = 0
-        self.fp_links = 0
-        self.sync_ns = -(2**62)
-        self.sync_gap_ns = 0
-        self.blocked_ns = -(2**62)
         self.where = -1
         """Index in the list of reachable members; -1 outside."""
-        self.active = True
-        """False for a transient peer: somebody met in a partial view who is no neighbour."""
-        self.met_ns = -(2**62)
-        """When it became a transient peer."""
-        self.holds_me = False
-        """It holds this node for a neighbour in its partial view."""
-        self.disconnected_ns = -(2**62)
-        """When it was last told that it is none."""
-        self.neighbor_addresses: tuple[Address, ...] = ()
-        """Where its neighbours are."""
-        self.addresses_told_ns = -(2**62)
-        """When it was last told where this node's neighbours are."""
-        self.estimate_told_ns = -(2**62)
-        """When it was last sent a `SizeEstimate`."""
+        self.link = LinkState()
+        self.report = ReportedLinks()
+        self.repair = RepairState()
+        self.overlay = OverlayState()
 
     def newest_accusation(self) -> list[bytes]:
         """The newest of what is held against it, as a message to be sent; empty where there is none."""
@@ -218,9 +253,9 @@ class MemberTable:
 
     def set_active(self, member: Member, active: bool) -> None:
         """Make a transient peer a member proper (lost until it is found reachable), or the other way round."""
-        if member.active == active:
+        if member.overlay.active == active:
             return
-        member.active = active
+        member.overlay.active = active
         if active:
             self.transients.pop(member.node, None)
             self.lost[member.node] = member
@@ -239,15 +274,15 @@ class MemberTable:
 
     def count(self, member: Member, counted: bool) -> None:
         """Let a member's items count towards the digest, or not."""
-        if member.counted == counted:
+        if member.repair.counted == counted:
             return
         sign = 1 if counted else -1
-        member.counted = counted
+        member.repair.counted = counted
         sections = self.sections
-        sections[MEMBERS] = (sections[MEMBERS] + sign * member.fp_record) & _MASK
-        sections[EVENTS] = (sections[EVENTS] + sign * member.fp_events) & _MASK
-        sections[META] = (sections[META] + sign * member.fp_meta) & _MASK
-        sections[LINKS] = (sections[LINKS] + sign * member.fp_links) & _MASK
+        sections[MEMBERS] = (sections[MEMBERS] + sign * member.repair.fp_record) & _MASK
+        sections[EVENTS] = (sections[EVENTS] + sign * member.repair.fp_events) & _MASK
+        sections[META] = (sections[META] + sign * member.repair.fp_meta) & _MASK
+        sections[LINKS] = (sections[LINKS] + sign * member.repair.fp_links) & _MASK
 
     def adjust(self, section: int, old: int, new: int) -> None:
         """Replace one fingerprint in a section's sum."""

@@ -86,7 +86,7 @@ class Membership:
                 self.found(member)
             elif body.incarnation == member.incarnation and member.failed:
                 # Somebody still counts it among the living: say what we know, and see for ourselves.
-                if via is not None and member.accusations and core.now_ns - member.blocked_ns > 300_000_000:
+                if via is not None and member.accusations and core.now_ns - member.link.blocked_ns > 300_000_000:
                     core.port.push(via, [held.encoded for held in list(member.accusations.values())[:6]])
                 self.prober.ping_once(member)
             elif body.incarnation < member.incarnation and via is not None:
@@ -206,9 +206,9 @@ class Membership:
         core.spread(("alive", member.node), encode(Alive(raw, signature)), VERDICT)
         if not same_boot or reason == "moved":
             self._snapshot_soon()
-        if member.probe is not None and not same_boot:
-            member.probe.over = True
-            member.probe = None
+        if member.link.probe is not None and not same_boot:
+            member.link.probe.over = True
+            member.link.probe = None
         if body.status == STATUS_LEFT:
             reason = "said good-bye"
         elif body.status == STATUS_AWAY:
@@ -225,14 +225,14 @@ class Membership:
             self._end_session(member)
             self.links.forget(member)
             begins = True
-        counted = member.counted
+        counted = member.repair.counted
         core.table.count(member, False)
         share = core.crypto.share
         body = share(body)
         member.take(body, share(raw), share(signature))
         if begins:
             core.port.session_begins(member)
-        member.fp_record = fingerprint(raw)
+        member.repair.fp_record = fingerprint(raw)
         core.table.count(member, counted)
         if body.address != member.address:
             core.table.move(member, body.address)
@@ -247,8 +247,8 @@ class Membership:
         core.changed()
 
     def _end_session(self, member: Member) -> None:
-        if member.quality:
-            member.quality = 0
+        if member.link.quality:
+            member.link.quality = 0
             self.links.changed()
         self.core.port.session_over(member)
 
@@ -256,8 +256,8 @@ class Membership:
         """What was held against a member no longer concerns this node: they are no neighbours any more."""
         member.accusations = None
         member.suspected = member.unresponsive = False
-        if member.quality:
-            member.quality = 0
+        if member.link.quality:
+            member.link.quality = 0
             self.links.changed()
 
     def _absence_over(self, member: Member) -> None:
@@ -267,9 +267,9 @@ class Membership:
     def _correct(self, member: Member, via: Member) -> None:
         """A peer showed an older record: show it the newer one, at a bounded rate."""
         core = self.core
-        if core.now_ns - member.blocked_ns < 200_000_000:
+        if core.now_ns - member.link.blocked_ns < 200_000_000:
             return
-        member.blocked_ns = core.now_ns
+        member.link.blocked_ns = core.now_ns
         if member.record[0]:
             core.port.datagram(via, [encode(Alive(*member.record))])
 
@@ -282,8 +282,8 @@ class Membership:
     def forget(self, member: Member) -> None:
         """Drop everything about a member."""
         self._end_session(member)
-        if member.probe is not None:
-            member.probe.over = True
+        if member.link.probe is not None:
+            member.link.probe.over = True
         self.links.count(member, ())
         self.core.table.remove(member)
         self.accusations.looking.pop(member.node, None)
@@ -358,9 +358,9 @@ class Membership:
         core = self.core
         member.failed = True
         member.suspected = member.unresponsive = False
-        if member.probe is not None:
-            member.probe.over = True
-            member.probe = None
+        if member.link.probe is not None:
+            member.link.probe.over = True
+            member.link.probe = None
         if accuse:
             self.accusations.accuse(member, LEVEL_FAILED, reason)
         self.evaluate(member, reason)
@@ -373,19 +373,19 @@ class Membership:
             return
         if member.accusations or member.node in self.accusations.looking:
             self.accusations.refuted(member)
-        late = member.quality == LINK_LATE
-        if member.suspected or member.unresponsive or (member.quality and not late):
+        late = member.link.quality == LINK_LATE
+        if member.suspected or member.unresponsive or (member.link.quality and not late):
             member.suspected = member.unresponsive = False
-            if not late and member.quality:
-                member.quality = 0
+            if not late and member.link.quality:
+                member.link.quality = 0
                 self.links.changed()
             self.evaluate(member, "answers again")
 
     def remind(self, member: Member) -> None:
         """Tell a member that is accused what is said about it, so that it can refute (Lifeguard's buddy system)."""
         core = self.core
-        if member.accusations and core.now_ns - member.blocked_ns > 100_000_000:
-            member.blocked_ns = core.now_ns
+        if member.accusations and core.now_ns - member.link.blocked_ns > 100_000_000:
+            member.link.blocked_ns = core.now_ns
             core.port.datagram(member, member.newest_accusation())
 
     # --- verdict -----------------------------------------------------------------------------------------------------
@@ -398,9 +398,9 @@ class Membership:
             return MemberState.FAILED
         if member.status == STATUS_AWAY and self.core.now_ns < member.away_until_ns:
             return MemberState.AWAY
-        if member.suspected and member.witnesses < 2:
+        if member.suspected and member.report.witnesses < 2:
             return MemberState.SUSPECT
-        if member.unresponsive or member.quality or member.suspected or member.reporters >= 2:
+        if member.unresponsive or member.link.quality or member.suspected or member.report.reporters >= 2:
             return MemberState.DEGRADED
         return MemberState.ALIVE
 
@@ -410,7 +410,7 @@ class Membership:
         if core.table.by_node.get(member.node) is not member:
             return  # Forgotten in the meantime; a timer still knew it.
         old, new = member.state, self.verdict(member)
-        if not member.active:
+        if not member.overlay.active:
             member.state = new  # A transient peer: nobody is told of it.
             return
         if old is new and not joined:

@@ -96,7 +96,7 @@ class Metadata:
         member = core.table.by_node.get(body.node)
         if member is None:
             return
-        held = member.meta or {}
+        held = member.repair.meta or {}
         old = held.get(body.key)
         if old is not None and old[0] >= body.sequence:
             return
@@ -108,13 +108,13 @@ class Metadata:
             self._reject(via, f"metadata is not signed by {member.name!r}")
             return
         encoded = encode(message)
-        if member.meta is None:
-            member.meta = {}
-        member.meta[body.key] = (body.sequence, body.value, encoded)
-        counted = member.counted
+        if member.repair.meta is None:
+            member.repair.meta = {}
+        member.repair.meta[body.key] = (body.sequence, body.value, encoded)
+        counted = member.repair.counted
         core.table.count(member, False)
         old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
-        member.fp_meta = (member.fp_meta - old_fp + fingerprint(message.body)) & _MASK
+        member.repair.fp_meta = (member.repair.fp_meta - old_fp + fingerprint(message.body)) & _MASK
         core.table.count(member, counted)
         core.changed()
         self._spread_meta(body.node, body.key, encoded)
@@ -159,7 +159,11 @@ class Metadata:
         """Fingerprint to encoded entry, of all live members."""
         held: dict[int, Member | bytes] = {}
         tables = [self.own_meta]
-        tables += [member.meta for member in self.core.table.by_node.values() if member.counted and member.meta]
+        tables += [
+            member.repair.meta
+            for member in self.core.table.by_node.values()
+            if member.repair.counted and member.repair.meta
+        ]
         for table in tables:
             for _, _, encoded in table.values():
                 held[fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)] = encoded

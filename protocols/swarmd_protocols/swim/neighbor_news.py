@@ -42,8 +42,8 @@ class NeighborNews:
         if not core.table.partial or member.where < 0:
             return []
         riders = []
-        if member.addresses_told_ns <= self.neighbors_changed_ns <= core.now_ns - _SETTLE_NS:
-            member.addresses_told_ns = core.now_ns
+        if member.overlay.addresses_told_ns <= self.neighbors_changed_ns <= core.now_ns - _SETTLE_NS:
+            member.overlay.addresses_told_ns = core.now_ns
             riders.append(
                 encode(NeighborAddresses(tuple(other.address for other in core.table.reachable[:_ADDRESSES_TOLD_MAX])))
             )
@@ -53,14 +53,14 @@ class NeighborNews:
     def on_neighbor_addresses(self, member: Member, message: NeighborAddresses) -> None:
         """Where a neighbour's neighbours are."""
         if member.where >= 0:
-            member.neighbor_addresses = message.addresses
+            member.overlay.neighbor_addresses = message.addresses
 
     def warn(self, member: Member, accusation: bytes) -> None:
         """This node misses a neighbour and is the first or the second to say so: its other neighbours look at once."""
         core = self.core
         if not core.table.partial or self._overlay.membership.accusations.confirmations(member) > 1:
             return
-        for address in member.neighbor_addresses:
+        for address in member.overlay.neighbor_addresses:
             other = core.table.by_address.get(address)
             if other is not None and other.where >= 0:
                 core.port.push(other, [accusation])
@@ -70,13 +70,13 @@ class NeighborNews:
     def _estimate_for(self, member: Member) -> bytes | None:
         """For one that was not told the newest minima, or nothing for long."""
         core = self.core
-        since_ns = core.now_ns - member.estimate_told_ns
+        since_ns = core.now_ns - member.overlay.estimate_told_ns
         gap_ns = _ESTIMATE_PERIODS * core.config.protocol_period_ns
         if since_ns < gap_ns or (
-            member.estimate_told_ns >= self.sketch.changed_ns and since_ns < _ESTIMATE_ANYWAY * gap_ns
+            member.overlay.estimate_told_ns >= self.sketch.changed_ns and since_ns < _ESTIMATE_ANYWAY * gap_ns
         ):
             return None
-        member.estimate_told_ns = core.now_ns
+        member.overlay.estimate_told_ns = core.now_ns
         own = pack_fingerprints(
             [core.own.fp, self._overlay.membership.own_meta_fp(), self._overlay.membership.links.own_fp]
         )
@@ -86,26 +86,29 @@ class NeighborNews:
         """A neighbour's minima, and what it says of itself: what differs here is asked for."""
         core = self.core
         if not core.table.partial:
-            member.holds_me = True
+            member.overlay.holds_me = True
             self._overlay.be_told(member, estimated_size([message.minima]))
             return
         if member.where < 0:
             return
         if self.sketch.merge(message.epoch, message.minima, core.now_ns):
-            member.estimate_told_ns = min(member.estimate_told_ns, core.now_ns - _S, self.sketch.changed_ns - 1)
+            member.overlay.estimate_told_ns = min(
+                member.overlay.estimate_told_ns, core.now_ns - _S, self.sketch.changed_ns - 1
+            )
         record, meta, links = unpack_fingerprints(message.own)
-        if core.now_ns - member.sync_ns < _REPAIR_GAP_NS:
+        if core.now_ns - member.repair.sync_ns < _REPAIR_GAP_NS:
             return
         parts = []
-        if record != member.fp_record:
+        if record != member.repair.fp_record:
             parts.append(encode(Want(MEMBERS, pack_fingerprints([record]))))
-        if links not in (0, member.fp_links):
+        if links not in (0, member.repair.fp_links):
             parts.append(encode(Want(LINKS, pack_fingerprints([links]))))
-        if meta != member.fp_meta:
+        if meta != member.repair.fp_meta:
             bodies = [
-                msgspec.msgpack.decode(encoded, type=MetaEntry).body for _, _, encoded in (member.meta or {}).values()
+                msgspec.msgpack.decode(encoded, type=MetaEntry).body
+                for _, _, encoded in (member.repair.meta or {}).values()
             ]
             parts.append(encode(Fingerprints(META, -1, pack_fingerprints([fingerprint(body) for body in bodies]))))
         if parts:
-            member.sync_ns = core.now_ns
+            member.repair.sync_ns = core.now_ns
             core.port.push(member, parts)

@@ -88,10 +88,10 @@ class Neighbors:
         core = self.core
         if not core.table.partial:
             if message.kind <= NEIGHBOR_JOIN:
-                member.holds_me = True
+                member.overlay.holds_me = True
                 self.say(member, NEIGHBOR_ACCEPT)
             elif message.kind == DISCONNECT:
-                member.holds_me = False
+                member.overlay.holds_me = False
             self._overlay.be_told(member, message.size)
             return
         if message.kind <= NEIGHBOR_JOIN:
@@ -109,10 +109,10 @@ class Neighbors:
             self.fill()
 
     def _on_ask(self, member: Member, kind: int) -> None:
-        member.disconnected_ns = self.core.now_ns
+        member.overlay.disconnected_ns = self.core.now_ns
         if member.where >= 0:
             self.say(member, NEIGHBOR_ACCEPT)
-        elif member.active:
+        elif member.overlay.active:
             self._overlay.membership.remind(member)  # Lost: it must refute first, and is a neighbour then.
         elif not self._takes(member, kind != NEIGHBOR_ASK):
             self.say(member, NEIGHBOR_REJECT)
@@ -154,7 +154,7 @@ class Neighbors:
     def _part_with_one(self, without: Member | None = None) -> None:
         """Not with somebody in doubt, as long as there are others: that would leave its death unsaid."""
         table = self.core.table
-        pool = [member for member in table.reachable if member is not without and member.probe is None]
+        pool = [member for member in table.reachable if member is not without and member.link.probe is None]
         for member in self.core.rng.sample(pool, 1) if pool else table.sample(self.core.rng, 1, without):
             self.say(member, DISCONNECT)
             self.demote(member)
@@ -163,7 +163,7 @@ class Neighbors:
         asked = self.asks.pop(member.node, None)
         if member.where >= 0:
             return
-        if member.active:
+        if member.overlay.active:
             self._overlay.membership.remind(member)
         elif (
             asked is None
@@ -184,29 +184,29 @@ class Neighbors:
         self.asks.pop(member.node, None)
         core.table.set_active(member, True)
         self._overlay.news.neighbors_changed_ns = core.now_ns
-        member.addresses_told_ns = -(2**62)
-        member.estimate_told_ns = -(2**62)
+        member.overlay.addresses_told_ns = -(2**62)
+        member.overlay.estimate_told_ns = -(2**62)
         self._overlay.membership.prober.welcome(member)
         self._overlay.membership.evaluate(member, "a neighbour", joined=True, fresh=True)
 
     def demote(self, member: Member) -> None:
         """A neighbour no more; it goes on living in the passive view."""
         core = self.core
-        if member.probe is not None:
-            member.probe.over = True
-            member.probe = None
+        if member.link.probe is not None:
+            member.link.probe.over = True
+            member.link.probe = None
         self._overlay.membership.clear_doubts(member)
-        member.met_ns = core.now_ns
+        member.overlay.met_ns = core.now_ns
         core.table.set_active(member, False)
         self._overlay.news.neighbors_changed_ns = core.now_ns
-        member.neighbor_addresses = ()
+        member.overlay.neighbor_addresses = ()
         self._overlay.shelf.shelve(member, member.node)
         core.port.peers_changed()
         self._overlay.trim_transients()
 
     def disconnect_rider(self, member: Member) -> list[bytes]:
         """What an ack says to somebody who is no neighbour: should it take itself for one, it shall know better."""
-        if not self.core.table.partial or member.active or member.node in self.asks:
+        if not self.core.table.partial or member.overlay.active or member.node in self.asks:
             return []
         return [self.neighbor(DISCONNECT)]
 
@@ -243,7 +243,7 @@ class Neighbors:
             return
         known.asked_ns = core.now_ns
         member = core.table.by_node.get(node) or self._overlay.membership.on_record(known.record, None)
-        if member is None or member.active:
+        if member is None or member.overlay.active:
             self._overlay.shelf.passive.pop(node, None)
             return
         self.asks[node] = _Ask(core.now_ns + _ASK_NS, kind)
@@ -251,7 +251,7 @@ class Neighbors:
 
     def _put(self, member: Member, kind: int) -> None:
         """Show who asks, and ask; somebody heard before most likely still knows this node."""
-        if member.heard_ns < 0:
+        if member.link.heard_ns < 0:
             self.core.port.hello(member.address, False)
             self.on_hello_from(member)
         else:
@@ -275,7 +275,7 @@ class Neighbors:
             if core.now_ns < ask.due_ns:
                 continue
             member = core.table.by_node.get(node)
-            if member is None or member.active:
+            if member is None or member.overlay.active:
                 del self.asks[node]
             elif ask.tries < _ASKS_TRIES:
                 ask.tries += 1
@@ -288,13 +288,13 @@ class Neighbors:
         """No answer: forget it, unless nobody answers, for then the fault is more likely this node's own."""
         core = self.core
         self.asks.pop(member.node, None)
-        if any(core.now_ns - other.heard_ns < 2 * _S for other in core.table.reachable):
+        if any(core.now_ns - other.link.heard_ns < 2 * _S for other in core.table.reachable):
             self._overlay.shelf.passive.pop(member.node, None)
             self._overlay.membership.forget(member)
 
     def refused(self, member: Member) -> None:
         """No process listens where somebody was asked."""
-        if not member.active and member.node in self.asks:
+        if not member.overlay.active and member.node in self.asks:
             del self.asks[member.node]
             self._overlay.shelf.passive.pop(member.node, None)
             self._overlay.membership.forget(member)

@@ -125,25 +125,27 @@ class Overlay:
         self.news.sketch.begin(0, core.now_ns)
         self.shelf.shuffled_ns = self.neighbors.renewed_ns = self.news.neighbors_changed_ns = core.now_ns
         self.membership.view_changed()
-        others = [member for member in table.reachable if not member.holds_me]
+        others = [member for member in table.reachable if not member.overlay.holds_me]
         core.rng.shuffle(others)
-        ordered = [member for member in table.reachable if member.holds_me] + others
+        ordered = [member for member in table.reachable if member.overlay.holds_me] + others
         told = 0
         for member in ordered[core.config.active_view :]:
             self.shelf.shelve(member, core.own.node)
-            if member.holds_me or told < _TELLERS_WANTED:
+            if member.overlay.holds_me or told < _TELLERS_WANTED:
                 told += 1
                 self.neighbors.say(member, DISCONNECT)
             self.membership.forget(member)
         self._forget_lost()
         core.queue.keep(core.travels)
-        if len(table.reachable) <= core.config.active_view // 2 and not any(m.holds_me for m in table.reachable):
+        if len(table.reachable) <= core.config.active_view // 2 and not any(
+            m.overlay.holds_me for m in table.reachable
+        ):
             # Who has met but a few has no view to begin with: it is to be helped in.
             for member in list(table.reachable):
                 self.neighbors.demote(member)
             self.neighbors.fill()
         for member in list(table.reachable):
-            self.neighbors.say(member, NEIGHBOR_ACCEPT if member.holds_me else NEIGHBOR_ASK)
+            self.neighbors.say(member, NEIGHBOR_ACCEPT if member.overlay.holds_me else NEIGHBOR_ASK)
         core.changed()
         core.port.peers_changed()
         if not self._ticking:
@@ -172,7 +174,7 @@ class Overlay:
         self.shelf.credits.clear()
         self.tellers.clear()
         for member in table.reachable:
-            member.holds_me = True
+            member.overlay.holds_me = True
         self.membership.view_changed()
         for record in records:
             # Held for gone until heard: they are pinged, and the digests bring who is there.
@@ -190,9 +192,11 @@ class Overlay:
             del self.tellers[next(iter(self.tellers))]
         since_ns = core.now_ns - _TOLD_NS
         recent = sum(1 for told_ns in self.tellers.values() if told_ns > since_ns)
-        recent += sum(1 for m in core.table.reachable if m.holds_me and self.tellers.get(m.node, since_ns) <= since_ns)
+        recent += sum(
+            1 for m in core.table.reachable if m.overlay.holds_me and self.tellers.get(m.node, since_ns) <= since_ns
+        )
         # Whoever is known by hearsay alone says neither yes nor no.
-        heard = sum(1 for other in core.table.reachable if other.heard_ns >= 0 and other.heard_ns > since_ns)
+        heard = sum(1 for other in core.table.reachable if other.link.heard_ns >= 0 and other.link.heard_ns > since_ns)
         if recent >= min(_TELLERS_WANTED, heard // 2 + 1):
             self._narrow(size)
         elif core.now_ns - self._asked_round_ns >= _ASK_ROUND_NS:
@@ -211,21 +215,25 @@ class Overlay:
         A little later, since it must have this node's record to read that; or with the answer to its first question.
         """
         core = self.core
-        strange = core.table.partial and not member.active and member.node not in self.neighbors.asks
-        if strange and core.now_ns - member.disconnected_ns >= _TELL_GAP_NS:
-            member.disconnected_ns = core.now_ns
+        strange = core.table.partial and not member.overlay.active and member.node not in self.neighbors.asks
+        if strange and core.now_ns - member.overlay.disconnected_ns >= _TELL_GAP_NS:
+            member.overlay.disconnected_ns = core.now_ns
             core.scheduler.at(core.now_ns + _TELL_LATER_NS, self._tell_now, (member, core.now_ns))
 
     def _tell_now(self, told: tuple[Member, int]) -> None:
         member, since_ns = told
-        if member.disconnected_ns == since_ns and self._is_transient(member) and member.node not in self.neighbors.asks:
+        if (
+            member.overlay.disconnected_ns == since_ns
+            and self._is_transient(member)
+            and member.node not in self.neighbors.asks
+        ):
             self.neighbors.say(member, PARTIAL_VIEW)
 
     def partial_view_rider(self, member: Member) -> list[bytes]:
         """The same, riding in an answer."""
-        if not self.core.table.partial or member.active:
+        if not self.core.table.partial or member.overlay.active:
             return []
-        member.disconnected_ns = self.core.now_ns
+        member.overlay.disconnected_ns = self.core.now_ns
         return [self.neighbors.neighbor(PARTIAL_VIEW)]
 
     def _is_transient(self, member: Member) -> bool:
@@ -271,7 +279,7 @@ class Overlay:
 
     def meet(self, member: Member) -> None:
         """Somebody new is met: a transient peer, until both want to be neighbours."""
-        member.met_ns = self.core.now_ns
+        member.overlay.met_ns = self.core.now_ns
         self.core.table.set_active(member, False)
         self.trim_transients(member)
 
@@ -280,10 +288,10 @@ class Overlay:
         transients, long_ago_ns = self.core.table.transients, self.core.now_ns - _TRANSIENT_NS
         too_many = len(transients) - _TRANSIENTS_MAX
         for at, member in enumerate(list(transients.values())):
-            if at >= too_many and member.met_ns > long_ago_ns:
+            if at >= too_many and member.overlay.met_ns > long_ago_ns:
                 break
             if member is not spare and member.node not in self.neighbors.asks:
-                if member.heard_ns >= 0 and member.node not in self.shelf.passive:
+                if member.link.heard_ns >= 0 and member.node not in self.shelf.passive:
                     self.shelf.shelve(member, member.node)
                 self.membership.forget(member)
 

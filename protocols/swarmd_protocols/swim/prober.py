@@ -104,7 +104,7 @@ class Prober:
         # Neighbours in a partial view watch each other already: there is no ring among them.
         on_ring = self._turn & 1 and not core.table.partial
         member = self._next_on_ring() if on_ring else self._next_in_round()
-        if member is not None and member.probe is None:
+        if member is not None and member.link.probe is None:
             self._begin(member, routine=True)
 
     def _next_on_ring(self) -> Member | None:
@@ -114,7 +114,7 @@ class Prober:
         """
         member = self.core.table.successor(self.core.own.node)
         for _ in range(_RING_STEPS):
-            if member is None or member.probe is None or member.probe.suspect_ns < 0:
+            if member is None or member.link.probe is None or member.link.probe.suspect_ns < 0:
                 break
             member = self.core.table.successor(member.node)
         return member
@@ -127,7 +127,7 @@ class Prober:
             member = core.table.successor(member.node) if member is not None else None
         if member is None:
             return
-        if member.probe is None:
+        if member.link.probe is None:
             self._begin(member, routine=True)
         else:
             self.send_ping(member, member)
@@ -136,7 +136,7 @@ class Prober:
         core = self.core
         while self._round:
             member = self._round.pop()
-            if member.where >= 0 and (member.probe is None or member.probe.suspect_ns < 0):
+            if member.where >= 0 and (member.link.probe is None or member.link.probe.suspect_ns < 0):
                 return member
         self._round = list(core.table.reachable)
         core.rng.shuffle(self._round)
@@ -144,21 +144,21 @@ class Prober:
 
     def _begin(self, member: Member, *, routine: bool) -> Probe:
         probe = Probe(member, self.core.now_ns, routine)
-        member.probe = probe
+        member.link.probe = probe
         self.ping(probe)
         self.core.scheduler.at(self.core.now_ns + self.core.config.resend_ns[0], self._step, probe)
         return probe
 
     def verify(self, member: Member) -> None:
         """See for ourselves, now."""
-        if member.probe is None and member.where >= 0 and not self.core.own.left:
+        if member.link.probe is None and member.where >= 0 and not self.core.own.left:
             self._begin(member, routine=False)
 
     def ping_once(self, member: Member) -> None:
         """One ping to a member that is held for gone: should it live, it answers, is told, and refutes."""
         core = self.core
-        if core.now_ns - member.blocked_ns > 300 * _MS:
-            member.blocked_ns = core.now_ns
+        if core.now_ns - member.link.blocked_ns > 300 * _MS:
+            member.link.blocked_ns = core.now_ns
             self.send_ping(member, member)
 
     def on_hello_from(self, member: Member) -> None:
@@ -167,7 +167,7 @@ class Prober:
         Its process lives and holds this node for a stranger. The question comes again right behind the record, before
         a busy node has forgotten it, and tells nothing about losses.
         """
-        probe, now_ns = member.probe, self.core.now_ns
+        probe, now_ns = member.link.probe, self.core.now_ns
         if probe is not None and now_ns - probe.hello_ns >= _ASK_BEHIND_GAP_NS:
             probe.hello_ns = now_ns
             self.core.scheduler.at(now_ns + _ASK_BEHIND_HELLO_NS, self._ask_anew, probe)
@@ -193,7 +193,7 @@ class Prober:
         # Riders before the ping, so that the ack can answer them.
         parts = [*self.membership.overlay.news.riders(member), encode(Ping(sequence, core.port.digest()))]
         parts += member.newest_accusation()
-        if member.probe is not None and member.probe.suspect_ns >= 0:
+        if member.link.probe is not None and member.link.probe.suspect_ns >= 0:
             # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
             core.port.push(member, parts)
         else:
@@ -220,8 +220,10 @@ class Prober:
             window_ns = core.config.probe_window_ns
             sample_ns = min(round_trip, 2 * window_ns)
             core.rtt_ns = (core.rtt_ns * 7 + sample_ns) // 8 if core.rtt_ns else sample_ns
-            member.rtt_ns = (member.rtt_ns * 7 + sample_ns) // 8 if member.rtt_ns else min(round_trip, window_ns // 2)
-        member.replied_ns = core.now_ns
+            member.link.rtt_ns = (
+                (member.link.rtt_ns * 7 + sample_ns) // 8 if member.link.rtt_ns else min(round_trip, window_ns // 2)
+            )
+        member.link.replied_ns = core.now_ns
         if isinstance(purpose, Relay):
             if not purpose.over:
                 purpose.over = True
@@ -237,7 +239,7 @@ class Prober:
             return
         core = self.core
         probe.over = True
-        probe.member.probe = None
+        probe.member.link.probe = None
         misses = probe.attempts - 1
         # One answer and the misses before it: an estimate that members who are gone cannot spoil.
         # Quick while losses are new, so that they are known for what they are before they look like deaths.
@@ -245,28 +247,28 @@ class Prober:
         for _ in range(misses):
             core.round_trip_loss += (1 - core.round_trip_loss) * rate
         core.round_trip_loss -= core.round_trip_loss * rate
-        probe.member.loss += (misses / probe.attempts - probe.member.loss) * 0.2
+        probe.member.link.loss += (misses / probe.attempts - probe.member.link.loss) * 0.2
         if probe.routine and core.health:
             core.adjust_health(-1)
 
     def _judge_lateness(self, member: Member) -> None:
         core = self.core
         window_ns = core.config.probe_window_ns
-        if member.quality == 0 and member.rtt_ns > window_ns and core.health == 0:
+        if member.link.quality == 0 and member.link.rtt_ns > window_ns and core.health == 0:
             self._set_quality(member, LINK_LATE, "answers late")
-        elif member.quality == LINK_LATE and member.rtt_ns < window_ns // 2:
+        elif member.link.quality == LINK_LATE and member.link.rtt_ns < window_ns // 2:
             self._set_quality(member, 0, "answers in time again")
 
     def _set_quality(self, member: Member, quality: int, reason: str) -> None:
-        if member.quality != quality:
-            member.quality = quality
+        if member.link.quality != quality:
+            member.link.quality = quality
             self.membership.links.changed()
             self.membership.evaluate(member, reason)
         if quality in (LINK_ONE_WAY, LINK_INDIRECT):
             self.core.scheduler.at(self.core.now_ns + _LOOK_AGAIN_NS, self._look_again, member)
 
     def _look_again(self, member: Member) -> None:
-        if member.quality in (LINK_ONE_WAY, LINK_INDIRECT):
+        if member.link.quality in (LINK_ONE_WAY, LINK_INDIRECT):
             self.verify(member)
 
     # --- helpers -----------------------------------------------------------------------------------------------------
@@ -280,14 +282,16 @@ class Prober:
         member = probe.member
         if member.where < 0 or core.own.left:
             probe.over = True
-            member.probe = None
+            member.link.probe = None
             return
         config = core.config
         elapsed_ns = core.now_ns - probe.started_ns
         loss = core.round_trip_loss
         patient = probe.attempts < attempts_needed(loss, _ERROR_ASK)
-        heard = member.heard_ns >= probe.started_ns - (_ONE_WAY_PATIENCE_NS if member.quality == LINK_ONE_WAY else 0)
-        known_deaf = heard and member.quality == LINK_ONE_WAY
+        heard = member.link.heard_ns >= probe.started_ns - (
+            _ONE_WAY_PATIENCE_NS if member.link.quality == LINK_ONE_WAY else 0
+        )
+        known_deaf = heard and member.link.quality == LINK_ONE_WAY
         # Where pings get lost, a few more of them cost less than three helpers and say as much.
         if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns and not (patient or known_deaf):
             probe.indirect_sent = True
@@ -323,7 +327,7 @@ class Prober:
 
     def _link_is_broken(self, probe: Probe, heard: bool) -> None:
         probe.over = True
-        probe.member.probe = None
+        probe.member.link.probe = None
         if heard:
             self._set_quality(probe.member, LINK_ONE_WAY, "is heard, but does not hear us")
         else:
@@ -332,13 +336,13 @@ class Prober:
     def _suspect(self, probe: Probe) -> None:
         core = self.core
         probe.suspect_ns = core.now_ns
-        if probe.member.quality in (LINK_ONE_WAY, LINK_INDIRECT):
-            probe.member.quality = 0
+        if probe.member.link.quality in (LINK_ONE_WAY, LINK_INDIRECT):
+            probe.member.link.quality = 0
             self.membership.links.changed()
         if probe.routine:
             # Helpers that are lost themselves (a partition) say nothing about this node.
             recent_ns = core.now_ns - 4 * core.config.probe_window_ns
-            missing = [helper for helper in probe.helpers if helper.heard_ns > recent_ns]
+            missing = [helper for helper in probe.helpers if helper.link.heard_ns > recent_ns]
             core.adjust_health(
                 len(missing)
                 if probe.indirect_sent and not probe.member.unresponsive
@@ -362,7 +366,7 @@ class Prober:
         core = self.core
         config = core.config
         since_ns = core.now_ns - probe.suspect_ns
-        if probe.member.witnesses >= _WITNESSES_WANTED:
+        if probe.member.report.witnesses >= _WITNESSES_WANTED:
             return False
         if core.isolated():
             if since_ns < _ISOLATED_FAILED_NS:
@@ -397,8 +401,8 @@ class Prober:
     def heard_again(self) -> None:
         """Somebody is heard after a long silence: ask everybody in doubt at once, instead of one by one."""
         for member in list(self.core.table.reachable):
-            if member.probe is not None and member.probe.suspect_ns >= 0:
-                self.ping(member.probe)
+            if member.link.probe is not None and member.link.probe.suspect_ns >= 0:
+                self.ping(member.link.probe)
 
     def paused(self) -> None:
         """This process was stopped: what it did not hear in the meantime is nobody's fault."""

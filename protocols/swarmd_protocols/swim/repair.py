@@ -52,7 +52,7 @@ class Repair:
         """Whether an ack to this member should carry sections: its digest differs, and not only for a moment."""
         core = self.core
         if core.table.digest().to_bytes(4, "big") == peer_digest:
-            member.sync_gap_ns = 0
+            member.repair.sync_gap_ns = 0
             return False
         if core.now_ns - core.changed_ns < _SETTLE_NS:
             return False
@@ -60,11 +60,11 @@ class Repair:
 
     def _may(self, member: Member) -> bool:
         core = self.core
-        if core.now_ns - member.sync_ns < max(core.config.sync_interval_ns, member.sync_gap_ns):
+        if core.now_ns - member.repair.sync_ns < max(core.config.sync_interval_ns, member.repair.sync_gap_ns):
             return False
-        member.sync_ns = core.now_ns
+        member.repair.sync_ns = core.now_ns
         # A difference that repair does not close (a verdict that others do not share) is asked about ever less often.
-        member.sync_gap_ns = min(_GAP_MAX_NS, max(core.config.sync_interval_ns, member.sync_gap_ns * 2))
+        member.repair.sync_gap_ns = min(_GAP_MAX_NS, max(core.config.sync_interval_ns, member.repair.sync_gap_ns * 2))
         return True
 
     def sections(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class Repair:
         mine = self.core.table.sections
         partial = self.core.table.partial
         for section, theirs in enumerate(message.view[:SECTIONS]):
-            if theirs != mine[section] and (not (partial or member.holds_me) or section in SHARED_SECTIONS):
+            if theirs != mine[section] and (not (partial or member.overlay.holds_me) or section in SHARED_SECTIONS):
                 self.core.counters["repairs"] += 1
                 self.open(member, section)
 
@@ -181,14 +181,14 @@ class Repair:
         if section == MEMBERS:
             held[core.own.fp] = core.own.encoded_record
             for member in core.table.by_node.values():
-                if member.counted:
-                    held[member.fp_record] = member
+                if member.repair.counted:
+                    held[member.repair.fp_record] = member
         elif section == LINKS:
             if self._membership.links.own_fp:
                 held[self._membership.links.own_fp] = self._membership.links.own_encoded
             for member in core.table.by_node.values():
-                if member.counted and member.fp_links:
-                    held[member.fp_links] = member.links_encoded
+                if member.repair.counted and member.repair.fp_links:
+                    held[member.repair.fp_links] = member.report.links_encoded
         elif section == META:
             return self._metadata.meta_items()
         elif section == TRUST:

@@ -165,9 +165,9 @@ class Swim:
             member for member in core.table.lost.values() if member.status == STATUS_ALIVE and self._worth_a_try(member)
         ]
         if lost:
-            member = min(lost, key=lambda candidate: (candidate.blocked_ns, candidate.node))
+            member = min(lost, key=lambda candidate: (candidate.link.blocked_ns, candidate.node))
             if member.unheard:
-                member.blocked_ns = core.now_ns
+                member.link.blocked_ns = core.now_ns
                 core.port.hello(member.address, True)
             else:
                 self.membership.prober.ping_once(member)
@@ -179,7 +179,7 @@ class Swim:
             address
             for address in self.seeds
             if address != core.own.address
-            and ((known := core.table.by_address.get(address)) is None or not known.active)
+            and ((known := core.table.by_address.get(address)) is None or not known.overlay.active)
             and core.now_ns - self.seeds[address] >= core.config.rejoin_max_ns
         ]
         if not strange:
@@ -200,7 +200,7 @@ class Swim:
         gap_ns = core.config.rejoin_max_ns
         if core.now_ns - member.since_ns > _LONG_LOST_NS:
             gap_ns *= 10
-        return core.now_ns - member.blocked_ns >= gap_ns
+        return core.now_ns - member.link.blocked_ns >= gap_ns
 
     def leave(self) -> None:
         """Say good-bye to the swarm; the node falls silent after."""
@@ -285,7 +285,7 @@ class Swim:
         if core.isolated():
             core.heard_ns = now_ns
             self.membership.prober.heard_again()
-        member.heard_ns = core.heard_ns = now_ns
+        member.link.heard_ns = core.heard_ns = now_ns
         if member.where >= 0:
             return
         if member.unheard:
@@ -297,7 +297,7 @@ class Swim:
         core = self.core
         own_digest = core.port.digest()
         parts = [encode(Ack(message.sequence, own_digest))]
-        if not member.active:
+        if not member.overlay.active:
             pass
         elif message.digest != own_digest:
             view_differs = self.repair.sections_due(member, message.digest[:4])
@@ -406,7 +406,7 @@ class Swim:
     def on_refused(self, destination: Address) -> None:
         """No process listens at a member's address."""
         member = self.core.table.by_address.get(destination)
-        if member is not None and not member.active:
+        if member is not None and not member.overlay.active:
             self.membership.overlay.neighbors.refused(member)
             return
         self.membership.prober.hosts.on_refused(destination)

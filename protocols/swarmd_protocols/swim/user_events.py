@@ -196,9 +196,9 @@ class UserEvents:
             member = core.table.by_node.get(node)
             if member is None:
                 return
-            counted = member.counted
+            counted = member.repair.counted
             core.table.count(member, False)
-            member.fp_events = new
+            member.repair.fp_events = new
             core.table.count(member, counted)
         core.changed()
 
@@ -209,7 +209,7 @@ class UserEvents:
     def _is_answered(self) -> bool:
         """Whether anybody has answered lately: whom nobody hears, nobody can tell what it lacks."""
         now_ns = self.core.now_ns
-        replies = (member.replied_ns for member in self.core.table.reachable)
+        replies = (member.link.replied_ns for member in self.core.table.reachable)
         return any(replied_ns >= 0 and now_ns - replied_ns < _GAP_PATIENCE_NS for replied_ns in replies)
 
     def _skip_gap(self, waited: tuple[Origin, int, bool]) -> None:
@@ -234,7 +234,7 @@ class UserEvents:
         known = [
             (node, log.delivered)
             for node, log in self.logs.items()
-            if log.delivered and (node == own or (node in table.by_node and table.by_node[node].counted))
+            if log.delivered and (node == own or (node in table.by_node and table.by_node[node].repair.counted))
         ]
         return tuple(sorted(known))
 
@@ -350,9 +350,9 @@ class UserEvents:
         core = self.core
         table = core.table
         for member in table.by_node.values():
-            counted = member.counted
+            counted = member.repair.counted
             table.count(member, False)
-            member.fp_events = 0
+            member.repair.fp_events = 0
             table.count(member, counted)
         table.adjust(EVENTS, table.sections[EVENTS], 0)
         self._own_event_fp = 0
