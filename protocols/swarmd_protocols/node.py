@@ -51,6 +51,7 @@ from swarmd_protocols.subprotocol import (
     SubEffect,
     SubProtocol,
 )
+from swarmd_protocols.summary import MemberView, NodeSummary
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
@@ -91,50 +92,6 @@ class NodeConfig:
     capability: str = ""
     """What this node can do ("eye", "observer", "gateway" ...), at most 64 characters."""
     swim: SwimConfig = field(default_factory=SwimConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """One row of `swarmd members`."""
-
-    node: NodeId
-    name: str
-    address: Address
-    state: MemberState
-    incarnation: int
-    rtt_ns: int | None
-    """Smoothed round trip of direct probes; None where none was answered yet."""
-    loss: float
-    """Share of own pings to it that stayed unanswered, 0.0 to 1.0, smoothed."""
-    quality: str
-    """"good", "late", "lossy", "indirect" (only through others), "heard-only" (it does not hear us), "none" (never
-    answered yet, or gone); "self" for this node."""
-    links: tuple[str, ...]
-    """Broken links that anybody reports, such as "a hears b, b does not hear a"."""
-    version: str
-    capability: str
-    meta: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSummary:
-    """The node at a glance."""
-
-    node: NodeId
-    name: str
-    swarm: str
-    digest: bytes
-    """8 bytes over members, events, metadata and trust: equal on nodes that know the same."""
-    members: Mapping[str, MemberState]
-    """Name to state, this node included; sorted by name."""
-    local_health: int
-    """Lifeguard's score: 0 is healthy."""
-    counters: Mapping[str, int]
-    """Monotonic counts: datagrams and bytes out, refusals by reason, suspicions, repairs."""
-    partial: bool = False
-    """Whether the view is partial: then `members` are this node's neighbours, and those it lost lately."""
-    estimated: int = 0
-    """Members of the swarm, this node included: counted in a full view, estimated in a partial one."""
 
 
 class Node:

@@ -12,8 +12,8 @@ from swarmd.api.histogram import Histogram
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.node import MemberView, NodeSummary
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.summary import MemberView, NodeSummary
 
 
 @dataclass(frozen=True, slots=True)

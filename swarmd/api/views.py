@@ -6,9 +6,9 @@ from typing import Any
 
 from swarmd.api.daemon import NodePosition
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.node import MemberView
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
+from swarmd_protocols.summary import MemberView
 
 Row = dict[str, Any]
 

@@ -16,8 +16,8 @@ from swarmd.eye.ipc import ShowFrames
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.node import MemberView, NodeSummary
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.summary import MemberView, NodeSummary
 from swarmd_protocols.trust.trust import AddStatement
 
 

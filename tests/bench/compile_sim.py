@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "out" / "compiled"
 MODULES = {
     "swarmd_protocols": (
-        "channel/bucket channel/channel channel/codec channel/contact channel/dissemination "
+        "channel/bucket channel/budget channel/channel channel/codec channel/contact channel/dissemination "
         "node state/anti_entropy state/replica state/crdt/store swim/core swim/members swim/membership "
         "swim/event_log swim/sender swim/standing swim/prober swim/repair swim/user_events swim/metadata "
         "swim/accusations swim/probe swim/swim swim/helpers swim/hosts swim/passive swim/neighbors swim/neighbor_news "

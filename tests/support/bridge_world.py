@@ -15,8 +15,8 @@ from swarmd.api.daemon import BusEvent, Look, NodeInfo, NodePosition, PictureSee
 from swarmd.errors import DaemonError
 from swarmd_protocols.effects import MemberState, StateChanged
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.node import MemberView
 from swarmd_protocols.state.observations import CellView, DetectionLearned, DetectionView, ObjectView
+from swarmd_protocols.summary import MemberView
 from tests.support.exclusive import own_port
 
 ALICE, BOB = NodeId(b"a" * 16), NodeId(b"b" * 16)

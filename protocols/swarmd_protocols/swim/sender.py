@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from zlib import crc32
 
+from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
 from swarmd_protocols.channel.contact import Contacts, Opened
@@ -19,16 +20,21 @@ from swarmd_protocols.trust.trust import TRUST_JOURNAL, TrustChanged
 _S = 1_000_000_000
 _MS = 1_000_000
 _FRAME_ROOM = DATAGRAM_MAX_BYTES - PAIR_OVERHEAD_BYTES - 3
+"""Bytes of messages in one datagram; 3 are the array's head."""
 _PUSH_ROOM = 1_150
+"""Bytes of news in one pushed datagram, so that frame and overhead stay below 1,200."""
 _FLUSH_GAP_NS = 20 * _MS
+"""News that comes within this of the last push waits and shares datagrams, nanoseconds."""
 _SUMMARISED_MAX = 1_024
 """Peers whose last summary is remembered; the oldest is forgotten first."""
 _SUMMARY_GAP_NS = 100 * _MS
+"""Shortest time between two summaries of the sub-protocols to one peer, nanoseconds."""
 _PEERS_GAP_NS = 100 * _MS
-_RATE_WINDOW_S = 8
+"""Sub-protocols are told of changed peers at most so often, nanoseconds: a swarm forms in bursts."""
 _TRICKLE_BYTES = 320
-_BURST_PER_MEMBER = 2_048
+"""Bytes of verdicts and events that ride in a datagram although the budget is spent: one or two."""
 _SUB_HEAD_BYTES = 6
+"""What wraps a sub-protocol's payload, besides its name."""
 _DEADLINE_NS = {
     Priority.PROBE: _S,
     Priority.LEASE: _S,
@@ -69,10 +75,7 @@ class FrameSender:
         self._peers_ns = -_S
         self.core: Core
         self.contacts: Contacts
-        self._debt = 0.0
-        self._debt_ns = 0
-        self._rate = 0.0
-        self._rate_ns = 0
+        self._budget: ByteBudget
         self._flushed_ns = -_S
         self._flush_due = False
         self._summarised: dict[bytes, int] = {}
@@ -86,6 +89,8 @@ class FrameSender:
         """Know the core; called once, before the first event."""
         self.core = core
         self.contacts = Contacts(self.channel, core.counters)
+        config = core.config
+        self._budget = ByteBudget(config.budget_bytes_s, config.budget_burst_bytes, config.header_bytes)
 
     # --- Port --------------------------------------------------------------------------------------------------------
 
@@ -114,7 +119,7 @@ class FrameSender:
         core = self.core
         size = sum(map(len, parts))
         room = _FRAME_ROOM - size
-        rich = self._refill() > 0
+        rich = self._left() > 0
         if len(core.queue):
             # Over budget, only verdicts and events still ride, one or two at a time.
             riders = core.queue.take(room if rich else min(room, _TRICKLE_BYTES), DETAIL if rich else EVENT)
@@ -122,11 +127,10 @@ class FrameSender:
                 parts = parts + riders
                 carried = sum(map(len, riders))
                 room -= carried
-                self._debt += carried
+                self._budget.ride(carried)
         if rich:
             parts = self._with_payloads(parts, room)
-        self._decay(core.now_ns)
-        self._rate += (size + PAIR_OVERHEAD_BYTES + 1 + core.config.header_bytes) / _RATE_WINDOW_S
+        self._budget.probe(size + PAIR_OVERHEAD_BYTES + 1, core.now_ns)
         self._send(member, parts, source)
 
     def _with_payloads(self, parts: list[bytes], room: int) -> list[bytes]:
@@ -141,7 +145,7 @@ class FrameSender:
                     break
                 parts = [*parts, rider]
                 room -= len(rider)
-                self._debt += len(rider)
+                self._budget.ride(len(rider))
         return parts
 
     def push(self, member: Member, parts: list[bytes]) -> None:
@@ -250,8 +254,7 @@ class FrameSender:
 
     def pressure(self) -> float:
         """See `Port.pressure`."""
-        self._decay(self.core.now_ns)
-        return self._rate / self.core.config.budget_bytes_s
+        return self._budget.pressure(self.core.now_ns)
 
     def digest(self) -> bytes:
         """See `Port.digest`."""
@@ -306,8 +309,8 @@ class FrameSender:
             core.scheduler.at(self._flushed_ns + _FLUSH_GAP_NS, self._flush_later)
             return
         self._flushed_ns = core.now_ns
-        tokens = self._refill()
-        if tokens <= -self._burst():
+        tokens = self._left()
+        if tokens <= -self._budget.burst(len(core.table)):
             core.counters["pushes_over_budget"] += 1
             core.queue.take_urgent(-1)
             return  # It still rides in probes, and repair finds the rest.
@@ -376,24 +379,8 @@ class FrameSender:
         core.counters["datagrams_out"] += 1
         core.counters["datagram_bytes_out"] += len(frame)
 
-    def _refill(self) -> float:
-        """What news may still spend: a third of the budget as it comes, and a burst for when much happens at once."""
-        now_ns = self.core.now_ns
-        if self._debt:
-            gained = (now_ns - self._debt_ns) * self.core.config.budget_bytes_s / (3 * _S)
-            self._debt = max(0.0, self._debt - gained)
-        self._debt_ns = now_ns
-        return self._burst() - self._debt
-
-    def _burst(self) -> float:
-        return float(self.core.config.budget_burst_bytes + _BURST_PER_MEMBER * len(self.core.table))
+    def _left(self) -> float:
+        return self._budget.left(len(self.core.table), self.core.now_ns)
 
     def _spend(self, frame_bytes: int) -> None:
-        self._debt = min(2 * self._burst(), self._debt + frame_bytes + self.core.config.header_bytes)
-
-    def _decay(self, now_ns: int) -> None:
-        """The rate is an average over about eight seconds, so that one crash does not slow the next."""
-        elapsed = now_ns - self._rate_ns
-        if elapsed > 0:
-            self._rate *= max(0.0, 1 - elapsed / (_RATE_WINDOW_S * _S))
-            self._rate_ns = now_ns
+        self._budget.spend(frame_bytes, len(self.core.table))

@@ -1,0 +1,51 @@
+"""What a node says of itself and of the members: rows for people and for metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from swarmd_protocols.effects import MemberState
+from swarmd_protocols.ids import Address, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One row of `swarmd members`."""
+
+    node: NodeId
+    name: str
+    address: Address
+    state: MemberState
+    incarnation: int
+    rtt_ns: int | None
+    """Smoothed round trip of direct probes; None where none was answered yet."""
+    loss: float
+    """Share of own pings to it that stayed unanswered, 0.0 to 1.0, smoothed."""
+    quality: str
+    """"good", "late", "lossy", "indirect" (only through others), "heard-only" (it does not hear us), "none" (never
+    answered yet, or gone); "self" for this node."""
+    links: tuple[str, ...]
+    """Broken links that anybody reports, such as "a hears b, b does not hear a"."""
+    version: str
+    capability: str
+    meta: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSummary:
+    """The node at a glance."""
+
+    node: NodeId
+    name: str
+    swarm: str
+    digest: bytes
+    """8 bytes over members, events, metadata and trust: equal on nodes that know the same."""
+    members: Mapping[str, MemberState]
+    """Name to state, this node included; sorted by name."""
+    local_health: int
+    """Lifeguard's score: 0 is healthy."""
+    counters: Mapping[str, int]
+    """Monotonic counts: datagrams and bytes out, refusals by reason, suspicions, repairs."""
+    partial: bool = False
+    """Whether the view is partial: then `members` are this node's neighbours, and those it lost lately."""
+    estimated: int = 0
+    """Members of the swarm, this node included: counted in a full view, estimated in a partial one."""
