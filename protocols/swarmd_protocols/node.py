@@ -56,15 +56,13 @@ from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
 from swarmd_protocols.swim.messages import (
-    LINK_INDIRECT,
-    LINK_LATE,
-    LINK_ONE_WAY,
     Message,
     Sections,
     Statement,
     Sub,
     decode_messages,
 )
+from swarmd_protocols.swim.rows import member_rows, own_state
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.sender import FrameSender, trust_key
 from swarmd_protocols.swim.swim import Swim
@@ -74,8 +72,6 @@ from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
 _TICK_SLACK_NS = 1_000_000
-_QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
-_LOSSY = 0.25
 _DATAGRAMS_ONLY = (DATAGRAM, CAST, NOTICE, COOKIE, CONTACT)
 _OWN_NETWORK = ("unreachable", "forbidden")
 """Reasons of `SendFailed` that speak about this node's own network; full queues and expired frames do not."""
@@ -269,13 +265,13 @@ class Node:
             if opened is None:
                 core.counters["unopened"] += 1
                 if not is_stream:
-                    self._wire.unopened(source, frame)
+                    self._wire.first.unopened(source, frame)
                 return
             member, body = opened
             messages = decode_messages(body, limit_bytes)
         except WireError as error:
             core.counters["malformed"] += 1
-            if self._wire.contacts.reports(core.now_ns):
+            if self._wire.first.contacts.reports(core.now_ns):
                 self._wire.emit(Rejected(source, str(error)))
             return
         self._swim.on_frame(member)
@@ -290,13 +286,13 @@ class Node:
     def _on_contact(self, source: Address, kind: int, frame: bytes, limit_bytes: int) -> None:
         """A first contact, or what is said about one; raises `WireError`."""
         if kind == NOTICE:
-            member = self._wire.on_notice(source, frame)
+            member = self._wire.first.on_notice(source, frame)
             if member is not None:
                 self._swim.on_notice(member)
         elif kind == COOKIE:
-            self._wire.on_cookie(source, frame)
+            self._wire.first.on_cookie(source, frame)
         else:
-            opened = self._wire.on_first_contact(source, kind, frame)
+            opened = self._wire.first.on_first_contact(source, kind, frame)
             if opened is not None:
                 self._swim.on_hello(decode_messages(opened.body, limit_bytes), source, opened.group)
 
@@ -430,70 +426,9 @@ class Node:
 
     def members(self) -> list[MemberView]:
         """All known members, this node included, sorted by name; built on demand."""
-        core = self._core
-        own = core.own
-        meta = {key: value for key, (_, value, _) in self._swim.metadata.own_meta.items() if value}
-        rows = [
-            MemberView(
-                own.node,
-                own.name,
-                own.address,
-                self._own_state(),
-                own.incarnation,
-                0,
-                0.0,
-                "self",
-                self._links_of(own.name, self._swim.membership.links.own),
-                own.version,
-                own.capability,
-                meta,
-            )
-        ]
-        rows += [
-            self._view(member) for member in core.table.by_node.values() if member.overlay.active and not member.unheard
-        ]
-        return sorted(rows, key=lambda row: (row.name, row.node))
-
-    def _view(self, member: Member) -> MemberView:
-        quality = _QUALITY[member.link.quality]
-        if member.link.rtt_ns == 0 or member.where < 0:
-            quality = "none" if member.link.quality == 0 else quality
-        elif quality == "good" and member.link.loss > _LOSSY:
-            quality = "lossy"
-        meta = {key: value for key, (_, value, _) in (member.repair.meta or {}).items() if value}
-        return MemberView(
-            member.node,
-            member.name,
-            member.address,
-            member.state,
-            member.incarnation,
-            member.link.rtt_ns or None,
-            round(member.link.loss, 4),
-            quality,
-            self._links_of(member.name, member.report.links),
-            member.version,
-            member.capability,
-            meta,
-        )
-
-    def _links_of(self, reporter: str, entries: tuple[tuple[bytes, int], ...]) -> tuple[str, ...]:
-        said = []
-        for node, quality in entries:
-            member = self._core.table.by_node.get(node)
-            subject = self._core.own.name if node == self._core.own.node else member.name if member else node.hex()[:8]
-            if quality == LINK_ONE_WAY:
-                said.append(f"{reporter} hears {subject}, {subject} does not hear {reporter}")
-            elif quality == LINK_INDIRECT:
-                said.append(f"{reporter} reaches {subject} only through others")
-            else:
-                said.append(f"{subject} answers {reporter} late")
-        return tuple(said)
-
-    def _own_state(self) -> MemberState:
-        own = self._core.own
-        if own.left:
-            return MemberState.LEFT
-        return MemberState.AWAY if own.away_until_ns else MemberState.ALIVE
+        swim = self._swim
+        meta = {key: value for key, (_, value, _) in swim.metadata.own_meta.items() if value}
+        return member_rows(self._core, swim.membership.links.own, meta)
 
     def budget_used(self) -> float:
         """What probing and its answers cost lately, as a share of the byte budget."""
@@ -502,7 +437,7 @@ class Node:
     def summary(self) -> NodeSummary:
         """The node at a glance; cheap enough for once a second."""
         core = self._core
-        states: dict[str, MemberState] = {core.own.name: self._own_state()}
+        states: dict[str, MemberState] = {core.own.name: own_state(self._core)}
         for member in core.table.by_node.values():
             if member.overlay.active and not member.unheard:
                 name = member.name if member.name not in states else f"{member.name}~{member.node.hex()[:8]}"

@@ -240,7 +240,7 @@ RELEASES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": []}
 THIEVES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": ["forge_release", "poison_delta"]}
 
 SWIM: dict[str, Mutant] = {
-    "swim-no-refute": Mutant("a suspect never answers", "swim.membership:Membership.refute", gives(None)),
+    "swim-no-refute": Mutant("a suspect never answers", "swim.own_record:OwnRecord.refute", gives(None)),
     "swim-no-suspicion": Mutant(
         "nobody is ever suspected", "swim.prober:Prober._suspect", gives(None), overrides=DEATHS
     ),
@@ -265,7 +265,7 @@ SWIM: dict[str, Mutant] = {
     ),
     "swim-no-alive": Mutant("newer records are dropped", "swim.membership:Membership._merge", gives(None)),
     "swim-no-later-life": Mutant(
-        "a later life is not told that it was known", "swim.membership:Membership._on_own_record", gives(None)
+        "a later life is not told that it was known", "swim.own_record:OwnRecord.on_own_record", gives(None)
     ),
     "swim-no-repair": Mutant("differing digests start no repair", "swim.repair:Repair.sections_due", gives(False)),
     "swim-no-fingerprints": Mutant(
@@ -296,7 +296,7 @@ SWIM: dict[str, Mutant] = {
     "swim-events-twice": Mutant("events are delivered twice", "swim.event_log:EventLog.due", _twice),
     "swim-leave-is-alive": Mutant(
         "a good-bye is sent as alive",
-        "swim.membership:Membership.set_status",
+        "swim.own_record:OwnRecord.set_status",
         _no_removals,
         overrides={"faults.kinds": ["leave", "away"], "faults.per_minute": 6, "release.chance": 0.0},
     ),

@@ -8,12 +8,12 @@ from swarmd_protocols.channel import contact as contact_module
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.channel.contact import Contacts
-from swarmd_protocols.swim.sender import FrameSender
+from swarmd_protocols.swim.first_contact import FirstContact
 from tests.property import test_stranger_laws as laws
 
 
 def full_answer_to_a_frame_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FrameSender, "unopened", lambda self, source, frame: self.hello(source, True))
+    monkeypatch.setattr(FirstContact, "unopened", lambda self, source, _: self._sender.hello(source, True))
 
 
 def hellos_open_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from swarmd_protocols.swim.hosts import HostEvidence
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody
+from swarmd_protocols.swim.own_record import OwnRecord
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.user_events import UserEvents
 from swarmd_protocols.trust import roots
@@ -133,7 +134,7 @@ def old_accusations_change_nothing():
     subject_membership = net.hosts[3].node._swim.membership
     core.now_ns = net.now
     net.hosts[3].node._core.now_ns = net.now
-    subject_membership.refute(NodeId(bytes(16)), None)
+    subject_membership.own.refute(NodeId(bytes(16)), None)
     net.run(2)
     begin = net.now
     thieves = [Thief(SECRET, net.crypto, name=f"t{index}") for index in range(4)]
@@ -265,7 +266,7 @@ def _ignore_open_hosts(patch):
 
 
 MUTANTS = [
-    ("refutation", refutation_wins, lambda patch: patch.setattr(Membership, "refute", _nothing)),
+    ("refutation", refutation_wins, lambda patch: patch.setattr(OwnRecord, "refute", _nothing)),
     ("nack", health_is_kept_by_nacks, lambda patch: patch.setattr(Helpers, "_relay_nack", _nothing)),
     ("digest", missed_news_is_repaired, lambda patch: patch.setattr(Repair, "sections_due", lambda *_: False)),
     ("signature check", forgeries_change_nothing, lambda patch: patch.setattr(Core, "signed_by", lambda *_: True)),

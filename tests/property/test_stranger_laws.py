@@ -207,8 +207,8 @@ def test_a_newcomer_returns_its_cookie_when_nothing_is_left_without():
 
     def drained(net: Net) -> None:
         for host in net.hosts[:MEMBERS]:
-            host.node._wire.contacts._unproven = TokenBucket(1e-6, 1)
-            host.node._wire.contacts._unproven.take(net.now)
+            host.node._wire.first.contacts._unproven = TokenBucket(1e-6, 1)
+            host.node._wire.first.contacts._unproven.take(net.now)
 
     newcomer = joins_under(unknown_tag, before=drained).hosts[MEMBERS].node
     assert newcomer.summary().counters.get("cookies_returned", 0)
@@ -217,7 +217,7 @@ def test_a_newcomer_returns_its_cookie_when_nothing_is_left_without():
 def test_under_load_only_a_returned_cookie_is_answered_in_full():
     net = swarm(2)
     node, newcomer = net.hosts[0].node, Thief(SECRET, net.crypto, name="newcomer")
-    contacts: Contacts = node._wire.contacts
+    contacts: Contacts = node._wire.first.contacts
     hello = join([encode(newcomer.record()), encode(Hello(True))])
     while contacts._unproven.take(net.now):
         pass

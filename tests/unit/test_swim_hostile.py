@@ -379,7 +379,7 @@ def test_unknown_ids_and_names_do_not_grow_the_node():
         node.handle(DatagramReceived(f"9.9.{step % 256}.{step // 256}:1", b"\x21" + rng.randbytes(60)), now)
     assert len(node.members()) == members
     assert len(node._swim.events.logs) <= members
-    contacts = node._wire.contacts
+    contacts = node._wire.first.contacts
     for held in (contacts._hello_sent_ns, contacts._noticed, contacts._said, contacts._cookies):
         assert len(held) <= 1_024
     assert len(node._swim.membership.accusations.standing) <= members

@@ -92,7 +92,7 @@ class Accusations:
                 self.standing.refuted(accuser.node, core.now_ns)
                 if not doubted:
                     # Should others believe a doubted one, they pass its word on.
-                    self._membership.refute(accuser.node, via)
+                    self._membership.own.refute(accuser.node, via)
         elif incarnation < own.incarnation and via is not None and not own.left:
             self.standing.spend(accuser.node)
             core.port.datagram(via, [own.encoded_alive])

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Persist, Rejected
+from swarmd_protocols.effects import MemberChanged, MemberState, Persist, Rejected
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.accusations import Accusations
@@ -34,15 +34,15 @@ from swarmd_protocols.swim.messages import (
     Record,
 )
 from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.own_record import OwnRecord
 from swarmd_protocols.swim.prober import Prober
-from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT, fingerprint
+from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
 
 _S = 1_000_000_000
 _ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
 _BODY_NODE_AT, _BODY_NODE_END = 3, 19
 """Where an encoded `AliveBody` holds its node: after the heads of the array and of 16 bytes."""
 _AWAY_GRACE_NS = 2 * _S
-_REFUTE_GAP_NS = 50_000_000
 _SNAPSHOT_DELAY_NS = 2 * _S
 _SNAPSHOT_MEMBERS = 256
 
@@ -56,13 +56,12 @@ class Membership:
         self.links = LinkReports(core, self)
         self.overlay = Overlay(core, self)
         self.accusations = Accusations(core, self)
+        self.own = OwnRecord(core, self)
         self.view_changed: Callable[[], None] = lambda: None
         """Called when the view has become partial or full: what is said to all is counted another way then."""
         self.own_meta_fp: Callable[[], int] = lambda: 0
         """The sum over this node's own metadata."""
-        self._refuted_ns = -(2**62)
         self._snapshot_due = False
-        self._takeovers = 0
 
     # --- records: what members say of themselves ---------------------------------------------------------------------
 
@@ -76,7 +75,7 @@ class Membership:
         if body is None:
             return None
         if body.node == core.own.node:
-            self._on_own_record(body, message.body, message.signature)
+            self.own.on_own_record(body, message.body, message.signature)
             return None
         member = core.table.by_node.get(body.node)
         if member is not None:
@@ -101,7 +100,7 @@ class Membership:
         if body is None:
             return
         if body.node == core.own.node:
-            self._on_own_record(body, message.body, message.signature)
+            self.own.on_own_record(body, message.body, message.signature)
             return
         member = core.table.by_node.get(body.node)
         if member is not None and body.incarnation > member.incarnation:
@@ -291,60 +290,6 @@ class Membership:
         self.core.port.peers_changed()
 
     # --- own record --------------------------------------------------------------------------------------------------
-
-    def _on_own_record(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
-        """Somebody knows a later life of this node than the node itself: the journal was lost, or the key is in use."""
-        core = self.core
-        own = core.own
-        # Another session under this boot number or a later one; refutations in between do not matter.
-        if own.left or body.session == own.session_public or body.incarnation >> BOOT_SHIFT < own.boot:
-            return
-        if not core.signed_by(core.crypto.public_key(own.seed), "alive", raw, signature):
-            return
-        if body.incarnation >> BOOT_SHIFT >= BOOT_MAX:
-            core.port.emit(Alarm("identity-worn", f"somebody used up the incarnations of {own.name!r}: enrol it anew"))
-            return
-        self._takeovers += 1
-        if self._takeovers > 3:
-            core.port.emit(
-                Alarm(
-                    "identity-twice",
-                    f"another process seems to run with the identity of {own.name!r}: stop one of them",
-                )
-            )
-            if core.now_ns - self._refuted_ns < _S:
-                return
-        self._refuted_ns = core.now_ns
-        own.incarnation = (
-            own.boot + 1 if own.boot > body.incarnation >> BOOT_SHIFT else (body.incarnation >> BOOT_SHIFT) + 1
-        ) << BOOT_SHIFT
-        core.port.emit(Persist(b"node/boot", own.boot.to_bytes(8, "big")))
-        core.announce()
-
-    def refute(self, accuser: NodeId, via: Member | None) -> None:
-        """Answer an accusation: a higher incarnation, told to the accuser's messenger and to the swarm."""
-        core = self.core
-        if core.own.left:
-            return
-        if core.now_ns - self._refuted_ns >= _REFUTE_GAP_NS:
-            self._refuted_ns = core.now_ns
-            core.own.incarnation += 1
-            if self.accusations.standing.counts_for_health(accuser, core.now_ns):
-                core.adjust_health(1)
-            core.counters["refutations"] += 1
-            core.announce()
-        if via is not None:
-            core.port.datagram(via, [core.own.encoded_alive])
-
-    def set_status(self, status: int, away_ns: int = 0) -> None:
-        """Say good-bye, announce an absence, or come back."""
-        core = self.core
-        own = core.own
-        own.status = status
-        own.left = status == STATUS_LEFT
-        own.away_until_ns = core.now_ns + away_ns if status == STATUS_AWAY else 0
-        own.incarnation += 1
-        core.announce()
 
     # --- accusations: what members say of each other -----------------------------------------------------------------
 

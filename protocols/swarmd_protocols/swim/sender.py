@@ -6,14 +6,14 @@ from zlib import crc32
 from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
-from swarmd_protocols.channel.contact import Contacts, Opened
 from swarmd_protocols.effects import Effect, Persist, Rejected, SendCast, SendDatagram, SendStream, StateChanged
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import Address
 from swarmd_protocols.subprotocol import Priority, SubProtocol
 from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
+from swarmd_protocols.swim.first_contact import FirstContact
 from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.messages import Hello, Sections, Statement, Sub
+from swarmd_protocols.swim.messages import Sections, Statement, Sub
 from swarmd_protocols.swim.rules import eager_fanout, fingerprint
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, TrustChanged
 
@@ -74,7 +74,7 @@ class FrameSender:
         self._peers_due = False
         self._peers_ns = -_S
         self.core: Core
-        self.contacts: Contacts
+        self.first: FirstContact
         self._budget: ByteBudget
         self._flushed_ns = -_S
         self._flush_due = False
@@ -88,7 +88,7 @@ class FrameSender:
     def bind(self, core: Core) -> None:
         """Know the core; called once, before the first event."""
         self.core = core
-        self.contacts = Contacts(self.channel, core.counters)
+        self.first = FirstContact(core, self, self.channel)
         config = core.config
         self._budget = ByteBudget(config.budget_bytes_s, config.budget_burst_bytes, config.header_bytes)
 
@@ -186,49 +186,18 @@ class FrameSender:
 
     def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:
         """See `Port.hello`; at a bounded rate per address and in all."""
-        self._hello(address, answer, group, extra, paid=False)
+        self.first.hello(address, answer, group, extra, paid=False)
 
     def answer_hello(self, address: Address, group: int, extra: bytes) -> None:
         """See `Port.answer_hello`."""
-        self._hello(address, False, group, extra, paid=True)
+        self.first.hello(address, False, group, extra, paid=True)
 
-    def _hello(self, address: Address, answer: bool, group: int | None, extra: bytes, *, paid: bool) -> None:
-        parts = [self.core.own.encoded_record, encode(Hello(answer))]
-        self._contact(address, self.contacts.hello(address, parts, group, self.core.now_ns, extra=extra, paid=paid))
-
-    def _contact(self, address: Address, frame: bytes | None) -> None:
+    def contact(self, address: Address, frame: bytes | None) -> None:
+        """Send a frame of first contact, where there is one."""
         if frame is not None:
             self._account(frame)
             self._spend(len(frame))
             self.effects.append(SendDatagram(address, frame))
-
-    def on_first_contact(self, source: Address, kind: int, frame: bytes) -> Opened | None:
-        """A hello arrived: what is to be processed of it; under load it is answered with a cookie instead."""
-        taken = self.contacts.take(source, kind, frame, self.core.now_ns)
-        if isinstance(taken, bytes):
-            self._contact(source, taken)
-            return None
-        return taken
-
-    def on_cookie(self, source: Address, frame: bytes) -> None:
-        """A cookie arrived: the hello goes out again with it."""
-        self._contact(source, self.contacts.on_cookie(source, frame, self.core.now_ns))
-
-    def unopened(self, source: Address, frame: bytes) -> None:
-        """A datagram does not open: its sender holds an older record of this node, or is new to it, or is nobody."""
-        member = source in self.core.table.by_address
-        self._contact(source, self.contacts.notice(source, frame, self.core.now_ns, member=member))
-
-    def on_notice(self, source: Address, frame: bytes) -> Member | None:
-        """A member could not open what this node sent: it is shown this node's record, and asked for its own."""
-        member = self.core.table.by_address.get(source)
-        if member is None or member.session is None:
-            return None
-        group = self.contacts.on_notice(frame, member.session.past()[DATAGRAM])
-        if group is None:
-            return None
-        self.hello(member.address, True, group)
-        return member
 
     def session_over(self, member: Member) -> None:
         """See `Port.session_over`."""

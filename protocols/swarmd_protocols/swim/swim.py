@@ -205,22 +205,22 @@ class Swim:
     def leave(self) -> None:
         """Say good-bye to the swarm; the node falls silent after."""
         core = self.core
-        self.membership.set_status(STATUS_LEFT)
+        self.membership.own.set_status(STATUS_LEFT)
         for member in core.table.sample(core.rng, 2 * core.config.gossip_fanout):
             core.port.push(member, [core.own.encoded_alive])
 
     def go_away(self, duration_ns: int) -> None:
         """Announce an absence; 0 ends it early."""
         if duration_ns <= 0:
-            self.membership.set_status(STATUS_ALIVE)
+            self.membership.own.set_status(STATUS_ALIVE)
             return
-        self.membership.set_status(STATUS_AWAY, duration_ns)
+        self.membership.own.set_status(STATUS_AWAY, duration_ns)
         self.core.scheduler.at(self.core.own.away_until_ns, self._back)
 
     def _back(self, _: object) -> None:
         own = self.core.own
         if own.status == STATUS_AWAY and self.core.now_ns >= own.away_until_ns:
-            self.membership.set_status(STATUS_ALIVE)
+            self.membership.own.set_status(STATUS_ALIVE)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 

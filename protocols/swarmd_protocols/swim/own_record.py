@@ -1,0 +1,81 @@
+"""This node's own record: refuting what is said of it, announcing absences, and noticing that its key is in use."""
+
+from typing import TYPE_CHECKING
+
+from swarmd_protocols.effects import Alarm, Persist
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.messages import STATUS_AWAY, STATUS_LEFT, AliveBody
+from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
+
+if TYPE_CHECKING:
+    from swarmd_protocols.swim.membership import Membership
+
+_S = 1_000_000_000
+_REFUTE_GAP_NS = 50_000_000
+"""Incarnations rise at most so often, nanoseconds: one refutation answers all accusations on their way."""
+
+
+class OwnRecord:
+    """Raises this node's incarnation where it must."""
+
+    def __init__(self, core: Core, membership: "Membership") -> None:
+        self.core = core
+        self._membership = membership
+        self.refuted_ns = -(2**62)
+        self.takeovers = 0
+
+    def on_own_record(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
+        """Somebody knows a later life of this node than the node itself: the journal was lost, or the key is in use."""
+        core = self.core
+        own = core.own
+        # Another session under this boot number or a later one; refutations in between do not matter.
+        if own.left or body.session == own.session_public or body.incarnation >> BOOT_SHIFT < own.boot:
+            return
+        if not core.signed_by(core.crypto.public_key(own.seed), "alive", raw, signature):
+            return
+        if body.incarnation >> BOOT_SHIFT >= BOOT_MAX:
+            core.port.emit(Alarm("identity-worn", f"somebody used up the incarnations of {own.name!r}: enrol it anew"))
+            return
+        self.takeovers += 1
+        if self.takeovers > 3:
+            core.port.emit(
+                Alarm(
+                    "identity-twice",
+                    f"another process seems to run with the identity of {own.name!r}: stop one of them",
+                )
+            )
+            if core.now_ns - self.refuted_ns < _S:
+                return
+        self.refuted_ns = core.now_ns
+        own.incarnation = (
+            own.boot + 1 if own.boot > body.incarnation >> BOOT_SHIFT else (body.incarnation >> BOOT_SHIFT) + 1
+        ) << BOOT_SHIFT
+        core.port.emit(Persist(b"node/boot", own.boot.to_bytes(8, "big")))
+        core.announce()
+
+    def refute(self, accuser: NodeId, via: Member | None) -> None:
+        """Answer an accusation: a higher incarnation, told to the accuser's messenger and to the swarm."""
+        core = self.core
+        if core.own.left:
+            return
+        if core.now_ns - self.refuted_ns >= _REFUTE_GAP_NS:
+            self.refuted_ns = core.now_ns
+            core.own.incarnation += 1
+            if self._membership.accusations.standing.counts_for_health(accuser, core.now_ns):
+                core.adjust_health(1)
+            core.counters["refutations"] += 1
+            core.announce()
+        if via is not None:
+            core.port.datagram(via, [core.own.encoded_alive])
+
+    def set_status(self, status: int, away_ns: int = 0) -> None:
+        """Say good-bye, announce an absence, or come back."""
+        core = self.core
+        own = core.own
+        own.status = status
+        own.left = status == STATUS_LEFT
+        own.away_until_ns = core.now_ns + away_ns if status == STATUS_AWAY else 0
+        own.incarnation += 1
+        core.announce()
