@@ -2,19 +2,49 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from swarmd.eye import ipc
 from swarmd_protocols.releases.health import Trial, distribution_distance_milli
 
-if TYPE_CHECKING:
-    from swarmd.brain.eyelink import EyeLink
-
 _LATENCIES = 2_000
 _BINS = 10
+
+
+class Eye(Protocol):
+    """The eye, as a trial sees it."""
+
+    model: str
+    """What runs; "" before the first word of it."""
+
+    @property
+    def state(self) -> str:
+        """`running` and `degraded` mean that it sees."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Of the eye's process, while there is one."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Monotonic counts."""
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """Its cells, among others."""
+        ...
+
+    def listen(self, callback: Callable[[ipc.FromEye], None]) -> Callable[[], None]:
+        """Call back for each message of the eye from now on; the returned function ends it."""
+        ...
+
+    def swap_model(self, model: str) -> None:
+        """Have it change to this bundle between two frames; it answers with `SwapDone`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +80,7 @@ class TrialMeter:
         incumbent: How the model before it scored, for the shadow gate.
     """
 
-    def __init__(self, eye: "EyeLink", incumbent: ScoreHistogram) -> None:
+    def __init__(self, eye: Eye, incumbent: ScoreHistogram) -> None:
         self._eye = eye
         self._incumbent = incumbent
         self._began_ns = time.monotonic_ns()
@@ -113,7 +143,7 @@ class EyeRunner:
         is_armed: Whether the vehicle is armed, None when nobody says so.
     """
 
-    def __init__(self, eye: "EyeLink", is_armed: Callable[[], bool | None]) -> None:
+    def __init__(self, eye: Eye, is_armed: Callable[[], bool | None]) -> None:
         self._eye = eye
         self._is_armed = is_armed
         self._scores = ScoreHistogram()
