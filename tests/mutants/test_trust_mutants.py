@@ -81,6 +81,16 @@ def _many_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Trust, "certified", certified)
 
 
+def _tell_again(patch: pytest.MonkeyPatch) -> None:
+    whole = Trust._tell
+
+    def tell(self: Trust, held):  # type: ignore[no-untyped-def]
+        self._spread.pop(held.digest, None)
+        whole(self, held)
+
+    patch.setattr(Trust, "_tell", tell)
+
+
 def _heedless(patch: pytest.MonkeyPatch) -> None:
     whole = Trust._take_group_key
 
@@ -136,6 +146,7 @@ MUTANTS: dict[str, tuple[Callable[[], object], Patch]] = {
         attacks.test_a_group_key_that_outruns_its_revocation_reaches_no_thief,
         _heedless,
     ),
+    "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
 }
 

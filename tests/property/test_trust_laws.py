@@ -1,11 +1,29 @@
 """Non-interference: what role-signed statements decide is the same, whatever people without the role say, and when."""
 
+import contextlib
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust.trust import Trust
 from tests.support.release_world import MODEL
-from tests.support.trust_history import AFTER, ALWAYS, HONEST, Hearer, Item
+from tests.support.trust_history import (
+    AFTER,
+    ALWAYS,
+    CRYPTO,
+    FIRST,
+    HONEST,
+    SWARM,
+    Hearer,
+    Item,
+    certificate,
+    node,
+    say,
+)
 
 WHOLE = Hearer().settle().decides()
 picks = st.lists(st.integers(0, len(ALWAYS) - 1), max_size=12)
@@ -74,3 +92,45 @@ def test_a_restart_judges_alike(rounds: int) -> None:
         again.hear((entry.envelope.kind, entry.envelope.encode()) for entry in hearer.releases._state.values())
     assert again.trust.revoked == hearer.trust.revoked
     assert again.releases.view.models == hearer.releases.view.models
+
+
+KEYS, NAMES = ("k1", "k2", "k3"), ("a", "b")
+CERTIFICATES = [
+    say("node", certificate(name, node(key), counter), 0) for key in KEYS for name in NAMES for counter in (1, 2, 3)
+]
+some = st.lists(st.sampled_from(CERTIFICATES), max_size=8)
+
+
+def _repair(nodes: list[Trust]) -> None:
+    """Each hands each other what it spreads, until nobody learns anything."""
+    for _ in range(12):
+        learned = False
+        for one in nodes:
+            for other in nodes:
+                for kind, statement in one.statements():
+                    with contextlib.suppress(IdentityError):
+                        learned |= other.add(kind, statement)
+        if not learned:
+            return
+    raise AssertionError("repair does not come to an end")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(some, min_size=2, max_size=4), st.randoms(use_true_random=False))
+def test_a_replaced_certificate_holds_nowhere(heard: list[list[Item]], rng: random.Random) -> None:
+    """Some met some certificates, one met all of them: after repair nobody holds one that was replaced."""
+    everything = [item for items in heard for item in items]
+    rng.shuffle(everything)
+    nodes = [Trust(SWARM, [FIRST[1]], CRYPTO) for _ in range(len(heard) + 1)]
+    for trust, items in zip(nodes, [*heard, everything], strict=True):
+        for _, statement in items:
+            with contextlib.suppress(IdentityError):
+                trust.admit_certificate(statement)
+    _repair(nodes)
+    ids = [NodeId(node_id_of(CRYPTO.public_key(node(key)))) for key in KEYS]
+    knows_all = nodes[-1]
+    names = [holds.name for one in ids if (holds := knows_all.certified(one))]
+    assert len(names) == len(set(names)), "one key a name"
+    for trust in nodes:
+        for one in ids:
+            assert trust.certified(one) in (None, knows_all.certified(one))

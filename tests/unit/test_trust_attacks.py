@@ -1,5 +1,6 @@
 """Attacks on the fleet's trust through the real node, releases and fleet folder: none has its effect."""
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from swarmd.identity.fleet import Fleet, create_fleet
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import Command, MemberState
 from swarmd_protocols.errors import IdentityError, StateError
+from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
@@ -22,7 +24,8 @@ from swarmd_protocols.trust.roots import RootChain, mark
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, GroupKey, Trust
 from tests.support.release_world import MODEL, Keys, World, make_release
 from tests.support.swim_net import Net
-from tests.support.trust_history import SWARM, Hearer, say
+from tests.support.trust_history import CRYPTO as MODEL_CRYPTO
+from tests.support.trust_history import FIRST, SWARM, Hearer, certificate, node, say
 
 CRYPTO = NaClCrypto()
 ALIVE = MemberState.ALIVE
@@ -307,3 +310,24 @@ def test_a_journal_forgets_what_no_longer_counts() -> None:
         net.restart(0)
         net.run(2)
         assert sum(key.startswith(TRUST_JOURNAL) for key in net.hosts[0].journal) <= 3 + 1 + 2 + 3
+
+
+def test_old_certificates_said_again_are_no_news() -> None:
+    """Whoever shows replaced certificates again and again makes nobody judge, journal or spread anything."""
+    trust = Trust(SWARM, [FIRST[1]], MODEL_CRYPTO)
+    keys = enumerate(("k1", "k2", "k3"), 1)
+    shown = [say("node", certificate("a", node(key), counter), 0)[1] for counter, key in keys]
+    for statement in shown:
+        trust.admit_certificate(statement)
+    for rounds in range(3):
+        known = trust.take_news(), trust.revision, trust.statements()
+        for statement in shown[:2]:
+            with contextlib.suppress(IdentityError):
+                trust.admit_certificate(statement)
+            assert (trust.revision, trust.statements(), trust.has_news) == (*known[1:], False)
+        for statement in shown[:2]:
+            with contextlib.suppress(IdentityError):
+                trust.add("node", statement)
+        assert rounds == 0 or not trust.has_news, "as a statement of its own each is passed on once, and never again"
+    ids = [NodeId(node_id_of(MODEL_CRYPTO.public_key(node(key)))) for key in ("k1", "k2", "k3")]
+    assert [trust.certified(one) is None for one in ids] == [True, True, False]

@@ -257,8 +257,9 @@ class Trust:
             case "node":
                 held = self._open(kind, statement)
                 self._place(held)
-                if self._is_best(held) and held.digest not in self._spread:
-                    self._tell(self._by_node[_certificate(held).node])
+                best = self._best_form(held)
+                if best is not None:
+                    self._tell(best)
             case _:
                 raise IdentityError(f"statements of kind {kind!r} are not taken here")
         return len(self._news) > told
@@ -274,10 +275,11 @@ class Trust:
             raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
         return holds
 
-    def _is_best(self, held: _Held) -> bool:
+    def _best_form(self, held: _Held) -> _Held | None:
+        """A certificate as it is held, with all its good signatures; None where it is the best of nothing."""
         certificate = _certificate(held)
-        tables = (self._by_node[certificate.node], self._by_name[certificate.name])
-        return all(one.digest == held.digest for one in tables)
+        best = (self._by_name.get(certificate.name), self._by_node.get(certificate.node))
+        return next((one for one in best if one is not None and one.digest == held.digest), None)
 
     def _open(self, kind: str, statement: bytes) -> _Held:
         """Verify, and only then read, what somebody says."""
@@ -348,10 +350,12 @@ class Trust:
             self.group_keys = {counter: _group_key(self._groups[counter]) for counter in sorted(self._groups)}
 
     def _tell(self, held: _Held) -> None:
-        """This certificate replaced another, or has more signatures: everybody has to learn it."""
-        self.revision += 1
-        self._spread[held.digest] = held
-        self._news.append(("node", held.statement))
+        """This certificate replaced another, or has more signatures: everybody has to learn it, once."""
+        told = self._spread.get(held.digest)
+        if told is None or told.statement != held.statement:
+            self.revision += 1
+            self._spread[held.digest] = held
+            self._news.append(("node", held.statement))
 
     def _place(self, new: _Held) -> None:
         """Keep the best of each node and of each name."""
@@ -364,14 +368,14 @@ class Trust:
                 return
         self._rank(new)
         after = [self._by_node[certificate.node], self._by_name[certificate.name]]
-        winners = {
-            best.digest: best
-            for best, old in zip(after, before, strict=True)
-            if old is not None and (old.digest != new.digest or old.digest in self._spread)
-        }
-        for best in winners.values():
-            self._tell(best)
-        if not winners:
+        is_told = False
+        for old, best in zip(before, after, strict=True):
+            if old is not None and (old.digest != new.digest or old.digest in self._spread):
+                is_told = True
+                self._tell(best)
+                if self._best_form(old) is None:
+                    self._spread.pop(old.digest, None)
+        if not is_told and new in after:
             self._news.append(("seen", new.statement))
             self._make_room(certificate.node)
 
