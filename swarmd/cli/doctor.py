@@ -22,7 +22,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Check everything; 1 when something would keep the daemon from working."""
-    from swarmd.api.diagnosis import diagnose
+    from swarmd.cli.diagnosis import diagnose
     from swarmd.config.loading import load
 
     findings = list(diagnose(load(args.config, os.environ, flags_of(args)).config))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from swarmd.api import diagnosis
-from swarmd.api.diagnosis import Finding, diagnose
+from swarmd.cli import diagnosis
+from swarmd.cli.diagnosis import Finding, diagnose
 from swarmd.cli.main import main
 from swarmd.config.loading import load
 from swarmd.config.sections import Config
