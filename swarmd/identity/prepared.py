@@ -109,9 +109,14 @@ def decode(data: bytes) -> Prepared:
 
 
 def encode(prepared: Prepared) -> bytes:
-    """The file's bytes, with what the statement does in words at its head."""
+    """The file's bytes, with what the statement does, and who is missing, in words at its head."""
     told = words(prepared)
-    whole = msgspec.structs.replace(prepared, does=tuple(line[:512] for line in (told.title, *told.effects))[:256])
+    try:
+        lacking = [f"missing: {line}" for line in missing(prepared)]
+    except PreparedError:
+        lacking = []  # Its root is not in the file, so only a fleet's folder can tell.
+    lines = (*(told.title, *told.effects)[:250], *lacking[:6])  # 256 at most.
+    whole = msgspec.structs.replace(prepared, does=tuple(line[:512] for line in lines))
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
 
 

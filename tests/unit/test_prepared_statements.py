@@ -48,7 +48,10 @@ def test_a_revocation_says_whom_it_shuts_out_and_takes_two_of_three() -> None:
     assert f"  drone-3 (node {NODE.hex()})" in told.effects
     assert any("lost over the sea" in line for line in told.effects)
     assert missing(prepared) == ["revoke takes 2 signatures and has 0; 2 of: alice, bob, carol"]
+    assert b"missing: revoke takes 2 signatures and has 0; 2 of: alice, bob, carol" in encode(prepared)
     once = add_signature(prepared, officer("alice"))
+    assert b"missing: revoke takes 2 signatures and has 1; 1 of: bob, carol" in encode(once)
+    assert b"missing" not in encode(add_signature(once, officer("bob")))
     assert missing(once) == ["revoke takes 2 signatures and has 1; 1 of: bob, carol"]
     with pytest.raises(PreparedError, match=r"not signed by enough officers.*1 of: bob, carol"):
         statement_of(once)
