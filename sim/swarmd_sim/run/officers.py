@@ -12,7 +12,7 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import DEV_ROLES, Identity, dev_role_seeds, dev_root, enrol, make_dev_identity
 from swarmd_protocols.trust.roots import make_root, mark, root_digest
-from swarmd_protocols.trust.trust import AddStatement, GroupKey, Revocation
+from swarmd_protocols.trust.trust import AFTER_MAX, AddStatement, GroupKey, Revocation
 from swarmd_sim.run.host import Host
 
 _KEYS_A_ROLE = 3
@@ -177,6 +177,7 @@ class Officers:
             host.command("node", AddStatement(kind, statement))
 
     def _sign_group(self, counter: int) -> bytes:
-        group = GroupKey(self.swarm, counter, self._seed(f"group:{counter}"))
+        after = tuple(sorted(mark(decode_envelope(one)) for one in self._revocations[-AFTER_MAX:]))
+        group = GroupKey(self.swarm, counter, self._seed(f"group:{counter}"), after)
         statement = self.groups[counter] = sign_statement("group", group, self.signers("enrol"), self.crypto)
         return statement
