@@ -72,6 +72,7 @@ from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
 _TICK_SLACK_NS = 1_000_000
+"""The driver's timer is not set anew for less than this, nanoseconds."""
 _DATAGRAMS_ONLY = (DATAGRAM, CAST, NOTICE, COOKIE, CONTACT)
 _OWN_NETWORK = ("unreachable", "forbidden")
 """Reasons of `SendFailed` that speak about this node's own network; full queues and expired frames do not."""

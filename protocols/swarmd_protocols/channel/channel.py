@@ -20,10 +20,12 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 
 WIRE_VERSION = 2
+"""The upper half of a frame's first byte; frames of other versions are refused and counted."""
 DATAGRAM, STREAM, BULK, GROUP, CAST, NOTICE, COOKIE, CONTACT = range(1, 9)
 PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
 GROUP_OVERHEAD_BYTES = 1 + 4 + 24 + SEAL_BYTES
 MAC_BYTES = 16
+"""As long as Poly1305's: nobody guesses one at any rate that a network carries."""
 NONCE_START_BYTES = 8
 NOTICE_BYTES = 1 + 4 + 4 + MAC_BYTES
 COOKIE_BYTES = 1 + NONCE_START_BYTES + MAC_BYTES + MAC_BYTES
@@ -32,6 +34,7 @@ REPLAY_WINDOW = 64
 STREAM_REPLAY_WINDOW = 1_024
 """Streams are sent in bursts of many frames, and a transport may use several connections for them."""
 TAG_BYTES = 4
+"""Bytes of a session's public key that name it in frames: a look-up, not a proof."""
 PAST_MAX = 512
 """Sessions remembered after their peer was forgotten."""
 
@@ -43,6 +46,7 @@ _LENGTH_MIN = {
     CONTACT: CONTACT_OVERHEAD_BYTES + GROUP_OVERHEAD_BYTES,
 }
 _COUNTER_MAX = 2**32 - 1
+"""Frames of one boot to one peer on one path: 13 years at ten a second."""
 _NONCE_HEAD = {kind: bytes(19) + bytes((kind,)) for kind in (DATAGRAM, STREAM, BULK)}
 
 

@@ -12,6 +12,7 @@ import msgspec
 from swarmd_protocols.errors import WireError
 
 DATAGRAM_MAX_BYTES = 1_200
+"""Fits unfragmented through the smallest common path (IPv6's 1,280 less headers)."""
 STREAM_MAX_BYTES = 4_194_304 + 4_096
 """4 MiB of payload and what wraps it."""
 

@@ -19,6 +19,7 @@ from swarmd_protocols.trust.envelopes import signed_bytes
 from swarmd_protocols.trust.trust import Trust
 
 _UPDATES_MAX = 4_096
+"""Updates on their way at once; the oldest of the least urgent kind is dropped first. One for each member held."""
 VERDICT, EVENT, RECORD, DETAIL = range(4)
 """Gossip priorities: who lives and who does not; user events; new members; metadata and link reports."""
 

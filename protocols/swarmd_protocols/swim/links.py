@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from swarmd_protocols.swim.membership import Membership
 
 _DELAY_NS = 200_000_000
+"""Changed links are gathered for so long before they are published, nanoseconds: several break at once."""
 _ENTRIES_MAX = 32
+"""Broken links in one report: more say no more, and the report fits into a datagram."""
 _LINKS_BODY = msgspec.msgpack.Decoder(LinksBody)
 
 

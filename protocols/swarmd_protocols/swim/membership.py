@@ -43,8 +43,11 @@ _ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
 _BODY_NODE_AT, _BODY_NODE_END = 3, 19
 """Where an encoded `AliveBody` holds its node: after the heads of the array and of 16 bytes."""
 _AWAY_GRACE_NS = 2 * _S
+"""An announced absence may end so much later, nanoseconds: it starts when the news is heard, and a boot takes time."""
 _SNAPSHOT_DELAY_NS = 2 * _S
+"""Changes of the members are gathered for so long before they are journalled, nanoseconds."""
 _SNAPSHOT_MEMBERS = 256
+"""Records journalled at most: as many as a full view holds; any few of them lead back to the swarm."""
 
 
 class Membership:

@@ -38,18 +38,28 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 _S = 1_000_000_000
 _OPEN_PINGS_MAX = 1_024
+"""Pings whose answers are awaited; the oldest is forgotten first. A probe of every member of a full view has four."""
 _ERROR_ASK, _ERROR_SUSPECT, _ERROR_LINK, _ERROR_FAILED = 2e-2, 2e-4, 1e-5, 1e-6
+"""Accepted probabilities that losses alone explain the silence when helpers are asked, a member is suspected, a link is
+called broken, a member is declared failed. A thousand nodes at four probes a second make 10^8 probes in seven hours."""
 _LINK_LOSS_MIN = 0.25
+"""A link is called broken as if at least this share of round trips were lost: new losses are not known yet."""
 _LEARN, _LEARN_QUICK, _LEARN_QUICK_BELOW = 0.02, 0.05, 0.3
+"""Weight of one answer or miss in the smoothed loss; the quicker one below this loss, so that new losses are known
+before they look like deaths."""
 _ISOLATED_FAILED_NS = 60 * _S
+"""A node that hears nobody believes in the others' deaths after so long, nanoseconds: its own radio is more likely."""
 _LOOK_AGAIN_NS = 1 * _S
 """A link found broken is looked at again after this, nanoseconds: one that heals is known within some two seconds."""
 _LOOK_AGAIN_PINGS = 3
 """So many unanswered pings say that a link known to be deaf is still so, without helpers: 170 bytes a second, where a
 whole round of questions would take the byte budget from the other members."""
 _BUDGET_SHARE = 0.85
+"""Probing slows when it costs this share of the byte budget; the rest is for verdicts."""
 _RING_STEPS = 8
+"""Suspects that are passed over on the ring in one turn: a whole run of it may be lost at once."""
 _WITNESSES, _WITNESSES_WANTED = 4, 2
+"""A node that hears nobody pings so many ring successors; so many that hear a deaf member keep it from being failed."""
 _ASK_BEHIND_HELLO_NS, _ASK_BEHIND_GAP_NS = 10 * _MS, 200 * _MS
 """A member that greets gets this node's record, and so long after the question that it could not read, once more."""
 _ONE_WAY_PATIENCE_NS = 5 * _S

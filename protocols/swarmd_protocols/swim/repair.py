@@ -30,11 +30,15 @@ if TYPE_CHECKING:
     from swarmd_protocols.swim.user_events import UserEvents
 
 _WHOLE_SECTION_ITEMS = 120
+"""Fingerprints that fit into one datagram (8 bytes each); larger sections are compared by buckets first."""
 _DATAGRAM_ROOM = 1_100
+"""Bytes of items in one datagram of an answer."""
 _DATAGRAMS_MAX = 24
 """Answers larger than this many datagrams go over the reliable path."""
 _SETTLE_NS = 60_000_000
+"""A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _GAP_MAX_NS = 10_000_000_000
+"""A difference that repair does not close is asked about at least this often, nanoseconds."""
 
 
 class Repair:

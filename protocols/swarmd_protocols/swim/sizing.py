@@ -12,10 +12,15 @@ from math import log2
 from random import Random
 
 SLOTS = 32
+"""Draws a node makes: the estimate is off by 1/sqrt(32 * epochs kept), some 10 % over three."""
 EPOCHS = 65_536
+"""Epochs are counted modulo this: two bytes on the wire, 22 days."""
 _STEPS = 8
+"""Steps an octave of a quantized draw: 4 % each, small beside the estimate's own error."""
 _OFFSET = 4
+"""The largest draw told apart is 2**4; smaller ones, down to 2**-28, say how large a swarm is."""
 _KEPT = 3
+"""Epochs that the estimate is taken over."""
 
 
 def quantize(draw: float) -> int:

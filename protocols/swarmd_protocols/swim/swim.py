@@ -51,12 +51,19 @@ from swarmd_protocols.swim.user_events import UserEvents
 _MS = 1_000_000
 _S = 1_000_000_000
 _SEEDS_MAX = 64
+"""Seed addresses held."""
 _HELLOS_AT_ONCE, _SEEDS_AT_ONCE = 8, 2
+"""Hellos and among them seeds in one round of looking for the swarm."""
 _SEEK_GAP_NS = 300 * _MS
+"""Between two rounds of looking for the swarm, nanoseconds: longer than the gap between two hellos to one address."""
 _SEEKS_WIDE, _HELLOS_LATER, _SEEKS_OFTEN = 3, 3, 10
+"""After so many rounds fewer are asked, this many; after the last number of rounds a quarter as often."""
 _LONG_LOST_NS = 600 * _S
+"""Who is lost for longer, nanoseconds, is tried a tenth as often."""
 _SEED_GAP_NS = 10 * _S
+"""Each seed is tried about once in this time by all nodes of a partial view together, nanoseconds."""
 _QUIET_NS = 500 * _MS
+"""Views that were equal for so long need no riding records any more, nanoseconds."""
 
 
 class Swim:

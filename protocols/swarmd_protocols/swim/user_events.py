@@ -24,7 +24,9 @@ from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
 _EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
 _EVENT: msgspec.msgpack.Decoder[SignedEvent | CertifiedEvent] = msgspec.msgpack.Decoder(SignedEvent | CertifiedEvent)
 _GAP_PATIENCE_NS = 5_000_000_000
+"""Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
 _CLAIMS_KEPT = 8
+"""Peers whose word about an origin's events is remembered; two are enough."""
 _DIGEST_NS = 60_000_000_000
 """In a partial view, an origin counts towards the digest for so long after its last event."""
 _KEPT_NS = 2 * _DIGEST_NS
