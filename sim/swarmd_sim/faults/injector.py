@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from swarmd_protocols.effects import GoAway, Leave
 from swarmd_sim.faults.faults import FAULTS, HOSTILE_KINDS, OFFICER_KINDS, Fault
 from swarmd_sim.faults.hostile import Hostile
 from swarmd_sim.faults.links import LinkFault
+from swarmd_sim.faults.node_faults import NodeFaults
 from swarmd_sim.faults.rotations import Rotations
 from swarmd_sim.radio.network import Network
 from swarmd_sim.radio.radio import JammingDisc, Radio
@@ -70,6 +70,7 @@ class Injector:
         self._touched_until_ns = [0] * len(hosts)
         officers = rotations.officers if rotations is not None else None
         self.hostile = Hostile(engine, choices, hosts, network, ledger, reboot, releases, officers)
+        self._nodes = NodeFaults(engine, choices, hosts, network, watch, ledger, reboot, self._held_down, self._goes_on)
         self.last_end_ns = 0
         self.script: list[Fault] = []
 
@@ -147,7 +148,7 @@ class Injector:
             if self._rotations is not None:
                 self._rotations.begin(fault)
         else:
-            getattr(self, f"_{fault.kind}")(fault)
+            self._nodes.begin(fault)
         self._engine.at(fault.end_ns, self._end, number)
 
     def _end(self, number: int) -> None:
@@ -185,8 +186,7 @@ class Injector:
         elif kind == "away":
             self._network.faults.active.pop(-1 - host.index, None)
         restartable = FAULTS[kind].family in ("process", "people") or kind == "clock_step"
-        still_down = any(host.index in other.nodes and _keeps_down(other) for other in self._active.values())
-        if restartable and not host.process_up and not still_down:
+        if restartable and not host.process_up and not self._held_down(host):
             self._reboot(host)
 
     # --- Links ---
@@ -202,134 +202,11 @@ class Injector:
         else:
             faults.active[number] = _link_fault(fault, nodes)
 
-    # --- Processes ---
+    def _held_down(self, host: Host) -> bool:
+        return any(host.index in fault.nodes and _keeps_down(fault) for fault in self._active.values())
 
-    def _each(self, fault: Fault) -> list[Host]:
-        return [self._hosts[node] for node in fault.nodes]
-
-    def _kill(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash("killed", power=False)
-
-    def _power_loss(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash("power lost", power=True)
-            host.machine_up = False
-
-    def _lost_disk(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash("killed, disk lost", power=False)
-            self._ledger.disk_lost(host)
-            host.disk.lose()
-
-    def _torn_disk(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash_within(1 + self._choices.choose("fault.boundary", 40), "torn")
-
-    def _corrupt_disk(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash("killed, disk corrupt", power=False)
-            self._ledger.disk_lost(host)
-            key = host.disk.corrupt(self._choices)
-            self._watch.say(host.index, f"journal record {key!r} has a flipped bit")
-
-    def _crash_at_effect(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash_within(max(1, fault.amount), "killed between two effects")
-
-    def _oom_kill(self, fault: Fault) -> None:
-        times = max(1, fault.amount)
-        for host in self._each(fault):
-            for turn in range(times):
-                self._engine.at(fault.at_ns + turn * fault.duration_ns // times, self._kill_and_start, host)
-
-    def _kill_and_start(self, host: Host) -> None:
-        if host.process_up:
-            host.crash("out of memory", power=False)
-            self._engine.at(self._engine.now_ns + 500 * _MS, self._start_again, host)
-
-    def _start_again(self, host: Host) -> None:
-        if not host.process_up and not any(host.index in f.nodes and _keeps_down(f) for f in self._active.values()):
-            self._reboot(host)
-
-    # --- CPU, disk, clock ---
-
-    def _freeze(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.stall(fault.duration_ns)
-
-    def _gc_pause(self, fault: Fault) -> None:
-        pause_ns = fault.amount * _MS
-        for host in self._each(fault):
-            for at_ns in range(fault.at_ns, fault.end_ns, 3 * pause_ns):
-                self._engine.at(at_ns, self._pause, (host, pause_ns))
-
-    def _pause(self, what: tuple[Host, int]) -> None:
-        what[0].stall(what[1])
-
-    def _throttle(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.cpu_ns = max(host.base_cpu_ns, 200_000)
-            host.slowdown_milli = 1_000 * max(1, fault.amount)
-
-    def _disk_full(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.disk.full = True
-            self._ledger.disk_lost(host)
-
-    def _slow_fsync(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.disk.fsync_ns = fault.amount * _MS
-
-    def _clock_drift(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            sign = 1 - 2 * self._choices.choose("fault.sign", 2)
-            host.clock.set_drift(self._engine.now_ns, sign * fault.amount * 1_000)
-
-    def _clock_step(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            sign = 1 - 2 * self._choices.choose("fault.sign", 2)
-            host.crash("restarted on a wrong clock", power=False)
-            host.wall_step_ns += sign * fault.amount * 1_000_000_000
-
-    # --- People ---
-
-    def _send_error(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.forbidden = True
-
-    def _leave(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            if host.process_up:
-                host.handle(Leave())
-                host.left = True
-                self._engine.at(self._engine.now_ns + _LEAVE_GRACE_NS, self._stop_left, (host, host.boots))
-
-    def _stop_left(self, what: tuple[Host, int]) -> None:
-        host, boot = what
-        if host.boots == boot and host.process_up:
-            host.crash("left", power=False)
-            if not any(host.index in fault.nodes and _keeps_down(fault) for fault in self._active.values()):
-                self._engine.at(self._engine.now_ns + 500 * _MS, self._start_again, host)
-
-    def _away(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            if host.process_up and fault.duration_ns:
-                host.handle(GoAway(fault.duration_ns))
-                self._engine.at(self._engine.now_ns + _LEAVE_GRACE_NS, self._silence, (host, fault))
-
-    def _silence(self, what: tuple[Host, Fault]) -> None:
-        host, fault = what
-        if fault in self._active.values():
-            only = frozenset((host.index,))
-            self._network.faults.active[-1 - host.index] = LinkFault(only, frozenset(), both_ways=True, blocked=True)
-
-    def _readdress(self, fault: Fault) -> None:
-        for host in self._each(fault):
-            host.crash("moves to another address", power=False)
-            old = host.address
-            host.address = f"{old.split(':')[0]}:{int(old.split(':')[1]) + 1}"
-            self._network.rename(old, host)
+    def _goes_on(self, fault: Fault) -> bool:
+        return fault in self._active.values()
 
 
 def _keeps_down(fault: Fault) -> bool:

@@ -4,12 +4,10 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isqrt
 from pathlib import Path
 from typing import Any, Protocol
 
 from swarmd_protocols.state.replica import ReplicaConfig
-from swarmd_protocols.swim.config import SwimConfig
 from swarmd_sim.checkers.base import RunContext
 from swarmd_sim.checkers.bounds import BoundsChecker
 from swarmd_sim.checkers.claims import ClaimsChecker
@@ -19,7 +17,6 @@ from swarmd_sim.checkers.releases import ReleasesChecker
 from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.checkers.traffic import TrafficChecker
 from swarmd_sim.checkers.truth import TruthChecker
-from swarmd_sim.errors import ScenarioError
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.faults.attack_script import draw_attacks
 from swarmd_sim.faults.clocks import NodeClock
@@ -28,7 +25,7 @@ from swarmd_sim.faults.injector import Injector
 from swarmd_sim.faults.links import LinkFaults
 from swarmd_sim.faults.rotations import Rotations
 from swarmd_sim.radio.network import Network
-from swarmd_sim.radio.radio import Radio, RadioConfig, Ridge
+from swarmd_sim.radio.radio import Radio
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.coverage import Coverage
 from swarmd_sim.run.engine import Engine, StopRun, Storm
@@ -41,21 +38,23 @@ from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.result import Result, Sample
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
-from swarmd_sim.run.traces import read_flight_log, read_link_trace
+from swarmd_sim.run.setup import (
+    busy_ns,
+    detector_config,
+    drone_config,
+    full_view_max,
+    link_trace,
+    make_site,
+    radio_config,
+    refuse_too_large,
+)
+from swarmd_sim.run.traces import read_flight_log
 from swarmd_sim.run.watch import Watch
 from swarmd_sim.run.workload import Workload
-from swarmd_sim.world.detector import DetectorConfig, DetectorModel
+from swarmd_sim.world.detector import DetectorModel
 from swarmd_sim.world.farm import Farm
-from swarmd_sim.world.motion import Drone, DroneConfig
-from swarmd_sim.world.site import Site, empty_site, farm_site, file_site
+from swarmd_sim.world.motion import Drone
 
-MEMORY_MAX = 13_000_000_000
-"""Bytes of all nodes together above which a run is refused: 2,000 nodes with full views, many more with partial."""
-_RECORD_BYTES = 3_200
-"""A member of a full view, its session included."""
-_PARTIAL_NODE_BYTES = 60_000
-"""A node beside the members that it held before its view became partial, of `_FORMER_RECORD_BYTES` each."""
-_FORMER_RECORD_BYTES = 1_600
 _STEP_NS = NS_PER_S
 _STORM_CALLS = 1_500
 """Calls a node-second, on average over the run, that only a livelock makes."""
@@ -123,7 +122,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, seed: int, options: Options | None = None) -> None:
         started = time.perf_counter()
-        _refuse_too_large(scenario)
+        refuse_too_large(scenario)
         self.scenario = scenario
         self.seed = seed
         self.options = options or Options()
@@ -131,10 +130,10 @@ class Simulation:
         self.engine = Engine(_STORM_CALLS * scenario.swarm.nodes * scenario.swarm.seconds)
         self.ledger = Ledger()
         self.watch = Watch(self.engine, self.ledger, self.options.timeline)
-        self.radio = Radio(_radio_config(scenario), self.choices, _link_trace(scenario))
+        self.radio = Radio(radio_config(scenario), self.choices, link_trace(scenario))
         self.faults = LinkFaults(self.choices)
         self.network = Network(self.engine, self.radio, self.faults, self.choices)
-        self.site = _site(scenario, self.choices)
+        self.site = make_site(scenario, self.choices)
         self.coverage = Coverage()
         self.samples: list[Sample] = []
         self._end_ns = scenario.swarm.seconds * NS_PER_S
@@ -252,8 +251,8 @@ class Simulation:
         columns = max(1, int(len(self.hosts) ** 0.5))
         rows = -(-len(self.hosts) // columns)
         log = read_flight_log(Path(scenario.folder) / scenario.drones.flight_log) if scenario.drones.flight_log else []
-        config = _drone_config(scenario)
-        detector = _detector_config(scenario)
+        config = drone_config(scenario)
+        detector = detector_config(scenario)
         drones = len(self.hosts) - scenario.swarm.observers if scenario.drones.work != "none" else 0
         for host in self.hosts:
             column, row = host.index % columns, host.index // columns
@@ -295,7 +294,7 @@ class Simulation:
             from_ns,
             min(until_ns, self.quiet_ns),
             int(random_faults.longest_s * NS_PER_S),
-            _busy_ns(scenario),
+            busy_ns(scenario),
         )
         named = random_faults.attacks
         attacks = [k for k in ATTACK_KINDS if (k in named or "all" in named) and k not in random_faults.attacks_off]
@@ -427,43 +426,6 @@ class Simulation:
         return Result.of(self, wall_s + self.setup_s, cpu_s)
 
 
-def full_view_max(scenario: Scenario) -> int:
-    """Above how many members a node of this scenario keeps a partial view.
-
-    Args:
-        scenario: Its `[gossip]` may set it.
-
-    Returns:
-        `SwimConfig.full_view_max` as the scenario has it.
-    """
-    return int(scenario.gossip.get("full_view_max", SwimConfig().full_view_max))
-
-
-def _refuse_too_large(scenario: Scenario) -> None:
-    """Refuse at once what would run for hours and then out of memory."""
-    nodes, whole = scenario.swarm.nodes, full_view_max(scenario)
-    if nodes <= whole:
-        each, most = nodes * _RECORD_BYTES, isqrt(MEMORY_MAX // _RECORD_BYTES)
-        what = f"every node holds a record of every other, {nodes * nodes:,} in all"
-        way_out = f"; lower gossip.full_view_max ({whole}) below the number of nodes, so that views are partial, or run"
-    else:
-        each = _PARTIAL_NODE_BYTES + whole * _FORMER_RECORD_BYTES
-        most = MEMORY_MAX // each
-        what = f"every node holds up to gossip.full_view_max ({whole}) members until its view becomes partial"
-        way_out = "; lower it, or run"
-    if nodes * each > MEMORY_MAX:
-        raise ScenarioError(
-            f"swarm.nodes is {nodes}: {what}, some {nodes * each >> 30} GiB{way_out} at most {most} nodes (--nodes)"
-        )
-
-
-def _busy_ns(scenario: Scenario) -> list[int]:
-    """When releases are published: moments at which faults are worth more than at others."""
-    release = scenario.release
-    times = (release.publish_at_s, release.bad_at_s, release.next_at_s)
-    return [int(at_s * NS_PER_S) for at_s in times if at_s]
-
-
 def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:
     from swarmd_sim.run.node_factory import NodeFactory
 
@@ -473,66 +435,3 @@ def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:
 def _is_dead_timer(call: Callable[[Any], None], argument: Any) -> bool:
     host = getattr(call, "__self__", None)
     return isinstance(host, Host) and call.__name__ == "_timer_due" and host.timer_is_dead(argument)
-
-
-def _drone_config(scenario: Scenario) -> DroneConfig:
-    drones = scenario.drones
-    return DroneConfig(
-        round(drones.speed_m_s * 100),
-        round(drones.drain_per_s * MILLION),
-        round(drones.reserve * MILLION),
-        round(drones.charge_s * NS_PER_S),
-    )
-
-
-def _detector_config(scenario: Scenario) -> DetectorConfig:
-    detector = scenario.detector
-    return DetectorConfig(
-        footprint_cm=round(detector.footprint_m * 100),
-        recall_ppm=round(detector.recall * MILLION),
-        edge_recall_ppm=round(detector.edge_recall * MILLION),
-        confusion_ppm=round(detector.confusion * MILLION),
-        false_alarms_ppm=round(detector.false_alarms_per_look * MILLION),
-        sigma_cm=round(detector.sigma_m * 100),
-        edge_sigma_cm=round(detector.edge_sigma_m * 100),
-        latency_ms=detector.latency_ms,
-    )
-
-
-def _radio_config(scenario: Scenario) -> RadioConfig:
-    radio = scenario.radio
-    return RadioConfig(
-        model=radio.model,
-        range_cm=round(radio.range_m * 100),
-        rate_bit_s=round(radio.rate_mbit_s * MILLION),
-        latency_ns=round(radio.latency_ms * 1e6),
-        jitter_ns=round(radio.jitter_ms * 1e6),
-        loss_ppm=round(radio.loss * MILLION),
-        shared_air=radio.shared_air,
-        retries=radio.retries,
-        tx_power_mdb=round(radio.tx_power_dbm * 1_000),
-        exponent_milli=round(radio.exponent * 1_000),
-        shadowing_mdb=round(radio.shadowing_db * 1_000),
-        carrier_sense_cm=round(radio.carrier_sense_m * 100),
-        ridges=tuple(Ridge(_cm(r.from_m), _cm(r.to_m), round(r.loss_db * 1_000)) for r in radio.ridge),
-    )
-
-
-def _cm(metres: tuple[float, float]) -> tuple[int, int]:
-    return round(metres[0] * 100), round(metres[1] * 100)
-
-
-def _link_trace(scenario: Scenario) -> Any:
-    if not scenario.radio.trace:
-        return None
-    return read_link_trace(Path(scenario.folder) / scenario.radio.trace, scenario.swarm.nodes)
-
-
-def _site(scenario: Scenario, choices: Choices) -> Site:
-    site = scenario.site
-    faults_ppm, cell_cm = round(site.faults * MILLION), round(site.cell_m * 100)
-    if site.kind == "farm":
-        return farm_site(site.seed, site.tables, site.modules, faults_ppm, cell_cm)
-    if site.kind == "file":
-        return file_site(Path(scenario.folder) / site.file, faults_ppm, cell_cm, choices)
-    return empty_site(_cm(site.extent_m))
