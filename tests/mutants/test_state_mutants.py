@@ -4,6 +4,7 @@ Each case patches one line of behaviour and runs the check against it; the same 
 """
 
 import random
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -20,13 +21,19 @@ from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import OwnLog
+from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
+from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
+from swarmd_protocols.state.quota import Accounts
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_state_laws as laws
+from tests.property import test_state_trust as trusts
 from tests.sim import test_claims_swarm as claims_tests
 from tests.sim import test_state_schedules as schedules
+from tests.unit import test_state_attacks as attacks
 from tests.unit import test_state_hostile as hostile
+from tests.unit import test_state_laws_of_time as times
 from tests.unit import test_state_replica as basics
 
 
@@ -46,6 +53,11 @@ def laws_of_the_store():
 def some_schedules():
     for seed in range(60):
         schedules.test_schedule(seed)
+
+
+def bounds_of_the_log():
+    for seed in range(40):
+        laws.check_bounds_that_are_joins(seed, random.Random(seed))
 
 
 # --- Mutants: (name, what to patch, how, which check must fail) -------------------------------------------------------
@@ -90,6 +102,28 @@ def mean_instead_of_median(self, now_ns):
     votes = [offset for offset, _ in self._votes.values()]
     self._offset_ns = sum(votes) // len(votes)
     self.synced = len(votes) >= 3
+
+
+def settle_all(self, budget=None):
+    return SETTLE(self)
+
+
+def sealed_without_journal(self, stream, body, effects, now_ns):
+    if "count" in sys._getframe(1).f_code.co_name:
+        return SEAL(self, stream, body, [], now_ns)
+    return SEAL(self, stream, body, effects, now_ns)
+
+
+def refuse_when_full(self, cost_max):
+    """The quota as it would be without thought: whatever is over it is dropped, in the order of arrival."""
+    newest = next(reversed(self.facts.values()))
+    if self.cost <= cost_max:
+        return []
+    del self.facts[newest.dot]
+    self.lasting -= int.from_bytes(newest.digest, "little")
+    self.size_bytes -= len(newest.raw)
+    self.cost -= newest.cost
+    return []
 
 
 def removal_needs_its_put(self, dot):
@@ -180,6 +214,8 @@ PUT = DedupView.put
 NOTE_PUT = NoteMap.put
 CLEAN = OwnLog._clean
 FLUSH = Author.flush
+SETTLE = DedupView.settle
+SEAL = Author._seal
 
 MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
@@ -220,6 +256,29 @@ MUTANTS = [
      claims_tests.test_a_squatter_is_ignored),
     ("leases never end", claims_module.Claims, "_best_heard", leases_never_end,
      claims_tests.test_a_crashed_holder_is_replaced),
+    ("a wrong clock lets go", Clock, "is_sure", lambda self, now_ns: True,
+     times.test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told),
+    ("a count is on disk when it is said", Author, "_seal", sealed_without_journal,
+     times.test_a_count_that_was_accepted_is_on_disk_with_the_same_list_of_effects),
+    ("a journal from the future counts", Holdings, "ahead", lambda self, now_ns: {},
+     times.test_a_journal_from_the_future_counts_no_more_than_what_peers_say),
+    ("debts are never paid", Accounts, "is_in_debt", lambda self, node, now_ns: False,
+     lambda: attacks.test_a_member_that_floods_is_bounded_named_and_over_soon(attacks.churn)),
+    ("nobody is named", Accounts, "charge", lambda self, *args: [],
+     lambda: attacks.test_a_member_that_floods_is_bounded_named_and_over_soon(attacks.churn)),
+    ("what comes too late is refused", OriginLog, "_cut", refuse_when_full, bounds_of_the_log),
+    ("a log has no bound", OriginLog, "_cut", lambda self, cost_max: [], bounds_of_the_log),
+    ("slices have no end", DedupView, "settle", settle_all, attacks.test_a_stack_of_thousands_costs_a_slice_at_a_time),
+    ("crowds have no bound", DedupView, "_displace", lambda self, entry: None,
+     dedup_tests.test_a_crowd_is_told_apart_up_to_its_bound),
+    ("rows may be later than their batch", projection_module, "_in_time", lambda facts, stamp: facts,
+     attacks.test_no_row_is_later_than_the_batch_that_says_it),
+    ("a change of trust is not heard", Intake, "judge", lambda self: None,
+     trusts.test_a_name_enrolled_again_drops_the_facts_of_the_old_key),
+    ("the revoked stay on disk", Holdings, "expel", lambda self, origin: self.set_aside(origin),
+     trusts.test_revoking_a_node_takes_its_facts_out_of_every_view_and_keeps_them_out),
+    ("who leaned on the revoked says nothing", OwnSightings, "take_orphans", lambda self: [],
+     trusts.test_what_others_saw_too_stays_when_the_first_to_say_it_is_revoked),
     ("margin below drift", ClaimConfig, "holder_ns", property(lambda self: self.lease_ns),
      claims_tests.check_leases_under_drift),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, ClockConfig
 from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt import log as log_module
 from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, open_batch, seal_batch, verify_batch
 from swarmd_protocols.state.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
 from swarmd_protocols.state.crdt.facts import (
@@ -127,6 +128,53 @@ def test_the_store_and_every_view_know_no_order_and_no_repetition(seed, shuffler
         assert other_store.lasting_digest() == store.lasting_digest()
         assert other_store.vitals_digest() == store.vitals_digest()
         assert state_of(other_store, other_views) == once
+
+
+BOUNDS = (2_500, 6_000, 15_000)
+"""Costs that some of the histories exceed by far and some a little."""
+
+
+def bounded(batches, cost_max):
+    store, views = Store(100, cost_max), Projection(NODES[0], ReplicaConfig())
+    for batch in batches:
+        reading = views.read(batch)
+        batch.cost = cost_of(batch, reading.weight if isinstance(reading, Facts) else 0)
+        verdict, dropped = store.add(batch)
+        for old in dropped:
+            views.drop(old)
+        if verdict.value == "added":
+            views.take(batch, reading, 10)
+    views.work()
+    return store, views
+
+
+def check_bounds_that_are_joins(seed, shuffler, batches_max=4, lives_max=2):
+    """What a log keeps under its bounds, and what the views show of it, know no order and no grouping."""
+    rng = random.Random(seed)
+    batches = [batch for who in range(2) for batch in history(rng, who, 12)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_module, "BATCHES_MAX", rng.choice((batches_max, 100)))
+        patch.setattr(log_module, "INCARNATIONS_MAX", rng.choice((lives_max, 1)))
+        cost_max = rng.choice(BOUNDS)
+        store, views = bounded(batches, cost_max)
+        once = state_of(store, views)
+        for log in store.logs.values():
+            assert log.cost - max((batch.cost for batch in log.facts.values()), default=0) <= cost_max
+        for _ in range(4):
+            order = batches + shuffler.sample(batches, len(batches) // 2)
+            shuffler.shuffle(order)
+            assert state_of(*bounded(order, cost_max)) == once
+            cut = shuffler.randrange(len(order))
+            left, right = bounded(order[:cut], cost_max)[0], bounded(order[cut:], cost_max)[0]
+            joined = [*left.batches(), *right.batches()]
+            shuffler.shuffle(joined)
+            assert bounded(joined, cost_max)[0].lasting_digest() == store.lasting_digest()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_bounds_are_joins(seed, shuffler):
+    check_bounds_that_are_joins(seed, shuffler)
 
 
 @settings(max_examples=60, deadline=None)
