@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from swarmd.release.delta import codec, rans, residual
+from swarmd.release.delta import codec, residual
 from swarmd.release.delta.flatbuffer import regions
 from swarmd.release.errors import DeltaError
 
@@ -235,7 +235,8 @@ def entropy_floor(old: bytes, new: bytes) -> int | None:
         for plane in planes:
             if pair.kind != "i1":
                 counts = np.bincount(plane, minlength=256)
-                total += (rans.cost_bits(counts) - 16 - 20 * int((counts > 0).sum())) / 8
+                used = counts[counts > 0]
+                total += float(-(used * np.log2(used / counts.sum())).sum()) / 8
                 continue
             size = np.minimum(plane, 60).astype(int)
             before = np.zeros(len(plane), int)

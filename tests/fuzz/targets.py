@@ -16,7 +16,7 @@ import numpy as np
 from swarmd.errors import EyeError
 from swarmd.eye.ipc import Configure, FrameDone, Splitter, Stats, decode_from_eye, decode_to_eye
 from swarmd.eye.ipc import encode as encode_ipc
-from swarmd.release import at_rest, slots
+from swarmd.release import at_rest
 from swarmd.release.audit import verify_lines
 from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
@@ -31,7 +31,7 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.node import Node, NodeConfig
-from swarmd_protocols.releases import messages
+from swarmd_protocols.releases import messages, slots
 from swarmd_protocols.releases.reports import Report, Verdict, parse_report
 from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
 from swarmd_protocols.state.crdt import messages as state

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from swarmd.release import at_rest, slots
+from swarmd.release import at_rest
 from swarmd.release.audit import verify_lines
 from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError, WireError
-from swarmd_protocols.releases import messages
+from swarmd_protocols.releases import messages, slots
 from swarmd_protocols.releases.reports import Report, Verdict, parse_report
 from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
 from swarmd_protocols.trust import roots

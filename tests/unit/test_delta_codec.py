@@ -9,7 +9,8 @@ import brotli
 import numpy as np
 import pytest
 
-from swarmd.release.delta import blocks, bounded, child, codec, flatbuffer, rans
+from swarmd.release.delta import blocks, bounded, child, codec, flatbuffer
+from swarmd.release.delta.varint import varint
 from swarmd.release.errors import DeltaError
 from tests.support.deltas import ZOO, head_only, tuned
 
@@ -81,11 +82,11 @@ def test_files_that_are_no_tflite_go_by_blocks() -> None:
 
 def test_the_child_makes_the_same(made: dict[str, bytes], gentle: bytes) -> None:
     digest = sha256(gentle).digest()
-    assert child.apply_in_child(OLD, made["tflite-rans"], len(gentle), digest) == gentle
+    assert child.apply_in_child(OLD, made["tflite-brotli"], len(gentle), digest) == gentle
     with pytest.raises(DeltaError, match="bytes"):
-        child.apply_in_child(OLD, made["tflite-rans"], len(gentle) - 1, digest)
+        child.apply_in_child(OLD, made["tflite-brotli"], len(gentle) - 1, digest)
     with pytest.raises(DeltaError, match="another base"):
-        child.apply_in_child(gentle, made["tflite-rans"], len(gentle), digest)
+        child.apply_in_child(gentle, made["tflite-brotli"], len(gentle), digest)
 
 
 def test_a_bomb_that_takes_memory_ends_in_the_child() -> None:
@@ -119,24 +120,15 @@ def test_a_cut_delta_is_refused(made: dict[str, bytes], gentle: bytes, cut: int)
             codec.apply_delta(OLD, delta[:-cut], len(gentle))
 
 
-def test_rans_round_trips_at_every_size_and_with_many_tables() -> None:
-    rng = np.random.default_rng(3)
-    for count in (0, 1, 2, 511, 512, 5_000, 40_000, 300_000):
-        symbols = np.minimum(rng.geometric(0.4, count), 255).astype(np.uint8)
-        tables = (np.arange(count) % 3).astype(np.uint16)
-        assert (rans.decode(rans.encode(symbols, tables, 3), tables, 3) == symbols).all()
-
-
-def test_rans_is_close_to_the_entropy() -> None:
-    symbols = np.minimum(np.random.default_rng(3).geometric(0.5, 400_000), 255).astype(np.uint8)
-    counts = np.bincount(symbols, minlength=256)
-    used = counts[counts > 0] / len(symbols)
-    floor = -(used * np.log2(used)).sum() * len(symbols) / 8
-    coded = rans.encode(symbols, np.zeros(len(symbols), np.uint16), 1)
-    assert len(coded) <= 1.01 * floor
+def test_a_codec_that_is_not_read_any_more_is_refused_by_name() -> None:
+    delta = codec.MAGIC + bytes([3]) + bytes(20)
+    with pytest.raises(DeltaError, match="tflite-rans are not read; the whole file is fetched"):
+        codec.codec_of(delta)
+    with pytest.raises(DeltaError, match="not a delta"):
+        codec.codec_of(codec.MAGIC + bytes([9]) + bytes(20))
 
 
 def test_blocks_cannot_copy_from_outside() -> None:
-    steps = rans.varint(0) + rans.varint(100) + rans.varint(2 * 1_000)
+    steps = varint(0) + varint(100) + varint(2 * 1_000)
     with pytest.raises(DeltaError, match="outside"):
-        blocks.apply(b"short", rans.varint(len(steps)) + steps, 1_000)
+        blocks.apply(b"short", varint(len(steps)) + steps, 1_000)

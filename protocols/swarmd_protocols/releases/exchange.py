@@ -22,8 +22,8 @@ REPAIR_EVERY_NS = 1_000_000_000
 """Between two comparisons with one peer, nanoseconds."""
 ROOT_COST, STATEMENT_COST, REPORT_COST = 8, 4, 1
 """What checking costs its receiver, in verifications: both thresholds of a root, those of a role, one key."""
-MAX_PUSH_COST = 128
-"""Of one message so much is checked: 6.4 ms of the event loop at 50 us a verification."""
+MAX_PUSH_COST = 64
+"""Of one message so much is checked: 6 ms of the event loop at 100 us a report, the verification included."""
 
 
 class Exchange:

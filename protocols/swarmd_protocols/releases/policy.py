@@ -23,7 +23,7 @@ from swarmd_protocols.releases.own_word import OwnWord
 from swarmd_protocols.releases.reports import ReportBook, Verdict
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
-from swarmd_protocols.releases.statements import Blob, BundleFile, DeltaRef, Release
+from swarmd_protocols.releases.statements import RETIRED_CODECS, Blob, BundleFile, DeltaRef, Release
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import SubEffect
 
@@ -295,6 +295,7 @@ class RolloutPolicy:
         """The smallest signed delta whose base lies here and that has not failed here; and whether that is known."""
         for delta in self.view.models[model].deltas_to(target.sha256):
             good = delta.blob.sha256 not in self._bad_deltas and delta.out_bytes == target.size
+            good = good and delta.codec not in RETIRED_CODECS
             if good and delta.blob.size < target.size:
                 has_base, has_delta = self._inventory.has(delta.base_sha256), self._inventory.has(delta.blob.sha256)
                 if has_base is None or (has_base and has_delta is None):

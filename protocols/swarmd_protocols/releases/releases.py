@@ -15,7 +15,7 @@ from swarmd_protocols.effects import Alarm, Persist, Rejected, StateChanged, Tim
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of, short
 from swarmd_protocols.releases import requests, versions
-from swarmd_protocols.releases.allowance import Allowance
+from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance
 from swarmd_protocols.releases.exchange import (
     MAX_PUSH_COST,
     REPORT_COST,
@@ -47,6 +47,8 @@ CHECKS_PER_S, CHECKS_BURST = 400, 4_096
 that a newcomer to a swarm of a thousand has to catch up with at once."""
 ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST = 128 << 10, 4 << 20
 """Bytes that one peer's questions may be answered with; the burst is the whole catalogue of a thousand nodes."""
+_MUTE_NS = 1_000_000_000
+"""A peer that is beyond that is not listened to for so long: what it sends is not even decoded."""
 _ALARM_EVERY_NS = 60_000_000_000
 """A peer that costs too much is named once in so long."""
 _WITHHELD_NS = 600_000_000_000
@@ -95,6 +97,7 @@ class Releases:
         self._checks = Allowance(CHECKS_PER_S, CHECKS_BURST)
         self._answers = Allowance(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST)
         self._named_ns: dict[NodeId, int] = {}
+        self._muted_ns: dict[NodeId, int] = {}
         self._state: dict[bytes, versions.Entry] = {}
         self._seen: tuple[object, ...] = ()
         """What the view was made of: it is made again only when that has changed."""
@@ -189,6 +192,8 @@ class Releases:
 
     def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_message`."""
+        if self._muted_ns.get(sender, now_ns) > now_ns:
+            return []
         try:
             message = decode_message(payload)
         except WireError as error:
@@ -213,7 +218,10 @@ class Releases:
         return list(sends)
 
     def _name(self, peer: NodeId, what: str, now_ns: int) -> list[SubEffect]:
-        """Say who costs too much, once a minute each."""
+        """Listen no more for a moment to who costs too much, and say who it is, once a minute each."""
+        if len(self._muted_ns) >= MAX_PEERS:
+            del self._muted_ns[next(iter(self._muted_ns))]
+        self._muted_ns[peer] = now_ns + _MUTE_NS
         effects: list[SubEffect] = [Rejected(short(peer), what)]
         if now_ns - self._named_ns.get(peer, -_ALARM_EVERY_NS) < _ALARM_EVERY_NS:
             return effects
@@ -371,6 +379,7 @@ class Releases:
         """Check as much of a push as the peer's allowance and the bound of one event pay for."""
         effects: list[SubEffect] = []
         news: tuple[list[bytes], list[bytes]] = ([], [])
+        known = (self.book.edition, self._summary)
         before = set(self._state)
         source, spent = short(sender), 0
         parts = [(ROOT_COST, one) for one in message.roots]
@@ -395,7 +404,9 @@ class Releases:
         if any(news):
             passed_on = Push(tuple(news[0]), tuple(news[1]), ())
             effects += self._exchange.push_news(self._peers, passed_on, sender)
-        return [*effects, *self._after(now_ns)]
+        if any(news) or known != (self.book.edition, self._summary):
+            effects += self._after(now_ns)
+        return effects
 
     def _hear_root(self, statement: bytes, source: str, effects: list[SubEffect]) -> bool:
         try:

@@ -29,6 +29,9 @@ MAX_BUNDLE_FILES = 16
 MAX_DELTAS = 16
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4_096, 65_536
 CODECS = ("blocks", "tflite-brotli", "tflite-rans", "tflite-xz")
+"""Codecs that a signed statement may name."""
+RETIRED_CODECS = frozenset({"tflite-rans"})
+"""Of these no delta is made or applied: who signed one has a release that holds, and nodes fetch the whole file."""
 SWAP_MOMENTS = ("any", "disarmed", "idle")
 U63 = (1 << 63) - 1
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

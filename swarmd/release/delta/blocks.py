@@ -4,7 +4,7 @@ Stream (before brotli): for each step `varint(literal bytes) varint(copied bytes
 where `expected` is where the last copy ended; then all literals, joined.
 """
 
-from swarmd.release.delta.rans import read_varint, varint
+from swarmd.release.delta.varint import read_varint, varint
 from swarmd.release.errors import DeltaError
 
 _SEED = 24

@@ -1,33 +1,31 @@
 """The delta file: `b"SWD1" codec(1) base-prefix(8) target-prefix(8) varint(out bytes) body`.
 
-Codecs: `tflite-brotli`, `tflite-xz`, `tflite-rans` (tensor-aware; the body differs in how the residual is packed) and
-`blocks`. The publisher makes all of them and signs the smallest. The prefixes only give a clear error early; what
-decides is that the SHA-256 of the output is the signed one.
+Codecs: `tflite-brotli`, `tflite-xz` (tensor-aware; the body differs in how the residual is packed) and `blocks`. The
+publisher makes all of them and signs the smallest. The prefixes only give a clear error early; what decides is that the
+SHA-256 of the output is the signed one.
+
+A codec keeps its number for ever. One that is no longer read is refused by name, and the node fetches the whole file: a
+release that was signed with such a delta holds as before.
 """
 
 from hashlib import sha256
 
 import numpy as np
-import numpy.typing as npt
 
-from swarmd.release.delta import blocks, rans
+from swarmd.release.delta import blocks
 from swarmd.release.delta.bounded import brotlied, unbrotli, unxz, xzed
 from swarmd.release.delta.flatbuffer import regions
 from swarmd.release.delta.residual import U8, Pair, apply_planes, pair_regions, planes_of, skeleton, xor
+from swarmd.release.delta.varint import read_varint, varint
 from swarmd.release.errors import DeltaError
 
 MAGIC = b"SWD1"
-CODECS = ("blocks", "tflite-brotli", "tflite-xz", "tflite-rans")
+CODECS = ("blocks", "tflite-brotli", "tflite-xz")
+"""By their number in the file."""
+RETIRED = {3: "tflite-rans"}
+"""Numbers of codecs that are not read any more."""
 WORTH = 0.8
 """A delta above this share of the compressed file is not worth having."""
-
-_BUCKETS = (
-    np.zeros(128, np.uint8),
-    np.digitize(np.arange(128), [8, 40]).astype(np.uint8),
-    np.digitize(np.arange(128), [3, 8, 16, 32, 64]).astype(np.uint8),
-)
-"""How the size of the old weight chooses a table: not at all, in three steps, in six."""
-_SMALL_PLANE = 2_048
 
 
 def make_all(old: bytes, new: bytes) -> dict[str, bytes]:
@@ -45,8 +43,6 @@ def make_all(old: bytes, new: bytes) -> dict[str, bytes]:
     flat = head + b"".join(plane.tobytes() for _, plane in planes)
     made["tflite-brotli"] = _file("tflite-brotli", old, new, brotlied(flat))
     made["tflite-xz"] = _file("tflite-xz", old, new, xzed(flat))
-    packed = brotlied(head)
-    made["tflite-rans"] = _file("tflite-rans", old, new, rans.varint(len(packed)) + packed + _pack(old, pairs, planes))
     return _checked(made, old, new)
 
 
@@ -70,7 +66,7 @@ def _checked(made: dict[str, bytes], old: bytes, new: bytes) -> dict[str, bytes]
 
 def _file(codec: str, old: bytes, new: bytes, body: bytes) -> bytes:
     head = MAGIC + bytes([CODECS.index(codec)]) + sha256(old).digest()[:8] + sha256(new).digest()[:8]
-    return head + rans.varint(len(new)) + body
+    return head + varint(len(new)) + body
 
 
 def codec_of(delta: bytes) -> str:
@@ -79,6 +75,8 @@ def codec_of(delta: bytes) -> str:
     Raises:
         DeltaError: It is none.
     """
+    if delta[:4] == MAGIC and len(delta) >= 22 and delta[4] in RETIRED:
+        raise DeltaError(f"deltas of codec {RETIRED[delta[4]]} are not read; the whole file is fetched")
     if delta[:4] != MAGIC or len(delta) < 22 or delta[4] >= len(CODECS):
         raise DeltaError("not a delta of swarmd")
     return CODECS[delta[4]]
@@ -98,17 +96,12 @@ def apply_delta(old: bytes, delta: bytes, out_bytes: int) -> bytes:
     codec = codec_of(delta)
     if sha256(old).digest()[:8] != delta[5:13]:
         raise DeltaError("the delta is for another base")
-    size, at = rans.read_varint(delta, 21)
+    size, at = read_varint(delta, 21)
     if size != out_bytes:
         raise DeltaError(f"the delta makes {size} bytes, {out_bytes} are signed")
     body = delta[at:]
     if codec == "blocks":
         new = blocks.apply(old, unbrotli(body, 2 * out_bytes + 4_096), out_bytes)
-    elif codec == "tflite-rans":
-        length, at = rans.read_varint(body, 0)
-        new = _rebuild_rans(
-            old, unbrotli(body[at : at + length], 2 * out_bytes + 4_096), body[at + length :], out_bytes
-        )
     else:
         unpack = unbrotli if codec == "tflite-brotli" else unxz
         new = _rebuild_flat(old, unpack(body, 2 * out_bytes + 4_096), out_bytes)
@@ -134,34 +127,34 @@ def _plan(old: bytes, new: bytes) -> tuple[list[Pair], bytes]:
         (pair.new_start, pair.size, pair.kind) for pair in pairs
     ] and all(pair.new_start == pair.old_start for pair in pairs)
     if same and len(old) == len(new):
-        return pairs, rans.varint(1) + xor(skeleton(old, spans), bones)
+        return pairs, varint(1) + xor(skeleton(old, spans), bones)
     index = {one.start: number for number, one in enumerate(old_regions)}
-    head, at = rans.varint(0) + rans.varint(len(pairs)), 0
+    head, at = varint(0) + varint(len(pairs)), 0
     for pair in pairs:
-        head += rans.varint(pair.new_start - at) + rans.varint(index[pair.old_start])
+        head += varint(pair.new_start - at) + varint(index[pair.old_start])
         at = pair.new_start + pair.size
     old_bones = skeleton(old, [(one.start, one.size) for one in old_regions])
     steps = blocks.encode(old_bones, bones)
-    return pairs, head + rans.varint(len(steps)) + steps
+    return pairs, head + varint(len(steps)) + steps
 
 
 def _read_plan(old: bytes, stream: bytes, out_bytes: int) -> tuple[list[Pair], bytes, int]:
     """The pairs, the skeleton of the new file, and where the head ends."""
     old_regions = regions(old)
-    same, at = rans.read_varint(stream, 0)
+    same, at = read_varint(stream, 0)
     if same == 1:
         pairs = [Pair(one.start, one.start, one.size, one.kind) for one in old_regions]
         bones = skeleton(old, [(one.start, one.size) for one in old_regions])
         if len(old) != out_bytes or at + len(bones) > len(stream):
             raise DeltaError("the delta is cut short (skeleton)")
         return pairs, xor(bones, stream[at : at + len(bones)]), at + len(bones)
-    count, at = rans.read_varint(stream, at)
+    count, at = read_varint(stream, at)
     if same != 0 or count > len(old_regions):
         raise DeltaError("the delta is malformed (layout)")
     pairs, end = [], 0
     for _ in range(count):
-        gap, at = rans.read_varint(stream, at)
-        number, at = rans.read_varint(stream, at)
+        gap, at = read_varint(stream, at)
+        number, at = read_varint(stream, at)
         if number >= len(old_regions):
             raise DeltaError("the delta is malformed (region)")
         region = old_regions[number]
@@ -169,7 +162,7 @@ def _read_plan(old: bytes, stream: bytes, out_bytes: int) -> tuple[list[Pair], b
         end += gap + region.size
     if end > out_bytes:
         raise DeltaError("the delta is malformed: its regions reach beyond the file")
-    size, at = rans.read_varint(stream, at)
+    size, at = read_varint(stream, at)
     old_bones = skeleton(old, [(one.start, one.size) for one in old_regions])
     return pairs, blocks.apply(old_bones, stream[at : at + size], out_bytes), at + size
 
@@ -212,93 +205,3 @@ def _assemble(old: bytes, pairs: list[Pair], bones: bytes, symbols: U8, out_byte
 def _rebuild_flat(old: bytes, stream: bytes, out_bytes: int) -> bytes:
     pairs, bones, at = _read_plan(old, stream, out_bytes)
     return _assemble(old, pairs, bones, np.frombuffer(stream, np.uint8, offset=at), out_bytes)
-
-
-# --- rANS: which table codes which symbol ---
-
-
-def _sizes_of_old(old: bytes, pair: Pair) -> npt.NDArray[np.uint8]:
-    """|old weight| of a region of one-byte numbers, 0..127."""
-    weights = np.frombuffer(old, np.int8, pair.size, pair.old_start)
-    return np.minimum(np.abs(weights.astype(np.int16)), 127).astype(np.uint8)
-
-
-def _pack(old: bytes, pairs: list[Pair], planes: list[tuple[Pair, U8]]) -> bytes:
-    """One byte for each plane (0 all zero, 1 shared table, 2.. own tables by bucket), then the stream."""
-    plan = bytearray()
-    for pair, plane in planes:
-        if not plane.any():
-            plan.append(0)
-        elif len(plane) < _SMALL_PLANE:
-            plan.append(1)
-        elif pair.kind != "i1":
-            plan.append(2)
-        else:
-            plan.append(2 + _best_bucketing(plane, _sizes_of_old(old, pair)))
-    tables, count = _tables(old, pairs, bytes(plan))
-    symbols = [plane for (_, plane), choice in zip(planes, plan, strict=True) if choice]
-    joined = np.concatenate(symbols) if symbols else np.zeros(0, np.uint8)
-    packed_plan = brotlied(bytes(plan))
-    return rans.varint(len(packed_plan)) + packed_plan + rans.encode(joined, tables, count)
-
-
-def _best_bucketing(plane: U8, sizes: npt.NDArray[np.uint8]) -> int:
-    costs = []
-    for buckets in _BUCKETS:
-        which = buckets[sizes]
-        costs.append(
-            sum(rans.cost_bits(np.bincount(plane[which == one], minlength=256)) for one in range(int(buckets[-1]) + 1))
-        )
-    return int(np.argmin(costs))
-
-
-def _tables(old: bytes, pairs: list[Pair], plan: bytes) -> tuple[npt.NDArray[np.uint16], int]:
-    """The table of every coded symbol; both sides compute it from the old file and the plan."""
-    shared: dict[tuple[str, int], int] = {}
-    seen: dict[int, int] = {}
-    parts: list[npt.NDArray[np.uint16]] = []
-    count = 0
-    for (index, size), choice in zip(_plane_sizes(pairs), plan, strict=True):
-        plane = seen[index] = seen.get(index, -1) + 1
-        if choice == 0:
-            continue
-        if choice == 1:
-            key = (pairs[index].kind, plane)
-            if key not in shared:
-                shared[key] = count
-                count += 1
-            parts.append(np.full(size, shared[key], np.uint16))
-            continue
-        if choice - 2 >= len(_BUCKETS) or (choice > 2 and pairs[index].kind != "i1"):
-            raise DeltaError("the delta is malformed (plan)")
-        buckets = _BUCKETS[choice - 2]
-        if choice == 2:
-            parts.append(np.full(size, count, np.uint16))
-        else:
-            parts.append((buckets[_sizes_of_old(old, pairs[index])] + np.uint16(count)).astype(np.uint16))
-        count += int(buckets[-1]) + 1
-        if count > rans.MAX_TABLES:
-            raise DeltaError("the delta is malformed: too many tables")
-    return (np.concatenate(parts) if parts else np.zeros(0, np.uint16)), count
-
-
-def _rebuild_rans(old: bytes, head: bytes, packed: bytes, out_bytes: int) -> bytes:
-    pairs, bones, end = _read_plan(old, head, out_bytes)
-    if end != len(head):
-        raise DeltaError("the delta has a tail")
-    sizes = _plane_sizes(pairs)
-    length, at = rans.read_varint(packed, 0)
-    plan = unbrotli(packed[at : at + length], len(sizes))
-    if len(plan) != len(sizes):
-        raise DeltaError("the delta is malformed (plan)")
-    tables, count = _tables(old, pairs, plan)
-    coded = rans.decode(packed[at + length :], tables, count)
-    parts, done = [], 0
-    for (_, size), choice in zip(sizes, plan, strict=True):
-        if choice == 0:
-            parts.append(np.zeros(size, np.uint8))
-        else:
-            parts.append(coded[done : done + size])
-            done += size
-    symbols = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-    return _assemble(old, pairs, bones, symbols, out_bytes)
