@@ -110,19 +110,22 @@ def standing(
     order = ranks(release, nodes)
     said = [(rank, verdicts.get(node, Verdict.NONE)) for node, rank in order.items()]
     stages = len(rollout.stages_percent)
-    cohort = passes = needed = fails = 0
-    stage = 0
-    halted = False
-    for stage, percent in enumerate(rollout.stages_percent):
+    counted: list[tuple[int, int, int, int]] = []
+    halted, was_reached = False, True
+    for percent in rollout.stages_percent:
         cohort = cohort_size(percent, len(order))
         needed = passes_needed(cohort, rollout)
         due = due_count(cohort, len(order))
         passes = sum(verdict is Verdict.PASS for rank, verdict in said if rank < due)
         fails = sum(verdict is Verdict.FAIL for rank, verdict in said if rank < due)
-        halted = halted or fails >= fails_to_halt(due, rollout)
+        counted.append((cohort, passes, needed, fails))
+        halted = halted or (was_reached and fails >= fails_to_halt(due, rollout))
+        # Whoever passed and fails later has opened the next stage all the same: what was heard there still counts.
+        was_reached = was_reached and passes + fails >= needed
+    for stage, (cohort, passes, needed, fails) in enumerate(counted):
         if stage >= forced and (passes < needed or not order):
             return Standing(stage, stages, cohort, passes, needed, fails, halted)
-    return Standing(stage + 1, stages, cohort, passes, needed, fails, halted)
+    return Standing(stages, stages, *counted[-1], halted)
 
 
 def may_try(standing_now: Standing, rank: int, waited_ns: int, turn_ns: int) -> bool:
