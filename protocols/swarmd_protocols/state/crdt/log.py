@@ -9,7 +9,7 @@ equal digests, equal batches, equal views.
 An origin's log has bounds, and they are part of the join: a batch is kept while the batches above it (by dot) cost less
 than the bound, are fewer than `BATCHES_MAX` and span fewer than `INCARNATIONS_MAX` lives. What is dropped lies below
 everything kept and the kept ones are its reason, so whoever joins the kept ones drops the same: the order in which
-batches come does not show (proof: docs/decisions/0023-bounds-that-are-joins.md). An honest origin cleans long before.
+batches come does not show (proof: docs/decisions/0025-bounds-that-are-joins.md). An honest origin cleans long before.
 """
 
 from collections.abc import Iterator, Mapping
