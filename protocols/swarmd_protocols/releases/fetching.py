@@ -238,7 +238,8 @@ class Fetcher:
         for waiting in self._waiting.values():
             effects += self._ask_list(waiting, now_ns)
         for tag in (*self._waiting, *self._swarms):
-            if now_ns - self._hello_ns.get(tag, 0) >= _HELLO_NS and not self._is_complete(tag):
+            is_complete = tag in self._swarms and self._swarms[tag].complete
+            if now_ns - self._hello_ns.get(tag, 0) >= _HELLO_NS and not is_complete:
                 effects += self._hello(tag, now_ns)
         return effects
 
@@ -254,7 +255,7 @@ class Fetcher:
         """Some back-off is over, or news have been gathered long enough."""
         effects: list[SubEffect] = []
         if self._untold and now_ns >= self._tell_ns:
-            effects += [self._tell(node, tag, mask) for (tag, node), mask in self._untold.items()]
+            effects += [_tell(node, tag, mask) for (tag, node), mask in self._untold.items()]
             self._untold.clear()
         for tag in self.casts.tags:
             if tag in self._swarms:
@@ -365,9 +366,6 @@ class Fetcher:
 
     # --- Inside ---------------------------------------------------------------------------------------------------
 
-    def _is_complete(self, tag: bytes) -> bool:
-        return tag in self._swarms and self._swarms[tag].complete
-
     def _open(self, blob: Blob, hashes: bytes, have: int, super_seed: bool) -> BlobSwarm:
         parts = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
         rng = random.Random(self._rng.getrandbits(64))
@@ -389,7 +387,7 @@ class Fetcher:
             if swarm is not None and swarm.super_seed:  # It shows each neighbour its own chunks only.
                 effects += self._perform(swarm, swarm.on_neighbour(node, now_ns), now_ns)
             else:
-                effects.append(self._tell(node, tag, swarm.have if swarm else 0))
+                effects.append(_tell(node, tag, swarm.have if swarm else 0))
         return effects
 
     def _on_waiting(self, sender: NodeId, waiting: _Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
@@ -484,7 +482,7 @@ class Fetcher:
                 case Tell(to, mask):
                     # What was gathered for this peer is older, and would look as if chunks had been lost.
                     self._untold.pop((tag, to), None)
-                    effects.append(self._tell(to, tag, mask))
+                    effects.append(_tell(to, tag, mask))
                 case Ask(to, index):
                     effects.append(send_to(to, AskChunk(tag, index), Priority.SYNC))
                 case Refuse(to, index):
@@ -498,6 +496,6 @@ class Fetcher:
                     effects.append(Rejected(short(peer), reason))
         return effects
 
-    def _tell(self, to: NodeId, tag: bytes, mask: int) -> Send:
-        octets = mask.to_bytes(-(-mask.bit_length() // 8), "little")
-        return send_to(to, TellChunks(tag, octets), Priority.SYNC)
+
+def _tell(to: NodeId, tag: bytes, mask: int) -> Send:
+    return send_to(to, TellChunks(tag, mask.to_bytes(-(-mask.bit_length() // 8), "little")), Priority.SYNC)
