@@ -1,7 +1,11 @@
 """What fuzzing found, as laws: wrong clocks take nothing away, and what was accepted is on disk."""
 
 from swarmd_protocols.effects import Persist
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.facts import LATTICE, Sighting
 from swarmd_protocols.state.observations import CellDone, Count, DefineCells
+from swarmd_protocols.state.projection import Projection
+from swarmd_protocols.state.replica import ReplicaConfig
 from tests.support.state_mesh import Mesh, S, detection
 
 HOUR = 3_600 * S
@@ -127,3 +131,22 @@ def test_a_journal_from_the_future_counts_no_more_than_what_peers_say():
     mesh.run(40)
     assert mesh.agree()
     assert all(len(replica.views.objects()) == 12 for replica in mesh.replicas)
+
+
+def test_what_is_shown_depends_on_what_is_held_and_not_on_what_was_said_before():
+    """An author that sets its clock back by an hour says its row again with an earlier time: then it is old for all."""
+    hour_ms, early = 3_600_000, 10_000_000
+    row = Sighting("a", LATTICE, (1, 0), False, True, 0, 0, (1, 0, 1), 1, 0, 0, 1, b"", ())
+    nodes = [bytes([n]) * 16 for n in range(2)]
+    shown = []
+    for history in ((early + hour_ms, early), (early,)):
+        view = Projection(NodeId(nodes[0]), ReplicaConfig())
+        for n, last_ms in enumerate(history):
+            said = row._replace(first=early << 16, last=last_ms << 16)
+            view.view.put(NodeId(nodes[1]), said, (1, n + 1))
+            view.work()
+            view.finish(0, early + hour_ms - 1_000)
+        view.expire(early + hour_ms + 70_000, is_sure=False)
+        view.finish(0, early + hour_ms + 70_000)
+        shown.append([thing.object_id for thing in view.objects()])
+    assert shown == [[], []]

@@ -351,7 +351,10 @@ class Projection:
             elif entry.shown and entry.leader is not entry:
                 self._tell_merged(entry, details)
         for leader in _some(view.touched):
-            if leader.leader is not leader or not self._is_shown(leader, physical_ms):
+            if leader.leader is not leader:
+                continue
+            if not self._is_shown(leader, physical_ms):
+                self._stop_showing(leader)
                 continue
             kind = "update" if leader.shown else "new"
             leader.shown = True
@@ -407,16 +410,16 @@ class Projection:
             Own facts that no longer matter.
         """
         while self._deadlines and self._deadlines[0][0] <= physical_ms:
-            leader = heappop(self._deadlines)[2]
-            leader.watched = False
+            due, _, leader = heappop(self._deadlines)
+            if due != leader.watched:
+                continue  # Looked at earlier since.
+            leader.watched = 0
             if leader.leader is not leader or not leader.shown:
                 continue
             if self._is_shown(leader, physical_ms):
                 self._watch(leader)
-                continue
-            leader.shown = False
-            self._expired.append(self._object(leader))
-            self._faded[leader] = None
+            else:
+                self._stop_showing(leader)
         if not is_sure:
             return []
         dead: list[FactId] = []
@@ -484,20 +487,26 @@ class Projection:
     def _is_shown(self, leader: Entry, physical_ms: int) -> bool:
         return stamp_ms(self._last(leader)) + self._ttl_ms(leader) > physical_ms
 
+    def _stop_showing(self, leader: Entry) -> None:
+        if leader.shown:
+            leader.shown = False
+            self._expired.append(self._object(leader))
+            self._faded[leader] = None
+
     def _watch(self, leader: Entry) -> None:
-        """Look at this object again when it may have expired."""
-        if leader.watched:
+        """Look at this object again when it may have expired: earlier, where its author has set its clock back."""
+        due = max(1, stamp_ms(self._last(leader)) + self._ttl_ms(leader))
+        if leader.watched and leader.watched <= due:
             return
-        leader.watched = True
+        leader.watched = due
         self._deadline_count += 1
         if len(self._deadlines) > 2 * self.view.count + _TOLD_AT_ONCE:
             # Most of them are of things that are gone: what comes and goes must not pile up.
             kept = [item for item in self._deadlines if item[2].leader is item[2]]
             for _, _, entry in self._deadlines:
-                entry.watched = entry.leader is entry
+                entry.watched = entry.watched if entry.leader is entry else 0
             self._deadlines = kept
             heapify(self._deadlines)
-        due = stamp_ms(self._last(leader)) + self._ttl_ms(leader)
         heappush(self._deadlines, (due, self._deadline_count, leader))
 
     def _object(self, leader: Entry) -> ObjectView:

@@ -62,8 +62,8 @@ class Entry:
         """People have been told of this sighting."""
         self.shown = False
         """Leaders only: people have been told of this object."""
-        self.watched = False
-        """Leaders only: its expiry is being waited for."""
+        self.watched = 0
+        """Leaders only: swarm time in milliseconds at which its expiry is looked at; 0 where it is not waited for."""
 
     @property
     def object_id(self) -> str:
