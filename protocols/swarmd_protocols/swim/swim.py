@@ -233,7 +233,7 @@ class Swim:
 
     def on_message(self, member: Member, message: Message, source: Address) -> None:
         """One message of a sealed frame from a member; the most frequent ones are matched first."""
-        membership, overlay = self.membership, self.membership.overlay
+        membership = self.membership
         match message:
             case Ping():
                 self._on_ping(member, message, source)
@@ -252,15 +252,15 @@ class Swim:
             case Indirect():
                 membership.prober.helpers.on_indirect(member, message.sequence, message.heard)
             case SizeEstimate():
-                overlay.news.on_size_estimate(member, message)
+                membership.overlay.news.on_size_estimate(member, message)
             case NeighborAddresses():
-                overlay.news.on_neighbor_addresses(member, message)
+                membership.overlay.news.on_neighbor_addresses(member, message)
             case Neighbor():
-                overlay.neighbors.on_neighbor(member, message)
+                membership.overlay.neighbors.on_neighbor(member, message)
             case ForwardJoin():
-                overlay.neighbors.on_forward_join(member, message)
+                membership.overlay.neighbors.on_forward_join(member, message)
             case Shuffle():
-                overlay.shelf.on_shuffle(member, message)
+                membership.overlay.shelf.on_shuffle(member, message)
             case SignedEvent():
                 self.events.on_event(message, member)
             case CertifiedEvent():
