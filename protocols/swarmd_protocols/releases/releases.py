@@ -45,8 +45,10 @@ _STATEMENT = b"releases/s/"
 CHECKS_PER_S, CHECKS_BURST = 400, 4_096
 """Units of checking that one peer may cost (a report is one: one Ed25519 verification, 50 us): 2 % of a core, and all
 that a newcomer to a swarm of a thousand has to catch up with at once."""
-ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST = 128 << 10, 4 << 20
+ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST = 64 << 10, 1 << 20
 """Bytes that one peer's questions may be answered with; the burst is the whole catalogue of a thousand nodes."""
+QUESTIONS_PER_S, QUESTIONS_BURST = 2, 8
+"""Questions of one peer that are answered: an honest one compares once a second, and asks for what it then lacks."""
 _MUTE_NS = 1_000_000_000
 """A peer that is beyond that is not listened to for so long: what it sends is not even decoded."""
 _ALARM_EVERY_NS = 60_000_000_000
@@ -95,6 +97,7 @@ class Releases:
         self._time = SignedTime(restored.get(TIME, b""), config.stale_after_ns)
         self._exchange = Exchange(rng)
         self._checks = Allowance(CHECKS_PER_S, CHECKS_BURST)
+        self._questions = Allowance(QUESTIONS_PER_S, QUESTIONS_BURST)
         self._answers = Allowance(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST)
         self._named_ns: dict[NodeId, int] = {}
         self._muted_ns: dict[NodeId, int] = {}
@@ -198,6 +201,8 @@ class Releases:
             message = decode_message(payload)
         except WireError as error:
             return [Rejected(short(sender), str(error))]
+        if isinstance(message, Have | Want) and not self._questions.take(sender, 1, now_ns):
+            return []  # It compares again in a second.
         match message:
             case Push():
                 return self._on_push(sender, message, now_ns)
