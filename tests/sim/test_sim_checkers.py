@@ -30,7 +30,6 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("swim-no-suspicion", "membership.undetected", [Fault(20 * S, "power_loss", (2,), 20 * S, 0)], {}),
     ("swim-leave-is-alive", "membership.announced_failed", [Fault(25 * S, "leave", (2,), 15 * S, 0)], {}),
     ("claims-never-heard", "claims.overlap", [], {"drones.speed_m_s": 0.5}),
-    ("state-keys-not-learnt", "state.size", [], {}),
     # Attacks and what officers do.
     ("law-no-threshold", "trust.invented", [Fault(20 * S, "own_revocation", (6,), 3 * S, 2)], {}),
     ("law-no-threshold", "releases.invented", [Fault(12 * S, "far_floor", (6,), 5 * S, 2)], GOOD),
