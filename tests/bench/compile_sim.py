@@ -24,7 +24,7 @@ MODULES = {
         "swim/helpers swim/hosts swim/passive swim/neighbors swim/neighbor_news "
         "swim/links swim/overlay swim/rules swim/sizing "
         "releases/releases releases/policy releases/rollout releases/versions releases/fetching releases/exchange "
-        "releases/swarming trust/envelopes trust/roots trust/trust crypto"
+        "releases/swarming crypto"
     ),
     "swarmd_sim": (
         "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks"
