@@ -20,8 +20,8 @@ from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import Identity, enrol
-from swarmd_protocols.trust.roots import RootChain, mark
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, GroupKey, Trust
+from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, root_digest
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Certificate, GroupKey, Revocation, Trust
 from tests.support.release_world import MODEL, Keys, World, make_release
 from tests.support.swim_net import Net
 from tests.support.trust_history import CRYPTO as MODEL_CRYPTO
@@ -331,3 +331,39 @@ def test_old_certificates_said_again_are_no_news() -> None:
         assert rounds == 0 or not trust.has_news, "as a statement of its own each is passed on once, and never again"
     ids = [NodeId(node_id_of(MODEL_CRYPTO.public_key(node(key)))) for key in ("k1", "k2", "k3")]
     assert [trust.certified(one) is None for one in ids] == [True, True, False]
+
+
+def test_replaced_root_keys_take_nobody_back():
+    """Whoever holds a threshold of root keys that were replaced cannot fork the chain below the newest root."""
+
+    def seed(word: str) -> bytes:
+        return (word.encode() * 32)[:32]
+
+    def public(word: str) -> bytes:
+        return MODEL_CRYPTO.public_key(seed(word))
+
+    def roles(key: str) -> dict[str, tuple[int, list[bytes]]]:
+        rest = {role: (1, [public(role + key)]) for role in ("enrol", "revoke", "release", "floor", "heartbeat")}
+        return {"root": (2, [public(f"root{key}{number}") for number in range(3)]), **rest}
+
+    def signed(root: Root, *words: str) -> bytes:
+        return sign_statement("root", root, [seed(word) for word in words], MODEL_CRYPTO)
+
+    old = ("rootA0", "rootA1")
+    first = signed(make_root("f", roles("A")), *old)
+    link = root_digest(first)
+    second = signed(make_root("f", roles("B"), version=2, epoch=2, previous=link), *old, "rootB0", "rootB1")
+    trust = Trust("farm", [first, second], MODEL_CRYPTO)
+    shut_out = Certificate(node_id_of(public("thief")), public("thief"), "thief", (), "farm", 1)
+    trust.add(
+        "revoke",
+        sign_statement("revoke", Revocation("farm", 1, (shut_out.node,), ""), [seed("revokeB")], MODEL_CRYPTO),
+    )
+    for rival in (roles("A"), roles("C")):
+        evil = signed(make_root("f", rival, version=2, previous=link), *old, "rootC0", "rootC1")
+        with pytest.raises(IdentityError, match="replaced since"):
+            trust.add("root", evil)
+    with pytest.raises(IdentityError):
+        trust.admit_certificate(sign_statement("node", shut_out, [seed("enrolA")], MODEL_CRYPTO))
+    assert trust.root.version == 2
+    assert trust.revoked == {shut_out.node}

@@ -2,7 +2,8 @@
 
 A root names keys, and for each role which of them speak for it and how many must. Root N+1 needs the threshold of N
 **and** of N+1; nodes keep and serve the whole chain, so one that was off for two years walks it. Two different valid
-roots N+1 are a proof that the root role itself equivocates: the chain stops at N; it never picks.
+roots N+1 are a proof that the root role itself equivocates: the chain stops at N; it never picks. A rival that the root
+keys of the newest root have not signed proves nothing: it comes from keys that were replaced.
 
 **What counts** (decided anew for everything whenever the chain grows):
 
@@ -287,10 +288,14 @@ class RootChain:
             if is_known:
                 return False
             raise IdentityError("another first root than the installed one; this node belongs to another fleet")
+        signed = link.envelope
         link = self._checked_successor(at - 1, link)
         if is_known:
             return self._merge(at, link)
         if at < len(self.links):
+            # Root keys that were replaced since take nobody back to the root in which they still counted.
+            if not self.current.has_threshold(signers(signed, role_of(self.current, "root")[0], self.verify), "root"):
+                raise IdentityError(f"another root {link.version}, by root keys that were replaced since")
             return self._prove_fork(at, link)
         forked = [one for pair in self.forks for one in map(_read, pair) if one.version == link.version]
         if forked:
