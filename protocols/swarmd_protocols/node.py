@@ -52,6 +52,7 @@ from swarmd_protocols.subprotocol import (
     SubProtocol,
 )
 from swarmd_protocols.summary import MemberView, NodeSummary
+from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
@@ -73,6 +74,8 @@ _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
 _TICK_SLACK_NS = 1_000_000
 """The driver's timer is not set anew for less than this, nanoseconds."""
+_FLOOD_ALARM_NS = 60_000_000_000
+"""Whoever asks too much is named at most so often, nanoseconds."""
 _DATAGRAMS_ONLY = (DATAGRAM, CAST, NOTICE, COOKIE, CONTACT)
 _OWN_NETWORK = ("unreachable", "forbidden")
 """Reasons of `SendFailed` that speak about this node's own network; full queues and expired frames do not."""
@@ -149,6 +152,8 @@ class Node:
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
         self._forks = 0
+        self._allowance = Allowance()
+        self._flooded_ns = -_FLOOD_ALARM_NS
         if not trust.group_keys:
             raise IdentityError("the identity holds no group key: enrol the node anew")
         channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
@@ -310,12 +315,27 @@ class Node:
             if sub is not None:
                 self._perform(sub, sub.on_message(member.node, message.payload, self._core.now_ns))
             return
+        core, effects = self._core, self._wire.effects
+        if not self._allowance.hears(member.node, message, core.now_ns):
+            self._on_flood(member)
+            return
+        begun = len(effects)
         self._swim.on_message(member, message, source)
+        news = core.trust.has_news
+        self._allowance.spend(member.node, message, effects[begun:], core.now_ns, brought_news=news)
         if type(message) is Sections:
             for name, summary in message.summaries:
                 sub = self._subs.get(name)
                 if sub is not None:
                     self._perform(sub, sub.on_summary(member.node, summary, self._core.now_ns))
+
+    def _on_flood(self, member: Member) -> None:
+        core = self._core
+        core.counters["messages_over_rate"] += 1
+        if core.now_ns - self._flooded_ns >= _FLOOD_ALARM_NS:
+            self._flooded_ns = core.now_ns
+            text = f"{member.name!r} asks more of this node's membership than one member may; revoke it if it goes on"
+            self._wire.emit(Alarm("member-flood", text))
 
     def _on_send_failed(self, event: SendFailed) -> None:
         if event.reason == REFUSED:

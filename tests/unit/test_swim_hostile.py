@@ -6,9 +6,11 @@ from random import Random
 import msgspec
 import pytest
 
-from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.channel.channel import STREAM
+from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import (
+    Alarm,
     Command,
     DatagramReceived,
     MemberState,
@@ -16,6 +18,7 @@ from swarmd_protocols.effects import (
     Rejected,
     SendDatagram,
     SendFailed,
+    SendStream,
     SetMeta,
     Started,
     StreamReceived,
@@ -31,6 +34,7 @@ from swarmd_protocols.swim.messages import (
     Ack,
     Alive,
     AliveBody,
+    Buckets,
     EventBody,
     EventVector,
     Fingerprints,
@@ -46,7 +50,7 @@ from swarmd_protocols.swim.messages import (
     Sub,
     Want,
 )
-from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.envelopes import Envelope, key_id, sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds, make_dev_identity
 from swarmd_protocols.trust.trust import AddStatement, Certificate, GroupKey, Revocation
 from tests.support.swim_net import SECRET, Net, S
@@ -97,6 +101,63 @@ def test_one_stolen_key_makes_no_healthy_member_failed():
     healthy = {f"n{index:03d}" for index in range(5)}
     assert [e for _, _, e in net.changes(FAILED, begin) if e.name in healthy] == []
     assert all(state is ALIVE for name, state in net.states(0).items() if name in healthy)
+
+
+def flood(net, thief, message, count=4_000):
+    """One reliable frame that says the same thing so many times: effects, and bytes that were sent for it."""
+    encoded = encode(message)
+    body = join([encoded] * min(count, 4_000_000 // len(encoded)))
+    frame = thief.channel.seal(thief.sessions[net.hosts[0].node.node], STREAM, body)
+    effects = net.hosts[0].node.handle(StreamReceived(ADDRESS, frame), net.now)
+    return effects, sum(len(effect.data) for effect in effects if isinstance(effect, SendDatagram | SendStream))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Fingerprints(0, -1, b""),
+        Buckets(0, bytes(2048)),
+        Sections((1, 2, 3, 4, 5), ()),
+        EventVector((), 1),
+        Want(0, bytes(8)),
+        Ping(7, b"12345678"),
+    ],
+    ids=lambda question: type(question).__name__,
+)
+def test_what_one_member_asks_is_answered_up_to_a_bound(question):
+    """A frame of 25 kB once earned an answer of 12 MB among eight, more in larger swarms."""
+    net = formed(8)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    meet_all(net, thief)
+    node = net.hosts[0].node
+    effects, sent = flood(net, thief, question)
+    assert sent < 1_200_000
+    assert [effect.code for effect in effects if isinstance(effect, Alarm)] == ["member-flood"]
+    assert node.summary().counters["messages_over_rate"] > 1_000
+    if not isinstance(question, Ping):
+        assert thief.say(node, [Ping(9, b"12345678")], net.now)  # A large repair makes nobody look dead.
+    net.now += 20 * S
+    assert flood(net, thief, Ping(10, b"12345678"), 1)[1] > 0
+    assert flood(net, thief, Fingerprints(0, -1, b""), 1)[1] > 0
+
+
+def test_statements_that_bring_nothing_are_checked_up_to_a_bound():
+    net = formed(3)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    meet_all(net, thief)
+    forged = Envelope("node", b"x", ((key_id(net.crypto.public_key(dev_role_seeds(SECRET, "enrol")[0])), bytes(64)),))
+    effects, _ = flood(net, thief, Statement("node", forged.encode()))
+    assert sum(isinstance(effect, Rejected) for effect in effects) < 1_000
+    assert any(isinstance(effect, Alarm) and effect.code == "member-flood" for effect in effects)
+    # What is true is still taken from the others.
+    revocation = sign_statement(
+        "revoke", Revocation("test", 1, (thief.node,), ""), dev_role_seeds(SECRET, "revoke")[:1], net.crypto
+    )
+    net.feed(1, Command("node", AddStatement("revoke", revocation)))
+    net.run(2)
+    assert all(host.node._core.trust.revoked == {thief.node} for host in net.hosts)
 
 
 def test_accusations_over_the_rate_are_dropped_before_they_cost_a_signature_check():
