@@ -10,6 +10,7 @@ from tests.support.house import FIELDS_MAX, FILE_LINES_MAX, METHODS_MAX, PACKAGE
 from tests.support.paths import ROOT
 
 METHODS = "".join(f"    def m{n}(self):\n        pass\n" for n in range(METHODS_MAX + 1))
+OPTIONS = "".join(f"    f{n}: int = 0\n" for n in range(FIELDS_MAX + 1))
 FIELDS = "".join(f"        self.f{n} = 0\n" for n in range(FIELDS_MAX + 1))
 
 
@@ -28,6 +29,12 @@ def house(tmp_path: Path) -> Path:
         (f"class Many:\n{METHODS}", {"class_methods": {"swarmd.one.Many": METHODS_MAX + 1}}),
         (f"class Many:\n    # Longer: one diagram.\n{METHODS}", {}),
         (f"class Wide:\n    def __init__(self):\n{FIELDS}", {"class_fields": {"swarmd.one.Wide": FIELDS_MAX + 1}}),
+        (f"@dataclass(frozen=True)\nclass Options:\n{OPTIONS}", {}),
+        (f"@dataclass\nclass State:\n{OPTIONS}", {"class_fields": {"swarmd.one.State": FIELDS_MAX + 1}}),
+        (
+            f"@dataclass(frozen=True)\nclass State:\n    a: int\n{OPTIONS}",
+            {"class_fields": {"swarmd.one.State": FIELDS_MAX + 2}},
+        ),
         ("#\n" * (FILE_LINES_MAX + 1), {"file_lines": {"swarmd.one": FILE_LINES_MAX + 1}}),
         ("# Longer: a table.\n" + "#\n" * FILE_LINES_MAX, {}),
         ("from swarmd.two import x\n", {"circles": {"swarmd.one": 2}}),
