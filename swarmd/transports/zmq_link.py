@@ -12,9 +12,9 @@ Rules this file keeps:
 - ZeroMQ's descriptor is edge-triggered: after every call on a socket its events are looked at again.
 - A routing id is never used twice on a socket: libzmq aborts the process.
 - What a sender says of its address is a claim. Whoever acts on a frame opens its seal first.
-
-Listener and dialler stand in one file, longer than others: each rule is kept by both ends together, and is read so.
 """
+
+# Longer: listener and dialler stand in one file, since each rule above is kept by both ends together and is read so.
 
 import asyncio
 import errno

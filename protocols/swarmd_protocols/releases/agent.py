@@ -12,7 +12,7 @@ What is durable comes first: a try is spent before the trial loads, the record s
 Files that a disk has lost are no verdict on a release: they are fetched again. A way back ends any trial.
 """
 
-# Longer than 500 lines: the diagram, what is asked and answered, and the steps between are read together.
+# Longer: the diagram, what is asked and answered, and the steps between are read together.
 
 from collections import deque
 from collections.abc import Sequence
