@@ -230,6 +230,36 @@ def test_a_member_that_floods_is_bounded_named_and_over_soon(attack):
     mesh.run_until(mesh.agree, 10)
 
 
+@pytest.mark.parametrize("kind", ["record", "facts"])
+def test_who_repeats_what_an_author_has_replaced_answers_for_it(kind):
+    """Old batches with good signatures cost who sends them, not the honest member that once wrote them."""
+    mesh = Mesh(4, seed=5)
+    mesh.run(2)
+    victim, honest, thief = mesh.members[0], mesh.members[1], mesh.members[3]
+
+    def status(n):
+        dot, text = (LIFE, n), b"ok %d" % n
+        return seal_batch(Stream.STATUS, honest.node, dot, (0, 0), bytes(16), n << 16, text, honest.signer)
+
+    pen = pen_of(1)
+    old, new = status(1), status(2)
+    if kind == "facts":
+        old, new = (
+            pen.write(Facts([ghost("hot-spot", 0, 0)], [], [], [], [])),
+            pen.write(Facts([], [], [], [], []), base=(LIFE, 2)),
+        )
+    say(mesh, 0, 1, Batches((old.raw,)))
+    say(mesh, 0, 1, Batches((new.raw,)))
+    mesh.run(1)
+    for _ in range(100):
+        say(mesh, 0, 3, Batches((old.raw,) * 60))
+        mesh.run(0.05)
+    intake = victim.replica._intake
+    assert not any(isinstance(effect, Alarm) and honest.node.hex() in effect.text for effect in victim.effects)
+    assert intake.authors._accounts[honest.node].things <= 2
+    assert intake.senders._accounts[thief.node].units > 40_000
+
+
 def test_slices_end_in_the_state_that_one_stroke_would_have_made():
     """The same flood, read in slices of every size, gives the same objects; no event does more than its slice."""
     shown = []

@@ -48,6 +48,11 @@ class Holdings:
 
     # --- Batches ------------------------------------------------------------------------------------------------
 
+    def is_stale(self, batch: Batch) -> bool:
+        """Whether it is below its origin's base, or replaced."""
+        log = self.store.logs.get(batch.origin)
+        return log is not None and log.is_stale(batch)
+
     def is_known(self, batch: Batch) -> bool:
         """Whether exactly this batch is held."""
         log = self.store.logs.get(batch.origin)

@@ -190,6 +190,8 @@ class Intake:
         origin, holdings = batch.origin, self._holdings
         key = self.key_of(origin)
         is_of_use = key is not None and origin not in holdings.store.quarantined and not holdings.is_known(batch)
+        # What its author has long replaced is whoever repeats it to answer for.
+        is_of_use = is_of_use and not holdings.is_stale(batch)
         if is_of_use and self.authors.is_in_debt(origin, now_ns):
             self.counts["muted"] += 1
             is_of_use = False

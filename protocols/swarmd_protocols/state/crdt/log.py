@@ -85,6 +85,15 @@ class OriginLog:
         record = self.records.get((stream, dot[0]))
         return record if record is not None and record.dot == dot else None
 
+    def is_stale(self, batch: Batch) -> bool:
+        """Whether `add` would find it below the base, or replaced; says nothing of batches that are not verified."""
+        if batch.stream is Stream.FACTS:
+            return batch.dot < self.base
+        lives = [held for (stream, _), held in self.records.items() if stream is batch.stream]
+        return any(
+            held.base[0] > batch.dot[0] or (held.dot[0] == batch.dot[0] and held.dot > batch.dot) for held in lives
+        )
+
     def add(self, batch: Batch, cost_max: int) -> tuple[Verdict, list[Batch]]:
         """Join one batch.
 
