@@ -1,13 +1,13 @@
-"""What one member may ask of this node's membership: probes by number, answers by bytes. Pure; no clocks.
+"""What one member may ask of this node's membership: probes and refusals by number, answers by bytes. Pure; no clocks.
 
-Whoever asks beyond is not answered until time has paid, and is named in an alarm. Nothing is lost by that: an honest
+Whoever asks beyond is not heard until time has paid, and is named in an alarm. Nothing is lost by that: an honest
 member asks again, since its digest still differs. Probes have an account of their own, so that a large repair never
 makes anybody look dead.
 """
 
 from collections.abc import Sequence
 
-from swarmd_protocols.effects import Effect, SendDatagram, SendStream
+from swarmd_protocols.effects import Effect, Rejected, SendDatagram, SendStream
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.messages import (
     Buckets,
@@ -22,9 +22,9 @@ from swarmd_protocols.swim.messages import (
 )
 
 _S = 1_000_000_000
-_PROBES_PER_S, _PROBES_BURST = 200, 800
-"""Pings, requests for pings, and statements of trust that bring nothing, of one member: a hundred times what an honest
-one says. The burst takes 20 ms at most where a signature check takes 25 microseconds."""
+_PROBES_PER_S, _PROBES_BURST = 200, 250
+"""Pings, requests for pings, statements of trust that bring nothing and whatever is refused, of one member: a hundred
+times what an honest one says. The burst takes 20 ms where a signature check takes 75 microseconds."""
 _ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST = 65_536, 1_048_576
 """Bytes of answers to one member's comparisons: the burst is the records of 3,000 members. An answer that was begun is
 finished."""
@@ -45,28 +45,29 @@ class Allowance:
 
     def hears(self, member: NodeId, message: Message, now_ns: int) -> bool:
         """Whether this message of a member is looked at."""
-        return not isinstance(message, (*_PROBES, *_QUESTIONS)) or self._of(member, message, now_ns) > 0
+        return self._left_of((member, isinstance(message, _QUESTIONS)), now_ns) > 0
 
     def spend(
         self, member: NodeId, message: Message, effects: Sequence[Effect], now_ns: int, *, brought_news: bool
     ) -> None:
-        """A message was looked at, and these are the effects of the event since."""
-        if isinstance(message, _QUESTIONS):
-            answers = (len(one.data) for one in effects if isinstance(one, SendDatagram | SendStream))
-            cost = _QUESTION_BYTES + sum(answers)
-        elif isinstance(message, _PROBES) and not brought_news:
-            cost = 1
+        """A message was looked at, and these are its effects."""
+        asks = isinstance(message, _QUESTIONS)
+        if asks:
+            cost = _QUESTION_BYTES + sum(len(one.data) for one in effects if isinstance(one, SendDatagram | SendStream))
         else:
+            cost = sum(isinstance(one, Rejected) for one in effects)
+            if not cost and not brought_news:
+                cost = isinstance(message, _PROBES)
+        if not cost:
             return
-        key = (member, isinstance(message, _QUESTIONS))
-        left = self._of(member, message, now_ns) - cost
+        key = (member, asks)
+        left = self._left_of(key, now_ns) - cost
         self._left.pop(key, None)
         if len(self._left) >= 2 * _MEMBERS_MAX:
             del self._left[next(iter(self._left))]
         self._left[key] = left, now_ns
 
-    def _of(self, member: NodeId, message: Message, now_ns: int) -> float:
-        asks = isinstance(message, _QUESTIONS)
-        per_s, burst = (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST) if asks else (_PROBES_PER_S, _PROBES_BURST)
-        left, since_ns = self._left.get((member, asks), (float(burst), now_ns))
-        return min(float(burst), left + (now_ns - since_ns) * per_s / _S)
+    def _left_of(self, key: tuple[NodeId, bool], now_ns: int) -> float:
+        per_s, burst = (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST) if key[1] else (_PROBES_PER_S, _PROBES_BURST)
+        held = self._left.get(key)
+        return float(burst) if held is None else min(float(burst), held[0] + (now_ns - held[1]) * per_s / _S)
