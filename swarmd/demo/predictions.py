@@ -183,9 +183,9 @@ def predict(starts_ns: Sequence[Sequence[int]], host: HostFigures, seed: int, se
         starts = starts_ns[turn % len(starts_ns)]
         last = turn + 1 > (_VIRTUAL_TIMES - 1) * len(starts_ns)
         run = _tell(starts, host, seed + turn, seconds, -(-_VIRTUAL_TIMES * rounds // len(starts_ns)) if last else 0)
-        if run.formed_ns >= 0:
-            formation_ns.append(max(0, run.formed_ns - max(starts)))
-        event_ns += run.event_delays_ns()
+        if run.milestones.formed_ns >= 0:
+            formation_ns.append(max(0, run.milestones.formed_ns - max(starts)))
+        event_ns += run.ledger.event_delays_ns()
         detection_ns += run.watch.detection_ns
     return Medians(median_s(formation_ns), median_s(event_ns), median_s(detection_ns))
 

@@ -47,7 +47,7 @@ BARS: dict[str, tuple[int, int, int, dict[str, Any], str]] = {
 def run_bar(name: str) -> dict[str, Any]:
     """One bar, in this process."""
     from swarmd_sim.run import engine
-    from swarmd_sim.run.result import Result
+    from swarmd_sim.run.result import Times
     from swarmd_sim.run.scenario import NS_PER_S, load_scenario
     from swarmd_sim.run.simulation import Simulation
 
@@ -63,7 +63,9 @@ def run_bar(name: str) -> dict[str, Any]:
     formed, events = time.process_time(), simulation.engine.events
     simulation.engine.run_until(seconds * NS_PER_S)
     steady_s = time.process_time() - formed
-    figures = Result.of(simulation, time.perf_counter() - started, time.process_time() - half).figures
+    figures = simulation.result(
+        Times(simulation.setup_s, time.perf_counter() - started, time.process_time() - half)
+    ).figures
     steady_events = simulation.engine.events - events
     rss_mb = figures["rss_mb"]
     assert isinstance(rss_mb, int)

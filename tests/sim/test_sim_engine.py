@@ -258,7 +258,7 @@ def test_a_stream_past_its_deadline_is_dropped_and_reported() -> None:
     a, b = run.hosts[0], run.hosts[1]
     run.boot(a)
     run.boot(b)
-    run.faults.groups[1] = group_of([[0], [1]])
+    run.network.faults.groups[1] = group_of([[0], [1]])
     a.handle(Command("send", (b.address, b"late")))
     run.engine.run_until(20 * 10**9)
     assert b.node.heard == []

@@ -24,6 +24,7 @@ class RunContext:
 
     Attributes:
         scenario: What was asked for.
+        seed: What decided everything.
         engine: Virtual time.
         hosts: All hosts.
         network: All links.
@@ -38,6 +39,7 @@ class RunContext:
     """
 
     scenario: Scenario
+    seed: int
     engine: Engine
     hosts: list[Host]
     network: Network
@@ -53,6 +55,11 @@ class RunContext:
     def replica(self, host: Host) -> Any:
         """The host's replicated state; None when it has none."""
         return self.replicas.get(host.index)
+
+    def digest_of(self, host: Host) -> bytes:
+        """A host's digest of everything that lasts; empty when it has no replicated state."""
+        replica = self.replicas.get(host.index)
+        return bytes(replica.views.digest()) if replica is not None else b""
 
     def live(self) -> list[Host]:
         """Hosts whose process is up, that have not left and are not hostile."""

@@ -62,7 +62,7 @@ class Injector:
         self._watch = watch
         self._ledger = ledger
         self._reboot = reboot
-        self._coverage = coverage
+        self.coverage = coverage
         self._rotations = rotations
         self._number = 0
         self._ended: list[Fault] = []
@@ -138,7 +138,7 @@ class Injector:
         for node in touched:
             self._touched_until_ns[node] = max(self._touched_until_ns[node], fault.end_ns)
         for node in fault.nodes:
-            self._coverage.hit(fault.kind, self._hosts[node], self._watch, bool(self._network.faults.groups))
+            self.coverage.hit(fault.kind, self._hosts[node], self._watch, bool(self._network.faults.groups))
         family = FAULTS[fault.kind].family
         if family == "link":
             self._begin_link(number, fault)

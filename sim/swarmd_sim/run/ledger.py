@@ -92,6 +92,17 @@ class Ledger:
         if self._kept(host, refused):
             self.events.append((host.engine.now_ns, host.index, name))
 
+    def event_delays_ns(self) -> list[int]:
+        """From each user event to each of its deliveries at another node."""
+        sent = {name: (at_ns, origin) for at_ns, origin, name in self.events}
+        return [
+            at_ns - sent[name][0]
+            for name, deliveries in self.event_deliveries.items()
+            if name in sent
+            for host, at_ns in deliveries.items()
+            if host != sent[name][1]
+        ]
+
     def excuse(self, host: Host) -> None:
         """Nothing of this host counts: it has turned hostile."""
         for fact in self.detections:

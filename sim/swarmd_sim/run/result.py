@@ -3,26 +3,29 @@
 import resource
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from swarmd_sim.checkers.base import RunContext
+from swarmd_sim.checkers.truth import Truth, TruthChecker
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.coverage import Coverage
+from swarmd_sim.run.milestones import Milestones, Sample
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.watch import Violation
 
-if TYPE_CHECKING:
-    from swarmd_sim.run.simulation import Simulation
-
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One row of the plots."""
+class Times:
+    """What a run has cost.
 
-    at_ns: int
-    live: int
-    digests: int
-    sent_bytes: int
-    sent_packets: int
+    Attributes:
+        setup_s: Wall-clock seconds before it began.
+        wall_s: Wall-clock seconds, set-up included.
+        cpu_s: CPU seconds of this process.
+    """
+
+    setup_s: float
+    wall_s: float
+    cpu_s: float
 
 
 @dataclass(slots=True)
@@ -46,35 +49,36 @@ class Result:
     samples: list[Sample] = field(default_factory=list)
 
     @staticmethod
-    def of(simulation: "Simulation", wall_s: float, cpu_s: float) -> "Result":
+    def of(run: RunContext, milestones: Milestones, truth: TruthChecker, times: Times) -> "Result":
         """Gather the figures of a finished run.
 
         Args:
-            simulation: The run.
-            wall_s: Wall-clock seconds it took, set-up included.
-            cpu_s: CPU seconds of this process.
+            run: The run.
+            milestones: What it has reached.
+            truth: What was found of what there is.
+            times: What it has cost.
 
         Returns:
             The result.
         """
-        watch = simulation.watch
+        watch, script = run.watch, run.injector.script
         figures = {
-            **_head(simulation, wall_s, cpu_s),
-            **_traffic(simulation),
-            **_work(simulation),
+            **_head(run, milestones, times),
+            **_traffic(run),
+            **_work(run, truth.measure()),
             "transitions": dict(sorted(watch.transitions.items())),
             "rejected": dict(sorted(watch.rejected.items())[:50]),
             "alarms": dict(sorted(watch.alarms.items())),
-            "refused_requests": dict(sorted(simulation.ledger.refusals.items())[:20]),
-            "faults": [fault.to_row() for fault in simulation.script],
+            "refused_requests": dict(sorted(run.ledger.refusals.items())[:20]),
+            "faults": [fault.to_row() for fault in script],
         }
         return Result(
             figures,
             list(watch.violations),
-            simulation.coverage,
-            list(simulation.script),
+            run.injector.coverage,
+            list(script),
             list(watch.timeline),
-            simulation.samples,
+            milestones.samples,
         )
 
 
@@ -94,56 +98,55 @@ def percentile(values: Sequence[int], percent: int) -> float | None:
     return round(ordered[max(0, -(-len(ordered) * percent // 100) - 1)] / NS_PER_S, 4)
 
 
-def _head(simulation: "Simulation", wall_s: float, cpu_s: float) -> dict[str, object]:
-    engine, watch = simulation.engine, simulation.watch
+def _head(run: RunContext, milestones: Milestones, times: Times) -> dict[str, object]:
+    engine, watch = run.engine, run.watch
     virtual_s = engine.now_ns / NS_PER_S
-    converged = simulation.converged_ns
-    quiet_ns = max(simulation.injector.last_end_ns, simulation.quiet_ns)
+    converged = milestones.converged_ns
+    quiet_ns = max(run.injector.last_end_ns, milestones.quiet_ns)
     return {
-        "scenario": simulation.scenario.name,
-        "seed": simulation.seed,
-        "nodes": len(simulation.hosts),
+        "scenario": run.scenario.name,
+        "seed": run.seed,
+        "nodes": len(run.hosts),
         "virtual_s": round(virtual_s, 3),
-        "wall_s": round(wall_s, 3),
-        "cpu_s": round(cpu_s, 3),
-        "setup_s": round(simulation.setup_s, 3),
-        "speed": round(virtual_s / cpu_s, 2) if cpu_s else None,
+        "wall_s": round(times.wall_s, 3),
+        "cpu_s": round(times.cpu_s, 3),
+        "setup_s": round(times.setup_s, 3),
+        "speed": round(virtual_s / times.cpu_s, 2) if times.cpu_s else None,
         "events": engine.events,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "trace_digest": engine.digest(),
         "violations": [violation.to_row() for violation in watch.violations],
         "convergence_s": round(max(0, converged - quiet_ns) / NS_PER_S, 3) if converged >= 0 else None,
-        "formation_s": percentile([simulation.formed_ns], 50) if simulation.formed_ns >= 0 else None,
+        "formation_s": percentile([milestones.formed_ns], 50) if milestones.formed_ns >= 0 else None,
         "detection_s": {"p50": percentile(watch.detection_ns, 50), "p99": percentile(watch.detection_ns, 99)},
         "false_positives": watch.false_positives,
         "failed_total": sum(count for key, count in watch.transitions.items() if key.endswith("->failed")),
     }
 
 
-def _traffic(simulation: "Simulation") -> dict[str, object]:
-    counters = simulation.network.counters
-    seconds = max(1e-9, simulation.engine.now_ns / NS_PER_S)
-    nodes = len(simulation.hosts)
+def _traffic(run: RunContext) -> dict[str, object]:
+    counters = run.network.counters
+    seconds = max(1e-9, run.engine.now_ns / NS_PER_S)
+    nodes = len(run.hosts)
     return {
-        "bytes_per_node_s": round(sum(simulation.network.sent_bytes) / seconds / nodes, 1),
-        "bytes_per_node_s_max": round(max(simulation.network.sent_bytes) / seconds, 1),
-        "packets_per_node_s": round(sum(simulation.network.sent_packets) / seconds / nodes, 2),
-        "air_time": round(simulation.radio.airtime_ns / simulation.engine.now_ns, 4) if simulation.engine.now_ns else 0,
+        "bytes_per_node_s": round(sum(run.network.sent_bytes) / seconds / nodes, 1),
+        "bytes_per_node_s_max": round(max(run.network.sent_bytes) / seconds, 1),
+        "packets_per_node_s": round(sum(run.network.sent_packets) / seconds / nodes, 2),
+        "air_time": round(run.radio.airtime_ns / run.engine.now_ns, 4) if run.engine.now_ns else 0,
         "datagrams": counters.datagrams,
         "streams": counters.streams,
         "stream_bytes": counters.stream_bytes,
         "lost": counters.lost,
-        "lost_by_reason": dict(sorted(simulation.radio.lost_by_reason.items())),
+        "lost_by_reason": dict(sorted(run.radio.lost_by_reason.items())),
         "oversized": counters.oversized,
     }
 
 
-def _work(simulation: "Simulation") -> dict[str, object]:
-    truth = simulation.truth.measure()
+def _work(run: RunContext, truth: Truth) -> dict[str, object]:
     flown: dict[str, int] = {}
-    for _at_ns, _host, cell in simulation.ledger.cells_flown:
+    for _at_ns, _host, cell in run.ledger.cells_flown:
         flown[cell] = flown.get(cell, 0) + 1
-    event_ns = simulation.event_delays_ns()
+    event_ns = run.ledger.event_delays_ns()
     return {
         "truth": {
             "faults": truth.faults,
@@ -156,12 +159,12 @@ def _work(simulation: "Simulation") -> dict[str, object]:
             "recall": round(truth.recall, 4),
         },
         "claims": {
-            "cells": len(simulation.site.cells),
+            "cells": len(run.site.cells),
             "done": len(flown),
             "duplicate_work": sum(count - 1 for count in flown.values()),
-            "makespan_s": round(max((at for at, _h, _c in simulation.ledger.cells_flown), default=0) / NS_PER_S, 1),
+            "makespan_s": round(max((at for at, _h, _c in run.ledger.cells_flown), default=0) / NS_PER_S, 1),
         },
         "user_event_s": {"p50": percentile(event_ns, 50), "p99": percentile(event_ns, 99)},
-        "detections": len(simulation.ledger.detections),
-        "restarts": sum(max(0, host.boots - 1) for host in simulation.hosts),
+        "detections": len(run.ledger.detections),
+        "restarts": sum(max(0, host.boots - 1) for host in run.hosts),
     }

@@ -32,10 +32,11 @@ from swarmd_sim.run.engine import Engine, StopRun, Storm
 from swarmd_sim.run.fleet import Eye, Fleet
 from swarmd_sim.run.host import Cores, Host, NodeLike
 from swarmd_sim.run.ledger import Ledger
+from swarmd_sim.run.milestones import STEP_NS, Milestones
 from swarmd_sim.run.node_factory import overridden
 from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ReleaseWorld
-from swarmd_sim.run.result import Result, Sample
+from swarmd_sim.run.result import Result, Times
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.setup import (
@@ -55,7 +56,6 @@ from swarmd_sim.world.detector import DetectorModel
 from swarmd_sim.world.farm import Farm
 from swarmd_sim.world.motion import Drone
 
-_STEP_NS = NS_PER_S
 _STORM_CALLS = 1_500
 """Calls a node-second, on average over the run, that only a livelock makes."""
 _EPOCH_S = 1_800_000_000
@@ -131,18 +131,9 @@ class Simulation:
         self.ledger = Ledger()
         self.watch = Watch(self.engine, self.ledger, self.options.timeline)
         self.radio = Radio(radio_config(scenario), self.choices, link_trace(scenario))
-        self.faults = LinkFaults(self.choices)
-        self.network = Network(self.engine, self.radio, self.faults, self.choices)
+        self.network = Network(self.engine, self.radio, LinkFaults(self.choices), self.choices)
         self.site = make_site(scenario, self.choices)
-        self.coverage = Coverage()
-        self.samples: list[Sample] = []
-        self._end_ns = scenario.swarm.seconds * NS_PER_S
-        self.quiet_ns = self._end_ns - int(scenario.checks.settle_s * NS_PER_S)
-        self.converged_ns = -1
-        self.formed_ns = -1
-        """With partial views: the second from which everybody is known to somebody and has heard somebody."""
-        self._partial = scenario.swarm.nodes > full_view_max(scenario)
-        self.first_boots_ns: list[int] = []
+        self.quiet_ns = scenario.swarm.seconds * NS_PER_S - int(scenario.checks.settle_s * NS_PER_S)
         self._build_hosts()
         self._build_rest()
         self.setup_s = time.perf_counter() - started
@@ -191,7 +182,7 @@ class Simulation:
             self.engine,
             self.choices,
             self.radio,
-            self.faults,
+            self.network.faults,
             self.site,
             self.ledger,
             scenario.drones.work,
@@ -202,7 +193,7 @@ class Simulation:
         self.workload = Workload(
             self.engine, self.choices, self.hosts, self.ledger, scenario.workload, self.site.extent_cm
         )
-        self.officers: Officers | None = getattr(self.maker, "officers", None)
+        officers: Officers | None = getattr(self.maker, "officers", None)
         self.injector = Injector(
             self.engine,
             self.choices,
@@ -212,13 +203,14 @@ class Simulation:
             self.watch,
             self.ledger,
             self.boot,
-            self.coverage,
+            Coverage(),
             self.releases,
-            self._rotations(),
+            self._rotations(officers),
         )
         self.watch.untouched_since = self.injector.untouched_since
         self.context = RunContext(
             scenario,
+            self.seed,
             self.engine,
             self.hosts,
             self.network,
@@ -231,18 +223,20 @@ class Simulation:
             overridden(ReplicaConfig(), scenario.state, "state"),
             self.releases,
         )
+        is_partial = scenario.swarm.nodes > full_view_max(scenario)
+        self.milestones = Milestones(self.context, self.quiet_ns, is_partial=is_partial)
         self.truth = TruthChecker(self.context)
         run = self.context
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
-        self.checkers += [ReleasesChecker(run), DecisionsChecker(run, self.officers), BoundsChecker(run)]
+        self.checkers += [ReleasesChecker(run), DecisionsChecker(run, officers), BoundsChecker(run)]
         self.watch.checkers = list(self.checkers)
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
 
-    def _rotations(self) -> Rotations | None:
-        if self.officers is None:
+    def _rotations(self, officers: Officers | None) -> Rotations | None:
+        if officers is None:
             return None
         become = self.maker.become_rogue
-        return Rotations(self.engine, self.choices, self.hosts, self.ledger, self.boot, self.officers, become)
+        return Rotations(self.engine, self.choices, self.hosts, self.ledger, self.boot, officers, become)
 
     def _place_hosts(self) -> None:
         """Homes stand in a grid over the ground; every host that is no observer has a drone."""
@@ -326,7 +320,7 @@ class Simulation:
 
     def _boot_first(self, host: Host) -> None:
         self.boot(host)
-        self.first_boots_ns.append(self.engine.now_ns)
+        self.milestones.booted += 1
 
     def _schedule(self) -> None:
         swarm = self.scenario.swarm
@@ -345,74 +339,34 @@ class Simulation:
             self.releases.bind(self.engine, self.hosts, self.watch.say)
         self.fleet.start(until_ns)
         self.injector.schedule(self.script)
-        self.engine.at(_STEP_NS, self._step)
+        self.engine.at(STEP_NS, self._step)
 
     def _step(self, _argument: object) -> None:
         now_ns = self.engine.now_ns
         for checker in self.checkers:
             checker.on_step(now_ns)
-        self._sample(now_ns)
+        self.milestones.on_step(now_ns)
         if self.engine.scheduled > _SWEEP_ABOVE:
             self.engine.sweep(_is_dead_timer)
         if self.options.progress is not None:
             self.options.progress(now_ns // NS_PER_S)
         if self.options.stop_on_violation and self.watch.violations:
             raise StopRun
-        if self.formed_ns < 0 and len(self.first_boots_ns) == len(self.hosts):
-            if self._partial:
-                self.formed_ns = now_ns if all(h.known_ns >= 0 and h.first_heard_ns >= 0 for h in self.hosts) else -1
-            elif self._all_see_all():
-                self.formed_ns = self.watch.last_join_ns
-        self.engine.at(now_ns + _STEP_NS, self._step)
-
-    def _all_see_all(self) -> bool:
-        """Whether every host was told of every other one at some time (counted, not polled)."""
-        return self.watch.joins >= len(self.hosts) * (len(self.hosts) - 1)
-
-    def _sample(self, now_ns: int) -> None:
-        """One row of the plots: how many digests there are, and the traffic so far."""
-        every = 1 if len(self.hosts) <= 100 or now_ns >= self.quiet_ns else 5
-        if (now_ns // _STEP_NS) % every:
-            return
-        live = [host for host in self.hosts if host.process_up and not host.left]
-        digests = {self.digest_of(host) for host in live}
-        self.samples.append(
-            Sample(now_ns, len(live), len(digests), sum(self.network.sent_bytes), sum(self.network.sent_packets))
-        )
-        if now_ns >= self.quiet_ns:
-            if len(digests) > 1:
-                self.converged_ns = -1
-            elif self.converged_ns < 0:
-                self.converged_ns = now_ns
-
-    def event_delays_ns(self) -> list[int]:
-        """From each user event to each of its deliveries at another node."""
-        sent = {name: (at_ns, origin) for at_ns, origin, name in self.ledger.events}
-        return [
-            at_ns - sent[name][0]
-            for name, deliveries in self.ledger.event_deliveries.items()
-            if name in sent
-            for host, at_ns in deliveries.items()
-            if host != sent[name][1]
-        ]
-
-    def digest_of(self, host: Host) -> bytes:
-        """A host's digest of everything that lasts."""
-        replica = self.maker.replicas.get(host.index)
-        return bytes(replica.views.digest()) if replica is not None else b""
+        self.engine.at(now_ns + STEP_NS, self._step)
 
     def run(self) -> Result:
         """Run to the end and judge."""
         started, cpu_started = time.perf_counter(), time.process_time()
+        end_ns = self.scenario.swarm.seconds * NS_PER_S
         self._schedule()
         gc_was_on = gc.isenabled()
         # Millions of small tuples live in the heap; the cycle collector would walk them again and again.
         gc.disable()
         try:
             if self.options.stop_at_event:
-                self.engine.run_until_event(self._end_ns, self.options.stop_at_event)
+                self.engine.run_until_event(end_ns, self.options.stop_at_event)
             else:
-                self.engine.run_until(self._end_ns)
+                self.engine.run_until(end_ns)
                 for checker in self.checkers:
                     checker.on_end(self.engine.now_ns)
         except StopRun:
@@ -423,7 +377,18 @@ class Simulation:
             if gc_was_on:
                 gc.enable()
         wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
-        return Result.of(self, wall_s + self.setup_s, cpu_s)
+        return self.result(Times(self.setup_s, wall_s + self.setup_s, cpu_s))
+
+    def result(self, times: Times) -> Result:
+        """What came of the run so far.
+
+        Args:
+            times: What it has cost.
+
+        Returns:
+            The result.
+        """
+        return Result.of(self.context, self.milestones, self.truth, times)
 
 
 def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:
