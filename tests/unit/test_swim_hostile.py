@@ -50,7 +50,7 @@ from swarmd_protocols.swim.messages import (
     Sub,
     Want,
 )
-from swarmd_protocols.trust.envelopes import Envelope, key_id, sign_statement
+from swarmd_protocols.trust.envelopes import Envelope, key_id, sign_statement, signed_bytes
 from swarmd_protocols.trust.identity import dev_role_seeds, make_dev_identity
 from swarmd_protocols.trust.trust import AddStatement, Certificate, GroupKey, Revocation
 from tests.support.swim_net import SECRET, Net, S
@@ -479,6 +479,31 @@ def test_the_member_table_is_bounded_and_makes_room_from_the_gone():
         thief.meet(node, net.now + index * S)
     assert len(node.members()) <= 9
     assert net.states(0)["n001"] is ALIVE
+
+
+def test_whatever_metadata_one_member_says_to_whom_all_hold_the_same():
+    """Other keys to each node, two values under one number: the views agree soon, and repair comes to an end."""
+    net = formed(5)
+    liar = net.hosts[4].node
+    own = liar._core.own
+    for index, host in enumerate(net.hosts[:4]):
+        via = host.node._core.table.by_node[own.node]
+        host.node._wire.effects = []
+        host.node._core.now_ns = net.now
+        for key in range(64):
+            body = encode(MetaBody(own.node, own.incarnation + 1 + 64 * index + key, f"n{index}k{key}", b"x"))
+            word = MetaEntry(body, net.crypto.sign(own.seed, signed_bytes("meta", body)))
+            host.node._swim.metadata.on_meta(word, via)
+        body = encode(MetaBody(own.node, own.incarnation + 1_000, "same", bytes([index])))
+        word = MetaEntry(body, net.crypto.sign(own.seed, signed_bytes("meta", body)))
+        host.node._swim.metadata.on_meta(word, via)
+        net.perform(host, host.node._wire.effects)
+    net.run(15)
+    held = [host.node._core.table.by_node[own.node].repair.meta for host in net.hosts[:4]]
+    assert all(one == held[0] for one in held)
+    assert len(held[0]) == 64
+    assert held[0]["same"][1] == bytes([3])
+    assert len({host.node.view_digest() for host in net.hosts[:4]}) == 1
 
 
 def test_metadata_of_a_member_is_bounded():

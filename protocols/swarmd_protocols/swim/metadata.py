@@ -98,27 +98,38 @@ class Metadata:
             return
         held = member.repair.meta or {}
         old = held.get(body.key)
-        if old is not None and old[0] >= body.sequence:
+        # Of two values under one number every node takes the same.
+        if old is not None and old[:2] >= (body.sequence, body.value):
             return
-        total = sum(len(value) for key, (_, value, _) in held.items() if key != body.key) + len(body.value)
-        if total > core.config.meta_bytes_max or (old is None and len(held) >= _KEYS_MAX):
-            self._reject(via, f"metadata of {member.name!r} exceeds its bound")
+        encoded = encode(message)
+        within = self._within_bounds({**held, body.key: (body.sequence, body.value, encoded)})
+        if body.key not in within:
+            core.counters["metadata_left_behind"] += 1
             return
         if not core.signed_by(member.public_key, "meta", message.body, message.signature):
             self._reject(via, f"metadata is not signed by {member.name!r}")
             return
-        encoded = encode(message)
-        if member.repair.meta is None:
-            member.repair.meta = {}
-        member.repair.meta[body.key] = (body.sequence, body.value, encoded)
+        gone = [entry for key, entry in held.items() if key == body.key or key not in within]
+        member.repair.meta = within
         counted = member.repair.counted
         core.table.count(member, False)
-        old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
-        member.repair.fp_meta = (member.repair.fp_meta - old_fp + fingerprint(message.body)) & _MASK
+        gone_fp = sum(fingerprint(msgspec.msgpack.decode(entry[2], type=MetaEntry).body) for entry in gone)
+        member.repair.fp_meta = (member.repair.fp_meta - gone_fp + fingerprint(message.body)) & _MASK
         core.table.count(member, counted)
         core.changed()
         self._spread_meta(body.node, body.key, encoded)
         core.port.emit(MemberChanged(member.node, member.name, member.state, member.state, f"metadata {body.key}"))
+
+    def _within_bounds(self, entries: dict[str, tuple[int, bytes, bytes]]) -> dict[str, tuple[int, bytes, bytes]]:
+        """The newest that a member may have: the same ones at every node, in whatever order they came."""
+        kept: dict[str, tuple[int, bytes, bytes]] = {}
+        total = 0
+        for key, entry in sorted(entries.items(), key=lambda item: (-item[1][0], item[0])):
+            total += len(entry[1])
+            if len(kept) >= _KEYS_MAX or total > self.core.config.meta_bytes_max:
+                break
+            kept[key] = entry
+        return kept
 
     def _remembered(self, message: MetaEntry, body: MetaBody, via: Member) -> None:
         """A peer holds a newer value of an own key: the journal was lost, and the swarm remembers what it held.
