@@ -506,6 +506,21 @@ def test_whatever_metadata_one_member_says_to_whom_all_hold_the_same():
     assert len({host.node.view_digest() for host in net.hosts[:4]}) == 1
 
 
+def test_of_two_link_reports_under_one_number_all_hold_the_same():
+    net = formed(5)
+    own = net.hosts[4].node._core.own
+    for index, host in enumerate(net.hosts[:4]):
+        other = net.hosts[(index + 1) % 4].node.node
+        body = encode(LinksBody(own.node, own.incarnation + 1_000, ((other, 1),)))
+        word = Links(body, net.crypto.sign(own.seed, signed_bytes("links", body)))
+        host.node._wire.effects = []
+        host.node._core.now_ns = net.now
+        host.node._swim.membership.links.on_links(word, host.node._core.table.by_node[own.node])
+        net.perform(host, host.node._wire.effects)
+    net.run(15)
+    assert len({host.node.view_digest() for host in net.hosts[:4]}) == 1
+
+
 def test_metadata_of_a_member_is_bounded():
     net = formed(3, swim=SwimConfig(meta_bytes_max=1_000))
     thief = Thief(SECRET, net.crypto)

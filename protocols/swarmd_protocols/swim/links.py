@@ -71,8 +71,10 @@ class LinkReports:
             self._membership.reject(via, str(error))
             return
         reporter = core.table.by_node.get(body.reporter)
-        if reporter is None or body.sequence <= reporter.report.links_sequence:
+        if reporter is None or body.sequence < reporter.report.links_sequence:
             return
+        if body.sequence == reporter.report.links_sequence and encode(message) <= reporter.report.links_encoded:
+            return  # Of two reports under one number every node takes the same.
         if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
             return  # Said in an earlier life, which the reporter itself no longer knows of.
         if not core.signed_by(reporter.public_key, "links", message.body, message.signature):
