@@ -1,12 +1,17 @@
 """What fuzzing found, as laws: wrong clocks take nothing away, and what was accepted is on disk."""
 
+import random
+
+import pytest
+
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import Clock, ClockConfig
 from swarmd_protocols.state.crdt.facts import LATTICE, Sighting
 from swarmd_protocols.state.observations import CellDone, Count, DefineCells
 from swarmd_protocols.state.projection import Projection
 from swarmd_protocols.state.replica import ReplicaConfig
-from tests.support.state_mesh import Mesh, S, detection
+from tests.support.state_mesh import MS, Mesh, S, detection
 
 HOUR = 3_600 * S
 HALF_HOUR = HOUR // 2
@@ -150,3 +155,55 @@ def test_what_is_shown_depends_on_what_is_held_and_not_on_what_was_said_before()
         view.finish(0, early + hour_ms + 70_000)
         shown.append([thing.object_id for thing in view.objects()])
     assert shown == [[], []]
+
+
+def set_clocks(mesh, rng, indices):
+    for index in indices:
+        mesh.crash(index)
+        mesh.wrong_wall_ns[index] = rng.randrange(-2_000, 2_001) * MS
+    for index in indices:
+        mesh.boot(index)
+        mesh.run(0.25)
+
+
+def clocks_settle(seed):
+    """Devices that are seconds apart, some of them restarted: half a minute later nobody's news waits anywhere."""
+    rng = random.Random(seed)
+    mesh = Mesh(7, seed=seed, wall=True)
+    set_clocks(mesh, rng, range(7))
+    mesh.run(20)
+    set_clocks(mesh, rng, rng.sample(range(7), 3))
+    mesh.run(30)
+    times = [member.replica.clock.physical_ns(member.local_ns(mesh.now_ns)) for member in mesh.members]
+    assert max(times) - min(times) <= ReplicaConfig().clock.drift_bound_ms * MS
+    for index in range(7):
+        see(mesh, index, 1, 1_000 * index, 50_000)
+        mesh.run(0.2)
+        assert not any(replica._holdings.deferred for replica in mesh.replicas)
+    assert mesh.agree()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_clocks_of_a_swarm_that_hears_each_other_settle_within_half_a_minute(seed):
+    clocks_settle(seed)
+
+
+def test_a_clock_that_the_median_contradicts_asks_often_until_it_is_set():
+    """What peers answered a minute ago says nothing of those that have been set since."""
+    now = 10**12
+    clock = Clock(ClockConfig(), 0)
+    nodes = [NodeId(bytes([n]) * 16) for n in range(5)]
+    for node in nodes:
+        clock.vote(node, now, now, now)
+    now += 30 * S
+    assert clock.is_sure(now)
+    for node in nodes[:3]:
+        clock.vote(node, now, now + 2 * S, now)
+    assert not clock.is_sure(now)
+    for later in (S, 6 * S):
+        for node in nodes[3:]:
+            clock.vote(node, now + later, now + later + 2 * S, now + later)
+    assert clock.offset_ns == 2 * S
+    # Whoever set it is compared with others first.
+    assert not clock.is_sure(now + 7 * S)
+    assert clock.is_sure(now + 30 * S)

@@ -33,8 +33,9 @@ class ClockConfig:
     voters_min: int = 3
     """Peers that must have answered before the clock counts as synchronised."""
     slew_ppm: int = 500
-    step_ms: int = 500
-    """Errors above this are stepped while not yet synchronised."""
+    step_ms: int = 250
+    """Errors above this are stepped, not slewed. Half of `drift_bound_ms`: of two clocks that lie within it of the
+    same median neither sets aside what the other one stamps."""
     voter_age_ns: int = 120_000_000_000
     voters_max: int = 32
     round_trip_max_ns: int = 1_000_000_000
@@ -112,7 +113,7 @@ class Clock:
 
     def is_sure(self, now_ns: int) -> bool:
         """Whether enough peers have confirmed this clock for long enough that what it calls old is old."""
-        return self.synced and not self.is_young(now_ns)
+        return self.synced and not self.is_young(now_ns) and not self._is_contradicted()
 
     def observe(self, stamp: int, now_ns: int) -> bool:
         """Take a peer's stamp into account.
@@ -149,7 +150,7 @@ class Clock:
         return stepped
 
     def is_young(self, now_ns: int) -> bool:
-        """Whether it was only just synchronised, so that whoever set it should be compared with others soon."""
+        """Whether it was only just set, so that whoever set it should be compared with others soon."""
         return self.synced and now_ns - self._synced_ns < self._config.young_ns
 
     def heard_ns(self, voter: NodeId) -> int:
@@ -168,7 +169,9 @@ class Clock:
             votes = sorted([*votes, self._wall_offset_ns])
         self._target_ns = votes[(len(votes) - 1) // 2]
         error_ns = self._target_ns - self._offset_ns
-        if abs(error_ns) > config.step_ms * _MS and (not self.synced or self._is_outvoted(votes, now_ns)):
+        if not self._is_contradicted():
+            self._outvoted_ns = None
+        elif not self.synced or self._is_outvoted(votes, now_ns):
             if error_ns < 0:
                 # The own clock ran ahead and nobody confirms it: stamps start again from swarm time.
                 self._last = 0
@@ -176,17 +179,22 @@ class Clock:
             self._outvoted_ns = None
             self._offset_ns = self._target_ns
             self._slewed_at_ns = now_ns
+            self._synced_ns = now_ns
         if enough and not self.synced:
             self.synced = True
             self._synced_ns = now_ns
         self.slew(now_ns)
+
+    def _is_contradicted(self) -> bool:
+        """Whether the median is another time; what peers answered may be a minute old, so they are asked often."""
+        return abs(self._target_ns - self._offset_ns) > self._config.step_ms * _MS
 
     def _is_outvoted(self, votes: list[int], now_ns: int) -> bool:
         """Whether this clock was set by the wrong three, such as nodes that had only just started themselves.
 
         Slewing takes weeks for an hour, and until then each side sets aside or outranks what the other one says.
         """
-        alike = sum(abs(vote - self._target_ns) <= self._config.step_ms * _MS for vote in votes)
+        alike = sum(abs(vote - self._target_ns) <= self._config.drift_bound_ms * _MS for vote in votes)
         # The own clock is a vote too: of two halves that meet, neither takes the other's time.
         if 2 * alike <= len(votes) + 1:
             self._outvoted_ns = None
