@@ -27,7 +27,8 @@ MODULES = {
         "releases/swarming crypto"
     ),
     "swarmd_sim": (
-        "run/engine run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices faults/clocks"
+        "run/engine run/cpu run/timers run/host run/fleet run/watch run/ledger radio/network radio/radio run/choices "
+        "faults/clocks"
     ),
 }
 """What an idle swarm spends its time in; the rest stays as it is."""

@@ -11,7 +11,7 @@ from swarmd.demo.netns import Namespaces, unavailable
 from swarmd.demo.predictions import Medians, compare, predict
 from swarmd.demo.realswarm import HostFigures
 from swarmd_sim.errors import SimError
-from swarmd_sim.run.host import Cores
+from swarmd_sim.run.cpu import Cores
 
 MS = 1_000_000
 

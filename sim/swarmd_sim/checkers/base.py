@@ -63,7 +63,7 @@ class RunContext:
 
     def live(self) -> list[Host]:
         """Hosts whose process is up, that have not left and are not hostile."""
-        return [host for host in self.hosts if host.process_up and not host.left and not host.hostile]
+        return [host for host in self.hosts if host.process_up and not host.life.left and not host.hostile]
 
     def linked(self, a: int, b: int) -> bool:
         """Whether frames have a fair chance in both directions now."""

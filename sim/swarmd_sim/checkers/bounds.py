@@ -121,8 +121,10 @@ class BoundsChecker(CheckerBase):
         run = self.run
         healthy = [host for host in run.component() if run.injector.healthy(host.index, MARGIN_NS)]
         for host in run.component():
-            age_ns = now_ns - host.started_ns
-            if not JOIN_NS < age_ns < 2 * JOIN_NS or not run.injector.untouched_since(host.index, host.started_ns + 1):
+            age_ns = now_ns - host.life.started_ns
+            if not JOIN_NS < age_ns < 2 * JOIN_NS or not run.injector.untouched_since(
+                host.index, host.life.started_ns + 1
+            ):
                 continue
             if any(fault.kind in ("partition", "clog", "jam", "loss") for fault in run.injector.recent):
                 continue

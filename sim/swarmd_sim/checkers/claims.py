@@ -71,7 +71,7 @@ class ClaimsChecker(CheckerBase):
         run, author = self.run, self.run.hosts[done.host]
         return (
             author is not host
-            and author.started_ns < done.at_ns
+            and author.life.started_ns < done.at_ns
             and run.injector.healthy(author.index, MARGIN_NS)
             and run.linked(host.index, author.index)
         )

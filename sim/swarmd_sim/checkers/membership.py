@@ -41,7 +41,7 @@ class MembershipChecker(CheckerBase):
 
     def _on_failed(self, host: Host, subject: Host, change: MemberChanged) -> None:
         run = self.run
-        if change.old is MemberState.LEFT and subject.left:
+        if change.old is MemberState.LEFT and subject.life.left:
             run.watch.violate("membership.left_failed", f"{host.name} calls {subject.name} failed; it said good-bye")
         if self._has_announced(host, subject):
             run.watch.violate(
@@ -73,7 +73,7 @@ class MembershipChecker(CheckerBase):
             and subject.stalled
             and [fault.kind for fault in faults] == ["freeze"]
             and now_ns - faults[0].at_ns < FREEZE_NS
-            and now_ns - subject.started_ns > MARGIN_NS
+            and now_ns - subject.life.started_ns > MARGIN_NS
             and self._well_connected(subject.index)
         )
 
@@ -85,8 +85,8 @@ class MembershipChecker(CheckerBase):
         return (
             [fault.kind for fault in faults] in (["leave"], ["away"])
             and now_ns < faults[0].end_ns
-            and faults[0].at_ns - subject.started_ns > MARGIN_NS
-            and (subject.left or faults[0].kind == "away")
+            and faults[0].at_ns - subject.life.started_ns > MARGIN_NS
+            and (subject.life.left or faults[0].kind == "away")
             and run.injector.healthy(host.index, MARGIN_NS)
             and self._well_connected(host.index)
         )
@@ -111,7 +111,7 @@ class MembershipChecker(CheckerBase):
             subject = run.hosts[victim]
             late_ns = now_ns - crashed_ns
             limit_ns = self._limit_ns(victim, crashed_ns)
-            if victim in self._late_reported or subject.left or not limit_ns < late_ns < 2 * limit_ns:
+            if victim in self._late_reported or subject.life.left or not limit_ns < late_ns < 2 * limit_ns:
                 continue
             seen = run.watch.failed_seen.get(victim, {})
             late = [host for host in self._expected_to_know(subject, late_ns) if host.index not in seen]

@@ -70,7 +70,7 @@ class StateChecker(CheckerBase):
             bounds = {
                 "bytes of state": (health["bytes_held"] - theirs, BYTES_A_NODE * len(run.hosts) + BYTES_A_FACT * known),
                 "members": (len(host.node.members()), len(run.hosts)),
-                "timers": (len(host._timers), TIMERS_MAX),
+                "timers": (len(host.timers), TIMERS_MAX),
             }
             if host.index not in run.ledger.disk_lost_ns:
                 # A full disk keeps what should have gone, a flipped bit makes an author that nobody knows.
@@ -143,15 +143,15 @@ class StateChecker(CheckerBase):
         missed = 0
         for at_ns, origin, name in self.run.ledger.events:
             source = self.run.hosts[origin]
-            if source.started_ns > at_ns or not source.process_up or source.hostile:
+            if source.life.started_ns > at_ns or not source.process_up or source.hostile:
                 continue
-            if origin in self.run.ledger.disk_lost_ns and not 0 <= source.known_ns <= at_ns:
+            if origin in self.run.ledger.disk_lost_ns and not 0 <= source.life.known_ns <= at_ns:
                 # Said under a number that its disk had forgotten, before the swarm could tell it so.
                 continue
             reached = self.run.ledger.event_deliveries.get(name, {})
             for host in hosts:
-                was_there = min(host.first_heard_ns, host.known_ns) >= 0
-                was_there = was_there and max(host.first_heard_ns, host.known_ns) < at_ns - 5_000_000_000
+                was_there = min(host.life.first_heard_ns, host.life.known_ns) >= 0
+                was_there = was_there and max(host.life.first_heard_ns, host.life.known_ns) < at_ns - 5_000_000_000
                 if host.index != origin and was_there and host.index not in reached:
                     missed += 1
                     if missed == 1:

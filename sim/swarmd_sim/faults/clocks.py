@@ -4,6 +4,8 @@ The monotonic clock starts anywhere at each boot, never goes back, and runs fast
 wall clock is the monotonic one plus an offset that people and GPS receivers step about; no protocol may trust it.
 """
 
+from dataclasses import dataclass
+
 BILLION = 1_000_000_000
 
 
@@ -52,3 +54,13 @@ class NodeClock:
     def step_wall(self, step_ns: int) -> None:
         """Step the wall clock, as a bad GPS fix or an operator does."""
         self.wall_offset_ns += step_ns
+
+
+@dataclass(slots=True)
+class Oscillator:
+    """How wrong a device's clocks are, whatever process runs on it."""
+
+    drift_ppb: int = 0
+    """Rate error while no fault changes it, parts per billion; positive runs fast."""
+    wall_step_ns: int = 0
+    """Wall clock minus virtual time at a boot."""

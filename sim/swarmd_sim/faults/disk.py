@@ -15,12 +15,12 @@ class ModelledDisk:
         fsync_ns: How long one durable write takes; 0 costs no event.
     """
 
-    __slots__ = ("_durable", "_volatile", "bytes_written", "fsync_ns", "full", "generation", "writes")
+    __slots__ = ("_durable", "_volatile", "bytes_written", "fsync_ns", "full", "generation", "usual_fsync_ns", "writes")
 
     def __init__(self, fsync_ns: int) -> None:
         self._durable: dict[bytes, bytes] = {}
         self._volatile: dict[bytes, bytes | None] = {}
-        self.fsync_ns = fsync_ns
+        self.fsync_ns = self.usual_fsync_ns = fsync_ns
         self.full = False
         self.generation = 0
         """Rises when the medium is lost: other files on it are gone then too."""

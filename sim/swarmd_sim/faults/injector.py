@@ -97,15 +97,15 @@ class Injector:
         return (
             it.process_up
             and not it.hostile
-            and not it.left
-            and now_ns - it.started_ns >= margin_ns
+            and not it.life.left
+            and now_ns - it.life.started_ns >= margin_ns
             and now_ns - self._touched_until_ns[host] >= margin_ns
         )
 
     def untouched_since(self, host: int, since_ns: int) -> bool:
         """Whether no fault has touched a host that runs since a time."""
         it = self._hosts[host]
-        return it.process_up and it.started_ns <= since_ns and self._touched_until_ns[host] < since_ns
+        return it.process_up and it.life.started_ns <= since_ns and self._touched_until_ns[host] < since_ns
 
     def tainted(self) -> set[int]:
         """Hosts that are or were in other hands at some time of the script."""
@@ -173,16 +173,15 @@ class Injector:
         kind = fault.kind
         host.crash_within(0, "")
         if kind == "throttle":
-            host.slowdown_milli = 1_000
-            host.cpu_ns = host.base_cpu_ns
+            host.cpu.full_speed()
         elif kind == "disk_full":
             host.disk.full = False
         elif kind == "slow_fsync":
-            host.disk.fsync_ns = host.base_fsync_ns
+            host.disk.fsync_ns = host.disk.usual_fsync_ns
         elif kind == "send_error":
             host.forbidden = False
         elif kind == "clock_drift":
-            host.clock.set_drift(self._engine.now_ns, host.base_drift_ppb)
+            host.clock.set_drift(self._engine.now_ns, host.oscillator.drift_ppb)
         elif kind == "away":
             self._network.faults.active.pop(-1 - host.index, None)
         restartable = FAULTS[kind].family in ("process", "people") or kind == "clock_step"

@@ -125,8 +125,7 @@ class NodeFaults:
 
     def _throttle(self, fault: Fault) -> None:
         for host in self._each(fault):
-            host.cpu_ns = max(host.base_cpu_ns, 200_000)
-            host.slowdown_milli = 1_000 * max(1, fault.amount)
+            host.cpu.slow_down(max(1, fault.amount), 200_000)
 
     def _disk_full(self, fault: Fault) -> None:
         for host in self._each(fault):
@@ -146,7 +145,7 @@ class NodeFaults:
         for host in self._each(fault):
             sign = 1 - 2 * self._choices.choose("fault.sign", 2)
             host.crash("restarted on a wrong clock", power=False)
-            host.wall_step_ns += sign * fault.amount * 1_000_000_000
+            host.oscillator.wall_step_ns += sign * fault.amount * 1_000_000_000
 
     # --- People ---
 
@@ -158,7 +157,7 @@ class NodeFaults:
         for host in self._each(fault):
             if host.process_up:
                 host.handle(Leave())
-                host.left = True
+                host.life.left = True
                 self._engine.at(self._engine.now_ns + _LEAVE_GRACE_NS, self._stop_left, (host, host.boots))
 
     def _stop_left(self, what: tuple[Host, int]) -> None:

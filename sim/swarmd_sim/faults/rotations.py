@@ -115,7 +115,7 @@ class Rotations:
         self._at(_AGAIN_NS, self._push_once)
 
     def _push_once(self) -> None:
-        live = [host for host in self._hosts if host.process_up and not host.left and not host.hostile]
+        live = [host for host in self._hosts if host.process_up and not host.life.left and not host.hostile]
         if live:
             self.last_push_ns = self._engine.now_ns
             self.officers.push(live[self._choices.choose("officers.desk", len(live))])

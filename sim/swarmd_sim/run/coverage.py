@@ -62,7 +62,7 @@ def states_of(host: Host, watch: Watch, partitioned: bool) -> list[ProtocolState
     if not host.process_up:
         return [ProtocolState.DOWN]
     found = []
-    if host.engine.now_ns - host.started_ns < JOINING_NS:
+    if host.engine.now_ns - host.life.started_ns < JOINING_NS:
         found.append(ProtocolState.JOINING)
     if watch.suspects.get(host.index):
         found.append(ProtocolState.SUSPECTING)
@@ -74,7 +74,7 @@ def states_of(host: Host, watch: Watch, partitioned: bool) -> list[ProtocolState
         found.append(ProtocolState.CUT_OFF)
     if host.stalled:
         found.append(ProtocolState.STALLED)
-    if host.left:
+    if host.life.left:
         found.append(ProtocolState.LEAVING)
     drone = watch.fleet.drones.get(host.index) if watch.fleet is not None else None
     if drone is not None and drone.queue:

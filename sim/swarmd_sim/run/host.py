@@ -6,6 +6,7 @@ one by one. Between any two effects it can crash. A host contains no protocol de
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from zlib import crc32
 
@@ -26,24 +27,20 @@ from swarmd_protocols.effects import (
     SetTimer,
     Started,
     StreamReceived,
-    TimerFired,
-    TimerKey,
 )
 from swarmd_protocols.errors import StateError
-from swarmd_sim.faults.clocks import NodeClock
+from swarmd_sim.faults.clocks import NodeClock, Oscillator
 from swarmd_sim.faults.disk import ModelledDisk
 from swarmd_sim.radio.network import Network
+from swarmd_sim.run.cpu import Cores, Cpu
 from swarmd_sim.run.engine import Engine
+from swarmd_sim.run.timers import Timers
 
 Then: TypeAlias = Callable[[str], None]
 """Told "" when a local request is through, or why it was refused."""
 
 BACKLOG_MAX = 512
 """Frames that a socket buffer keeps while the process does not run."""
-
-
-_ASLEEP_NS = 10_000_000
-"""A process that has not run for so long finds its caches cold."""
 
 
 class NodeLike(Protocol):
@@ -70,26 +67,47 @@ class Observer(Protocol):
         """A host's process begins a life."""
 
 
-class Cores:
-    """Processor cores that several hosts share, as the daemons of one machine do; first come, first served.
+@dataclass(slots=True)
+class Life:
+    """What is known of a process since its boot. All times are virtual; -1: not yet."""
 
-    Args:
-        count: How many.
-    """
+    started_ns: int
+    first_heard_ns: int = -1
+    """When it heard its first datagram."""
+    known_ns: int = -1
+    """When another node told of it first."""
+    left: bool = False
+    """It has said good-bye."""
 
-    __slots__ = ("_free_ns",)
 
-    def __init__(self, count: int) -> None:
-        self._free_ns = [0] * count
+class _Waiting:
+    """What a process has to do as soon as it runs again."""
 
-    def free_ns(self) -> int:
-        """When the first of them is free."""
-        return min(self._free_ns)
+    __slots__ = ("effects", "events", "is_wake_set")
 
-    def take(self, now_ns: int, cost_ns: int) -> None:
-        """Keep the core that has been free for longest busy."""
-        free_ns = self._free_ns
-        free_ns[free_ns.index(min(free_ns))] = now_ns + cost_ns
+    def __init__(self) -> None:
+        self.events: deque[Event | tuple[Event, Then | None]] = deque()
+        self.effects: tuple[list[Effect], int, Then | None] | None = None
+        """Effects that wait for the disk, and from which of them on."""
+        self.is_wake_set = False
+
+    def clear(self) -> None:
+        self.events.clear()
+        self.effects = None
+
+    def __bool__(self) -> bool:
+        return bool(self.events) or self.effects is not None
+
+
+class _Doom:
+    """A crash at an effect boundary to come."""
+
+    __slots__ = ("effects", "reason")
+
+    def __init__(self) -> None:
+        self.effects = 0
+        """Effects performed before it happens; 0: none is to come."""
+        self.reason = ""
 
 
 class Host:
@@ -110,48 +128,30 @@ class Host:
     """
 
     __slots__ = (
-        "_backlog",
-        "_busy_until_ns",
-        "_cores",
-        "_crash_in_effects",
-        "_crash_reason",
+        "_doom",
         "_network",
         "_observer",
-        "_resuming",
         "_teardown_ns",
-        "_timers",
-        "_token",
-        "_wake_ns",
-        "_wake_set",
+        "_waiting",
         "address",
-        "base_cpu_ns",
-        "base_drift_ppb",
-        "base_fsync_ns",
         "boots",
         "clock",
-        "cpu_ns",
-        "cpu_used_ns",
+        "cpu",
         "crashed_ns",
         "disk",
         "engine",
-        "events_handled",
-        "first_heard_ns",
         "forbidden",
         "forked",
         "hostile",
         "index",
-        "known_ns",
-        "left",
+        "life",
         "machine_up",
         "name",
         "node",
         "node_id",
+        "oscillator",
         "process_up",
-        "slowdown_milli",
-        "stalled_from_ns",
-        "stalled_until_ns",
-        "started_ns",
-        "wall_step_ns",
+        "timers",
         "watched",
     )
 
@@ -177,12 +177,10 @@ class Host:
         self._observer = observer
         self.disk = ModelledDisk(fsync_ns)
         self.clock = NodeClock(0, 0, 0, 0)
-        self.cpu_ns = self.base_cpu_ns = cpu_ns
-        self._wake_ns = wake_ns
-        self.base_fsync_ns = fsync_ns
-        self.base_drift_ppb = 0
-        self.wall_step_ns = 0
-        self.slowdown_milli = 1_000
+        self.oscillator = Oscillator()
+        self.cpu = Cpu(cpu_ns, wake_ns, cores)
+        self.timers = Timers(engine, self.handle)
+        self.life = Life(0)
         self.node: Any = None
         self.node_id = b""
         self.process_up = False
@@ -190,25 +188,12 @@ class Host:
         self.forbidden = False
         self.forked = False
         self.hostile = False
-        self.left = False
         self.watched = False
         self.boots = 0
-        self.first_heard_ns = self.known_ns = -1
-        self.stalled_from_ns = self.stalled_until_ns = -1
-        self.started_ns = 0
         self.crashed_ns = 0
-        self.events_handled = 0
-        self.cpu_used_ns = 0
-        self._timers: dict[TimerKey, int] = {}
-        self._token = 0
-        self._busy_until_ns = 0
         self._teardown_ns = teardown_ns
-        self._cores = cores
-        self._backlog: deque[Event | tuple[Event, Then | None]] = deque()
-        self._wake_set = False
-        self._resuming: tuple[list[Effect], int, Then | None] | None = None
-        self._crash_in_effects = 0
-        self._crash_reason = ""
+        self._waiting = _Waiting()
+        self._doom = _Doom()
 
     # --- Life -------------------------------------------------------------------------------------------------------
 
@@ -223,16 +208,11 @@ class Host:
         self.clock = clock
         self.boots += 1
         self.machine_up = self.process_up = True
-        self.left = False
-        self.started_ns = self.engine.now_ns
-        self.first_heard_ns = self.known_ns = -1
-        self.stalled_from_ns = self.stalled_until_ns = -1
-        self._timers.clear()
-        self._backlog.clear()
-        self._busy_until_ns = 0
-        self._wake_set = False
-        self._resuming = None
-        self._crash_in_effects = 0
+        self.life = Life(self.engine.now_ns)
+        self.timers.boot(clock)
+        self.cpu.boot()
+        self._waiting = _Waiting()
+        self._doom = _Doom()
         self.node = make_node(self)
         self._observer.on_boot(self)
         self.handle(Started())
@@ -252,9 +232,8 @@ class Host:
             self.engine.at(self.engine.now_ns + self._teardown_ns, self._torn_down, self.boots)
         self.crashed_ns = self.engine.now_ns
         self.disk.crash()
-        self._timers.clear()
-        self._backlog.clear()
-        self._resuming = None
+        self.timers.clear()
+        self._waiting.clear()
         self._trace(b"X", reason.encode())
         self._observer.on_crash(self, reason)
 
@@ -269,29 +248,24 @@ class Host:
             effects: Effects performed before it happens; 0 calls it off.
             reason: For the timeline.
         """
-        self._crash_in_effects = effects
-        self._crash_reason = reason
+        self._doom.effects = effects
+        self._doom.reason = reason
 
     def stall(self, duration_ns: int) -> None:
         """The process does not run for a while: SIGSTOP, a GC pause, a busy CPU."""
         if self.process_up:
-            now_ns = self.engine.now_ns
-            if self.stalled_until_ns <= now_ns:
-                self.stalled_from_ns = now_ns
-            self.stalled_until_ns = max(self.stalled_until_ns, now_ns + duration_ns)
-            self._busy_until_ns = max(self._busy_until_ns, now_ns + duration_ns)
+            self.cpu.stall(self.engine.now_ns, duration_ns)
             self._arm_wake()
 
     @property
     def stalled(self) -> bool:
         """Whether the process does not run just now."""
-        return self._busy_until_ns > self.engine.now_ns
+        return self.cpu.busy_until_ns > self.engine.now_ns
 
     @property
     def last_ran_ns(self) -> int:
         """When the process ran last: now, or when the stall that goes on began."""
-        now_ns = self.engine.now_ns
-        return self.stalled_from_ns if self.stalled_until_ns > now_ns else now_ns
+        return self.cpu.last_ran_ns(self.engine.now_ns)
 
     def wall_offset_ns(self) -> int:
         """Wall clock minus monotonic clock, as the daemon reads it at its start."""
@@ -335,8 +309,8 @@ class Host:
         """Hand over a local event that may be refused; see `command`."""
         if not self.process_up:
             return
-        if self._busy_until_ns > self.engine.now_ns or self._waits_for_core():
-            self._backlog.append((event, then))
+        if self.cpu.is_held_up(self.engine.now_ns):
+            self._waiting.events.append((event, then))
             self._arm_wake()
             return
         self._ask_now(event, then)
@@ -352,9 +326,9 @@ class Host:
         """Hand one event to the node, now or as soon as the process runs again."""
         if not self.process_up:
             return
-        if self._busy_until_ns > self.engine.now_ns or (self._cores is not None and self._waits_for_core()):
-            if len(self._backlog) < BACKLOG_MAX or not isinstance(event, DatagramReceived):
-                self._backlog.append(event)
+        if self.cpu.is_held_up(self.engine.now_ns):
+            if len(self._waiting.events) < BACKLOG_MAX or not isinstance(event, DatagramReceived):
+                self._waiting.events.append(event)
             self._arm_wake()
             return
         self._handle_now(event)
@@ -362,12 +336,11 @@ class Host:
     def _handle_now(self, event: Event, then: Then | None = None) -> None:
         engine = self.engine
         now_ns = engine.now_ns
-        self.events_handled += 1
         engine.events += 1
         kind = type(event)
         if kind is DatagramReceived:
-            if self.first_heard_ns < 0:
-                self.first_heard_ns = now_ns
+            if self.life.first_heard_ns < 0:
+                self.life.first_heard_ns = now_ns
             engine.trace(b"D%x,%x,%x;" % (now_ns, self.index, crc32(event.data)))  # type: ignore[union-attr]
         elif kind is StreamReceived:
             engine.trace(b"S%x,%x,%x;" % (now_ns, self.index, crc32(event.data)))  # type: ignore[union-attr]
@@ -376,60 +349,39 @@ class Host:
         if self.watched:
             self._observer.on_event(self, event)
         effects = self.node.handle(event, self.clock.local_ns(now_ns))
-        if self.cpu_ns:
-            cost_ns = self.cpu_ns * self.slowdown_milli // 1_000
-            if now_ns - self._busy_until_ns >= _ASLEEP_NS:
-                cost_ns += self._wake_ns
-            self.cpu_used_ns += cost_ns
-            self._busy_until_ns = now_ns + cost_ns
-            if self._cores is not None:
-                self._cores.take(now_ns, cost_ns)
+        self.cpu.spend(now_ns)
         if effects or then is not None:
             self._perform(effects, 0, then)
 
     def _trace(self, code: bytes, data: bytes) -> None:
         self.engine.trace(b"%b%x,%x,%x;" % (code, self.engine.now_ns, self.index, crc32(data)))
 
-    def _waits_for_core(self) -> bool:
-        """Whether others use all cores now; then this process runs when one is free."""
-        if self._cores is None:
-            return False
-        free_ns = self._cores.free_ns()
-        if free_ns <= self.engine.now_ns:
-            return False
-        self._busy_until_ns = free_ns
-        return True
-
     def _arm_wake(self) -> None:
-        if not self._wake_set:
-            self._wake_set = True
-            self.engine.at(self._busy_until_ns, self._wake, self.boots)
+        if not self._waiting.is_wake_set:
+            self._waiting.is_wake_set = True
+            self.engine.at(self.cpu.busy_until_ns, self._wake, self.boots)
 
     def _wake(self, boot: int) -> None:
         if boot != self.boots:
             return
-        self._wake_set = False
+        waiting = self._waiting
+        waiting.is_wake_set = False
         if not self.process_up:
             return
-        if self._busy_until_ns > self.engine.now_ns or self._waits_for_core():
+        if self.cpu.is_held_up(self.engine.now_ns):
             self._arm_wake()
             return
-        if self._resuming is not None:
-            effects, start, then = self._resuming
-            self._resuming = None
+        if waiting.effects is not None:
+            effects, start, then = waiting.effects
+            waiting.effects = None
             self._perform(effects, start, then)
-        while (
-            self._backlog
-            and self.process_up
-            and self._busy_until_ns <= self.engine.now_ns
-            and not self._waits_for_core()
-        ):
-            waiting = self._backlog.popleft()
-            if isinstance(waiting, tuple):
-                self._ask_now(*waiting)
+        while waiting.events and self.process_up and not self.cpu.is_held_up(self.engine.now_ns):
+            event = waiting.events.popleft()
+            if isinstance(event, tuple):
+                self._ask_now(*event)
             else:
-                self._handle_now(waiting)
-        if self.process_up and (self._backlog or self._resuming is not None):
+                self._handle_now(event)
+        if self.process_up and waiting:
             self._arm_wake()
 
     # --- Effects out ------------------------------------------------------------------------------------------------
@@ -442,9 +394,9 @@ class Host:
             if kind is SendDatagram:
                 self._network.datagram(self, effect)  # type: ignore[arg-type]
             elif kind is SetTimer:
-                self._set_timer(effect)  # type: ignore[arg-type]
+                self.timers.set(effect)  # type: ignore[arg-type]
             elif kind is CancelTimer:
-                self._timers.pop(effect.key, None)  # type: ignore[union-attr,arg-type]
+                self.timers.cancel(effect.key)  # type: ignore[union-attr,arg-type]
             elif kind is SendStream:
                 deadline_ns = self.clock.virtual_ns(effect.deadline_ns)  # type: ignore[union-attr]
                 self._network.stream(self, effect, deadline_ns)  # type: ignore[arg-type]
@@ -457,10 +409,10 @@ class Host:
                     return
             else:
                 self._observer.on_effect(self, effect)
-            if self._crash_in_effects:
-                self._crash_in_effects -= 1
-                if not self._crash_in_effects:
-                    self.crash(self._crash_reason, power=False)
+            if self._doom.effects:
+                self._doom.effects -= 1
+                if not self._doom.effects:
+                    self.crash(self._doom.reason, power=False)
                     return
         if then is not None:
             then("")
@@ -471,35 +423,15 @@ class Host:
         assert isinstance(effect, Persist)
         previous = self.disk.get(effect.key)
         self.disk.write(effect.key, effect.value)
-        if self._crash_in_effects == 1 and self._crash_reason == "torn":
+        if self._doom.effects == 1 and self._doom.reason == "torn":
             self.disk.tear(effect.key, previous)
         # A run of writes is one transaction: only the last of them waits for the disk.
         is_last = position + 1 == len(effects) or type(effects[position + 1]) is not Persist
-        if not self.disk.fsync_ns or not is_last or self._crash_in_effects == 1:
+        if not self.disk.fsync_ns or not is_last or self._doom.effects == 1:
             return False
-        if self._crash_in_effects:
-            self._crash_in_effects -= 1
-        self._busy_until_ns = max(self._busy_until_ns, self.engine.now_ns) + self.disk.fsync_ns
-        self._resuming = (effects, position + 1, then)
+        if self._doom.effects:
+            self._doom.effects -= 1
+        self.cpu.wait(self.engine.now_ns, self.disk.fsync_ns)
+        self._waiting.effects = (effects, position + 1, then)
         self._arm_wake()
         return True
-
-    def _set_timer(self, effect: SetTimer) -> None:
-        token = self._token = self._token + 1
-        key, at_ns = effect.key, effect.at_ns
-        self._timers[key] = token
-        self.engine.at(self.clock.virtual_ns(at_ns), self._timer_due, (key, token, at_ns))
-
-    def _timer_due(self, due: tuple[TimerKey, int, int]) -> None:
-        key, token, at_ns = due
-        if self._timers.get(key) == token:
-            if self.clock.local_ns(self.engine.now_ns) < at_ns:
-                # The oscillator has slowed down since the timer was set.
-                self.engine.at(self.clock.virtual_ns(at_ns), self._timer_due, due)
-                return
-            del self._timers[key]
-            self.handle(TimerFired(key))
-
-    def timer_is_dead(self, due: tuple[TimerKey, int, int]) -> bool:
-        """Whether a scheduled firing would do nothing (for `Engine.sweep`)."""
-        return self._timers.get(due[0]) != due[1]

@@ -50,7 +50,9 @@ class Milestones:
         run = self._run
         if self.formed_ns < 0 and self.booted == len(run.hosts):
             if self._is_partial:
-                self.formed_ns = now_ns if all(h.known_ns >= 0 and h.first_heard_ns >= 0 for h in run.hosts) else -1
+                self.formed_ns = (
+                    now_ns if all(h.life.known_ns >= 0 and h.life.first_heard_ns >= 0 for h in run.hosts) else -1
+                )
             elif run.watch.joins >= len(run.hosts) * (len(run.hosts) - 1):  # Counted, not polled.
                 self.formed_ns = run.watch.last_join_ns
 
@@ -60,7 +62,7 @@ class Milestones:
         every = 1 if len(run.hosts) <= _FEW_HOSTS or now_ns >= self.quiet_ns else _SELDOM
         if (now_ns // STEP_NS) % every:
             return
-        live = [host for host in run.hosts if host.process_up and not host.left]
+        live = [host for host in run.hosts if host.process_up and not host.life.left]
         digests = {run.digest_of(host) for host in live}
         sent = run.network
         self.samples.append(Sample(now_ns, len(live), len(digests), sum(sent.sent_bytes), sum(sent.sent_packets)))

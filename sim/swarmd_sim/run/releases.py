@@ -267,7 +267,7 @@ class ReleaseWorld:
 
     def _plug_in(self, what: tuple[Engine, tuple[bytes, ...], Published | None, str]) -> None:
         engine, statements, published, text = what
-        fit = [host for host in self._hosts if host.process_up and not (host.hostile or host.left or host.stalled)]
+        fit = [host for host in self._hosts if host.process_up and not (host.hostile or host.life.left or host.stalled)]
         if not fit:
             engine.at(engine.now_ns + NS_PER_S, self._plug_in, what)
             return
@@ -377,7 +377,7 @@ class Device:
             case agents.SaveRecord(record):
                 self._answer(agents.Saved("" if self._save(record) else "the disk is full"))
             case agents.AskMoment():
-                has_eye = engine.now_ns - self._host.started_ns >= _EYE_START_NS
+                has_eye = engine.now_ns - self._host.life.started_ns >= _EYE_START_NS
                 self._answer(agents.Moment(True if has_eye else None))
             case agents.Wake(at_ns, number):
                 self._answer(agents.Woke(number), max(0, at_ns - engine.now_ns))

@@ -28,9 +28,10 @@ from swarmd_sim.radio.network import Network
 from swarmd_sim.radio.radio import Radio
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.coverage import Coverage
+from swarmd_sim.run.cpu import Cores
 from swarmd_sim.run.engine import Engine, StopRun, Storm
 from swarmd_sim.run.fleet import Eye, Fleet
-from swarmd_sim.run.host import Cores, Host, NodeLike
+from swarmd_sim.run.host import Host, NodeLike
 from swarmd_sim.run.ledger import Ledger
 from swarmd_sim.run.milestones import STEP_NS, Milestones
 from swarmd_sim.run.node_factory import overridden
@@ -49,6 +50,7 @@ from swarmd_sim.run.setup import (
     radio_config,
     refuse_too_large,
 )
+from swarmd_sim.run.timers import is_dead_timer
 from swarmd_sim.run.traces import read_flight_log
 from swarmd_sim.run.watch import Watch
 from swarmd_sim.run.workload import Workload
@@ -166,9 +168,9 @@ class Simulation:
                 cores,
             )
             host.watched = index in self.options.watch_events
-            host.base_drift_ppb = self._spread("clock.drift", device.drift_ppm * 1_000)
+            host.oscillator.drift_ppb = self._spread("clock.drift", device.drift_ppm * 1_000)
             wrong_ns = self._spread("clock.wall", int(device.wall_offset_s * 1_000)) * MILLION
-            host.wall_step_ns = _EPOCH_S * NS_PER_S + wrong_ns
+            host.oscillator.wall_step_ns = _EPOCH_S * NS_PER_S + wrong_ns
             self.network.attach(host)
             self.hosts.append(host)
         self.watch.hosts = self.hosts
@@ -313,7 +315,7 @@ class Simulation:
             return
         now_ns = self.engine.now_ns
         base_ns = self.choices.choose("clock.base", 1 << 50)
-        host.boot(self.maker.make, NodeClock(now_ns, base_ns, host.base_drift_ppb, host.wall_step_ns))
+        host.boot(self.maker.make, NodeClock(now_ns, base_ns, host.oscillator.drift_ppb, host.oscillator.wall_step_ns))
         if self.releases is not None:
             self.releases.boot(host)
         self.fleet.boot(host)
@@ -347,7 +349,7 @@ class Simulation:
             checker.on_step(now_ns)
         self.milestones.on_step(now_ns)
         if self.engine.scheduled > _SWEEP_ABOVE:
-            self.engine.sweep(_is_dead_timer)
+            self.engine.sweep(is_dead_timer)
         if self.options.progress is not None:
             self.options.progress(now_ns // NS_PER_S)
         if self.options.stop_on_violation and self.watch.violations:
@@ -395,8 +397,3 @@ def _daemon_maker() -> Callable[[Scenario, Choices, list[str]], Maker]:
     from swarmd_sim.run.node_factory import NodeFactory
 
     return NodeFactory
-
-
-def _is_dead_timer(call: Callable[[Any], None], argument: Any) -> bool:
-    host = getattr(call, "__self__", None)
-    return isinstance(host, Host) and call.__name__ == "_timer_due" and host.timer_is_dead(argument)

@@ -174,8 +174,8 @@ class Watch:
             self.joins += 1
             self.last_join_ns = self.engine.now_ns
         if subject is not None:
-            if change.new is MemberState.ALIVE and subject is not host and subject.known_ns < 0:
-                subject.known_ns = self.engine.now_ns
+            if change.new is MemberState.ALIVE and subject is not host and subject.life.known_ns < 0:
+                subject.life.known_ns = self.engine.now_ns
             self._note_suspicion(host.index, subject.index, change.new is MemberState.SUSPECT)
         if change.new is MemberState.FAILED and subject is not None and subject.index in self.crashes:
             self._detected(host, subject)

@@ -86,7 +86,7 @@ class Workload:
             self._engine.at(self._engine.now_ns + period_ns, self._periodic, what)
 
     def _user_event(self, host: Host) -> None:
-        if host.process_up and not host.left and not host.stalled:
+        if host.process_up and not host.life.left and not host.stalled:
             self._number += 1
             name = f"e{self._number}"
             event = UserEvent(name, b"x" * (1 + self._choices.choose("work.bytes", 200)))
@@ -100,7 +100,7 @@ class Workload:
             host.command("state", SetNote(key, value), partial(self._ledger.note, host, key, value))
 
     def _meta(self, host: Host) -> None:
-        if host.process_up and not host.left and not host.stalled:
+        if host.process_up and not host.life.left and not host.stalled:
             self._number += 1
             host.ask(SetMeta(f"meta-{self._choices.choose('work.meta', 3)}", b"m%d" % self._number))
 
