@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from test_release_hostile import ATTACKS
 
-from swarmd_protocols.releases import allowance, fetching, policy, releases, reports, rollout, swarming
+from swarmd_protocols.releases import allowance, peer_limits, policy, releases, reports, rollout, swarming
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -58,7 +58,7 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
         "chunks_told_and_taken_back",
         _set(swarming.BlobSwarm, "_may_reset", lambda self, node, now_ns: True),
     ),
-    "lists as often as asked": ("list_flood", _set(fetching.Fetcher, "_is_repeated", lambda *_: False)),
+    "lists as often as asked": ("list_flood", _set(peer_limits.FileLimits, "_is_repeated", lambda *_: False)),
     "floods are heard": ("words_about_unknown_files", _no_allowance),
 }
 

@@ -89,7 +89,9 @@ def test_a_restart_judges_alike(rounds: int) -> None:
     again = Hearer()
     for _ in range(rounds + 1):
         again.hear(hearer.trust.statements())
-        again.hear((entry.envelope.kind, entry.envelope.encode()) for entry in hearer.releases._state.values())
+        again.hear(
+            (entry.envelope.kind, entry.envelope.encode()) for entry in hearer.releases.statements.entries.values()
+        )
     assert again.trust.revoked == hearer.trust.revoked
     assert again.releases.view.models == hearer.releases.view.models
 

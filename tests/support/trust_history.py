@@ -231,5 +231,5 @@ class Hearer:
             view.heartbeat,
             {name: (one.floor, one.revoked, one.halted, one.releases) for name, one in view.models.items()},
             desired and desired[0],
-            sorted((digest, entry.envelope) for digest, entry in self.releases._state.items()),
+            sorted((digest, entry.envelope) for digest, entry in self.releases.statements.entries.items()),
         )

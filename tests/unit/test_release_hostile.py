@@ -15,8 +15,9 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Alarm, Order
 from swarmd_protocols.ids import NodeId, short
 from swarmd_protocols.releases import messages, reports, requests, rollout
-from swarmd_protocols.releases.fetching import MUTE_NS, Fetcher
+from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.messages import AskList, ChunkList, Have, Push, decode_message, encode_message
+from swarmd_protocols.releases.peer_limits import FILES_MUTE_NS
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Rollout
 from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
@@ -269,14 +270,14 @@ def list_flood() -> bool:
     fetcher, peer, effects = flooded(AskList(tag), 2_000)
     lists = [one for one in effects if isinstance(one, Send) and isinstance(decode_message(one.payload), ChunkList)]
     named = [one for one in effects if isinstance(one, Alarm) and short(peer) in one.text]
-    again = fetcher.on_message(peer, AskList(tag), 2 * MUTE_NS)
+    again = fetcher.on_message(peer, AskList(tag), 2 * FILES_MUTE_NS)
     return len(lists) == 1 and len(named) == 1 and len(again) == 1
 
 
 def words_about_unknown_files() -> bool:
     """Words about files that nobody here knows are dropped, and who sends only those is not heard for a while."""
     fetcher, peer, effects = flooded(AskList(b"unknown!"), 2_000)
-    return len([one for one in effects if isinstance(one, Alarm)]) == 1 and peer in fetcher._muted_ns
+    return len([one for one in effects if isinstance(one, Alarm)]) == 1 and fetcher._limits.is_muted(peer, 200_000_000)
 
 
 ATTACKS: dict[str, Callable[[], bool]] = {

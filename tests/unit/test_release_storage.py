@@ -20,7 +20,7 @@ from swarmd.release.storage import StorageThread
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Order, SetTimer, StateChanged
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.releases import fetching, requests, swarming
+from swarmd_protocols.releases import requests, swarming, waiting
 from swarmd_protocols.releases.fetching import MAX_UNWRITTEN, Fetcher
 from swarmd_protocols.releases.messages import Chunk, TellChunks, decode_message
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
@@ -171,7 +171,7 @@ async def spread(folder: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int) 
     release = make_release(b"x", bundle=(BundleFile("model.tflite", "model", blob),))
     envelope = keys.sign("release", release.payload(), "release").encode()
     monkeypatch.setattr(swarming, "sha256", CountedHash)
-    monkeypatch.setattr(fetching, "sha256", CountedHash)
+    monkeypatch.setattr(waiting, "sha256", CountedHash)
     for one, other in ((giver, taker), (taker, giver)):
         one.others = {other.node: other}
     LoopCheck.loop_thread = threading.get_ident()

@@ -132,7 +132,7 @@ def test_floor_and_heartbeat_spread() -> None:
 def test_keys_of_another_fleet_say_nothing() -> None:
     world = World(2)
     foreign = Keys("others", world.crypto).sign("floor", Floor(MODEL, 1, 7).payload(), "floor")
-    grew, effects = world.nodes[0]._hear(foreign.encode(), "peer")
+    grew, effects = world.nodes[0].statements.hear(foreign.encode(), "peer")
     assert not grew
     assert any(getattr(effect, "reason", "").startswith("floor statement lacks") for effect in effects)
 

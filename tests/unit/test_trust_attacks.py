@@ -143,14 +143,14 @@ def test_a_member_cannot_take_signatures_away() -> None:
     revoked = world.keys.sign("model-revoke", Revoke(MODEL, 1, first.digest, "vulnerable", 5).payload(), "revoke", 2)
     world.publish(0, [floor, revoked])
     world.run(20)
-    before = [dict(node._state) for node in world.nodes]
+    before = [dict(node.statements.entries) for node in world.nodes]
     for envelope in (floor, revoked, second):
         for at in range(len(envelope.signatures)):
             pairs = tuple((key, bytes(64) if i == at else one) for i, (key, one) in enumerate(envelope.signatures))
             push = encode_message(Push((), (Envelope(envelope.kind, envelope.payload, pairs).encode(),), ()))
             world.perform(0, world.nodes[0].on_message(world.ids[4], push, world.now))
             world.run(1)
-    assert [dict(node._state) for node in world.nodes] == before
+    assert [dict(node.statements.entries) for node in world.nodes] == before
     assert world.versions() == [2] * 5
 
 

@@ -6,12 +6,9 @@ A chunk counts as here once it was checked and its `StoreChunk` was ordered: ord
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
 
-from swarmd_protocols.effects import Alarm, Order, Rejected
+from swarmd_protocols.effects import Order, Rejected
 from swarmd_protocols.ids import NodeId, short
-from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance
 from swarmd_protocols.releases.cast_exchange import Casts, send_to
 from swarmd_protocols.releases.casting import OVER, CastConfig
 from swarmd_protocols.releases.messages import (
@@ -27,6 +24,7 @@ from swarmd_protocols.releases.messages import (
     RefuseChunk,
     TellChunks,
 )
+from swarmd_protocols.releases.peer_limits import FileLimits
 from swarmd_protocols.releases.requests import (
     NAME,
     BlobOpened,
@@ -40,21 +38,11 @@ from swarmd_protocols.releases.requests import (
 )
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarming import Ask, Blame, BlobSwarm, Give, Refuse, SwarmAction, SwarmingConfig, Tell
+from swarmd_protocols.releases.waiting import Waiting
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 MAX_BLOBS = 64
 """Files that are given or got at once: those of the releases that are kept of two models."""
-USELESS_PER_S, USELESS_BURST = 50, 500
-"""Messages about files that brought nothing, for each peer. An honest one repeats what may have been lost, four times a
-second and file at most, and less with time."""
-MUTE_NS = 10_000_000_000
-"""A peer that is beyond that is not listened to about files for so long."""
-_NOTE_EVERY_NS = 200_000_000
-"""A caster is told what is missing once in so long; it waits longer than that for the answers of a round."""
-_LIST_EVERY_NS = 1_000_000_000
-"""A peer gets the list of a file's chunks once in so long: 20 bytes ask for up to 128 KiB."""
-MAX_TOLD = 64
-"""Peers whose word about a file is kept while its list of chunks is not here."""
 MAX_UNWRITTEN = 64
 """Chunks that are on their way to the disk, 4 MiB at most; beyond it nothing new is asked for until half is written."""
 _HELLO_NS = 1_000_000_000
@@ -62,18 +50,6 @@ _GATHER_NS = 20_000_000
 """News of a chunk goes to its sender at once (it waits for it) and to the others gathered over this time."""
 _GATHER_CAST_NS = 500_000_000
 """Of cast chunks everybody has heard the same, so the news can wait."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A blob whose chunk list is not here yet."""
-
-    blob: Blob
-    told: dict[NodeId, int] = field(default_factory=dict)
-    asked: NodeId | None = None
-    asked_ns: int = 0
-    is_opening: bool = True
-    """The storage has not said yet what of it lies here."""
 
 
 class Fetcher:
@@ -90,7 +66,7 @@ class Fetcher:
         self._rng = rng
         self._config = config
         self._swarms: dict[bytes, BlobSwarm] = {}
-        self._waiting: dict[bytes, _Waiting] = {}
+        self._waiting: dict[bytes, Waiting] = {}
         self._peers: list[NodeId] = []
         self._hello_ns: dict[bytes, int] = {}
         self._untold: dict[tuple[bytes, NodeId], int] = {}
@@ -100,10 +76,7 @@ class Fetcher:
         self._reads: dict[tuple[bytes, int], list[NodeId]] = {}
         self._unwritten = 0
         self.blamed: dict[NodeId, int] = {}
-        self._useless = Allowance(USELESS_PER_S, USELESS_BURST)
-        self._muted_ns: dict[NodeId, int] = {}
-        self._listed_ns: dict[tuple[bytes, NodeId], int] = {}
-        self._noted_ns: dict[tuple[bytes, NodeId], int] = {}
+        self._limits = FileLimits()
 
     @property
     def swarms(self) -> Sequence[BlobSwarm]:
@@ -125,7 +98,7 @@ class Fetcher:
         tag = blob.sha256[:PREFIX_BYTES]
         if tag in self._swarms or tag in self._waiting or len(self._swarms) + len(self._waiting) >= MAX_BLOBS:
             return []
-        self._waiting[tag] = _Waiting(blob)
+        self._waiting[tag] = Waiting(blob)
         return [Order(NAME, OpenBlob(blob))]
 
     def provide(self, blob: Blob, super_seed: bool) -> list[SubEffect]:
@@ -165,22 +138,13 @@ class Fetcher:
 
     def on_message(self, sender: NodeId, message: BlobMessage, now_ns: int) -> list[SubEffect]:
         """A peer's word about a blob; what nobody here gives or wants is ignored, and who goes on with that, too."""
-        if self._muted_ns.get(sender, now_ns) > now_ns:
+        if self._limits.is_muted(sender, now_ns):
             return []
         swarm = self._swarms.get(message.blob)
         before = swarm.useless if swarm is not None else 0
         effects = self._hear(sender, message, now_ns)
         useless = swarm.useless - before if swarm is not None else int(message.blob not in self._waiting)
-        if not useless or self._useless.take(sender, useless, now_ns):
-            return effects
-        self._mute(sender, now_ns)
-        text = f"member {short(sender)} floods the exchange of files; not heard about them for {MUTE_NS // 10**9} s"
-        return [*effects, Rejected(short(sender), "floods the exchange of files"), Alarm("release-flood", text)]
-
-    def _mute(self, peer: NodeId, now_ns: int) -> None:
-        if len(self._muted_ns) >= MAX_PEERS:
-            del self._muted_ns[next(iter(self._muted_ns))]
-        self._muted_ns[peer] = now_ns + MUTE_NS
+        return [*effects, *self._limits.after_useless(sender, useless, now_ns)] if useless else effects
 
     def _hear(self, sender: NodeId, message: BlobMessage, now_ns: int) -> list[SubEffect]:
         waiting = self._waiting.get(message.blob)
@@ -268,8 +232,7 @@ class Fetcher:
 
     def _on_note(self, sender: NodeId, swarm: BlobSwarm, note: CastNote, now_ns: int) -> list[SubEffect]:
         """A peer's cast begins, has ended a round (say what we lack), or is done."""
-        is_costly = note.state == OVER
-        if is_costly and self._is_repeated(self._noted_ns, (note.blob, sender), _NOTE_EVERY_NS, now_ns):
+        if note.state == OVER and not self._limits.may_end_round(note.blob, sender, now_ns):
             swarm.useless += 1
             return []
         lacks = self.casts.on_note(sender, swarm, note, now_ns)
@@ -348,21 +311,10 @@ class Fetcher:
 
     def _on_ask_list(self, sender: NodeId, swarm: BlobSwarm, now_ns: int) -> list[SubEffect]:
         tag = swarm.blob.sha256[:PREFIX_BYTES]
-        if self._is_repeated(self._listed_ns, (tag, sender), _LIST_EVERY_NS, now_ns):
+        if not self._limits.may_have_list(tag, sender, now_ns):
             swarm.useless += 1
             return []
         return [send_to(sender, ChunkList(tag, b"".join(swarm.hashes)), Priority.BULK)]
-
-    def _is_repeated(
-        self, times: dict[tuple[bytes, NodeId], int], key: tuple[bytes, NodeId], every_ns: int, now_ns: int
-    ) -> bool:
-        """Whether a peer asks again sooner than it may; else it is noted that it has asked."""
-        if now_ns - times.get(key, -every_ns) < every_ns:
-            return True
-        if len(times) >= MAX_PEERS:
-            del times[next(iter(times))]
-        times[key] = now_ns
-        return False
 
     # --- Inside ---------------------------------------------------------------------------------------------------
 
@@ -390,13 +342,10 @@ class Fetcher:
                 effects.append(_tell(node, tag, swarm.have if swarm else 0))
         return effects
 
-    def _on_waiting(self, sender: NodeId, waiting: _Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
+    def _on_waiting(self, sender: NodeId, waiting: Waiting, message: BlobMessage, now_ns: int) -> list[SubEffect]:
         if isinstance(message, TellChunks):
-            if len(waiting.told) >= MAX_TOLD and sender not in waiting.told:
-                return []
-            waiting.told[sender] = int.from_bytes(message.mask, "little")
             # One that shows chunks has the list; the others are asked at the next tick, if it is still missing then.
-            return self._ask_list(waiting, now_ns) if waiting.told[sender] else []
+            return self._ask_list(waiting, now_ns) if waiting.hear(sender, message.mask) else []
         if isinstance(message, AskList):
             return [send_to(sender, ChunkList(message.blob, b""), Priority.SYNC)]  # "Not here either."
         if not isinstance(message, ChunkList):
@@ -404,11 +353,10 @@ class Fetcher:
         if not message.hashes:
             waiting.asked_ns = 0
             return self._ask_list(waiting, now_ns) if any(waiting.told.values()) else []
-        good = len(message.hashes) == 32 * waiting.blob.chunk_count
-        if not good or sha256(message.hashes).digest() != waiting.blob.chunks_sha256:
+        if not waiting.is_list(message.hashes):
             waiting.told.pop(sender, None)
             self.blamed[sender] = self.blamed.get(sender, 0) + 1
-            self._mute(sender, now_ns)
+            self._limits.mute(sender, now_ns)
             return [
                 Rejected(short(sender), "chunk list does not hash to the manifest"),
                 *self._ask_list(waiting, now_ns),
@@ -416,7 +364,7 @@ class Fetcher:
         effects: list[SubEffect] = [Order(NAME, StoreList(waiting.blob, message.hashes))]
         return [*effects, *self._list_known(waiting, message.hashes, 0, now_ns)]
 
-    def _list_known(self, waiting: _Waiting, hashes: bytes, have: int, now_ns: int) -> list[SubEffect]:
+    def _list_known(self, waiting: Waiting, hashes: bytes, have: int, now_ns: int) -> list[SubEffect]:
         """The chunks can be told apart: the exchange begins, with those that have spoken so far."""
         del self._waiting[waiting.blob.sha256[:PREFIX_BYTES]]
         swarm = self._open(waiting.blob, hashes, have, super_seed=False)
@@ -425,20 +373,8 @@ class Fetcher:
             effects += self._perform(swarm, swarm.on_tell(node, mask, now_ns), now_ns)
         return effects
 
-    def _ask_list(self, waiting: _Waiting, now_ns: int) -> list[SubEffect]:
-        if waiting.is_opening:
-            return []
-        patience_ns = self._config.upload_timeout_ns
-        if waiting.asked in waiting.told and now_ns - waiting.asked_ns < patience_ns:
-            return []
-        if waiting.asked is not None and waiting.asked_ns == 0 and len(waiting.told) < 2:
-            return []  # The only peer has none; the next `Tell` or tick tries again.
-        others = [node for node in waiting.told if node != waiting.asked] or list(waiting.told)
-        others = [node for node in others if waiting.told[node]] or others  # One that shows chunks has the list.
-        if not others:
-            return []
-        waiting.asked, waiting.asked_ns = self._rng.choice(others), now_ns
-        return [send_to(waiting.asked, AskList(waiting.blob.sha256[:PREFIX_BYTES]), Priority.SYNC)]
+    def _ask_list(self, waiting: Waiting, now_ns: int) -> list[SubEffect]:
+        return waiting.ask(self._rng, self._config.upload_timeout_ns, now_ns)
 
     def _on_chunk(self, sender: NodeId, swarm: BlobSwarm, index: int, data: bytes, now_ns: int) -> list[SubEffect]:
         is_new, actions = swarm.on_chunk(sender, index, data, now_ns)

@@ -4,18 +4,18 @@ State on disk (journal keys b"releases/…"): statements `s/<digest>`, the own l
 `o/<model>`, releases seen promoted `p/<digest>`, the signed bound of the time `t`. What peers have said about health is
 asked for again after a restart.
 
-What one peer may cost is bounded: signatures to check (`CHECKS_PER_S`) and bytes of answers (`ANSWER_BYTES_PER_S`).
-What is beyond is dropped, named in an alarm, and comes again with the repair once a second.
+`StatementBook` holds the statements, `peer_limits.py` bounds what one peer may cost, `Lookout` says what an operator
+should know, `Fetcher` gets and gives the files.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from swarmd_protocols.effects import Alarm, Persist, Rejected, StateChanged, TimerKey
+from swarmd_protocols.effects import Alarm, Rejected, TimerKey
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of, short
 from swarmd_protocols.releases import requests, versions
-from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance
 from swarmd_protocols.releases.exchange import (
     MAX_PUSH_COST,
     REPORT_COST,
@@ -27,34 +27,23 @@ from swarmd_protocols.releases.exchange import (
 from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.inventory import Inventory
 from swarmd_protocols.releases.local import LocalModel
+from swarmd_protocols.releases.lookout import Lookout
 from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_message
 from swarmd_protocols.releases.own_word import OWN, OwnWord
+from swarmd_protocols.releases.peer_limits import StatementLimits
 from swarmd_protocols.releases.policy import PROMOTED, ReleasesConfig, RolloutPolicy, Timers
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, admit_report
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
 from swarmd_protocols.releases.signed_time import TIME, SignedTime
+from swarmd_protocols.releases.statement_book import STATEMENT, StatementBook, heard
 from swarmd_protocols.releases.statements import Release
-from swarmd_protocols.subprotocol import Peer, Send, SubEffect
+from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
 from swarmd_protocols.trust.view import TrustView
 
 __all__ = ["NAME", "LocalModel", "Releases", "ReleasesConfig"]
 
-_STATEMENT = b"releases/s/"
-CHECKS_PER_S, CHECKS_BURST = 400, 4_096
-"""Units of checking that one peer may cost (a report is one: one Ed25519 verification, 50 us): 2 % of a core, and all
-that a newcomer to a swarm of a thousand has to catch up with at once."""
-ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST = 64 << 10, 1 << 20
-"""Bytes that one peer's questions may be answered with; the burst is the whole catalogue of a thousand nodes."""
-QUESTIONS_PER_S, QUESTIONS_BURST = 2, 8
-"""Questions of one peer that are answered: an honest one compares once a second, and asks for what it then lacks."""
-_MUTE_NS = 1_000_000_000
-"""A peer that is beyond that is not listened to for so long: what it sends is not even decoded."""
-_ALARM_EVERY_NS = 60_000_000_000
-"""A peer that costs too much is named once in so long."""
-_WITHHELD_NS = 600_000_000_000
-"""A release that the newest heartbeat names is missed after so long; repair takes seconds."""
 _SLOW_NS = 30_000_000_000
 """Between two looks at staleness and at turns that nothing else reminds of."""
 
@@ -83,29 +72,29 @@ class Releases:
         self.node = node_id_of(public_key)
         self.trust = trust
         self.chain = trust.chain
-        self._revision = trust.revision
-        self._whole_ns = 0
-        """When all was here last that the newest heartbeat names."""
+        self.statements = StatementBook(trust)
         self.book = ReportBook()
         self.fetcher = Fetcher(rng, config.swarming, config.cast)
         self._inventory = Inventory()
         self._word = OwnWord(public_key, sign)
         self._timers = Timers()
+        self._enrolled: set[NodeId] = {self.node}
+        """Certified nodes that this one has met; the policy reads it where it stands, so it is changed in place."""
         self.policy = RolloutPolicy(
-            config, self._word, self.book, self.fetcher, self._inventory, self._timers, self._is_certified, self._fleet
+            config,
+            self._word,
+            self.book,
+            self.fetcher,
+            self._inventory,
+            self._timers,
+            self._enrolled.__contains__,
+            self._enrolled.__len__,
         )
         self._time = SignedTime(restored.get(TIME, b""), config.stale_after_ns)
+        self._lookout = Lookout(self._time, self.policy.alarmed)
         self._exchange = Exchange(rng)
-        self._checks = Allowance(CHECKS_PER_S, CHECKS_BURST)
-        self._questions = Allowance(QUESTIONS_PER_S, QUESTIONS_BURST)
-        self._answers = Allowance(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST)
-        self._named_ns: dict[NodeId, int] = {}
-        self._muted_ns: dict[NodeId, int] = {}
-        self._state: dict[bytes, versions.Entry] = {}
-        self._seen: tuple[object, ...] = ()
-        """What the view was made of: it is made again only when that has changed."""
+        self._limits = StatementLimits()
         self._peers: list[NodeId] = []
-        self._enrolled: set[NodeId] = {self.node}
         self._summary: bytes | None = None
         self._known: tuple[bytes, Catalogue] | None = None
         """The catalogue, and the summary of what it was made from."""
@@ -114,14 +103,14 @@ class Releases:
     def _restore(self, restored: Mapping[bytes, bytes]) -> None:
         """Take the journal in; a record that does not hold any longer is left aside, never trusted."""
         for key, value in sorted(restored.items()):
-            if key.startswith(_STATEMENT):
-                self._try(lambda one=value: self._admit(decode_envelope(one)))  # type: ignore[misc]
+            if key.startswith(STATEMENT):
+                self._try(partial(self.statements.restore, value))
             elif key.startswith(PROMOTED):
                 self.policy.restore(key.removeprefix(PROMOTED))
         self._look()
         for key, value in sorted(restored.items()):
             if key.startswith(OWN):
-                self._try(lambda one=value: self._restore_report(decode_envelope(one)))  # type: ignore[misc]
+                self._try(partial(self._restore_report, value))
 
     def _try(self, action: Callable[[], object]) -> None:
         try:
@@ -129,16 +118,10 @@ class Releases:
         except (IdentityError, WireError):
             self.policy.alarmed.add("journal")
 
-    def _restore_report(self, envelope: Envelope) -> None:
-        signed = self._word.restore(envelope, self.policy.local, self.chain.verify)
+    def _restore_report(self, record: bytes) -> None:
+        signed = self._word.restore(decode_envelope(record), self.policy.local, self.chain.verify)
         if signed is not None:
             self.book.add(signed, self.policy.known())
-
-    def _is_certified(self, node: NodeId) -> bool:
-        return node in self._enrolled
-
-    def _fleet(self) -> int:
-        return len(self._enrolled)
 
     # --- For status, metrics and the daemon -------------------------------------------------------------------------
 
@@ -195,13 +178,13 @@ class Releases:
 
     def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.on_message`."""
-        if self._muted_ns.get(sender, now_ns) > now_ns:
+        if self._limits.is_muted(sender, now_ns):
             return []
         try:
             message = decode_message(payload)
         except WireError as error:
             return [Rejected(short(sender), str(error))]
-        if isinstance(message, Have | Want) and not self._questions.take(sender, 1, now_ns):
+        if isinstance(message, Have | Want) and not self._limits.may_ask(sender, now_ns):
             return []  # It compares again in a second.
         match message:
             case Push():
@@ -209,31 +192,11 @@ class Releases:
             case Have():
                 everything = self._catalogue()
                 answers = self._exchange.answer_have(sender, message, everything.have(reply=False), everything)
-                return self._within_answers(sender, answers, now_ns)
+                return self._limits.within_answers(sender, answers, now_ns)
             case Want():
-                return self._within_answers(sender, self._catalogue().give(sender, message), now_ns)
+                return self._limits.within_answers(sender, self._catalogue().give(sender, message), now_ns)
             case _:
                 return [*self.fetcher.on_message(sender, message, now_ns), *self._after_fetch(now_ns)]
-
-    def _within_answers(self, peer: NodeId, sends: Sequence[Send], now_ns: int) -> list[SubEffect]:
-        """As many answers as the peer's allowance pays for."""
-        for count, send in enumerate(sends):
-            if not self._answers.take(peer, len(send.payload), now_ns):
-                return [*sends[:count], *self._name(peer, "asks for more than it may be sent", now_ns)]
-        return list(sends)
-
-    def _name(self, peer: NodeId, what: str, now_ns: int) -> list[SubEffect]:
-        """Listen no more for a moment to who costs too much, and say who it is, once a minute each."""
-        if len(self._muted_ns) >= MAX_PEERS:
-            del self._muted_ns[next(iter(self._muted_ns))]
-        self._muted_ns[peer] = now_ns + _MUTE_NS
-        effects: list[SubEffect] = [Rejected(short(peer), what)]
-        if now_ns - self._named_ns.get(peer, -_ALARM_EVERY_NS) < _ALARM_EVERY_NS:
-            return effects
-        if len(self._named_ns) >= 64:
-            del self._named_ns[next(iter(self._named_ns))]
-        self._named_ns[peer] = now_ns
-        return [*effects, Alarm("release-flood", f"member {short(peer)} {what}; the rest is dropped")]
 
     def on_cast(self, payload: bytes, now_ns: int) -> list[SubEffect]:
         """See `HearsCasts.on_cast`: pieces of blobs, and nothing else, since nobody answers for a cast."""
@@ -257,8 +220,8 @@ class Releases:
             case (_, "slow"):
                 return [
                     *self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS),
-                    *self._staleness(now_ns),
-                    *self._withheld(now_ns),
+                    *self._lookout.staleness(self.view, now_ns),
+                    *self._lookout.withheld(self.view, now_ns),
                     *self._after(now_ns),
                 ]
             case (_, "turn"):
@@ -348,77 +311,37 @@ class Releases:
 
     # --- Statements -------------------------------------------------------------------------------------------------
 
-    def _admit(self, envelope: Envelope) -> bool:
-        """Verify and join; True when the state grew."""
-        known = self._state.get(envelope.digest)
-        if known is not None and set(envelope.signatures) <= set(known.envelope.signatures):
-            return False
-        entry = versions.admit(envelope, self.chain, known)
-        joined = versions.join(self._state, {envelope.digest: entry})
-        grew = joined != self._state
-        self._state = joined
-        return grew
-
-    def _hear(self, data: bytes, source: str) -> tuple[bool, list[SubEffect]]:
-        """One encoded statement from outside; never raises."""
-        try:
-            envelope = decode_envelope(data)
-        except WireError as error:
-            return False, [Rejected(source, str(error)), self._heard("?", b"", False, source, str(error))]
-        try:
-            grew = self._admit(envelope)
-        except (IdentityError, WireError) as error:
-            heard = self._heard(envelope.kind, envelope.digest, False, source, str(error))
-            return False, [Rejected(source, str(error)), heard]
-        if not grew:
-            return False, []
-        effects: list[SubEffect] = [
-            Persist(_STATEMENT + envelope.digest, self._state[envelope.digest].envelope.encode())
-        ]
-        return True, [*effects, self._heard(envelope.kind, envelope.digest, True, source, "")]
-
-    def _heard(self, kind: str, digest: bytes, accepted: bool, source: str, reason: str) -> StateChanged:
-        return StateChanged(NAME, requests.Heard(kind, digest, accepted, source, reason))
-
     def _on_push(self, sender: NodeId, message: Push, now_ns: int) -> list[SubEffect]:
         """Check as much of a push as the peer's allowance and the bound of one event pay for."""
         effects: list[SubEffect] = []
         news: tuple[list[bytes], list[bytes]] = ([], [])
         known = (self.book.edition, self._summary)
-        before = set(self._state)
+        before = self.statements.entries
         source, spent = short(sender), 0
         parts = [(ROOT_COST, one) for one in message.roots]
         parts += [(STATEMENT_COST, one) for one in message.statements]
         parts += [(REPORT_COST, one) for one in message.reports]
         for cost, data in parts:
             spent += cost
-            if spent > MAX_PUSH_COST or not self._checks.take(sender, cost, now_ns):
-                effects += self._name(sender, "sends more statements than are checked", now_ns)
+            if spent > MAX_PUSH_COST or not self._limits.may_cost(sender, cost, now_ns):
+                effects += self._limits.mute(sender, "sends more statements than are checked", now_ns)
                 break
             if cost == REPORT_COST:
                 effects += self._hear_report(data, source)
-            elif cost == ROOT_COST:
-                if self._hear_root(data, source, effects):
-                    news[0].append(data)
             else:
-                grew, more = self._hear(data, source)
+                is_root = cost == ROOT_COST
+                hear = self.statements.hear_root if is_root else self.statements.hear
+                is_new, more = hear(data, source)
                 effects += more
-                if grew:
-                    news[1].append(data)
-        effects += [Persist(_STATEMENT + gone, None) for gone in sorted(before - set(self._state))]
+                if is_new:
+                    news[0 if is_root else 1].append(data)
+        effects += self.statements.gone(before)
         if any(news):
             passed_on = Push(tuple(news[0]), tuple(news[1]), ())
             effects += self._exchange.push_news(self._peers, passed_on, sender)
         if any(news) or known != (self.book.edition, self._summary):
             effects += self._after(now_ns)
         return effects
-
-    def _hear_root(self, statement: bytes, source: str, effects: list[SubEffect]) -> bool:
-        try:
-            return self.trust.add("root", statement)
-        except IdentityError as error:
-            effects.append(Rejected(source, str(error)))
-            return False
 
     def _hear_report(self, data: bytes, source: str) -> list[SubEffect]:
         try:
@@ -447,27 +370,25 @@ class Releases:
         effects: list[SubEffect] = []
         grown = []
         for root in roots:
-            refused = len(effects)
-            if not self._hear_root(root, "operator", effects) and len(effects) > refused:
-                raise StateError(f"not published: {getattr(effects[-1], 'reason', 'the root does not hold')}")
+            _, refusals = self.statements.hear_root(root, "operator")
+            if refusals:
+                raise StateError(f"not published: {getattr(refusals[-1], 'reason', 'the root does not hold')}")
         for data in envelopes:
             try:
-                self._admit(decode_envelope(data))
+                self.statements.admit(decode_envelope(data))
             except (IdentityError, WireError) as error:
                 raise StateError(f"not published: {error}") from error
             envelope = decode_envelope(data)
             grown.append(data)
-            if envelope.digest in self._state:
-                held = self._state[envelope.digest].envelope
-                effects.append(Persist(_STATEMENT + envelope.digest, held.encode()))
-            effects.append(self._heard(envelope.kind, envelope.digest, True, "operator", ""))
+            effects += self.statements.kept(envelope.digest)
+            effects.append(heard(envelope.kind, envelope.digest, True, "operator", ""))
         effects += self._exchange.push_news(self._peers, Push(tuple(roots), tuple(grown), ()), None)
         return [*effects, *self._after(now_ns)]
 
     def _catalogue(self) -> Catalogue:
         summary = self.summary()
         if self._known is None or self._known[0] != summary:
-            statements = {digest: self._state[digest].envelope.encode() for digest in self.view.digests}
+            statements = {digest: self.statements.entries[digest].envelope.encode() for digest in self.view.digests}
             reports = {digest: envelope.encode() for digest, envelope in self.book.envelopes().items()}
             self._known = summary, Catalogue(self.chain.statements, statements, reports)
         return self._known[1]
@@ -476,33 +397,21 @@ class Releases:
 
     def _after(self, now_ns: int) -> list[SubEffect]:
         """Look again, then steer every model."""
-        effects = self._judge()
+        effects = self.statements.judge()
         before = self.view.heartbeat
         self._look()
         self._summary = None
         if self.view.heartbeat > before:
-            self._time.on_heartbeat(now_ns)
-            self.policy.alarmed.discard("stale")
-        effects += [*self._time.keep(self.view, now_ns), *self._fork_alarms()]
+            self._lookout.on_heartbeat(now_ns)
+        effects += [*self._time.keep(self.view, now_ns), *self._lookout.forks(self.view)]
         for model in self.local:
             effects += self.policy.steer(model, now_ns)
         return [*effects, *self._after_fetch(now_ns)]
 
     def _look(self) -> None:
-        """Make the view again when something that it is made of has changed: that checks every signature."""
-        made_of = (self._revision, *sorted(self._state))
-        signatures = tuple(len(entry.envelope.signatures) for entry in self._state.values())
-        if (*made_of, signatures) != self._seen:
-            self._seen = (*made_of, signatures)
-            self.policy.look(versions.view_of(self._state, self.chain), self.chain.current.epoch)
-
-    def _judge(self) -> list[SubEffect]:
-        """Judge every statement anew when what counts has changed."""
-        if self._revision == self.trust.revision:
-            return []
-        self._revision = self.trust.revision
-        before, self._state = self._state, versions.judged(self._state, self.chain)
-        return [Persist(_STATEMENT + gone, None) for gone in sorted(before.keys() - self._state.keys())]
+        view = self.statements.look()
+        if view is not None:
+            self.policy.look(view, self.chain.current.epoch)
 
     def _after_fetch(self, now_ns: int) -> list[SubEffect]:
         """The fetch timers follow the need for them."""
@@ -513,32 +422,3 @@ class Releases:
         if due_ns is not None:
             effects += self._timers.arm((NAME, "due"), due_ns)
         return effects
-
-    def _fork_alarms(self) -> list[SubEffect]:
-        effects: list[SubEffect] = []
-        for name, model in self.view.models.items():
-            for release in model.releases.values():
-                code = f"fork/{name}/{release.epoch}/{release.version}"
-                if model.is_forked(release) and code not in self.policy.alarmed:
-                    self.policy.alarmed.add(code)
-                    text = f"two different releases of {name} {release.version} are signed; both are blocked"
-                    effects.append(Alarm("release-equivocation", text))
-        return effects
-
-    def _withheld(self, now_ns: int) -> list[SubEffect]:
-        """Say that the newest heartbeat names releases which do not come, though the heartbeat itself did."""
-        if not self.view.withheld:
-            self._whole_ns = now_ns
-            self.policy.alarmed.discard("withheld")
-        if now_ns - self._whole_ns < _WITHHELD_NS or "withheld" in self.policy.alarmed:
-            return []
-        self.policy.alarmed.add("withheld")
-        named = ", ".join(one.hex()[:16] for one in self.view.withheld[:4])
-        return [Alarm("releases-withheld", f"the newest heartbeat names releases that nobody passes on: {named}")]
-
-    def _staleness(self, now_ns: int) -> list[SubEffect]:
-        if not self.view.models or not self.is_stale(now_ns) or "stale" in self.policy.alarmed:
-            return []
-        self.policy.alarmed.add("stale")
-        days = self._time.silent_ns(now_ns) // 86_400_000_000_000
-        return [Alarm("releases-stale", f"no new heartbeat of the publisher for {days} days; releases may be withheld")]

@@ -28,7 +28,7 @@ def _signed(thief: Thief) -> list[Published]:
 def _issued(thief: Thief) -> list[Envelope]:
     """Every statement that the right hands signed and the thief has heard."""
     protocol = thief.node._subs["releases"]
-    return [protocol._state[digest].envelope for digest in sorted(protocol.view.digests)]
+    return [protocol.statements.entries[digest].envelope for digest in sorted(protocol.view.digests)]
 
 
 def unsign(thief: Thief) -> None:

@@ -1,0 +1,112 @@
+"""The statements about models that a node holds: verified, joined, kept in the journal, judged anew as the chain grows.
+
+`versions.py` says what is kept and what counts; this is who holds it. Journal keys: `s/<digest>`.
+"""
+
+from collections.abc import Mapping
+
+from swarmd_protocols.effects import Persist, Rejected, StateChanged
+from swarmd_protocols.errors import IdentityError, WireError
+from swarmd_protocols.releases import requests, versions
+from swarmd_protocols.releases.requests import NAME
+from swarmd_protocols.subprotocol import SubEffect
+from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
+from swarmd_protocols.trust.view import TrustView
+
+STATEMENT = b"releases/s/"
+"""Journal key of a statement, its digest after it."""
+
+
+def heard(kind: str, digest: bytes, accepted: bool, source: str, reason: str) -> StateChanged:
+    """What the audit of the daemon keeps of a statement from outside."""
+    return StateChanged(NAME, requests.Heard(kind, digest, accepted, source, reason))
+
+
+class StatementBook:
+    """See the module.
+
+    Args:
+        trust: Who may say what.
+    """
+
+    def __init__(self, trust: TrustView) -> None:
+        self._trust = trust
+        self._chain = trust.chain
+        self._revision = trust.revision
+        self.entries: dict[bytes, versions.Entry] = {}
+        self._seen: tuple[object, ...] = ()
+        """What the view was made of: it is made again only when that has changed."""
+
+    def restore(self, record: bytes) -> None:
+        """Take a record of the journal in.
+
+        Raises:
+            IdentityError: It does not hold any longer.
+            WireError: It is no statement.
+        """
+        self.admit(decode_envelope(record))
+
+    def admit(self, envelope: Envelope) -> bool:
+        """Verify and join; True when the state grew.
+
+        Raises:
+            IdentityError: The signatures do not do.
+            WireError: It says nothing that is known.
+        """
+        known = self.entries.get(envelope.digest)
+        if known is not None and set(envelope.signatures) <= set(known.envelope.signatures):
+            return False
+        entry = versions.admit(envelope, self._chain, known)
+        joined = versions.join(self.entries, {envelope.digest: entry})
+        grew = joined != self.entries
+        self.entries = joined
+        return grew
+
+    def hear(self, data: bytes, source: str) -> tuple[bool, list[SubEffect]]:
+        """One encoded statement from outside, and whether it was news; never raises."""
+        try:
+            envelope = decode_envelope(data)
+        except WireError as error:
+            return False, [Rejected(source, str(error)), heard("?", b"", False, source, str(error))]
+        try:
+            grew = self.admit(envelope)
+        except (IdentityError, WireError) as error:
+            refused = heard(envelope.kind, envelope.digest, False, source, str(error))
+            return False, [Rejected(source, str(error)), refused]
+        if not grew:
+            return False, []
+        return True, [*self.kept(envelope.digest), heard(envelope.kind, envelope.digest, True, source, "")]
+
+    def hear_root(self, statement: bytes, source: str) -> tuple[bool, list[SubEffect]]:
+        """One encoded root from outside, and whether it was news; never raises."""
+        try:
+            return self._trust.add("root", statement), []
+        except IdentityError as error:
+            return False, [Rejected(source, str(error))]
+
+    def kept(self, digest: bytes) -> list[SubEffect]:
+        """The journal's record of a statement; none of one that was pruned as it came."""
+        if digest not in self.entries:
+            return []
+        return [Persist(STATEMENT + digest, self.entries[digest].envelope.encode())]
+
+    def gone(self, before: Mapping[bytes, versions.Entry]) -> list[SubEffect]:
+        """Take out of the journal what was held before and is not any longer."""
+        return [Persist(STATEMENT + digest, None) for digest in sorted(before.keys() - self.entries.keys())]
+
+    def judge(self) -> list[SubEffect]:
+        """Judge every statement anew when what counts has changed."""
+        if self._revision == self._trust.revision:
+            return []
+        self._revision = self._trust.revision
+        before, self.entries = self.entries, versions.judged(self.entries, self._chain)
+        return self.gone(before)
+
+    def look(self) -> versions.View | None:
+        """The view made again, or None when nothing has changed that it is made of: that checks every signature."""
+        signatures = tuple(len(entry.envelope.signatures) for entry in self.entries.values())
+        made_of = (self._revision, *sorted(self.entries), signatures)
+        if made_of == self._seen:
+            return None
+        self._seen = made_of
+        return versions.view_of(self.entries, self._chain)

@@ -1,0 +1,54 @@
+"""A file whose list of chunks is not here yet: who has spoken of it, and who is asked for the list."""
+
+import random
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.cast_exchange import send_to
+from swarmd_protocols.releases.messages import PREFIX_BYTES, AskList
+from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.subprotocol import Priority, SubEffect
+
+MAX_TOLD = 64
+"""Peers whose word about a file is kept while its list of chunks is not here."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """See the module."""
+
+    blob: Blob
+    told: dict[NodeId, int] = field(default_factory=dict)
+    """Who has it, and which chunks each shows."""
+    asked: NodeId | None = None
+    asked_ns: int = 0
+    is_opening: bool = True
+    """The storage has not said yet what of it lies here."""
+
+    def hear(self, sender: NodeId, mask: bytes) -> bool:
+        """A peer shows its chunks; whether it has any, and so has the list."""
+        if len(self.told) >= MAX_TOLD and sender not in self.told:
+            return False
+        self.told[sender] = int.from_bytes(mask, "little")
+        return bool(self.told[sender])
+
+    def is_list(self, hashes: bytes) -> bool:
+        """Whether these are the hashes that the manifest names."""
+        good = len(hashes) == 32 * self.blob.chunk_count
+        return good and sha256(hashes).digest() == self.blob.chunks_sha256
+
+    def ask(self, rng: random.Random, patience_ns: int, now_ns: int) -> list[SubEffect]:
+        """Ask somebody for the list, unless somebody has still time to answer."""
+        if self.is_opening:
+            return []
+        if self.asked in self.told and now_ns - self.asked_ns < patience_ns:
+            return []
+        if self.asked is not None and self.asked_ns == 0 and len(self.told) < 2:
+            return []  # The only peer has none; the next `Tell` or tick tries again.
+        others = [node for node in self.told if node != self.asked] or list(self.told)
+        others = [node for node in others if self.told[node]] or others  # One that shows chunks has the list.
+        if not others:
+            return []
+        self.asked, self.asked_ns = rng.choice(others), now_ns
+        return [send_to(self.asked, AskList(self.blob.sha256[:PREFIX_BYTES]), Priority.SYNC)]
