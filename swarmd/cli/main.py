@@ -78,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone; say nothing more, not even at interpreter exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"swarmd {args.verb}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

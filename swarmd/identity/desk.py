@@ -369,7 +369,7 @@ def _put_aside(fleet: Fleet) -> list[str]:
                     (place / "former").mkdir(mode=0o700, exist_ok=True)
                     path.rename(place / "former" / path.name)
                     gone[kind] = gone.get(kind, 0) + 1
-        known = _certificates(fleet, swarm)
+        known = [one for one in _certificates(fleet, swarm) if read_certificate(one).node not in trust.revoked]
         names = {read_certificate(one).name for one in known}
         void = len(names - {read_certificate(one).name for one in known if trust.holds(one)})
         again = f"{fleet.folder} --swarm {swarm}"

@@ -77,18 +77,24 @@ def make_enrolment(fleet: Fleet, swarm: str, name: str) -> bytes:
         name: The node's name.
 
     Raises:
-        EnrolmentError: Nobody of this name is enrolled, or the swarm has no group key.
+        EnrolmentError: Nobody of this name is enrolled, the node is revoked, or the swarm has no group key.
     """
     place = fleet.folder / "swarms" / swarm
     found = [path.read_bytes() for path in sorted(place.glob("node-*"))]
     own = [statement for statement in found if read_certificate(statement).name == name]
     if not own:
         raise EnrolmentError(f"nobody is enrolled as {name!r} in swarm {swarm}; `swarmd keys show` lists who is")
-    known = fleet.trust_of(swarm).statements()
+    newest = max(own, key=lambda statement: read_certificate(statement).counter)
+    trust = fleet.trust_of(swarm)
+    if read_certificate(newest).node in trust.revoked:
+        raise EnrolmentError(
+            f"{name!r} is revoked in swarm {swarm}, and an enrolment would hand it the group key; "
+            "to let the device in again make it a new key: swarmd keys node new"
+        )
+    known = trust.statements()
     groups = tuple(statement for kind, statement in known if kind == "group")
     if not groups:
         raise EnrolmentError(f"swarm {swarm} has no group key; make one first: swarmd keys prepare group-key")
-    newest = max(own, key=lambda statement: read_certificate(statement).counter)
     revocations = tuple(statement for kind, statement in known if kind == "revoke")
     whole = Enrolment(newest, tuple(fleet.roots()), groups, revocations)
     return _HEADER + msgspec.msgpack.encode(whole)

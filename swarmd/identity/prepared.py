@@ -314,7 +314,7 @@ def missing(prepared: Prepared, root: Root | None = None) -> list[str]:
                 f"{one.role} takes {one.need} signatures and has {len(one.signed)}; "
                 f"{one.lacking} of: {', '.join(open_keys)}"
             )
-    return lines
+    return list(dict.fromkeys(lines))  # Where old and new root ask the same, once.
 
 
 def statement_of(prepared: Prepared, root: Root | None = None) -> bytes:

@@ -89,3 +89,18 @@ def test_the_command_line(fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFi
     assert load_identity(tmp_path / "d2").name == "drone-2"
     assert main(words) == 1
     assert "exists already" in capsys.readouterr().err
+
+
+def test_an_enrolment_of_a_revoked_node_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    certify(fleet, new_node_key(tmp_path / "d2", "drone-2"))
+    fleet.revoke("farm", fleet.find_node("farm", "drone-2"), "stolen")
+    with pytest.raises(EnrolmentError, match=r"'drone-2' is revoked .* node new"):
+        make_enrolment(fleet, "farm", "drone-2")
+    certify(fleet, new_node_key(tmp_path / "new", "drone-2"))
+    assert install(tmp_path / "new", make_enrolment(fleet, "farm", "drone-2")).name == "drone-2"
+
+
+def test_a_folder_that_cannot_be_made_gets_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["keys", "node", "new", str(tmp_path / "file" / "d1"), "--name", "drone-1"]) == 1
+    assert f"swarmd keys: {tmp_path / 'file' / 'd1'}: Not a directory" in capsys.readouterr().err

@@ -127,6 +127,20 @@ def test_without_a_yes_nothing_is_signed(
     assert Path("beat").read_bytes() == before
 
 
+def test_a_new_root_does_not_ask_to_enrol_a_revoked_node_again(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["keys", "prepare", "revoke", "fleet", "drone-3", "--swarm", "farm", "--reason", "stolen", "-o", "out"]
+    assert main(words) == 0
+    assert submit_signed("out", "bob", "carol") == 0
+    words = ["keys", "prepare", "root", "fleet", "--role", "heartbeat", "1", "erin.pub", "-o", "root-2"]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert capsys.readouterr().out.count("missing: root takes") == 1  # Not once for the old root and once for the new.
+    assert submit_signed("root-2", "alice", "bob") == 0
+    assert "void" not in capsys.readouterr().out
+
+
 def test_two_desks_cannot_overwrite_each_others_root(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     for out, holder in (("mine", "dave"), ("yours", "erin")):
         words = ["--role", "heartbeat", "1", f"{holder}.pub", "-o", out]
