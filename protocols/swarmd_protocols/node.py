@@ -55,7 +55,7 @@ from swarmd_protocols.summary import MemberView, NodeSummary
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
-from swarmd_protocols.swim.members import REACHABLE, SECTIONS, SHARED_SECTIONS, Member
+from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.messages import (
     Message,
     Sections,
@@ -413,7 +413,7 @@ class Node:
         if not self._subs:
             return
         table = self._core.table
-        swarm = self._swim.membership.overlay.size() if table.partial else 0
+        swarm = self._core.view.swarm()
         peers = [
             Peer(member.node, member.name, member.public_key, member.state in REACHABLE, swarm)
             for member in (table.by_node[node] for node in sorted(table.by_node))
@@ -441,7 +441,7 @@ class Node:
         """
         total = 0
         table = self._core.table
-        for section in SHARED_SECTIONS if table.partial else range(SECTIONS):
+        for section in self._core.view.digest_sections:
             total ^= (table.sections[section] * (2 * section + 3)) & 0xFFFFFFFFFFFFFFFF
         return total.to_bytes(8, "big")
 
@@ -471,6 +471,6 @@ class Node:
             dict(sorted(states.items())),
             core.health,
             dict(core.counters),
-            core.table.partial,
-            self._swim.membership.overlay.size(),
+            core.view.partial,
+            core.view.size(),
         )

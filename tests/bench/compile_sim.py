@@ -20,9 +20,9 @@ MODULES = {
         "channel/bucket channel/budget channel/channel channel/codec channel/contact channel/dissemination "
         "node state/anti_entropy state/replica state/crdt/store swim/core swim/members swim/membership "
         "swim/event_log swim/sender swim/standing swim/prober swim/repair swim/user_events swim/metadata "
-        "swim/accusations swim/own_record swim/first_contact swim/probe swim/swim "
+        "swim/accusations swim/own_record swim/first_contact swim/swim "
         "swim/helpers swim/hosts swim/passive swim/neighbors swim/neighbor_news "
-        "swim/links swim/overlay swim/rules swim/sizing "
+        "swim/links swim/overlay swim/full_view swim/partial_view swim/event_ledgers swim/rules swim/sizing "
         "releases/releases releases/policy releases/rollout releases/versions releases/fetching releases/exchange "
         "releases/swarming crypto"
     ),

@@ -9,13 +9,14 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import Leave, MemberState, UserEvent
 from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.swim import messages
-from swarmd_protocols.swim import overlay as overlay_module
+from swarmd_protocols.swim import neighbors as neighbors_module
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.members import MEMBERS
+from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.members import LINKS, META
 from swarmd_protocols.swim.neighbor_news import NeighborNews
 from swarmd_protocols.swim.neighbors import Neighbors
-from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.partial_view import PartialView
 from swarmd_protocols.swim.passive import PassiveView
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
@@ -227,20 +228,12 @@ def _no_words(*_args, **_options):
 
 def _pulse_untold(patch):
     """A pulse tells a full view nothing."""
-    original = NeighborNews.on_size_estimate
-    patch.setattr(
-        NeighborNews,
-        "on_size_estimate",
-        lambda self, *args: original(self, *args) if self.core.table.partial else None,
-    )
+    patch.setattr(FullView, "on_size_estimate", _nothing)
 
 
 def _untold_of_others(patch):
     """Who says that there is more is not asked whom it knows."""
-    original = PassiveView.on_shuffle
-    patch.setattr(
-        PassiveView, "on_shuffle", lambda self, *args: original(self, *args) if self.core.table.partial else None
-    )
+    patch.setattr(FullView, "on_shuffle", _nothing)
 
 
 def _seeds_unasked(patch):
@@ -248,40 +241,33 @@ def _seeds_unasked(patch):
     original = Swim._tries_a_seed
 
     def tries(self):
-        return not (self.core.table.partial and self.core.table.reachable) and original(self)
+        return not (self.core.view.partial and self.core.table.reachable) and original(self)
 
     patch.setattr(Swim, "_tries_a_seed", tries)
 
 
 def _tells_everything(patch):
     """A partial view hands all records that it holds to every newcomer."""
-    original = Repair.on_fingerprints
-
-    def on_fingerprints(self, member, message):
-        table = self.core.table
-        table.partial, was = table.partial and message.section != MEMBERS, table.partial
-        original(self, member, message)
-        table.partial = was
-
-    patch.setattr(Repair, "on_fingerprints", on_fingerprints)
+    patch.setattr(PartialView, "own_sections", (META,))
+    patch.setattr(PartialView, "unasked_sections", (LINKS,))
 
 
 def _only_the_large(patch):
     """Who says that its view is partial is believed only where the swarm is larger than the limit."""
-    original = Overlay.be_told
+    original = FullView.be_told
 
     def be_told(self, member, size):
         if size > self.core.config.full_view_max:
             original(self, member, size)
 
-    patch.setattr(Overlay, "be_told", be_told)
+    patch.setattr(FullView, "be_told", be_told)
 
 
 MUTANTS = [
     ("symmetric disconnect", the_overlay_becomes_mutual, _silent_parting),
     ("passive repair", lost_neighbours_are_replaced, lambda patch: patch.setattr(Neighbors, "fill", _nothing)),
     ("shuffle", passive_views_fill_and_stay_bounded, lambda patch: patch.setattr(PassiveView, "shuffle", _nothing)),
-    ("bound of neighbours", neighbours_stay_few, lambda patch: patch.setattr(Overlay, "neighbours_max", 10**6)),
+    ("bound of neighbours", neighbours_stay_few, lambda patch: patch.setattr(Neighbors, "most", 10**6)),
     ("share of one source", liars_fill_no_view, _no_share),
     ("signatures of records", forged_records_are_not_kept, lambda patch: patch.setattr(PassiveView, "_holds", _true)),
     ("strangers", an_event_reaches_everybody, lambda p: p.setattr(UserEvents, "on_certified_event", _nothing)),
@@ -290,7 +276,7 @@ MUTANTS = [
     ("warnings", a_death_is_known_to_all_neighbours_soon, lambda patch: patch.setattr(NeighborNews, "warn", _nothing)),
     ("minima", the_size_is_estimated, lambda patch: patch.setattr(NeighborNews, "on_size_estimate", _nothing)),
     ("epochs", a_shrunken_swarm_knows_itself, lambda patch: patch.setattr(SizeSketch, "tick", _nothing)),
-    ("lost neighbours", halves_grow_together, lambda patch: patch.setattr(overlay_module, "_LOST_MAX", 0)),
+    ("lost neighbours", halves_grow_together, lambda patch: patch.setattr(neighbors_module, "_LOST_MAX", 0)),
     ("counters", the_forgotten_are_met_again_safely, lambda patch: patch.setattr(Channel, "retire", _nothing)),
     ("rate of evictions", who_pushes_in_is_slowed_down, lambda patch: patch.setattr(Neighbors, "_may_evict", _true)),
     ("asked anew", start.a_busy_member_is_not_called_dead, lambda p: p.setattr(Prober, "on_hello_from", _nothing)),

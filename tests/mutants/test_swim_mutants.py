@@ -235,9 +235,9 @@ def _ignore_incarnation_of_accusations(patch):
     tables = []
     init = Membership.__init__
 
-    def remember(self, core):
+    def remember(self, core, *parts):
         tables.append(core.table.by_node)
-        init(self, core)
+        init(self, core, *parts)
 
     patch.setattr(Membership, "__init__", remember)
     _ignore_incarnation_of_accusations.table = lambda: tables[0]

@@ -168,7 +168,7 @@ class Swarm(RuleBasedStateMachine):
             counted = [member for member in members if member.repair.counted]
             expected = {
                 MEMBERS: core.own.fp + sum(member.repair.fp_record for member in counted),
-                EVENTS: shared._own_event_fp + sum(member.repair.fp_events for member in counted),
+                EVENTS: shared.by_member.own_fp + sum(member.repair.fp_events for member in counted),
                 META: host.node._swim.metadata.own_meta_fp + sum(member.repair.fp_meta for member in counted),
                 LINKS: membership.links.own_fp + sum(member.repair.fp_links for member in counted),
             }

@@ -6,8 +6,6 @@
 - Whoever was often wrong is not believed, but looked into (`standing.py`).
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
@@ -24,10 +22,8 @@ from swarmd_protocols.swim.messages import (
     AccusationBody,
 )
 from swarmd_protocols.swim.rules import accusers_wanted
+from swarmd_protocols.swim.seams import Judge, Refuter
 from swarmd_protocols.swim.standing import SOON_NS, Standing
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.membership import Membership
 
 _S = 1_000_000_000
 _ACCUSATION_BODY = msgspec.msgpack.Decoder(AccusationBody)
@@ -40,10 +36,11 @@ _SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_UNRESPONSIVE: 1, LEVEL_FAILED: 0}
 class Accusations:
     """Takes and weighs accusations, and signs this node's own."""
 
-    def __init__(self, core: Core, membership: "Membership") -> None:
+    def __init__(self, core: Core, judge: Judge, refuter: Refuter, standing: Standing) -> None:
         self.core = core
-        self._membership = membership
-        self.standing = Standing(core.config)
+        self._judge = judge
+        self._refuter = refuter
+        self.standing = standing
         self.looking: dict[bytes, tuple[NodeId, int]] = {}
         """Members that this node looks at because of an accuser whose word is doubted, and since when."""
 
@@ -53,7 +50,7 @@ class Accusations:
         try:
             body = decode_body(_ACCUSATION_BODY, message.body)
         except WireError as error:
-            self._membership.reject(via, str(error))
+            self._judge.reject(via, str(error))
             return
         accuser = core.table.by_node.get(body.accuser)
         if accuser is None or body.accuser == body.subject:
@@ -92,7 +89,7 @@ class Accusations:
                 self.standing.refuted(accuser.node, core.now_ns)
                 if not doubted:
                     # Should others believe a doubted one, they pass its word on.
-                    self._membership.own.refute(accuser.node, via)
+                    self._refuter.refute(accuser.node, via)
         elif incarnation < own.incarnation and via is not None and not own.left:
             self.standing.spend(accuser.node)
             core.port.datagram(via, [own.encoded_alive])
@@ -114,7 +111,7 @@ class Accusations:
             return True
         if via is not None:
             self.standing.spoiled(via.node, core.now_ns)
-        self._membership.reject(via, f"an accusation is not signed by {accuser.name!r}")
+        self._judge.reject(via, f"an accusation is not signed by {accuser.name!r}")
         return False
 
     def _look(self, member: Member, accuser: Member) -> None:
@@ -125,7 +122,7 @@ class Accusations:
             self.standing.refuted(accuser.node, core.now_ns)
         elif not member.failed:
             self.looking[member.node] = (accuser.node, core.now_ns)
-            self._membership.prober.verify(member)
+            self._judge.verify(member)
 
     def refuted(self, member: Member) -> None:
         """Direct evidence speaks for a member: it counts against those that accused it a moment ago."""
@@ -153,27 +150,27 @@ class Accusations:
         core = self.core
         if member.failed:
             return
-        if (level == LEVEL_FAILED and self._chosen(24)) or core.table.partial:
-            self._membership.prober.verify(member)  # In a partial view the few neighbours all see for themselves.
+        if (level == LEVEL_FAILED and self._chosen(24)) or core.view.all_verify:
+            self._judge.verify(member)  # In a partial view the few neighbours all see for themselves.
         if core.now_ns - member.link.replied_ns < core.config.probe_window_ns and member.link.replied_ns >= 0:
             # It answered us a moment ago. The accusation travels on, so that it can refute; we wait for more.
             core.scheduler.at(member.link.replied_ns + core.config.probe_window_ns, self._weigh_signers, member)
             return
         if level == LEVEL_UNRESPONSIVE:
             member.unresponsive = True
-            self._membership.evaluate(member, f"{accuser_name} finds its host up and its process silent")
+            self._judge.evaluate(member, f"{accuser_name} finds its host up and its process silent")
             return
         if self._weigh_signers(member):
             return
         member.suspected = True
-        self._membership.evaluate(member, f"{accuser_name} says so")
+        self._judge.evaluate(member, f"{accuser_name} says so")
         if level == LEVEL_SUSPECT:
             self.verify_sometimes(member)
 
     def verify_sometimes(self, member: Member) -> None:
         """See for ourselves, at about four members of the swarm."""
         if self._chosen(4):
-            self._membership.prober.verify(member)
+            self._judge.verify(member)
 
     def _chosen(self, verifiers: int) -> bool:
         """True at about this many members of the swarm: enough see for themselves, not all at once."""
@@ -191,7 +188,7 @@ class Accusations:
         if member.link.heard_ns >= 0 and unheard_ns < core.config.probe_window_ns:
             core.scheduler.at(member.link.heard_ns + core.config.probe_window_ns, self._weigh_signers, member)
             return False
-        self._membership.fail(member, f"declared failed by {signers} members", accuse=False)
+        self._judge.fail(member, f"declared failed by {signers} members", accuse=False)
         return True
 
     def accuse(self, member: Member, level: int, reason: str) -> None:
@@ -203,14 +200,14 @@ class Accusations:
             body = encode(AccusationBody(own.node, member.node, member.incarnation, level))
             accusation = encode(Accusation(body, core.sign("accuse", body)))
             self._hold(member, own.node, level, accusation)
-            self._membership.overlay.news.warn(member, accusation)
+            core.view.warn(member, accusation)
         if level == LEVEL_SUSPECT:
             member.suspected = True
             core.counters["suspicions"] += 1
         elif level == LEVEL_UNRESPONSIVE:
             member.unresponsive = True
             member.suspected = False
-        self._membership.evaluate(member, reason)
+        self._judge.evaluate(member, reason)
 
     def confirmations(self, member: Member) -> int:
         """Distinct others that suspect it or worse, at its current incarnation."""

@@ -15,6 +15,7 @@ from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import MEMBERS, Member, MemberTable
 from swarmd_protocols.swim.messages import STATUS_ALIVE, Alive, AliveBody, Record, Sections
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint, transmit_limit
+from swarmd_protocols.swim.view import View
 from swarmd_protocols.trust.envelopes import signed_bytes
 from swarmd_protocols.trust.trust import Trust
 
@@ -179,6 +180,8 @@ class Core:
         self.rng = rng
         self.port = port
         self.table = MemberTable(config.members_max)
+        self.view: View
+        """Set by the overlay, before the first event."""
         self.queue = GossipQueue(_UPDATES_MAX)
         self.scheduler = Scheduler()
         self.counters: Counter[str] = Counter()
@@ -220,8 +223,8 @@ class Core:
         return self.crypto.verify(public_key, signed_bytes(kind, body), signature)
 
     def spread(self, about: Hashable, encoded: bytes, priority: int, *, urgent: bool = True) -> None:
-        """Tell the swarm; in a partial view, what a node says of itself is for its neighbours alone."""
-        if self.table.partial and not self.travels(about):
+        """Tell the swarm, where the view carries such news."""
+        if not self.view.carries(about):
             return
         rides = 2 if priority == RECORD else transmit_limit(len(self.table.reachable), self.config.gossip_lambda)
         self.queue.put(about, encoded, priority, rides, urgent=urgent)

@@ -1,6 +1,6 @@
 """First contacts on their way in and out: hellos, notices and cookies become effects. Who is answered: `contact.py`."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from swarmd_protocols.channel.channel import DATAGRAM, Channel
 from swarmd_protocols.channel.codec import encode
@@ -10,14 +10,23 @@ from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Hello
 
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.sender import FrameSender
+
+class ContactSender(Protocol):
+    """What first contacts go out through."""
+
+    def contact(self, address: Address, frame: bytes | None) -> None:
+        """Send a frame of first contact, where there is one."""
+        ...
+
+    def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:
+        """Show this node's record; see `Port.hello`."""
+        ...
 
 
 class FirstContact:
     """Sends and takes first contacts."""
 
-    def __init__(self, core: Core, sender: "FrameSender", channel: Channel) -> None:
+    def __init__(self, core: Core, sender: ContactSender, channel: Channel) -> None:
         self.core = core
         self._sender = sender
         self.contacts = Contacts(channel, core.counters)

@@ -3,16 +3,11 @@
 ping_req ─▶ ping ─▶ ack ─▶ indirect(heard)       and indirect(not heard), Lifeguard's nack, when it stays silent
 """
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.messages import Indirect, PingReq, Record
-from swarmd_protocols.swim.probe import Probe, Relay
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.members import Member, Probe, Relay
+from swarmd_protocols.swim.messages import Indirect, PingReq
+from swarmd_protocols.swim.seams import Asker, Judge
 
 _RELAYS_KEPT = 256
 """Members whose last helper is remembered: who is reached only through others is one of few."""
@@ -21,9 +16,10 @@ _RELAYS_KEPT = 256
 class Helpers:
     """Asks helpers, and is one."""
 
-    def __init__(self, core: Core, prober: "Prober") -> None:
+    def __init__(self, core: Core, asker: Asker, judge: Judge) -> None:
         self.core = core
-        self._prober = prober
+        self._asker = asker
+        self._judge = judge
         self.relays: dict[bytes, Member] = {}
         """Who reached a member last that this node does not reach itself."""
 
@@ -36,7 +32,7 @@ class Helpers:
         relay = Relay(requester, sequence, member)
         if not member.overlay.active:
             core.port.hello(member.address, False)  # It may not know this node, and could not read the ping.
-        self._prober.send_ping(member, relay)
+        self._asker.send_ping(member, relay)
         core.scheduler.at(core.now_ns + core.config.resend_ns[0] // 2, self._relay_again, relay)
         # In time for the requester's own window; the answer itself may still come later.
         patience_ns = (core.config.probe_window_ns - core.config.indirect_after_ns) * 4 // 5
@@ -44,7 +40,7 @@ class Helpers:
 
     def _relay_again(self, relay: Relay) -> None:
         if not relay.over:
-            self._prober.send_ping(relay.target, relay)
+            self._asker.send_ping(relay.target, relay)
 
     def _relay_nack(self, relay: Relay) -> None:
         if not relay.over:
@@ -52,7 +48,7 @@ class Helpers:
 
     def on_indirect(self, helper: Member, sequence: int, heard: bool) -> None:
         """A helper reports: it heard the target, or (nack) it did not but is itself well."""
-        entry = self._prober.open.get(sequence)
+        entry = self._asker.open.get(sequence)
         if entry is None or not isinstance(entry[0], Probe) or helper is entry[0].member:
             return
         probe = entry[0]
@@ -69,7 +65,7 @@ class Helpers:
         if probe.suspect_ns >= 0:
             probe.suspect_ns = -1
         probe.member.suspected = False
-        self._prober.membership.evaluate(probe.member, f"heard through {helper.name}")
+        self._judge.evaluate(probe.member, f"heard through {helper.name}")
 
     def ask_helpers(self, probe: Probe) -> None:
         """Ask some members to ping whom this node does not hear."""
@@ -80,10 +76,8 @@ class Helpers:
             # Where some never hear each other, whoever carried the question last is the best to ask.
             helpers = [relay, *helpers[:-1]]
         sequence = core.next_sequence()
-        self._prober.open[sequence] = (probe, core.now_ns)
-        question = [encode(PingReq(sequence, probe.member.node))]
-        if core.table.partial:
-            question.insert(0, encode(Record(probe.member.certificate, *probe.member.record)))
+        self._asker.open[sequence] = (probe, core.now_ns)
+        question = [*core.view.introduction(probe.member), encode(PingReq(sequence, probe.member.node))]
         probe.helpers = helpers
         for helper in helpers:
             core.port.datagram(helper, question)

@@ -4,20 +4,18 @@ A host that says that no process listens is believed the second time, 25 ms late
 process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody.
 """
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.effects import HostAnswer, ProbeHost
 from swarmd_protocols.ids import Address
+from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.members import Probe
 from swarmd_protocols.swim.messages import LEVEL_UNRESPONSIVE
-from swarmd_protocols.swim.probe import HOST_ONLY, Probe
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.seams import Asker, Judge
 
 _MS = 1_000_000
 _REFUSED_GAP_NS = 25 * _MS
 """Between two refusals that count, nanoseconds: one may be forged or stale, and a restart takes longer than this."""
+HOST_ONLY = "its host answers, its process does not"
 _SILENCES_AFTER_OPEN = 4
 """A host that answered before, this node or another, is dark when it is silent so many times in a row."""
 _SILENCES_WANTED = 2
@@ -27,9 +25,11 @@ _SILENCES_WANTED = 2
 class HostEvidence:
     """Asks hosts of silent members, and weighs what they say."""
 
-    def __init__(self, core: Core, prober: "Prober") -> None:
+    def __init__(self, core: Core, asker: Asker, judge: Judge, accusations: Accusations) -> None:
         self.core = core
-        self._prober = prober
+        self._asker = asker
+        self._judge = judge
+        self._accusations = accusations
 
     def ask_host(self, probe: Probe) -> None:
         """Ask the member's kernel."""
@@ -43,11 +43,7 @@ class HostEvidence:
     def silences_wanted(self, probe: Probe) -> int:
         """How many silences in a row say that the host is dark."""
         # Somebody else's word that the host answers is no proof, but reason enough to ask it again.
-        return (
-            _SILENCES_AFTER_OPEN
-            if self._prober.membership.accusations.answered_others(probe.member)
-            else _SILENCES_WANTED
-        )
+        return _SILENCES_AFTER_OPEN if self._accusations.answered_others(probe.member) else _SILENCES_WANTED
 
     def on_refused(self, address: Address) -> None:
         """The host answered that no process listens there: see at once, twice."""
@@ -55,7 +51,7 @@ class HostEvidence:
         if member is None or member.where < 0:
             return
         if member.link.probe is None:
-            self._prober.verify(member)
+            self._asker.verify(member)
         probe = member.link.probe
         if probe is None:
             return
@@ -68,7 +64,7 @@ class HostEvidence:
 
     def _refused_again(self, probe: Probe) -> None:
         if not probe.over:
-            self._prober.ping(probe)
+            self._asker.ping(probe)
             self._weigh_refusals(probe)
 
     def _weigh_refusals(self, probe: Probe) -> None:
@@ -77,7 +73,7 @@ class HostEvidence:
             return
         # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
         if probe.member.link.heard_ns < probe.started_ns:
-            self._prober.membership.fail(probe.member, "its host says that no process listens there")
+            self._judge.fail(probe.member, "its host says that no process listens there")
 
     def on_host(self, address: Address, answer: HostAnswer) -> None:
         """The host of a silent member answered, or not."""
@@ -105,4 +101,4 @@ class HostEvidence:
             if probe.refusals == 1:
                 self.ask_host(probe)
         elif probe.suspect_ns >= 0 and not probe.member.unresponsive:
-            self._prober.membership.accusations.accuse(probe.member, LEVEL_UNRESPONSIVE, HOST_ONLY)
+            self._accusations.accuse(probe.member, LEVEL_UNRESPONSIVE, HOST_ONLY)

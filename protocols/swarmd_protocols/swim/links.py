@@ -1,19 +1,17 @@
 """Which links are broken, published by the one who sees it: "a hears b, b does not hear a". Signed, newest wins."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
+from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import DETAIL, Core
 from swarmd_protocols.swim.members import LINKS, Member
 from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.seams import Judge
 
 _DELAY_NS = 200_000_000
 """Changed links are gathered for so long before they are published, nanoseconds: several break at once."""
@@ -25,9 +23,10 @@ _LINKS_BODY = msgspec.msgpack.Decoder(LinksBody)
 class LinkReports:
     """Own report and those of others."""
 
-    def __init__(self, core: Core, membership: "Membership") -> None:
+    def __init__(self, core: Core, judge: Judge, accusations: Accusations) -> None:
         self.core = core
-        self._membership = membership
+        self._judge = judge
+        self._accusations = accusations
         self._sequence = 0
         self._due = False
         self.own: tuple[tuple[bytes, int], ...] = ()
@@ -68,7 +67,7 @@ class LinkReports:
         try:
             body = decode_body(_LINKS_BODY, message.body)
         except WireError as error:
-            self._membership.reject(via, str(error))
+            self._judge.reject(via, str(error))
             return
         reporter = core.table.by_node.get(body.reporter)
         if reporter is None or body.sequence < reporter.report.links_sequence:
@@ -78,7 +77,7 @@ class LinkReports:
         if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
             return  # Said in an earlier life, which the reporter itself no longer knows of.
         if not core.signed_by(reporter.public_key, "links", message.body, message.signature):
-            self._membership.reject(via, f"a link report is not signed by {reporter.name!r}")
+            self._judge.reject(via, f"a link report is not signed by {reporter.name!r}")
             return
         counted = reporter.repair.counted
         core.table.count(reporter, False)
@@ -109,6 +108,6 @@ class LinkReports:
                 continue
             member.report.reporters += (node in after) - (node in before)
             member.report.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
-            self._membership.evaluate(member, f"{reporter.name} reports its link to it")
+            self._judge.evaluate(member, f"{reporter.name} reports its link to it")
             if node in after and node not in before:
-                self._membership.accusations.verify_sometimes(member)
+                self._accusations.verify_sometimes(member)

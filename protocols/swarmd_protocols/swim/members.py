@@ -5,17 +5,17 @@ Members that are failed or left do not count towards it: two nodes that forgot t
 """
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from swarmd_protocols.effects import MemberState
+from swarmd_protocols.effects import HostAnswer, MemberState
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
     from swarmd_protocols.channel.channel import Session
-    from swarmd_protocols.swim.probe import Probe
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
 SECTIONS = 5
@@ -212,21 +212,72 @@ class Member:
         self.record = (raw, signature)
 
 
+class Probe:
+    """One question about one member, from the first ping to the verdict."""
+
+    __slots__ = (
+        "attempts",
+        "hello_ns",
+        "helpers",
+        "host",
+        "host_asked_ns",
+        "indirect_heard",
+        "indirect_sent",
+        "member",
+        "over",
+        "refusals",
+        "refused_ns",
+        "routine",
+        "silences",
+        "started_ns",
+        "suspect_ns",
+    )
+
+    def __init__(self, member: Member, started_ns: int, routine: bool) -> None:
+        self.member = member
+        self.started_ns = started_ns
+        self.routine = routine
+        self.over = False
+        self.attempts = 0
+        self.hello_ns = -(2**62)
+        self.indirect_sent = False
+        self.indirect_heard = False
+        self.helpers: list[Member] = []
+        """Asked, and not yet answered with a nack."""
+        self.host: HostAnswer | None = None
+        self.host_asked_ns = -1
+        self.silences = 0
+        self.refusals = 0
+        self.refused_ns = 0
+        self.suspect_ns = -1
+
+
+class Relay:
+    """A ping on behalf of another member."""
+
+    __slots__ = ("over", "requester", "sequence", "target")
+
+    def __init__(self, requester: Member, sequence: int, target: Member) -> None:
+        self.requester = requester
+        self.sequence = sequence
+        self.target = target
+        self.over = False
+
+
 class MemberTable:
     """All other members."""
 
-    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "partial", "reachable", "sections", "transients")
+    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "reachable", "sections", "transients")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.by_node: dict[bytes, Member] = {}
         self.by_address: dict[Address, Member] = {}
         self.reachable: list[Member] = []
+        """Who is probed and told news: everybody that is there, or the neighbours."""
         self._ring: list[bytes] = []
         self.lost: dict[bytes, Member] = {}
         """Members that are not reachable, by node."""
-        self.partial = False
-        """Whether the view is partial: then `reachable` are the neighbours."""
         self.transients: dict[bytes, Member] = {}
         """Met in a partial view and no neighbours, who was met last at the end: neither probed nor told news."""
         self.sections = [0] * SECTIONS
@@ -250,6 +301,10 @@ class MemberTable:
         self.transients.pop(member.node, None)
         if self.by_address.get(member.address) is member:
             del self.by_address[member.address]
+
+    def is_transient(self, member: Member) -> bool:
+        """Whether this very entry is a transient peer."""
+        return self.transients.get(member.node) is member
 
     def set_active(self, member: Member, active: bool) -> None:
         """Make a transient peer a member proper (lost until it is found reachable), or the other way round."""
@@ -325,10 +380,10 @@ class MemberTable:
                 picked[index] = pool[index]
         return list(picked.values())
 
-    def digest(self) -> int:
-        """32 bits over all sections; in a partial view over those that are the same everywhere."""
+    def digest(self, covered: Sequence[int]) -> int:
+        """32 bits over these sections."""
         total = 0
-        for section in SHARED_SECTIONS if self.partial else range(SECTIONS):
+        for section in covered:
             total += self.sections[section] * (2 * section + 3)
         total &= _MASK
         return (total ^ total >> 32) & 0xFFFFFFFF

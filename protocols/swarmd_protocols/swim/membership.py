@@ -12,8 +12,6 @@ Only the subject raises its incarnation, with its signature: that is the refutat
 of lower incarnations. Whoever is heard directly is never declared failed on others' word.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
@@ -33,10 +31,13 @@ from swarmd_protocols.swim.messages import (
     AliveBody,
     Record,
 )
+from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.own_record import OwnRecord
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
+from swarmd_protocols.swim.seams import HearsView
+from swarmd_protocols.swim.standing import Standing
 
 _S = 1_000_000_000
 _ALIVE_BODY = msgspec.msgpack.Decoder(AliveBody)
@@ -53,17 +54,14 @@ _SNAPSHOT_MEMBERS = 256
 class Membership:
     """Admits, judges and forgets members."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, events: HearsView, metadata: Metadata) -> None:
         self.core = core
-        self.prober = Prober(core, self)
-        self.links = LinkReports(core, self)
-        self.overlay = Overlay(core, self)
-        self.accusations = Accusations(core, self)
-        self.own = OwnRecord(core, self)
-        self.view_changed: Callable[[], None] = lambda: None
-        """Called when the view has become partial or full: what is said to all is counted another way then."""
-        self.own_meta_fp: Callable[[], int] = lambda: 0
-        """The sum over this node's own metadata."""
+        standing = Standing(core.config)
+        self.own = OwnRecord(core, standing)
+        self.accusations = Accusations(core, self, self.own, standing)
+        self.links = LinkReports(core, self, self.accusations)
+        self.prober = Prober(core, self, self.accusations, self.links)
+        self.overlay = Overlay(core, self, self, self.accusations, self.links, self.prober, metadata, events)
         self._snapshot_due = False
 
     # --- records: what members say of themselves ---------------------------------------------------------------------
@@ -177,11 +175,7 @@ class Membership:
         if body.status == STATUS_LEFT:
             member.state = MemberState.LEFT
             member.since_ns = core.now_ns
-            if core.table.partial:
-                self.overlay.meet(member)
-            return member
-        if core.table.partial:
-            self.overlay.meet(member)
+        if not core.view.takes(member) or body.status == STATUS_LEFT:
             return member
         self.prober.welcome(member)
         core.spread(("alive", member.node), core.crypto.share(encode(message)), RECORD)
@@ -336,6 +330,10 @@ class Membership:
             member.link.blocked_ns = core.now_ns
             core.port.datagram(member, member.newest_accusation())
 
+    def verify(self, member: Member) -> None:
+        """See for ourselves, now."""
+        self.prober.verify(member)
+
     # --- verdict -----------------------------------------------------------------------------------------------------
 
     def verdict(self, member: Member) -> MemberState:
@@ -368,7 +366,7 @@ class Membership:
         core.table.set_reachable(member, new in REACHABLE)
         core.table.count(member, new not in (MemberState.FAILED, MemberState.LEFT))
         if new in (MemberState.FAILED, MemberState.LEFT):
-            if not core.table.partial:
+            if core.view.forgets_lost:
                 core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, (member, core.now_ns))
         else:
             self.overlay.grown()
@@ -388,7 +386,7 @@ class Membership:
         They are told since what shuts them out may shut out others too, whom they can still see.
         """
         core = self.core
-        self.overlay.on_trust()
+        core.view.on_trust()
         for member in [core.table.by_node[node] for node in sorted(core.table.by_node)]:
             statement = core.trust.certificate_statement(member.node)
             if statement is not None:
@@ -417,7 +415,7 @@ class Membership:
             else table.sample(self.core.rng, _SNAPSHOT_MEMBERS)
         )
         records = [Record(member.certificate, *member.record) for member in chosen if member.record[0]]
-        records += [known.record for known in self.overlay.shelf.passive.values()]
+        records += self.core.view.shelved()
         self.core.port.emit(Persist(b"swim/members", encode(records)))
 
     def reject(self, via: Member | None, reason: str) -> None:

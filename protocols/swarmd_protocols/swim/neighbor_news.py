@@ -1,18 +1,17 @@
 """What neighbours in a partial view tell each other in pings: addresses, size of the swarm, own fingerprints."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import LINKS, MEMBERS, META, Member
 from swarmd_protocols.swim.messages import Fingerprints, MetaEntry, NeighborAddresses, SizeEstimate, Want
 from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_fingerprints
-from swarmd_protocols.swim.sizing import SizeSketch, estimated_size
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.sizing import SizeSketch
 
 _S = 1_000_000_000
 _ESTIMATE_PERIODS, _ESTIMATE_ANYWAY = 4, 20
@@ -30,16 +29,21 @@ _REPAIR_GAP_NS = 2 * _S
 class NeighborNews:
     """Composes and takes what rides between neighbours."""
 
-    def __init__(self, core: Core, overlay: "Overlay") -> None:
+    def __init__(
+        self, core: Core, accusations: Accusations, links: LinkReports, own_meta_fp: Callable[[], int]
+    ) -> None:
         self.core = core
-        self._overlay = overlay
+        self._accusations = accusations
+        self._links = links
+        self._own_meta_fp = own_meta_fp
+        """The sum over this node's own metadata."""
         self.sketch = SizeSketch(core.rng, _EPOCH_PERIODS * core.config.protocol_period_ns)
         self.neighbors_changed_ns = 0
 
     def riders(self, member: Member) -> list[bytes]:
         """What rides in a ping or ack to a neighbour."""
         core = self.core
-        if not core.table.partial or member.where < 0:
+        if member.where < 0:
             return []
         riders = []
         if member.overlay.addresses_told_ns <= self.neighbors_changed_ns <= core.now_ns - _SETTLE_NS:
@@ -58,7 +62,7 @@ class NeighborNews:
     def warn(self, member: Member, accusation: bytes) -> None:
         """This node misses a neighbour and is the first or the second to say so: its other neighbours look at once."""
         core = self.core
-        if not core.table.partial or self._overlay.membership.accusations.confirmations(member) > 1:
+        if self._accusations.confirmations(member) > 1:
             return
         for address in member.overlay.neighbor_addresses:
             other = core.table.by_address.get(address)
@@ -77,18 +81,12 @@ class NeighborNews:
         ):
             return None
         member.overlay.estimate_told_ns = core.now_ns
-        own = pack_fingerprints(
-            [core.own.fp, self._overlay.membership.own_meta_fp(), self._overlay.membership.links.own_fp]
-        )
+        own = pack_fingerprints([core.own.fp, self._own_meta_fp(), self._links.own_fp])
         return encode(SizeEstimate(self.sketch.epoch, self.sketch.minima, own))
 
     def on_size_estimate(self, member: Member, message: SizeEstimate) -> None:
         """A neighbour's minima, and what it says of itself: what differs here is asked for."""
         core = self.core
-        if not core.table.partial:
-            member.overlay.holds_me = True
-            self._overlay.be_told(member, estimated_size([message.minima]))
-            return
         if member.where < 0:
             return
         if self.sketch.merge(message.epoch, message.minima, core.now_ns):

@@ -8,8 +8,6 @@ Source:
     Leitao, Pereira, Rodrigues, "HyParView" (DSN 2007), sections 4.1 to 4.3.
 """
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
@@ -20,17 +18,23 @@ from swarmd_protocols.swim.messages import (
     NEIGHBOR_JOIN,
     NEIGHBOR_PLEASE,
     NEIGHBOR_REJECT,
-    PARTIAL_VIEW,
     STATUS_ALIVE,
     ForwardJoin,
     Neighbor,
     Record,
 )
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.neighbor_news import NeighborNews
+from swarmd_protocols.swim.passive import PassiveView
+from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.seams import Judge, Roll
 
 _S = 1_000_000_000
+_ROOM = 2
+"""Neighbours held beyond those sought, so that somebody who asks is seldom refused."""
+_LOST_MAX = 32
+"""Lost neighbours tried for ever: a partition heals when one of them answers."""
+_TRANSIENTS_MAX, _TRANSIENT_NS = 64, 10 * _S
+"""Transient peers held, and for how long, nanoseconds: longer than a question and its answer take."""
 _ASK_NS = 1 * _S
 """An answer is awaited for so long, nanoseconds: some round trips over bad links."""
 _ASKS_TRIES = 2
@@ -66,18 +70,29 @@ class _Ask:
 class Neighbors:
     """Seeks, takes and gives up neighbours."""
 
-    def __init__(self, core: Core, overlay: "Overlay") -> None:
+    def __init__(
+        self, core: Core, roll: Roll, judge: Judge, prober: Prober, shelf: PassiveView, news: NeighborNews
+    ) -> None:
         self.core = core
-        self._overlay = overlay
+        self._roll = roll
+        self._judge = judge
+        self._prober = prober
+        self._shelf = shelf
+        self._news = news
         self.asks: dict[bytes, _Ask] = {}
         """Whom this node asked to be a neighbour, by node."""
         self.evictions = _EVICTIONS_BURST
         self.evictions_ns = 0
         self.renewed_ns = 0
 
+    @property
+    def most(self) -> int:
+        """Neighbours held at most."""
+        return self.core.config.active_view + _ROOM
+
     def neighbor(self, kind: int) -> bytes:
         """The message, with the size of the swarm."""
-        return encode(Neighbor(kind, min(2**32, self._overlay.size())))
+        return encode(Neighbor(kind, min(2**32, self.core.view.size())))
 
     def say(self, member: Member, kind: int) -> None:
         """Tell one peer."""
@@ -86,26 +101,16 @@ class Neighbors:
     def on_neighbor(self, member: Member, message: Neighbor) -> None:
         """A question, an answer or a good-bye about being neighbours."""
         core = self.core
-        if not core.table.partial:
-            if message.kind <= NEIGHBOR_JOIN:
-                member.overlay.holds_me = True
-                self.say(member, NEIGHBOR_ACCEPT)
-            elif message.kind == DISCONNECT:
-                member.overlay.holds_me = False
-            self._overlay.be_told(member, message.size)
-            return
         if message.kind <= NEIGHBOR_JOIN:
             self._on_ask(member, message.kind)
         elif message.kind == NEIGHBOR_ACCEPT:
             self._on_yes(member)
-        elif message.kind == PARTIAL_VIEW:
-            self._overlay.on_tell(member)
         elif message.kind in (NEIGHBOR_REJECT, DISCONNECT):
             self.asks.pop(member.node, None)
             if member.where >= 0:
                 self.demote(member)
-                if member.node in self._overlay.shelf.passive:
-                    self._overlay.shelf.passive[member.node].asked_ns = core.now_ns
+                if member.node in self._shelf.passive:
+                    self._shelf.passive[member.node].asked_ns = core.now_ns
             self.fill()
 
     def _on_ask(self, member: Member, kind: int) -> None:
@@ -113,20 +118,20 @@ class Neighbors:
         if member.where >= 0:
             self.say(member, NEIGHBOR_ACCEPT)
         elif member.overlay.active:
-            self._overlay.membership.remind(member)  # Lost: it must refute first, and is a neighbour then.
+            self._judge.remind(member)  # Lost: it must refute first, and is a neighbour then.
         elif not self._takes(member, kind != NEIGHBOR_ASK):
             self.say(member, NEIGHBOR_REJECT)
         else:
             self.say(member, NEIGHBOR_ACCEPT)
         if kind == NEIGHBOR_JOIN:
-            self._overlay.shelf.send_records(member, answer=False)
+            self._shelf.send_records(member, answer=False)
             self._send_walks(member)
 
     def _takes(self, member: Member, urgent: bool) -> bool:
         core = self.core
         if member.status != STATUS_ALIVE:
             return False
-        full = len(core.table.reachable) >= self._overlay.neighbours_max
+        full = len(core.table.reachable) >= self.most
         if full and not (urgent and self._may_evict()):
             return False
         self._promote(member)
@@ -145,10 +150,9 @@ class Neighbors:
         self.evictions -= 1
         return True
 
-    def part_with_surplus(self, _: object = None) -> None:
+    def part_with_surplus(self) -> None:
         """Several that were lost may come back at once."""
-        self._overlay.narrowing = False
-        while self.core.table.partial and len(self.core.table.reachable) > self._overlay.neighbours_max:
+        while len(self.core.table.reachable) > self.most:
             self._part_with_one()
 
     def _part_with_one(self, without: Member | None = None) -> None:
@@ -164,12 +168,8 @@ class Neighbors:
         if member.where >= 0:
             return
         if member.overlay.active:
-            self._overlay.membership.remind(member)
-        elif (
-            asked is None
-            or member.status != STATUS_ALIVE
-            or len(self.core.table.reachable) >= self._overlay.neighbours_max
-        ):
+            self._judge.remind(member)
+        elif asked is None or member.status != STATUS_ALIVE or len(self.core.table.reachable) >= self.most:
             self.say(member, DISCONNECT)
         else:
             self._promote(member)
@@ -180,14 +180,14 @@ class Neighbors:
         """Somebody who answered in a sealed frame becomes a neighbour."""
         core = self.core
         assert core.table.by_node[member.node] is member
-        self._overlay.shelf.passive.pop(member.node, None)
+        self._shelf.passive.pop(member.node, None)
         self.asks.pop(member.node, None)
         core.table.set_active(member, True)
-        self._overlay.news.neighbors_changed_ns = core.now_ns
+        self._news.neighbors_changed_ns = core.now_ns
         member.overlay.addresses_told_ns = -(2**62)
         member.overlay.estimate_told_ns = -(2**62)
-        self._overlay.membership.prober.welcome(member)
-        self._overlay.membership.evaluate(member, "a neighbour", joined=True, fresh=True)
+        self._prober.welcome(member)
+        self._judge.evaluate(member, "a neighbour", joined=True, fresh=True)
 
     def demote(self, member: Member) -> None:
         """A neighbour no more; it goes on living in the passive view."""
@@ -195,18 +195,18 @@ class Neighbors:
         if member.link.probe is not None:
             member.link.probe.over = True
             member.link.probe = None
-        self._overlay.membership.clear_doubts(member)
+        self._judge.clear_doubts(member)
         member.overlay.met_ns = core.now_ns
         core.table.set_active(member, False)
-        self._overlay.news.neighbors_changed_ns = core.now_ns
+        self._news.neighbors_changed_ns = core.now_ns
         member.overlay.neighbor_addresses = ()
-        self._overlay.shelf.shelve(member, member.node)
+        self._shelf.shelve(member, member.node)
         core.port.peers_changed()
-        self._overlay.trim_transients()
+        self.trim_transients()
 
     def disconnect_rider(self, member: Member) -> list[bytes]:
         """What an ack says to somebody who is no neighbour: should it take itself for one, it shall know better."""
-        if not self.core.table.partial or member.overlay.active or member.node in self.asks:
+        if member.overlay.active or member.node in self.asks:
             return []
         return [self.neighbor(DISCONNECT)]
 
@@ -226,9 +226,7 @@ class Neighbors:
         if missing <= 0:
             return
         self.renewed_ns = core.now_ns
-        ready = [
-            node for node, known in self._overlay.shelf.passive.items() if core.now_ns - known.asked_ns >= _ASK_AGAIN_NS
-        ]
+        ready = [node for node, known in self._shelf.passive.items() if core.now_ns - known.asked_ns >= _ASK_AGAIN_NS]
         if len(ready) > missing:
             ready = core.rng.sample(ready, missing)
         for node in ready:
@@ -238,13 +236,13 @@ class Neighbors:
     def ask(self, node: bytes, kind: int) -> None:
         """Ask somebody of the passive view to be a neighbour."""
         core = self.core
-        known = self._overlay.shelf.passive.get(node)
+        known = self._shelf.passive.get(node)
         if known is None or len(self.asks) >= _ASKS_MAX:
             return
         known.asked_ns = core.now_ns
-        member = core.table.by_node.get(node) or self._overlay.membership.on_record(known.record, None)
+        member = core.table.by_node.get(node) or self._roll.on_record(known.record, None)
         if member is None or member.overlay.active:
-            self._overlay.shelf.passive.pop(node, None)
+            self._shelf.passive.pop(node, None)
             return
         self.asks[node] = _Ask(core.now_ns + _ASK_NS, kind)
         self._put(member, kind)
@@ -289,21 +287,40 @@ class Neighbors:
         core = self.core
         self.asks.pop(member.node, None)
         if any(core.now_ns - other.link.heard_ns < 2 * _S for other in core.table.reachable):
-            self._overlay.shelf.passive.pop(member.node, None)
-            self._overlay.membership.forget(member)
+            self._shelf.passive.pop(member.node, None)
+            self._roll.forget(member)
 
     def refused(self, member: Member) -> None:
         """No process listens where somebody was asked."""
         if not member.overlay.active and member.node in self.asks:
             del self.asks[member.node]
-            self._overlay.shelf.passive.pop(member.node, None)
-            self._overlay.membership.forget(member)
+            self._shelf.passive.pop(member.node, None)
+            self._roll.forget(member)
             self.fill()
+
+    def trim_transients(self, spare: Member | None = None) -> None:
+        """Forget transient peers that are too many, or were met too long ago."""
+        transients, long_ago_ns = self.core.table.transients, self.core.now_ns - _TRANSIENT_NS
+        too_many = len(transients) - _TRANSIENTS_MAX
+        for at, member in enumerate(list(transients.values())):
+            if at >= too_many and member.overlay.met_ns > long_ago_ns:
+                break
+            if member is not spare and member.node not in self.asks:
+                if member.link.heard_ns >= 0 and member.node not in self._shelf.passive:
+                    self._shelf.shelve(member, member.node)
+                self._roll.forget(member)
+
+    def forget_lost(self) -> None:
+        """Keep a few of those who are gone."""
+        lost = self.core.table.lost
+        if len(lost) > _LOST_MAX:
+            for member in sorted(lost.values(), key=lambda gone: (gone.since_ns, gone.node))[: len(lost) - _LOST_MAX]:
+                self._roll.forget(member)
 
     def _send_walks(self, member: Member) -> None:
         """A newcomer: let some others hear of it, each at the end of a random walk."""
         core = self.core
-        if not self._overlay.shelf.credit(member.node, 4.0):
+        if not self._shelf.credit(member.node, 4.0):
             return
         walk = encode(ForwardJoin(_HOPS, Record(member.certificate, *member.record)))
         for neighbour in core.table.sample(core.rng, _WALKS, member):
@@ -312,14 +329,14 @@ class Neighbors:
     def on_forward_join(self, member: Member, message: ForwardJoin) -> None:
         """A newcomer's record on its way."""
         core = self.core
-        if not core.table.partial or not self._overlay.shelf.credit(member.node, 1.0):
+        if not self._shelf.credit(member.node, 1.0):
             return
         onward = [other for other in core.table.sample(core.rng, 2, member) if other.record[0] != message.record.body]
         if message.hops > 0 and onward:
             core.port.push(onward[0], [encode(ForwardJoin(message.hops - 1, message.record))])
             if message.hops == _HOPS_KEPT:
-                self._overlay.shelf.learn(message.record, member.node)
+                self._shelf.learn(message.record, member.node)
             return
-        node = self._overlay.shelf.learn(message.record, member.node)
-        if node is not None and len(core.table.reachable) < self._overlay.neighbours_max:
+        node = self._shelf.learn(message.record, member.node)
+        if node is not None and len(core.table.reachable) < self.most:
             self.ask(node, NEIGHBOR_ASK)

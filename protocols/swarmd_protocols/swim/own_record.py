@@ -1,16 +1,12 @@
 """This node's own record: refuting what is said of it, announcing absences, and noticing that its key is in use."""
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.effects import Alarm, Persist
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import STATUS_AWAY, STATUS_LEFT, AliveBody
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.standing import Standing
 
 _S = 1_000_000_000
 _REFUTE_GAP_NS = 50_000_000
@@ -20,9 +16,9 @@ _REFUTE_GAP_NS = 50_000_000
 class OwnRecord:
     """Raises this node's incarnation where it must."""
 
-    def __init__(self, core: Core, membership: "Membership") -> None:
+    def __init__(self, core: Core, standing: Standing) -> None:
         self.core = core
-        self._membership = membership
+        self._standing = standing
         self.refuted_ns = -(2**62)
         self.takeovers = 0
 
@@ -63,7 +59,7 @@ class OwnRecord:
         if core.now_ns - self.refuted_ns >= _REFUTE_GAP_NS:
             self.refuted_ns = core.now_ns
             core.own.incarnation += 1
-            if self._membership.accusations.standing.counts_for_health(accuser, core.now_ns):
+            if self._standing.counts_for_health(accuser, core.now_ns):
                 core.adjust_health(1)
             core.counters["refutations"] += 1
             core.announce()

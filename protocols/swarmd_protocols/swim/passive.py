@@ -5,16 +5,12 @@
 - Three records each way are exchanged with a neighbour now and then (HyParView's shuffle).
 """
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody, Record, Shuffle
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.overlay import Overlay
+from swarmd_protocols.swim.seams import Roll
 
 _S = 1_000_000_000
 _CREDIT_BURST, _CREDIT_PER_S = 16.0, 1.0
@@ -45,9 +41,9 @@ class _Known:
 class PassiveView:
     """Keeps, verifies and exchanges records of others."""
 
-    def __init__(self, core: Core, overlay: "Overlay") -> None:
+    def __init__(self, core: Core, roll: Roll) -> None:
         self.core = core
-        self._overlay = overlay
+        self._roll = roll
         self.passive: dict[bytes, _Known] = {}
         self.credits: dict[bytes, tuple[float, int]] = {}
         """Sender to what is left of its credit, and when that was."""
@@ -87,11 +83,11 @@ class PassiveView:
     def learn(self, record: Record, via: bytes) -> bytes | None:
         """Take a record that somebody passes on; returns its node where it is in the passive view afterwards."""
         core = self.core
-        body = self._overlay.membership.read_record(record, via)
+        body = self._roll.read_record(record, via)
         if body is None or body.node == core.own.node:
             return None
         if body.node in core.table.by_node:
-            self._overlay.membership.on_record(record, None)
+            self._roll.on_record(record, None)
             return body.node if body.node in self.passive else None
         held = self.passive.get(body.node)
         if held is not None and held.incarnation >= body.incarnation:
@@ -110,13 +106,13 @@ class PassiveView:
         try:
             certificate = core.trust.certificate(record.certificate)
         except IdentityError as error:
-            self._overlay.membership.reject(None, str(error))
+            self._roll.reject(None, str(error))
             return False
         if certificate.node == body.node and core.signed_by(
             certificate.public_key, "alive", record.body, record.signature
         ):
             return True
-        self._overlay.membership.reject(None, f"a record of {certificate.name!r} is not signed by it")
+        self._roll.reject(None, f"a record of {certificate.name!r} is not signed by it")
         return False
 
     def shuffle(self) -> None:
@@ -147,18 +143,18 @@ class PassiveView:
         if entries or answer:
             core.port.push(member, [encode(Shuffle(answer, tuple(entries)))])
 
-    def on_shuffle(self, member: Member, message: Shuffle) -> None:
-        """Records from a neighbour, or from somebody who could not take this node in."""
-        core = self.core
+    def on_trust(self) -> None:
+        """Forget whose certificate no longer holds."""
+        trust = self.core.trust
+        for node in [node for node, known in self.passive.items() if not trust.holds(known.record.certificate)]:
+            del self.passive[node]
+
+    def on_shuffle(self, member: Member, message: Shuffle) -> bool:
+        """Records from a neighbour, or from somebody who could not take this node in; False where it has no credit."""
         if not self.credit(member.node, 1.0 + len(message.entries)):
-            return
-        if not core.table.partial:
-            if member.node in self._overlay.tellers:
-                for record in message.entries:
-                    self._overlay.membership.on_record(record, member)
-            return
+            return False
         if message.answer:
             self.send_records(member, answer=False)
         for record in message.entries:
             self.learn(record, member.node)
-        self._overlay.neighbors.fill()
+        return True

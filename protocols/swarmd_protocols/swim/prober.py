@@ -12,14 +12,14 @@ DEGRADED, and FAILED only after `unresponsive_failed_ns`. A node that was itself
 believes only what it heard.
 """
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer
+from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.helpers import Helpers
-from swarmd_protocols.swim.hosts import HostEvidence
-from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.hosts import HOST_ONLY, HostEvidence
+from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.members import Member, Probe, Relay
 from swarmd_protocols.swim.messages import (
     LEVEL_SUSPECT,
     LEVEL_UNRESPONSIVE,
@@ -29,11 +29,8 @@ from swarmd_protocols.swim.messages import (
     Indirect,
     Ping,
 )
-from swarmd_protocols.swim.probe import HOST_ONLY, Probe, Relay
 from swarmd_protocols.swim.rules import accusers_wanted, attempts_needed, suspicion_timeout_ns
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.seams import Judge
 
 _MS = 1_000_000
 _S = 1_000_000_000
@@ -69,13 +66,15 @@ _ONE_WAY_PATIENCE_NS = 5 * _S
 class Prober:
     """Asks members in turn and weighs their silence."""
 
-    def __init__(self, core: Core, membership: "Membership") -> None:
+    def __init__(self, core: Core, judge: Judge, accusations: Accusations, links: LinkReports) -> None:
         self.core = core
-        self.membership = membership
+        self._judge = judge
+        self._accusations = accusations
+        self._links = links
         self.open: dict[int, tuple[Probe | Relay | Member, int]] = {}
         self._round: list[Member] = []
-        self.helpers = Helpers(core, self)
-        self.hosts = HostEvidence(core, self)
+        self.helpers = Helpers(core, self, judge)
+        self.hosts = HostEvidence(core, self, judge, accusations)
         self._turn = 0
         self._due_ns = 0
         self._stretch = 1.0
@@ -111,8 +110,7 @@ class Prober:
         if isolated:
             self._show_life()
             return
-        # Neighbours in a partial view watch each other already: there is no ring among them.
-        on_ring = self._turn & 1 and not core.table.partial
+        on_ring = self._turn & 1 and core.view.probes_ring
         member = self._next_on_ring() if on_ring else self._next_in_round()
         if member is not None and member.link.probe is None:
             self._begin(member, routine=True)
@@ -201,7 +199,7 @@ class Prober:
             del self.open[next(iter(self.open))]
         self.open[sequence] = (purpose, core.now_ns)
         # Riders before the ping, so that the ack can answer them.
-        parts = [*self.membership.overlay.news.riders(member), encode(Ping(sequence, core.port.digest()))]
+        parts = [*core.view.riders(member), encode(Ping(sequence, core.port.digest()))]
         parts += member.newest_accusation()
         if member.link.probe is not None and member.link.probe.suspect_ns >= 0:
             # News is not entrusted to the silent; and half a swarm gone dark shall not slow the search for the others.
@@ -240,7 +238,7 @@ class Prober:
                 core.port.datagram(purpose.requester, [encode(Indirect(purpose.sequence, True))])
         elif isinstance(purpose, Probe):
             self._answered(purpose)
-        self.membership.answered(member)
+        self._judge.answered(member)
         if current:
             self._judge_lateness(member)
 
@@ -272,8 +270,8 @@ class Prober:
     def _set_quality(self, member: Member, quality: int, reason: str) -> None:
         if member.link.quality != quality:
             member.link.quality = quality
-            self.membership.links.changed()
-            self.membership.evaluate(member, reason)
+            self._links.changed()
+            self._judge.evaluate(member, reason)
         if quality in (LINK_ONE_WAY, LINK_INDIRECT):
             self.core.scheduler.at(self.core.now_ns + _LOOK_AGAIN_NS, self._look_again, member)
 
@@ -348,7 +346,7 @@ class Prober:
         probe.suspect_ns = core.now_ns
         if probe.member.link.quality in (LINK_ONE_WAY, LINK_INDIRECT):
             probe.member.link.quality = 0
-            self.membership.links.changed()
+            self._links.changed()
         if probe.routine:
             # Helpers that are lost themselves (a partition) say nothing about this node.
             recent_ns = core.now_ns - 4 * core.config.probe_window_ns
@@ -361,13 +359,11 @@ class Prober:
                 else 1
             )
         if core.isolated():
-            self.membership.suspect_silently(probe.member, "no answer, but nobody else is heard either")
+            self._judge.suspect_silently(probe.member, "no answer, but nobody else is heard either")
         elif probe.host is HostAnswer.OPEN:
-            self.membership.accusations.accuse(probe.member, LEVEL_UNRESPONSIVE, HOST_ONLY)
+            self._accusations.accuse(probe.member, LEVEL_UNRESPONSIVE, HOST_ONLY)
         else:
-            self.membership.accusations.accuse(
-                probe.member, LEVEL_SUSPECT, f"no answer to {probe.attempts} pings on any path"
-            )
+            self._accusations.accuse(probe.member, LEVEL_SUSPECT, f"no answer to {probe.attempts} pings on any path")
             if probe.indirect_sent:
                 # Others this time, most likely: the first ones may be out of its reach themselves.
                 self.helpers.ask_helpers(probe)
@@ -393,7 +389,7 @@ class Prober:
             return False
         if probe.attempts < attempts_needed(core.round_trip_loss, _ERROR_FAILED):
             return False
-        self.membership.fail(probe.member, f"silent to {probe.attempts} pings on every path")
+        self._judge.fail(probe.member, f"silent to {probe.attempts} pings on every path")
         return True
 
     def _timeout_ns(self, probe: Probe) -> int:
@@ -403,7 +399,7 @@ class Prober:
         longest_ns = config.suspicion_max_ns if dark else config.suspicion_unasked_ns
         shortest_ns = config.suspicion_min_ns if dark else config.suspicion_unasked_ns
         wanted = accusers_wanted(len(core.table), config.accusers_needed)
-        confirmed = self.membership.accusations.confirmations(probe.member)
+        confirmed = self._accusations.confirmations(probe.member)
         return suspicion_timeout_ns(min(confirmed, wanted), wanted, shortest_ns, longest_ns)
 
     # --- what the transport tells ------------------------------------------------------------------------------------

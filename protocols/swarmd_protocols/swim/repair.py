@@ -5,11 +5,10 @@ compare sums by section, then fingerprints (8 bytes an item; by 256 buckets wher
 other exactly the items that are missing. Events go by how far each origin was delivered, since their order matters.
 """
 
-from typing import TYPE_CHECKING
-
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, SHARED_SECTIONS, TRUST, Member
+from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.members import EVENTS, LINKS, MEMBERS, META, SECTIONS, TRUST, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
     VECTOR_BASELINE,
@@ -22,12 +21,9 @@ from swarmd_protocols.swim.messages import (
     Statement,
     Want,
 )
+from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.rules import fingerprint, pack_fingerprints, unpack_fingerprints
-
-if TYPE_CHECKING:
-    from swarmd_protocols.swim.membership import Membership
-    from swarmd_protocols.swim.metadata import Metadata
-    from swarmd_protocols.swim.user_events import UserEvents
+from swarmd_protocols.swim.user_events import UserEvents
 
 _WHOLE_SECTION_ITEMS = 120
 """Fingerprints that fit into one datagram (8 bytes each); larger sections are compared by buckets first."""
@@ -44,9 +40,9 @@ _GAP_MAX_NS = 10_000_000_000
 class Repair:
     """Finds and closes differences between this node's view and a peer's."""
 
-    def __init__(self, core: Core, membership: "Membership", events: "UserEvents", metadata: "Metadata") -> None:
+    def __init__(self, core: Core, links: LinkReports, events: UserEvents, metadata: Metadata) -> None:
         self.core = core
-        self._membership = membership
+        self._links = links
         self._events = events
         self._metadata = metadata
 
@@ -55,7 +51,7 @@ class Repair:
     def sections_due(self, member: Member, peer_digest: bytes) -> bool:
         """Whether an ack to this member should carry sections: its digest differs, and not only for a moment."""
         core = self.core
-        if core.table.digest().to_bytes(4, "big") == peer_digest:
+        if core.table.digest(core.view.digest_sections).to_bytes(4, "big") == peer_digest:
             member.repair.sync_gap_ns = 0
             return False
         if core.now_ns - core.changed_ns < _SETTLE_NS:
@@ -78,9 +74,9 @@ class Repair:
     def on_sections(self, member: Member, message: Sections) -> None:
         """Compare, and open each section that differs."""
         mine = self.core.table.sections
-        partial = self.core.table.partial
+        compared = self.core.view.compared(member)
         for section, theirs in enumerate(message.view[:SECTIONS]):
-            if theirs != mine[section] and (not (partial or member.overlay.holds_me) or section in SHARED_SECTIONS):
+            if theirs != mine[section] and section in compared:
                 self.core.counters["repairs"] += 1
                 self.open(member, section)
 
@@ -121,18 +117,13 @@ class Repair:
         section = message.section
         if section >= SECTIONS or section == EVENTS:
             return
-        partial = self.core.table.partial
+        view = self.core.view
         # In a partial view these are a neighbour's items of this node, or those of a newcomer: it compares what is own.
-        if partial and section == META:
-            held: dict[int, Member | bytes] = self._metadata.own_meta_items()
-        elif partial and section == MEMBERS:
-            held = {self.core.own.fp: self.core.own.encoded_record}
-        else:
-            held = self._held(section)
+        held = self._own(section) if section in view.own_sections else self._held(section)
         if message.bucket >= 0:
             held = {item: source for item, source in held.items() if item & 255 == message.bucket}
         theirs = set(unpack_fingerprints(message.items))
-        lacking = [] if partial and section in (MEMBERS, LINKS) else sorted(theirs - held.keys())
+        lacking = [] if section in view.unasked_sections else sorted(theirs - held.keys())
         parts = [self._encoded(section, held[item]) for item in sorted(held.keys() - theirs)]
         for at in range(0, len(lacking), 64):
             parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))
@@ -151,7 +142,7 @@ class Repair:
         parts = [] if message.asks == VECTOR_BASELINE else self._events.beyond(message.vector)
         if message.asks != VECTOR_ANSWER:
             parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
-            parts += self._membership.overlay.partial_view_rider(member)
+            parts += self.core.view.answer_riders(member)
         self._events.adopt_baseline(message)
         self._events.note_vector(member, message)
         self._send(member, parts)
@@ -178,6 +169,10 @@ class Repair:
 
     # --- what is held ------------------------------------------------------------------------------------------------
 
+    def _own(self, section: int) -> dict[int, Member | bytes]:
+        """The same, of this node's own record or metadata alone."""
+        return self._metadata.own_meta_items() if section == META else {self.core.own.fp: self.core.own.encoded_record}
+
     def _held(self, section: int) -> dict[int, Member | bytes]:
         """Fingerprint to the item or to where it is found."""
         core = self.core
@@ -188,8 +183,8 @@ class Repair:
                 if member.repair.counted:
                     held[member.repair.fp_record] = member
         elif section == LINKS:
-            if self._membership.links.own_fp:
-                held[self._membership.links.own_fp] = self._membership.links.own_encoded
+            if self._links.own_fp:
+                held[self._links.own_fp] = self._links.own_encoded
             for member in core.table.by_node.values():
                 if member.repair.counted and member.repair.fp_links:
                     held[member.repair.fp_links] = member.report.links_encoded

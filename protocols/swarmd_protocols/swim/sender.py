@@ -14,7 +14,8 @@ from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
 from swarmd_protocols.swim.first_contact import FirstContact
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Sections, Statement, Sub
-from swarmd_protocols.swim.rules import eager_fanout, fingerprint
+from swarmd_protocols.swim.rules import fingerprint
+from swarmd_protocols.swim.view import View
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, TrustChanged
 
 _S = 1_000_000_000
@@ -84,6 +85,8 @@ class FrameSender:
         self._digest = b""
         self._digest_sections: list[int] = []
         self._digest_summaries: list[bytes] = []
+        self._digest_view: View | None = None
+        """The view covers some of the sections, or all."""
 
     def bind(self, core: Core) -> None:
         """Know the core; called once, before the first event."""
@@ -227,15 +230,14 @@ class FrameSender:
 
     def digest(self) -> bytes:
         """See `Port.digest`."""
-        # In a partial view the digest is over fewer of the sections.
-        sections = [*self.core.table.sections, self.core.table.partial]
+        sections, view = self.core.table.sections, self.core.view
         summaries = [sub.summary() for sub in self.subprotocols]
-        if sections != self._digest_sections or summaries != self._digest_summaries:
+        if sections != self._digest_sections or summaries != self._digest_summaries or view is not self._digest_view:
             crc = 0
             for summary in summaries:
                 crc = crc32(summary, crc)
-            self._digest = self.core.table.digest().to_bytes(4, "big") + crc.to_bytes(4, "big")
-            self._digest_sections, self._digest_summaries = sections, summaries
+            self._digest = self.core.table.digest(view.digest_sections).to_bytes(4, "big") + crc.to_bytes(4, "big")
+            self._digest_sections, self._digest_summaries, self._digest_view = sections.copy(), summaries, view
         return self._digest
 
     def sections(self, view: bool, summaries: bool, member: Member) -> Sections | None:
@@ -287,9 +289,7 @@ class FrameSender:
         # New records are large and repair finds who missed one; everything else is small and cannot wait.
         records = [item for priority, item in news if priority == RECORD]
         others = [item for priority, item in news if priority != RECORD]
-        # Neighbours in a partial view are few, and nobody else can tell them: all of them hear it.
-        fanout = len(core.table.reachable) if core.table.partial else eager_fanout(len(core.table.reachable))
-        targets = core.table.sample(core.rng, fanout)
+        targets = core.table.sample(core.rng, core.view.push_fanout())
         for member in targets:
             for batch in batched(others, _PUSH_ROOM):
                 self._spend(self._send(member, batch, None))

@@ -10,7 +10,7 @@ from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import RECORD, Core
-from swarmd_protocols.swim.members import MEMBERS, TRUST, Member
+from swarmd_protocols.swim.members import TRUST, Member
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import (
     STATUS_ALIVE,
@@ -60,8 +60,6 @@ _SEEKS_WIDE, _HELLOS_LATER, _SEEKS_OFTEN = 3, 3, 10
 """After so many rounds fewer are asked, this many; after the last number of rounds a quarter as often."""
 _LONG_LOST_NS = 600 * _S
 """Who is lost for longer, nanoseconds, is tried a tenth as often."""
-_SEED_GAP_NS = 10 * _S
-"""Each seed is tried about once in this time by all nodes of a partial view together, nanoseconds."""
 _QUIET_NS = 500 * _MS
 """Views that were equal for so long need no riding records any more, nanoseconds."""
 
@@ -71,12 +69,10 @@ class Swim:
 
     def __init__(self, core: Core, seeds: tuple[Address, ...]) -> None:
         self.core = core
-        self.membership = Membership(core)
         self.events = UserEvents(core)
         self.metadata = Metadata(core)
-        self.repair = Repair(core, self.membership, self.events, self.metadata)
-        self.membership.view_changed = self.events.view_changed
-        self.membership.own_meta_fp = lambda: self.metadata.own_meta_fp
+        self.membership = Membership(core, self.events, self.metadata)
+        self.repair = Repair(core, self.membership.links, self.events, self.metadata)
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
@@ -191,13 +187,9 @@ class Swim:
         ]
         if not strange:
             return False
-        address = strange[0]
-        if core.table.partial and core.table.reachable:
-            # Each seed is tried about once in ten seconds by all nodes of the swarm together, not by each of them.
-            gap_ns = _SEED_GAP_NS * self.membership.overlay.size()
-            if core.rng.random() * gap_ns >= len(strange) * core.config.rejoin_ns:
-                return False
-            address = strange[int(core.rng.random() * len(strange))]
+        address = core.view.choose_seed(strange)
+        if address is None:
+            return False
         self.seeds[address] = core.now_ns
         core.port.hello(address, True)
         return True
@@ -252,15 +244,15 @@ class Swim:
             case Indirect():
                 membership.prober.helpers.on_indirect(member, message.sequence, message.heard)
             case SizeEstimate():
-                membership.overlay.news.on_size_estimate(member, message)
+                self.core.view.on_size_estimate(member, message)
             case NeighborAddresses():
                 membership.overlay.news.on_neighbor_addresses(member, message)
             case Neighbor():
-                membership.overlay.neighbors.on_neighbor(member, message)
+                self.core.view.on_neighbor(member, message)
             case ForwardJoin():
-                membership.overlay.neighbors.on_forward_join(member, message)
+                self.core.view.on_forward_join(member, message)
             case Shuffle():
-                membership.overlay.shelf.on_shuffle(member, message)
+                self.core.view.on_shuffle(member, message)
             case SignedEvent():
                 self.events.on_event(message, member)
             case CertifiedEvent():
@@ -315,9 +307,7 @@ class Swim:
             # The views have long been equal: what is in them need not ride any more.
             core.queue.settle(RECORD)
         parts += member.newest_accusation()
-        parts += self.membership.overlay.news.riders(member) + self.membership.overlay.neighbors.disconnect_rider(
-            member
-        )
+        parts += core.view.ack_riders(member)
         core.port.datagram(member, parts, source)
 
     def _on_record(self, via: Member, message: Record) -> None:
@@ -352,17 +342,17 @@ class Swim:
             self.membership.remind(member)
         if hello.answer:
             self.membership.prober.on_hello_from(member)
-            self.membership.overlay.neighbors.on_hello_from(member)
-            self.membership.overlay.tell(member)
+            self.core.view.on_hello_from(member)
+            core.view.greeted(member)
         if not self.events.has_baseline:
             core.port.datagram(member, [encode(EventVector((), VECTOR_BASELINE))])
-            if not core.table.partial:
-                self.repair.open(member, MEMBERS)
+            for section in core.view.opening_sections:
+                self.repair.open(member, section)
 
     def on_notice(self, member: Member) -> None:
         """A member could not read what was said to it: what it is being asked comes again behind the record."""
         self.membership.prober.on_hello_from(member)
-        self.membership.overlay.neighbors.on_hello_from(member)
+        self.core.view.on_hello_from(member)
 
     def _on_statement(self, member: Member, message: Statement) -> None:
         try:
@@ -414,7 +404,7 @@ class Swim:
         """No process listens at a member's address."""
         member = self.core.table.by_address.get(destination)
         if member is not None and not member.overlay.active:
-            self.membership.overlay.neighbors.refused(member)
+            self.core.view.refused(member)
             return
         self.membership.prober.hosts.on_refused(destination)
 
