@@ -32,7 +32,7 @@ test: setup  ## every test that a laptop runs, on all cores
 	$(PY) -m pytest -n auto --dist loadfile -m "not alone" $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS)
 
-test-fast: setup  ## rules and laws only, in less than a minute: at each save
+test-fast: setup  ## rules and laws only (some 160 CPU seconds, on all cores): at each save
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow and not alone" tests/unit tests/property $(ARGS)
 
 sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
