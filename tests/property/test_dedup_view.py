@@ -51,7 +51,7 @@ def run(pick, steps, config, budgets=(None,)):
         budget = pick(budgets)
         if budget is not None:
             # A slice: nothing, one decision or some, with whoever has used up its share coming last.
-            view.slow = set(pick([(), NODES[:1], NODES[1:3]]))
+            view.undecided.slow = set(pick([(), NODES[:1], NODES[1:3]]))
             view.settle(budget)
         if action == "put":
             dots += 1

@@ -6,8 +6,8 @@ from typing import TypeAlias
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
 from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.entry import rank_of
 from swarmd_protocols.state.dedup.gate import distance_milli
-from swarmd_protocols.state.dedup.view import rank_of
 
 Name = tuple[NodeId, SightingKey]
 

@@ -20,8 +20,9 @@ from swarmd_protocols.state.crdt.facts import ASSET, Facts, Sighting, SightingKe
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
 from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases
+from swarmd_protocols.state.dedup.entry import Entry
 from swarmd_protocols.state.dedup.own import OwnSightings, fused
-from swarmd_protocols.state.dedup.view import DedupView, Entry
+from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import (
     CellAssigned,
     CellChanged,
@@ -265,7 +266,7 @@ class Projection:
     @property
     def has_backlog(self) -> bool:
         """Whether `work` has something to do."""
-        return bool(self._backlog) or self.view.undecided > 0
+        return bool(self._backlog or self.view.undecided)
 
     @property
     def has_work(self) -> bool:
@@ -275,9 +276,9 @@ class Projection:
     def take_spent(self) -> dict[NodeId, int]:
         """Units of work since the last call, by the origin that caused it."""
         spent, self._spent = self._spent, {}
-        for origin, units in self.view.spent.items():
+        for origin, units in self.view.undecided.spent.items():
             spent[origin] = spent.get(origin, 0) + units
-        self.view.spent.clear()
+        self.view.undecided.spent.clear()
         return spent
 
     def forget_changes(self) -> None:
@@ -342,7 +343,7 @@ class Projection:
             else:
                 details.append(DetectionLearned(self._detection(entry), "update" if entry.told else "new"))
                 entry.told = True
-        if view.is_settling:
+        if view.undecided.is_settling:
             # Who leads is not known yet: told now, an object might be called new, gone and new again.
             return
         for entry in _some(view.merged):

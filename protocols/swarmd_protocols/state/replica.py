@@ -334,7 +334,7 @@ class Replica:
         config, intake, projection = self._config, self._intake, self._projection
         if not (intake.has_work or projection.has_work) or now_ns < self._sliced_ns + config.slice_pause_ns:
             return
-        projection.view.slow = {
+        projection.view.undecided.slow = {
             origin for origin in list(intake.authors.debtors) if intake.authors.is_in_debt(origin, now_ns)
         }
         left = config.slice_units

@@ -75,7 +75,7 @@ class ReplicaViews:
             "batches_held": sum(len(log.facts) + len(log.records) for log in logs),
             "bytes_held": sum(log.size_bytes for log in logs),
             "sightings": self._projection.view.count,
-            "undecided": self._projection.view.undecided,
+            "undecided": len(self._projection.view.undecided),
             "quarantined": len(holdings.store.quarantined),
             "aside": len(holdings.shelved),
             "waiting_for_certificates": intake.waiting,

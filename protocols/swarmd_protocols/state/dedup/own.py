@@ -32,8 +32,9 @@ from swarmd_protocols.state.crdt.facts import (
     SightingKey,
 )
 from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.entry import Entry
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
-from swarmd_protocols.state.dedup.view import DedupView, Entry
+from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
 
 _TRACKS_MAX = 4_096

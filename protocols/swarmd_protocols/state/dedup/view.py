@@ -17,69 +17,17 @@ Rules this file keeps:
   can bring a thing back: it is shown again only by a newer sighting.
 """
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterator
-from hashlib import blake2b
-from heapq import heappop, heappush
-from typing import TypeAlias, TypeVar
 
-from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
 from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.entry import HASH_MASK, Entry, Rank, rank_in_view, take_out
 from swarmd_protocols.state.dedup.gate import distance_milli
-
-Rank: TypeAlias = int
-"""Lower ranks first: without an asset (1 bit), first seen (60 bits), a hash of origin and key (64 bits)."""
-_Index: TypeAlias = "dict[str, dict[int, list[Entry]]]"
-"""Class group to bucket to entries; a bucket is a square as wide as the outer limit, (column << 24) + row."""
-_HASH_MASK = (1 << 64) - 1
-_AROUND = tuple((column << 24) + row for column in (-1, 0, 1) for row in (-1, 0, 1))
-_Item: TypeAlias = "tuple[Rank, int, Entry, NodeId]"
-"""An entry to be decided: rank, serial number, entry, the origin that caused it."""
-_DECISION_UNITS = 8
-"""Work of one decision or change beside looking at neighbours, each of which is one unit."""
-_K = TypeVar("_K")
-
-
-class Entry:
-    """One origin's sighting and its part in an object."""
-
-    __slots__ = ("dot", "group", "leader", "members", "origin", "placed", "rank", "row", "shown", "told", "watched")
-
-    def __init__(self, origin: NodeId, row: Sighting, dot: Dot, group: str) -> None:
-        """Not yet decided: `leader` is None until the view settles."""
-        self.origin = origin
-        self.row = row
-        self.dot = dot
-        self.group = group
-        self.rank: Rank = rank_of(origin, row)
-        self.placed = False
-        """Told from others by its place: it has one, does not move, and is not one too many in a crowd."""
-        self.leader: Entry | None = None
-        self.members: list[Entry] | None = None
-        self.told = False
-        """People have been told of this sighting."""
-        self.shown = False
-        """Leaders only: people have been told of this object."""
-        self.watched = 0
-        """Leaders only: swarm time in milliseconds at which its expiry is looked at; 0 where it is not waited for."""
-
-    @property
-    def object_id(self) -> str:
-        """The id of the object that this entry leads: the asset's where there is one, else its own."""
-        row = self.row
-        if row.kind != ASSET:
-            return f"{self.rank & _HASH_MASK:016x}"
-        name = f"{self.group}\0{row.place}".encode()
-        return blake2b(name, digest_size=8, person=b"swarmd-asset").hexdigest()
-
-
-def rank_of(origin: NodeId, row: Sighting) -> Rank:
-    """A sighting's place in the order of decision; total, up to a collision of 64 bits."""
-    name = f"{row.label}\0{row.kind}\0{row.place}".encode()
-    digest = blake2b(name + origin, digest_size=8, person=b"swarmd-object").digest()
-    return ((row.kind != ASSET) << 124) | (row.first << 64) | int.from_bytes(digest, "big")
+from swarmd_protocols.state.dedup.squares import Squares, bucket_of, discard
+from swarmd_protocols.state.dedup.undecided import Undecided
 
 
 class DedupView:
@@ -89,24 +37,15 @@ class DedupView:
         """Empty."""
         self._config = config
         self._entries: dict[NodeId, dict[SightingKey, Entry]] = {}
-        self._index: _Index = {}
-        self._leaders: _Index = {}
+        self._placed = Squares(config.radius_cm)
+        self._leaders = Squares(config.radius_cm)
         self._labels: dict[str, dict[str, int]] = {}
         """Group to the labels of it that lattice rows bear, and how many do."""
         self._assets: dict[tuple[str, str], list[Entry]] = {}
         self._listed_by: dict[tuple[NodeId, str, int, int], list[Entry]] = {}
         self._crowds: dict[tuple[NodeId, str, int], list[Entry]] = {}
         """Origin, group and bucket to the entries there that have a place, by rank."""
-        self._dirty: list[_Item] = []
-        self._slow: list[_Item] = []
-        """Like `_dirty`, for work that origins in `slow` have caused: it comes last."""
-        self._pushes = 0
-        self._cause = NodeId(bytes(NODE_ID_BYTES))
-        self._work = 0
-        self.slow: set[NodeId] = set()
-        """Origins that have used up what they may make others do."""
-        self.spent: dict[NodeId, int] = {}
-        """Units of work by the origin that caused it, since the caller last cleared this; about a microsecond each."""
+        self.undecided = Undecided()
         self.count = 0
         self.touched: dict[Entry, None] = {}
         """Leaders whose objects changed since the caller last cleared this."""
@@ -140,7 +79,9 @@ class DedupView:
     def candidates(self, group: str, east_cm: int, north_cm: int, covariance: tuple[int, int, int]) -> list[Entry]:
         """Leaders that a position may belong to, nearest first."""
         near = []
-        for leader in self._near(self._leaders.get(group), east_cm, north_cm):
+        found = self._leaders.near(group, east_cm, north_cm)
+        self.undecided.work += len(found)
+        for leader in found:
             row = leader.row
             distance = self._distance(east_cm - row.east_cm, north_cm - row.north_cm, covariance, row.covariance_cm2)
             if distance >= 0:
@@ -160,7 +101,7 @@ class DedupView:
         Returns:
             Whether anything changed; `settle` must follow.
         """
-        self._cause = origin
+        self.undecided.cause = origin
         entries = self._entries.get(origin)
         if entries is None:
             entries = self._entries[origin] = {}
@@ -171,14 +112,14 @@ class DedupView:
             group = self._config.groups.get(row.label, row.label)
             entry = entries[key] = Entry(origin, row, dot, group)
             self._enter(entry)
-            self._push(entry)
-            self._account()
+            self.undecided.push(entry)
+            self.undecided.account()
             return True
         if old.dot >= dot:
             return False
         old.dot = dot
         changed = self._change(old, row)
-        self._account()
+        self.undecided.account()
         return changed
 
     def _change(self, old: Entry, row: Sighting) -> bool:
@@ -193,9 +134,9 @@ class DedupView:
             return True
         self._leave(old)
         old.row = row
-        old.rank = (old.rank >> 124 << 124) | (row.first << 64) | (old.rank & _HASH_MASK)
+        old.rank = (old.rank >> 124 << 124) | (row.first << 64) | (old.rank & HASH_MASK)
         self._enter(old)
-        self._push(old)
+        self.undecided.push(old)
         self._push_siblings(old)
         if old.leader is old:
             self._push_below(old)
@@ -209,7 +150,7 @@ class DedupView:
         if not self._entries[origin]:
             del self._entries[origin]
         self.count -= 1
-        self._cause = origin
+        self.undecided.cause = origin
         self._leave(entry)
         leader = entry.leader
         if leader is entry:
@@ -221,22 +162,12 @@ class DedupView:
             self._push_siblings(entry)
         entry.leader = None
         self.touched.pop(entry, None)
-        self._account()
+        self.undecided.account()
         return True
 
     def has_changed(self) -> bool:
         """Whether `settle` has work, or changes wait to be told."""
-        return bool(self._dirty or self._slow or self.touched or self.merged)
-
-    @property
-    def undecided(self) -> int:
-        """Entries that wait to be decided, some of them more than once."""
-        return len(self._dirty) + len(self._slow)
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether decisions are pending that nobody in `slow` has caused."""
-        return bool(self._dirty)
+        return bool(self.undecided or self.touched or self.merged)
 
     def settle(self, budget: int | None = None) -> int:
         """Decide what is undecided, in the order of rank; the cost is that of the neighbourhoods that changed.
@@ -251,20 +182,14 @@ class DedupView:
         """
         done = 0
         last: Entry | None = None
-        while (self._dirty or self._slow) and (budget is None or done < budget):
-            rank, _, entry, self._cause = heappop(self._dirty or self._slow)
+        while self.undecided and (budget is None or done < budget):
+            rank, entry = self.undecided.pop()
             if entry is last or rank != entry.rank or not self.is_in(entry):
                 continue
             last = entry
             self._decide(entry)
-            done += self._account()
+            done += self.undecided.account()
         return done
-
-    def _account(self) -> int:
-        """Charge the work since the last call to the origin that caused it."""
-        work, self._work = self._work + _DECISION_UNITS, 0
-        self.spent[self._cause] = self.spent.get(self._cause, 0) + work
-        return work
 
     def is_in(self, entry: Entry) -> bool:
         """Whether an entry is still there."""
@@ -288,7 +213,8 @@ class DedupView:
         if new is entry:
             entry.members = [entry]
             self.merged.pop(entry, None)
-            self._lead(entry)
+            if entry.placed:
+                self._leaders.add(entry)
             self._push_below(entry)
         else:
             assert new.members is not None
@@ -308,7 +234,7 @@ class DedupView:
         best_order: tuple[int, Rank] | None = None
         rank, covariance, east, north = entry.rank, row.covariance_cm2, row.east_cm, row.north_cm
         siblings: list[Entry] | None = None
-        for leader in self._near(self._leaders.get(entry.group), east, north):
+        for leader in self._near(self._leaders, entry.group, row):
             if leader.rank >= rank:
                 continue
             other = leader.row
@@ -335,44 +261,28 @@ class DedupView:
 
     # --- Index --------------------------------------------------------------------------------------------------
 
-    def _near(self, index: dict[int, list[Entry]] | None, east: int, north: int) -> list[Entry]:
-        if not index:
-            return []
-        size = self._config.radius_cm
-        here = (east // size << 24) + north // size
-        found: list[Entry] = []
-        for step in _AROUND:
-            entries = index.get(here + step)
-            if entries is not None:
-                found += entries
-        self._work += len(found)
+    def _near(self, squares: Squares, group: str, row: Sighting) -> list[Entry]:
+        found = squares.near(group, row.east_cm, row.north_cm)
+        self.undecided.work += len(found)
         return found
-
-    def _bucket(self, row: Sighting) -> int:
-        size = self._config.radius_cm
-        return (row.east_cm // size << 24) + row.north_cm // size
-
-    def _lead(self, entry: Entry) -> None:
-        if entry.placed:
-            self._leaders.setdefault(entry.group, {}).setdefault(self._bucket(entry.row), []).append(entry)
 
     def _place(self, entry: Entry) -> None:
         """Let an entry be told from others by its place."""
         entry.placed = True
-        self._index.setdefault(entry.group, {}).setdefault(self._bucket(entry.row), []).append(entry)
+        self._placed.add(entry)
         if entry.leader is entry:
-            self._lead(entry)
+            self._leaders.add(entry)
 
     def _unplace(self, entry: Entry) -> None:
-        _discard(self._index[entry.group], self._bucket(entry.row), entry)
+        self._placed.discard(entry)
         if entry.leader is entry:
-            _discard(self._leaders[entry.group], self._bucket(entry.row), entry)
+            self._leaders.discard(entry)
         entry.placed = False
 
     def _join_crowd(self, entry: Entry) -> None:
         """Place an entry, unless as many older ones of its origin are here as may be; the youngest makes room."""
-        crowd = self._crowds.setdefault((entry.origin, entry.group, self._bucket(entry.row)), [])
-        insort(crowd, entry, key=_rank)
+        crowd = self._crowds.setdefault((entry.origin, entry.group, bucket_of(entry.row, self._config.radius_cm)), [])
+        insort(crowd, entry, key=rank_in_view)
         most = self._config.crowd_max
         if entry.rank <= crowd[:most][-1].rank:
             self._place(entry)
@@ -383,12 +293,12 @@ class DedupView:
         if entry.leader is entry:
             self._push_below(entry)
         self._unplace(entry)
-        self._push(entry)
+        self.undecided.push(entry)
 
     def _leave_crowd(self, entry: Entry) -> None:
-        slot = (entry.origin, entry.group, self._bucket(entry.row))
+        slot = (entry.origin, entry.group, bucket_of(entry.row, self._config.radius_cm))
         crowd = self._crowds[slot]
-        _take_out(crowd, entry)
+        take_out(crowd, entry)
         if not crowd:
             del self._crowds[slot]
         if not entry.placed:
@@ -399,7 +309,7 @@ class DedupView:
             self._place(heir)
             if heir.leader is heir:
                 self._push_below(heir)
-            self._push(heir)
+            self.undecided.push(heir)
 
     def _enter(self, entry: Entry) -> None:
         row = entry.row
@@ -415,7 +325,7 @@ class DedupView:
             x, y = row.place
             for dx, dy in dict.fromkeys(row.beside):
                 listed = self._listed_by.setdefault((entry.origin, entry.group, x + dx, y + dy), [])
-                insort(listed, entry, key=_rank)
+                insort(listed, entry, key=rank_in_view)
                 self._relist(listed, entry)
 
     def _leave(self, entry: Entry) -> None:
@@ -426,9 +336,9 @@ class DedupView:
         self._push_siblings(entry)
         if row.kind == ASSET:
             assert isinstance(row.place, str)
-            _discard(self._assets, (entry.group, row.place), entry)
+            discard(self._assets, (entry.group, row.place), entry)
             for other in self._assets.get((entry.group, row.place), ()):
-                self._push(other)
+                self.undecided.push(other)
         if _is_placed(row):
             self._leave_crowd(entry)
         if row.kind == LATTICE:
@@ -444,7 +354,7 @@ class DedupView:
                 slot = (entry.origin, entry.group, x + dx, y + dy)
                 listed = self._listed_by[slot]
                 self._relist(listed, entry)
-                _take_out(listed, entry)
+                take_out(listed, entry)
                 if not listed:
                     del self._listed_by[slot]
 
@@ -452,7 +362,7 @@ class DedupView:
         """Of those that name one point only the oldest count: decide anew the one that `entry` moves in or out."""
         most = self._config.listed_max
         if len(listed) > most and entry.rank < listed[most].rank:
-            self._push(listed[most])
+            self.undecided.push(listed[most])
 
     def _siblings(self, entry: Entry) -> list[Entry]:
         """Entries of the same origin that were seen beside this one."""
@@ -472,77 +382,48 @@ class DedupView:
                 other = entries.get((label, LATTICE, (x + dx, y + dy)))
                 if other is not None:
                     found.append(other)
-        self._work += len(found)
+        self.undecided.work += len(found)
         return found
 
     # --- Who must be decided anew ---------------------------------------------------------------------------------
 
-    def _push(self, entry: Entry) -> None:
-        self._pushes += 1
-        self._work += 1
-        lane = self._slow if self._cause in self.slow else self._dirty
-        heappush(lane, (entry.rank, self._pushes, entry, self._cause))
-
     def _push_siblings(self, entry: Entry) -> None:
         for sibling in self._siblings(entry):
             if sibling.rank > entry.rank:
-                self._push(sibling)
+                self.undecided.push(sibling)
 
     def _push_below(self, leader: Entry) -> None:
         """Everybody of lower rank who may look at this leader, here and where it leads already."""
         row, rank = leader.row, leader.rank
         reach = self._config.radius_cm * self._config.radius_cm
         if leader.placed:
-            for other in self._near(self._index.get(leader.group), row.east_cm, row.north_cm):
+            for other in self._near(self._placed, leader.group, row):
                 if other.rank > rank:
                     dx, dy = other.row.east_cm - row.east_cm, other.row.north_cm - row.north_cm
                     if dx * dx + dy * dy <= reach:
-                        self._push(other)
+                        self.undecided.push(other)
         for member in leader.members or ():
             if member is not leader:
-                self._push(member)
+                self.undecided.push(member)
         if row.kind == ASSET:
             assert isinstance(row.place, str)
             for other in self._assets.get((leader.group, row.place), ()):
                 if other is not leader:
-                    self._push(other)
+                    self.undecided.push(other)
 
     def _resign(self, entry: Entry) -> None:
         """Stop leading; members keep pointing here until they are decided anew."""
         if entry.placed:
-            _discard(self._leaders.get(entry.group, {}), self._bucket(entry.row), entry)
+            self._leaders.discard(entry)
         self._push_below(entry)
         for member in entry.members or ():
             if member.leader is entry and member is not entry:
                 member.leader = None
-                self._push(member)
+                self.undecided.push(member)
         entry.members = None
         self.touched.pop(entry, None)
-
-
-def _rank(entry: Entry) -> Rank:
-    return entry.rank
-
-
-def _take_out(ranked: list[Entry], entry: Entry) -> None:
-    at = bisect_left(ranked, entry.rank, key=_rank)
-    while ranked[at] is not entry:  # Only where two hashes of 64 bits are equal.
-        at += 1
-    del ranked[at]
 
 
 def _is_placed(row: Sighting) -> bool:
     """Whether a sighting has a place that can tell it from others."""
     return row.positioned and not row.moving
-
-
-def _discard(index: dict[_K, list[Entry]], key: _K, entry: Entry) -> None:
-    entries = index.get(key)
-    if entries is None:
-        return
-    try:
-        entries.remove(entry)
-    except ValueError:
-        return
-    if not entries:
-        del index[key]

@@ -1,0 +1,62 @@
+"""Entries by the square of ground that they lie in."""
+
+from typing import TypeVar
+
+from swarmd_protocols.state.crdt.facts import Sighting
+from swarmd_protocols.state.dedup.entry import Entry
+
+_K = TypeVar("_K")
+_AROUND = tuple((column << 24) + row for column in (-1, 0, 1) for row in (-1, 0, 1))
+
+
+def bucket_of(row: Sighting, size_cm: int) -> int:
+    """The square of a row: (column << 24) + row."""
+    return (row.east_cm // size_cm << 24) + row.north_cm // size_cm
+
+
+class Squares:
+    """Entries of each class group in squares as wide as the outer limit.
+
+    Args:
+        size_cm: That limit.
+    """
+
+    def __init__(self, size_cm: int) -> None:
+        self._size_cm = size_cm
+        self._entries: dict[str, dict[int, list[Entry]]] = {}
+
+    def near(self, group: str, east_cm: int, north_cm: int) -> list[Entry]:
+        """Everybody within the limit of a point, and some beyond."""
+        index = self._entries.get(group)
+        if not index:
+            return []
+        size = self._size_cm
+        here = (east_cm // size << 24) + north_cm // size
+        found: list[Entry] = []
+        for step in _AROUND:
+            entries = index.get(here + step)
+            if entries is not None:
+                found += entries
+        return found
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry where its row says."""
+        index = self._entries.setdefault(entry.group, {})
+        index.setdefault(bucket_of(entry.row, self._size_cm), []).append(entry)
+
+    def discard(self, entry: Entry) -> None:
+        """Take an entry out, where it is in."""
+        discard(self._entries.get(entry.group, {}), bucket_of(entry.row, self._size_cm), entry)
+
+
+def discard(index: dict[_K, list[Entry]], key: _K, entry: Entry) -> None:
+    """Take an entry out of a list, where it is in, and the list with its last one."""
+    entries = index.get(key)
+    if entries is None:
+        return
+    try:
+        entries.remove(entry)
+    except ValueError:
+        return
+    if not entries:
+        del index[key]
