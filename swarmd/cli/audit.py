@@ -27,7 +27,10 @@ def run(args: argparse.Namespace) -> int:
 
     folder = args.folder / "releases" if (args.folder / "releases" / FILE_NAME).exists() else args.folder
     if not (folder / FILE_NAME).exists():
-        raise DaemonError(f"no {FILE_NAME} in {args.folder}; give the daemon's state folder")
+        raise DaemonError(
+            f"no {FILE_NAME} in {args.folder}; give the daemon's state folder (the log begins with the first release "
+            "that the node accepts)"
+        )
     lines, last, problem = verify_folder(folder)
     refused, _, refused_problem = verify_folder(folder, REFUSED_NAME)
     problem = problem or refused_problem

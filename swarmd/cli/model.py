@@ -366,6 +366,8 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         print_json(status)
         return 0
+    if not status["models"]:
+        print("no release is known here: every node runs the model that its configuration names")
     for model, about in status["models"].items():
         desired = about["desired"]["version"] if about["desired"] else "the built-in model"
         print(f"{model}: desired {desired}, floor {about['floor']}, drift {about['drift']}")
