@@ -23,7 +23,7 @@ def see(mesh, index, track, east, north, **more):
 
 
 def test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told():
-    mesh = Mesh(5, wall=True)
+    mesh = Mesh(5, wall=True, config=ReplicaConfig(slack_rows=0))
     see(mesh, 0, 1, 1000, 2000)
     mesh.run(30)
     assert all(len(replica.views.objects()) == 1 for replica in mesh.replicas)
