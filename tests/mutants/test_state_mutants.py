@@ -37,6 +37,11 @@ from tests.unit import test_state_laws_of_time as times
 from tests.unit import test_state_replica as basics
 
 
+def what_is_set_aside():
+    for seed in range(20):
+        laws.check_what_is_set_aside(seed, random.Random(seed))
+
+
 def laws_of_the_store():
     for seed in range(25):
         rng, shuffler = random.Random(seed), random.Random(seed + 1)
@@ -235,6 +240,8 @@ MUTANTS = [
      times.test_a_clock_that_the_median_contradicts_asks_often_until_it_is_set),
     ("what is contradicted is not looked at", Clock, "_is_outvoted", lambda *_: False,
      lambda: [times.clocks_settle(seed) for seed in range(8)]),
+    ("what is set aside hides what it replaced", projection_module.Projection, "show_again", lambda self, batch: None,
+     what_is_set_aside),
     ("a removal needs its put", NoteMap, "remove", removal_needs_its_put,
      laws.test_a_removal_that_comes_before_its_put_still_holds),
     ("remove wins", NoteMap, "put", remove_wins, laws.test_a_concurrent_put_survives_a_removal),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.anti_entropy import AntiEntropy
-from swarmd_protocols.state.clock import Clock, ClockConfig
+from swarmd_protocols.state.clock import Clock, ClockConfig, stamp_of
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import log as log_module
 from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, open_batch, seal_batch, verify_batch
@@ -30,6 +30,7 @@ from swarmd_protocols.state.crdt.log import OriginLog, cost_of
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
 from swarmd_protocols.state.crdt.store import Store
+from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.projection import Projection
 from swarmd_protocols.subprotocol import Peer
 
@@ -50,7 +51,7 @@ def sighting(rng, n):
     )  # fmt: skip
 
 
-def history(rng, who, length=8):
+def history(rng, who, length=8, stamps=()):
     """One origin's batches: a log with advancing bases over two lives, and its records."""
     out, previous, base = [], bytes(16), (0, 0)
     lives = [1, 5]
@@ -74,7 +75,7 @@ def history(rng, who, length=8):
                 (life, n),
                 min(base, (life, n)),
                 previous,
-                n,
+                rng.choice(stamps) if stamps else n,
                 encode_facts(facts),
                 SIGNERS[who],
             )
@@ -128,6 +129,45 @@ def test_the_store_and_every_view_know_no_order_and_no_repetition(seed, shuffler
         assert other_store.lasting_digest() == store.lasting_digest()
         assert other_store.vitals_digest() == store.vitals_digest()
         assert state_of(other_store, other_views) == once
+
+
+WRONG_MS = 3_600_000
+STAMPS = tuple(stamp_of(ms) for ms in (1_000, 1_400, 2_000, 30_000, WRONG_MS))
+
+
+def check_what_is_set_aside(seed, shuffler):
+    """However often the clock was wrong: what is shown are the facts held whose time has come, and nothing else."""
+    rng = random.Random(seed)
+    batches = [b for who in range(3) for b in history(rng, who, 12, STAMPS) if b.stream is Stream.FACTS]
+    clock = Clock(ClockConfig(), 0)
+    holdings = Holdings(NODES[0], ReplicaConfig(), clock)
+    clock._wall_offset_ns = 1
+    shuffler.shuffle(batches)
+    for batch in batches:
+        is_restored = shuffler.random() < 0.2
+        holdings.join(batch, S, is_restored)
+        if shuffler.random() < 0.3:
+            clock._offset_ns = shuffler.choice((0, S, 30 * S, 2 * WRONG_MS * 1_000_000))
+            for ahead in holdings.ahead(S).values():
+                holdings.defer(ahead)
+            holdings.take_due(S)
+    clock._offset_ns = 0
+    for ahead in holdings.ahead(S).values():
+        holdings.defer(ahead)
+    holdings.take_due(S)
+    holdings.projection.work()
+    held = list(holdings.store.batches())
+    shown = [batch for batch in held if not clock.is_ahead(batch.stamp, S)]
+    assert {batch.digest for batch in held} - {batch.digest for batch in shown} == set(holdings.deferred)
+    store, views = build(shown)
+    assert holdings.digest() == store.lasting_digest()
+    assert state_of(holdings.store, holdings.projection)[1:] == state_of(store, views)[1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.randoms(use_true_random=False))
+def test_what_is_set_aside_hides_nothing_of_what_is_held(seed, shuffler):
+    check_what_is_set_aside(seed, shuffler)
 
 
 BOUNDS = (2_500, 6_000, 15_000)

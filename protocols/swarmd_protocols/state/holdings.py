@@ -14,7 +14,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
-from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import Facts
 from swarmd_protocols.state.crdt.journal_keys import journal_key, proof_key
 from swarmd_protocols.state.crdt.log import Verdict, cost_of
@@ -131,11 +131,17 @@ class Holdings:
         return found
 
     def defer(self, batches: Iterable[Batch]) -> None:
-        """Set these aside until their time."""
+        """Set these aside until their time; what they had replaced of older batches that are held counts again."""
+        latest: dict[NodeId, Dot] = {}
         for batch in batches:
             if self.is_known(batch):
                 self.deferred[batch.digest] = batch
                 self.projection.drop(batch)
+                latest[batch.origin] = max(batch.dot, latest.get(batch.origin, batch.dot))
+        for origin, dot in latest.items():
+            for older in self.store.logs[origin].facts.values():
+                if older.dot < dot and older.digest not in self.deferred:
+                    self.projection.show_again(older)
 
     # --- Who counts ---------------------------------------------------------------------------------------------
 

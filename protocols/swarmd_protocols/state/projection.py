@@ -7,6 +7,7 @@ time passed), never on the order in which they came. `take` and `drop` are exact
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import TypeAlias
@@ -40,8 +41,17 @@ Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged
 CellOrder: TypeAlias = CellAssigned | CellLost
 
-_Change: TypeAlias = tuple[Batch, Facts | None]
-"""A batch to be shown with its facts, or (None) to be taken out of the views."""
+class _How(Enum):
+    """What is to be done with a batch of facts."""
+
+    SHOW = "show"
+    HIDE = "hide"
+    SHOW_AGAIN = "show again"
+    """It is held and shown, but a later batch of its author hid some of it and has been taken out."""
+
+
+_Change: TypeAlias = tuple[_How, Batch, Facts | None]
+"""What to do with a batch, and its facts where they have been read."""
 
 _SUPERSEDED_MAX = 4_096
 """Ids of objects that have become part of others, for readers who still hold one; the oldest go."""
@@ -119,7 +129,7 @@ class Projection:
         """A batch was joined: let the views show it."""
         origin, dot = batch.origin, batch.dot
         if isinstance(reading, Facts):
-            self._change(batch, reading)
+            self._change(_How.SHOW, batch, reading)
         elif isinstance(reading, tuple):
             if self._lease_dots.get(origin, (-1, 0)) < dot:
                 self._lease_dots[origin] = dot
@@ -131,22 +141,27 @@ class Projection:
             if held is None or held[0] < dot:
                 self._statuses[origin] = (dot, reading)
 
-    def _change(self, batch: Batch, facts: Facts | None) -> None:
-        """Show a batch of facts, or (None) take it out: at once where it is an own one, else in its turn."""
+    def _change(self, how: _How, batch: Batch, facts: Facts | None = None) -> None:
+        """Change what is shown of a batch of facts: at once where it is an own one, else in its turn."""
         if batch.origin == self._node:
-            self._apply(batch, facts)
+            self._apply(how, batch, facts)
         else:
-            self._backlog.setdefault(batch.origin, deque()).append((batch, facts))
+            self._backlog.setdefault(batch.origin, deque()).append((how, batch, facts))
 
-    def _apply(self, batch: Batch, facts: Facts | None) -> int:
+    def _apply(self, how: _How, batch: Batch, facts: Facts | None) -> int:
         if facts is None:
             facts = decode_facts(batch.body)
+        if how is _How.HIDE:
             self._drop_facts(batch.origin, batch.dot, facts)
         else:
-            self._take_facts(batch.origin, batch.dot, _in_time(facts, batch.stamp))
+            facts = _in_time(facts, batch.stamp)
+            self._take_latest(batch.origin, batch.dot, facts)
+            if how is _How.SHOW:
+                self._take_notes(batch.origin, facts)
         return BATCH_UNITS + ROW_UNITS * facts.weight
 
-    def _take_facts(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
+    def _take_latest(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
+        """Facts of which the latest batch's counts: to take one twice changes nothing."""
         view = self.view
         for row in facts.sightings:
             if view.put(origin, row, dot) and origin != self._node:
@@ -167,6 +182,9 @@ class Projection:
                 by[origin] = done.quality_milli
                 self._cells_changed[done.cell] = None
                 self._claims_due = True
+
+    def _take_notes(self, origin: NodeId, facts: Facts) -> None:
+        """Facts that are counted by the batches that say them."""
         for put in facts.puts:
             self.notes.put((origin, put.incarnation, put.serial), put.key, put.value, put.stamp)
             for removed in put.removes:
@@ -191,7 +209,11 @@ class Projection:
             # A newer record of the same life has replaced it; one of a later life has taken it over.
             self._counters.pop((origin, dot[0]), None)
         if batch.stream is Stream.FACTS:
-            self._change(batch, None)
+            self._change(_How.HIDE, batch)
+
+    def show_again(self, batch: Batch) -> None:
+        """Show what a batch that is held says of things of which a later one was shown and has been dropped."""
+        self._change(_How.SHOW_AGAIN, batch)
 
     def _drop_facts(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
         for row in facts.sightings:
