@@ -505,6 +505,14 @@ def _newest_only(_sound: Any) -> Any:
     return counts
 
 
+def _latest_only(_sound: Any) -> Any:
+    def at(self: Any, address: str) -> tuple[Any, ...]:
+        latest = self.by_address.get(address)
+        return () if latest is None else (latest,)
+
+    return at
+
+
 def _deaf_after_noise(sound: Any) -> Any:
     heard_ns: dict[int, int] = {}
 
@@ -550,6 +558,12 @@ LAW: dict[str, Mutant] = {
         gives(False),
         overrides=_attacked("accuse_mad"),
         more=(("swim.standing:Standing.may_speak", gives(True)),),
+    ),
+    "law-borrower-takes-all": Mutant(
+        "what is heard of an address counts for who said it last only",
+        "swim.members:MemberTable.at",
+        _latest_only,
+        overrides=_attacked("borrow_address", **{"faults.kinds": ["power_loss"], "checks.detect_s": 7.0}),
     ),
     "law-deaf-after-noise": Mutant(
         "after a stranger's noise no first contact is taken for a second",

@@ -39,6 +39,12 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("law-not-judged-anew", "trust.key_leaked", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
     ("law-accusers-forgiven", "membership.accused", [Fault(12 * S, "accuse_mad", (6,), 15 * S, 10)], {}),
     (
+        "law-borrower-takes-all",
+        "membership.undetected",
+        [Fault(12 * S, "borrow_address", (6,), 15 * S, 5), Fault(30 * S, "power_loss", (0, 1, 2), 20 * S, 0)],
+        {"checks.detect_s": 4.0},
+    ),
+    (
         "law-deaf-after-noise",
         "membership.kept_out",
         [Fault(12 * S, "junk_flood", (6,), 15 * S, 400), Fault(16 * S, "lost_disk", (2,), 3 * S, 0)],

@@ -56,11 +56,11 @@ class FirstContact:
 
     def on_notice(self, source: Address, frame: bytes) -> Member | None:
         """A member could not open what this node sent: it is shown this node's record, and asked for its own."""
-        member = self.core.table.by_address.get(source)
-        if member is None or member.session is None:
-            return None
-        group = self.contacts.on_notice(frame, member.session.past()[DATAGRAM])
-        if group is None:
-            return None
-        self._sender.hello(member.address, True, group)
-        return member
+        for member in self.core.table.at(source):
+            if member.session is None:
+                continue
+            group = self.contacts.on_notice(frame, member.session.past()[DATAGRAM])
+            if group is not None:
+                self._sender.hello(member.address, True, group)
+                return member
+        return None

@@ -8,7 +8,7 @@ from swarmd_protocols.effects import HostAnswer, ProbeHost
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.members import Probe
+from swarmd_protocols.swim.members import Member, Probe
 from swarmd_protocols.swim.messages import LEVEL_UNRESPONSIVE
 from swarmd_protocols.swim.seams import Asker, Judge
 
@@ -47,9 +47,11 @@ class HostEvidence:
 
     def on_refused(self, address: Address) -> None:
         """The host answered that no process listens there: see at once, twice."""
-        member = self.core.table.by_address.get(address)
-        if member is None or member.where < 0:
-            return
+        for member in self.core.table.at(address):
+            if member.overlay.active and member.where >= 0:
+                self._on_refused(member)
+
+    def _on_refused(self, member: Member) -> None:
         if member.link.probe is None:
             self._asker.verify(member)
         probe = member.link.probe
@@ -77,10 +79,12 @@ class HostEvidence:
 
     def on_host(self, address: Address, answer: HostAnswer) -> None:
         """The host of a silent member answered, or not."""
-        member = self.core.table.by_address.get(address)
-        probe = member.link.probe if member is not None else None
-        if probe is None or probe.over:
-            return
+        for member in self.core.table.at(address):
+            probe = member.link.probe
+            if probe is not None and not probe.over:
+                self._on_answer(probe, answer)
+
+    def _on_answer(self, probe: Probe, answer: HostAnswer) -> None:
         if answer is HostAnswer.SILENT:
             probe.silences += 1
             if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:

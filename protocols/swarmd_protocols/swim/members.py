@@ -267,12 +267,15 @@ class Relay:
 class MemberTable:
     """All other members."""
 
-    __slots__ = ("_ring", "by_address", "by_node", "limit", "lost", "reachable", "sections", "transients")
+    __slots__ = ("_ring", "_sharers", "by_address", "by_node", "limit", "lost", "reachable", "sections", "transients")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.by_node: dict[bytes, Member] = {}
         self.by_address: dict[Address, Member] = {}
+        """Who said last that it is there."""
+        self._sharers: dict[Address, list[Member]] = {}
+        """Where several say that they are at one address: all of them, the latest at the end."""
         self.reachable: list[Member] = []
         """Who is probed and told news: everybody that is there, or the neighbours."""
         self._ring: list[bytes] = []
@@ -299,8 +302,7 @@ class MemberTable:
         self.by_node.pop(member.node, None)
         self.lost.pop(member.node, None)
         self.transients.pop(member.node, None)
-        if self.by_address.get(member.address) is member:
-            del self.by_address[member.address]
+        self._leave_address(member)
 
     def is_transient(self, member: Member) -> bool:
         """Whether this very entry is a transient peer."""
@@ -321,11 +323,37 @@ class MemberTable:
         self.transients[member.node] = member
 
     def move(self, member: Member, address: Address) -> None:
-        """Give a member its address; a former holder keeps its own entry but is no longer found by it."""
-        if self.by_address.get(member.address) is member:
-            del self.by_address[member.address]
+        """Give a member its address; who said the same address before stays there too (`at`)."""
+        self._leave_address(member)
         member.address = address
+        former = self.by_address.get(address)
+        if former is not None:
+            self._sharers.setdefault(address, [former]).append(member)
         self.by_address[address] = member
+
+    def at(self, address: Address) -> tuple[Member, ...]:
+        """All members that say they are at an address.
+
+        A record says its own address, and nobody can prove one: what is heard of an address is evidence about
+        everybody there, so that whoever borrows an address takes nothing from its owner.
+        """
+        sharers = self._sharers.get(address)
+        if sharers is not None:
+            return tuple(sharers)
+        holder = self.by_address.get(address)
+        return () if holder is None else (holder,)
+
+    def _leave_address(self, member: Member) -> None:
+        address = member.address
+        sharers = self._sharers.get(address)
+        if sharers is None:
+            if self.by_address.get(address) is member:
+                del self.by_address[address]
+        elif member in sharers:
+            sharers.remove(member)
+            self.by_address[address] = sharers[-1]
+            if len(sharers) == 1:
+                del self._sharers[address]
 
     def count(self, member: Member, counted: bool) -> None:
         """Let a member's items count towards the digest, or not."""

@@ -402,10 +402,9 @@ class Swim:
 
     def on_refused(self, destination: Address) -> None:
         """No process listens at a member's address."""
-        member = self.core.table.by_address.get(destination)
-        if member is not None and not member.overlay.active:
-            self.core.view.refused(member)
-            return
+        for member in self.core.table.at(destination):
+            if not member.overlay.active:
+                self.core.view.refused(member)
         self.membership.prober.hosts.on_refused(destination)
 
     def on_host(self, destination: Address, answer: HostAnswer) -> None:
