@@ -14,6 +14,7 @@ from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import MEMBERS, Member, MemberTable
 from swarmd_protocols.swim.messages import STATUS_ALIVE, Alive, AliveBody, Record, Sections
+from swarmd_protocols.swim.relays import Relays
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint, transmit_limit
 from swarmd_protocols.swim.view import View
 from swarmd_protocols.trust.envelopes import signed_bytes
@@ -183,6 +184,8 @@ class Core:
         self.view: View
         """Set by the overlay, before the first event."""
         self.queue = GossipQueue(_UPDATES_MAX)
+        self.relays = Relays(config)
+        """How much of what others say to all is passed on."""
         self.scheduler = Scheduler()
         self.counters: Counter[str] = Counter()
         self.now_ns = 0
@@ -237,6 +240,28 @@ class Core:
     def changed(self) -> None:
         """The view changed: repairs wait a moment, since the news may be on its way to the peer too."""
         self.changed_ns = self.now_ns
+
+    def changed_by(self, author: bytes) -> None:
+        """What a member says to all changed the view; news of who floods is not on its way."""
+        if not self.relays.floods(author):
+            self.changed()
+
+    def heard(self, author: NodeId, name: str, size: int, evidence: str) -> bool:
+        """So many bytes came that another member says to all: whether they are passed on.
+
+        Args:
+            author: Who signed them.
+            name: Its name, for people.
+            size: Bytes of the message.
+            evidence: Which message it was, for the alarm about who floods.
+        """
+        if self.relays.may_pass_on(author, size, len(self.table), self.now_ns):
+            return True
+        self.counters["not_passed_on"] += 1
+        alarm = self.relays.name(author, name, evidence, self.now_ns)
+        if alarm is not None:
+            self.port.emit(alarm)
+        return False
 
     def isolated(self) -> bool:
         """Whether this node hears nobody at all although it should: then the fault is more likely its own."""

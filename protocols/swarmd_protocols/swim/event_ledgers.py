@@ -124,7 +124,7 @@ class MemberLedger:
             core.table.count(member, False)
             member.repair.fp_events = new
             core.table.count(member, counted)
-        core.changed()
+        core.changed_by(node)
 
     def admitted(self, node: bytes, log: EventLog) -> None:
         """See `EventLedger.admitted`: what is known of its events counts again."""
@@ -195,7 +195,7 @@ class OriginLedger:
         log.marked_ns = core.now_ns
         core.table.adjust(EVENTS, log.fp, new)
         log.fp = new
-        core.changed()
+        core.changed_by(node)
 
     def admitted(self, node: bytes, log: EventLog) -> None:
         """See `EventLedger.admitted`: events count whoever is a neighbour."""

@@ -116,8 +116,9 @@ class Metadata:
         gone_fp = sum(fingerprint(msgspec.msgpack.decode(entry[2], type=MetaEntry).body) for entry in gone)
         member.repair.fp_meta = (member.repair.fp_meta - gone_fp + fingerprint(message.body)) & _MASK
         core.table.count(member, counted)
-        core.changed()
-        self._spread_meta(body.node, body.key, encoded)
+        if core.heard(member.node, member.name, len(encoded), f"metadata {body.key!r}, sequence {body.sequence}"):
+            self._spread_meta(body.node, body.key, encoded)
+        core.changed_by(member.node)
         core.port.emit(MemberChanged(member.node, member.name, member.state, member.state, f"metadata {body.key}"))
 
     def _within_bounds(self, entries: dict[str, tuple[int, bytes, bytes]]) -> dict[str, tuple[int, bytes, bytes]]:
@@ -158,6 +159,13 @@ class Metadata:
             encoded = encode(message)
             core.port.emit(Persist(_META_JOURNAL + body.key.encode(), encoded))
             self._hold_own(body, message.body, encoded)
+
+    def may_send(self, encoded: bytes) -> bool:
+        """Whether a comparison is answered with this entry: of another member that floods, it may not be."""
+        if not self.core.relays.anybody_floods:
+            return True
+        body = decode_body(_META_BODY, msgspec.msgpack.decode(encoded, type=MetaEntry).body)
+        return self.core.relays.may_repair(body.node, len(encoded), self.core.now_ns)
 
     def own_meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of this node alone."""

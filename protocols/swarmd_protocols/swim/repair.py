@@ -125,6 +125,8 @@ class Repair:
         theirs = set(unpack_fingerprints(message.items))
         lacking = [] if section in view.unasked_sections else sorted(theirs - held.keys())
         parts = [self._encoded(section, held[item]) for item in sorted(held.keys() - theirs)]
+        if section == META:
+            parts = list(filter(self._metadata.may_send, parts))
         for at in range(0, len(lacking), 64):
             parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))
         self._send(member, parts)
@@ -135,7 +137,10 @@ class Repair:
             return
         held = self._held(message.section)
         wanted = [item for item in unpack_fingerprints(message.items) if item in held]
-        self._send(member, [self._encoded(message.section, held[item]) for item in wanted])
+        parts = [self._encoded(message.section, held[item]) for item in wanted]
+        if message.section == META:
+            parts = list(filter(self._metadata.may_send, parts))
+        self._send(member, parts)
 
     def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""

@@ -6,12 +6,13 @@ from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.effects import Rejected, UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.swim.core import EVENT, Core
+from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
 from swarmd_protocols.swim.event_log import EventLog, is_text
 from swarmd_protocols.swim.members import EVENTS, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
+    VECTOR_REPAIR,
     CertifiedEvent,
     EventBody,
     EventVector,
@@ -22,6 +23,8 @@ from swarmd_protocols.swim.rules import BOOT_SHIFT
 _EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
 _GAP_PATIENCE_NS = 5_000_000_000
 """Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
+_ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
+"""After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
 _CLAIMS_KEPT = 8
 """Peers whose word about an origin's events is remembered; two are enough."""
 
@@ -114,16 +117,21 @@ class UserEvents:
         self._ledger.heard(origin)
         encoded = self._ledger.encoded(origin.certificate, message)
         log.offer(body.sequence, body.name, body.payload, encoded)
-        self._pass_on(body.origin, body.sequence, encoded)
+        if core.heard(origin.node, origin.name, len(encoded), f"event {body.sequence} {body.name!r}"):
+            self._pass_on(body.origin, body.sequence, encoded)
         if self._baseline:
             self._deliver(origin.node, origin.name, log)
             if log.pending:
                 self._await_gap(origin, min(log.pending))
 
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
+        core = self.core
+        urgent = origin == core.own.node or core.relays.may_push(origin, len(encoded), len(core.table), core.now_ns)
         if len(encoded) <= 1_000:
-            self.core.spread(("event", origin, sequence), encoded, EVENT)
+            core.spread(("event", origin, sequence), encoded, EVENT if urgent else DETAIL, urgent=urgent)
             return
+        if not urgent:
+            return  # Repair finds who lacks it.
         # Too large for a datagram: the reliable path, to as many as would have been told.
         for member in self.core.table.sample(self.core.rng, self.core.view.stream_fanout()):
             self.core.port.stream(member, [encoded])
@@ -154,6 +162,9 @@ class UserEvents:
                 return
             self.core.counters["events_lost"] += 1
             self._deliver(origin.node, origin.name, log, skip_gap=True)
+            while log.pending and self.core.relays.floods(origin.node):
+                # Of a flood much is missing, and nobody repairs it: one wait is enough for all of it.
+                self._deliver(origin.node, origin.name, log, skip_gap=True)
 
     def vector(self) -> tuple[tuple[bytes, int], ...]:
         """How far each live origin was delivered."""
@@ -162,7 +173,14 @@ class UserEvents:
     def beyond(self, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
         """Kept events that a peer with this vector has not delivered, in order per origin."""
         told = dict(vector)
-        return [encoded for node, log in sorted(self.logs.items()) for encoded in log.after(told.get(node, 0))]
+        relays, now_ns = self.core.relays, self.core.now_ns
+        found: list[bytes] = []
+        for node, log in sorted(self.logs.items()):
+            for encoded in log.after(told.get(node, 0)):
+                if not relays.may_repair(node, len(encoded), now_ns):
+                    break
+                found.append(encoded)
+        return found
 
     def adopt_baseline(self, message: EventVector) -> None:
         """The first peer's answer says what was said before this node came."""
@@ -194,18 +212,31 @@ class UserEvents:
             log = self.logs.get(node)
             mine = log.delivered if log else self._by_origin.silent.get(node, 0)
             if self._baseline and self._origin(node) is not None and mine < delivered:
+                if node not in self._claims:
+                    for wait_ns in _ASK_AGAIN_NS:
+                        core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (node, peer, delivered))
                 claims = self._claims.setdefault(node, {})
                 if len(claims) < _CLAIMS_KEPT or peer.node in claims:
                     claims[peer.node] = delivered
                 core.scheduler.at(core.now_ns + _GAP_PATIENCE_NS, self._give_up, node)
 
+    def _ask_again(self, lacking: tuple[bytes, Member, int]) -> None:
+        """What a peer has shown that it holds did not come with its word: while somebody floods, probes ask seldom."""
+        node, peer, delivered = lacking
+        log = self.logs.get(node)
+        here = log.delivered if log else self._by_origin.silent.get(node, 0)
+        if here < delivered and peer.where >= 0 and not self.core.relays.floods(node):
+            self.core.port.datagram_or_stream(peer, [encode(EventVector(self.vector(), VECTOR_REPAIR))])
+
     def _give_up(self, node: bytes) -> None:
         """Nobody could send these events in all this time: go on without them.
 
-        It takes the word of two peers (of the only one where there is one), so that one stolen key silences nobody.
+        It takes the word of two peers (of the only one where there is one), so that one stolen key silences nobody;
+        or that of the origin itself.
         """
         origin = self._origin(node)
-        claims = sorted(self._claims.pop(node, {}).values(), reverse=True)
+        told = self._claims.pop(node, {})
+        claims = sorted([*told.values(), *(word for peer, word in told.items() if peer == node)], reverse=True)
         if origin is None or len(claims) < min(2, len(self.core.table.reachable)):
             return
         delivered = claims[min(1, len(claims) - 1)] if claims else 0

@@ -58,8 +58,8 @@ def accuse_ahead(thief: Thief) -> None:
 
 def event_storm(thief: Thief) -> None:
     """User events of the node's own, as large and as many as go."""
-    number = thief.memory["n"] = thief.memory.get("n", 0) + 1
-    thief.host.ask(UserEvent(f"storm-{number}", thief.noise(_EVENT_BYTES)))
+    # No name twice: a storm that comes again is no event that is delivered again.
+    thief.host.ask(UserEvent(f"storm-{thief.noise(12).hex()}", thief.noise(_EVENT_BYTES)))
     thief.did()
 
 

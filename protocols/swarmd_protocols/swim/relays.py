@@ -1,0 +1,140 @@
+"""How much of what one member says to all is passed on: events and metadata, by bytes, for each author. Pure.
+
+Every byte that an author has passed on costs each relay several bytes, since it tells several others. Two accounts:
+
+- **Pushed** at once is what an author says now and then. Beyond that, news of it rides in probes that have room to
+  spare: so one author never spends what the relay may push for all others.
+- **Passed on** at all, pushed, riding or in answer to a comparison, is what a whole log and all metadata of an honest
+  member weigh, and the rate that a node may send in all. Beyond that the author floods: what it says is kept and
+  delivered here, and whoever lacks it asks the author itself, who pays for its own words.
+
+A flood stops no comparison of what others say: changes by a flooder do not count as news that is on its way.
+"""
+
+from swarmd_protocols.effects import Alarm
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.config import SwimConfig
+
+_S = 1_000_000_000
+_PUSH_BURST_SHARE, _PUSH_RATE_SHARE = 8, 12
+"""One part in so many of the borrowed bytes and of the budget is for pushes of one author: told to four members, these
+are half of what news may borrow, and what it earns (a third of the budget)."""
+_BURST_PER_MEMBER = 256
+"""Bytes more that an author may have pushed for each member known, as news may borrow 2,048 more for each."""
+_REFUSED_MAX = 128
+"""So much refused since the account was last full is a flood to be named: a partition that heals brings 64 events and
+64 metadata keys of a member at most, and they are no flood."""
+_AUTHORS_MAX = 1_024
+"""Authors whose accounts are kept; the one heard longest ago is forgotten first."""
+
+
+class _Author:
+    """What is left of one author's accounts."""
+
+    __slots__ = ("at_ns", "floods", "left", "named", "pushes", "refused", "since_ns", "spent")
+
+    def __init__(self, left: float, pushes: float, now_ns: int) -> None:
+        self.left = left
+        self.pushes = pushes
+        self.at_ns = self.since_ns = now_ns
+        self.floods = False
+        self.named = False
+        self.refused = 0
+        self.spent = 0
+
+
+class Relays:
+    """Accounts of all authors; bounded."""
+
+    def __init__(self, config: SwimConfig) -> None:
+        self._per_s = float(config.budget_bytes_s)
+        self._burst = float(config.meta_bytes_max)
+        self._pushes_per_s = config.budget_bytes_s / _PUSH_RATE_SHARE
+        self._pushes_burst = config.budget_burst_bytes / _PUSH_BURST_SHARE
+        self._authors: dict[bytes, _Author] = {}
+        self._floods = 0
+
+    def __len__(self) -> int:
+        return len(self._authors)
+
+    def _author(self, node: bytes, members: int, now_ns: int) -> _Author:
+        pushes_most = self._pushes_burst + _BURST_PER_MEMBER * members
+        author = self._authors.pop(node, None)
+        if author is None:
+            author = _Author(self._burst, pushes_most, now_ns)
+            if len(self._authors) >= _AUTHORS_MAX:
+                self._floods -= self._authors.pop(next(iter(self._authors))).floods
+        self._authors[node] = author
+        elapsed_s = max(0, now_ns - author.at_ns) / _S
+        author.at_ns = max(author.at_ns, now_ns)
+        author.pushes = min(pushes_most, author.pushes + elapsed_s * self._pushes_per_s)
+        author.left = min(self._burst, author.left + elapsed_s * self._per_s)
+        if author.left >= self._burst:
+            self._floods -= author.floods
+            author.floods = author.named = False
+            author.refused = author.spent = 0
+            author.since_ns = now_ns
+        return author
+
+    def may_pass_on(self, node: bytes, size: int, members: int, now_ns: int) -> bool:
+        """Whether so many new bytes of an author are passed on; they are spent if so.
+
+        Args:
+            node: The author.
+            size: Bytes of one message of its.
+            members: Members known.
+            now_ns: The time.
+        """
+        author = self._author(node, members, now_ns)
+        author.spent += size
+        if author.left < size:
+            self._floods += not author.floods
+            author.floods = True
+            author.refused += 1
+            return False
+        author.left -= size
+        return True
+
+    def may_push(self, node: bytes, size: int, members: int, now_ns: int) -> bool:
+        """Whether they may be pushed at once, before what others say; spent if so."""
+        author = self._author(node, members, now_ns)
+        if author.pushes <= 0:
+            return False
+        author.pushes -= size
+        return True
+
+    def may_repair(self, node: bytes, size: int, now_ns: int) -> bool:
+        """Whether a comparison is answered with these bytes of an author; of who does not flood, always."""
+        if not self._floods or node not in self._authors:
+            return True
+        author = self._author(node, 0, now_ns)
+        if not author.floods:
+            return True
+        if author.left < size:
+            return False
+        author.left -= size
+        return True
+
+    @property
+    def anybody_floods(self) -> bool:
+        """Whether more came of any author than is passed on."""
+        return self._floods > 0
+
+    def floods(self, node: bytes) -> bool:
+        """Whether more came of this author than is passed on."""
+        author = self._authors.get(node) if self._floods else None
+        return author is not None and author.floods
+
+    def name(self, node: NodeId, name: str, evidence: str, now_ns: int) -> Alarm | None:
+        """An alarm about who floods, once a flood."""
+        author = self._authors.get(node)
+        if author is None or author.named or author.refused <= _REFUSED_MAX:
+            return None
+        author.named = True
+        seconds = (now_ns - author.since_ns) / _S
+        return Alarm(
+            "member-flood",
+            f"member {name!r} ({node.hex()}) said {author.spent:,} bytes to all in {seconds:.0f} s, more than "
+            f"{self._burst:,.0f} and {self._per_s:,.0f} a second: the rest is not passed on; signed by it "
+            f"last: {evidence}",
+        )

@@ -1,0 +1,79 @@
+"""Mutants of what is passed on for one author: each lets an author cost more than its budget, and a law finds it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from swarmd_protocols.swim.metadata import Metadata
+from swarmd_protocols.swim.relays import Relays
+from swarmd_protocols.swim.user_events import UserEvents
+from tests.property import test_author_laws as laws
+
+
+def everything_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Relays, "may_pass_on", lambda self, node, size, members, now_ns: True)
+
+
+def pushes_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Relays, "may_push", lambda self, node, size, members, now_ns: True)
+    monkeypatch.setattr(Relays, "may_pass_on", lambda self, node, size, members, now_ns: True)
+
+
+def floods_of_metadata_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Metadata, "may_send", lambda self, encoded: True)
+
+
+def flooders_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Relays, "name", lambda self, node, name, evidence, now_ns: None)
+
+
+def everybody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd_protocols.swim.relays._REFUSED_MAX", -1)
+    begin = Relays.__init__
+
+    def poor(self: Relays, config: object) -> None:
+        begin(self, config)  # type: ignore[arg-type]
+        self._burst = 4_096.0
+
+    monkeypatch.setattr(Relays, "__init__", poor)
+
+
+def a_gap_of_a_flood_is_waited_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Relays, "floods", lambda self, node: False)
+    monkeypatch.setattr(UserEvents, "_give_up", lambda self, node: None)
+
+
+def accounts_are_never_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd_protocols.swim.relays._AUTHORS_MAX", 10**9)
+
+
+def storm_of_events() -> None:
+    laws.test_one_authors_storm_costs_the_others_a_bounded_rate("events", 50, 900)
+
+
+def storm_of_metadata() -> None:
+    laws.test_one_authors_storm_costs_the_others_a_bounded_rate("meta", 50, 600)
+
+
+def agreement() -> None:
+    laws.test_after_a_storm_all_agree_again("events", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "law"),
+    [
+        (everything_is_passed_on, storm_of_events),
+        (pushes_have_no_account, laws.test_what_honest_members_say_still_goes_first),
+        (floods_of_metadata_are_repaired, storm_of_metadata),
+        (flooders_have_no_name, storm_of_events),
+        (everybody_is_named, laws.test_what_is_within_the_budget_is_everywhere_and_nobody_is_named),
+        (a_gap_of_a_flood_is_waited_for_each_time, agreement),
+        (accounts_are_never_dropped, laws.test_accounts_of_authors_are_bounded),
+    ],
+)
+def test_the_law_finds_the_mutant(
+    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        law()

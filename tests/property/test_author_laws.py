@@ -1,0 +1,163 @@
+"""Law: what one author makes the relays send is bounded, and what honest members say still comes through at once.
+
+The author holds a genuine key, so all that it says is signed; how much it says is drawn.
+"""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.effects import Alarm, SendDatagram, SendStream, SetMeta, UserEvent
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.relays import Relays
+from tests.support.swim_net import MS, Host, Net, S
+
+COUNT = 8
+FLOODER = COUNT - 1
+STORM_S = 20
+SETTLED_S = 10
+BUDGET_BYTES_S = SwimConfig().budget_bytes_s
+BURST_BYTES = SwimConfig().meta_bytes_max
+
+
+class Counted(Net):
+    """Counts what nodes send over the reliable path too."""
+
+    sent: list[int]
+
+    def perform(self, host: Host, effects: list) -> None:
+        if not hasattr(self, "sent"):
+            self.sent = [0] * 64
+        for effect in effects:
+            if isinstance(effect, SendDatagram | SendStream):
+                self.sent[host.index] += len(effect.data) + 42
+        super().perform(host, effects)
+
+
+def swarm(seed: int, loss: float = 0.0) -> Counted:
+    net = Counted(COUNT, seed, loss=loss)
+    assert net.run_until(net.formed, 15) is not None
+    net.run(3)
+    return net
+
+
+def storm(net: Net, kind: str, per_s: int, size: int, seconds: float) -> None:
+    """The last member says so much to all, and goes on."""
+    rng = Random(per_s * 65_537 + size)
+    for number in range(int(per_s * seconds)):
+        request = (
+            UserEvent(f"storm{number}", rng.randbytes(size))
+            if kind == "events"
+            else SetMeta(f"k{rng.randrange(64)}", rng.randbytes(size))
+        )
+        net.at(net.now + number * S // per_s, lambda request=request: net.feed(FLOODER, request))
+
+
+def honest_bytes_s(net: Counted, seconds: float) -> float:
+    before = sum(net.sent[:FLOODER])
+    net.run(seconds)
+    return (sum(net.sent[:FLOODER]) - before) / FLOODER / seconds
+
+
+def names_of_flooders(net: Net) -> set[tuple[int, str]]:
+    return {(who, one.text) for _, who, one in net.log if isinstance(one, Alarm) and one.code == "member-flood"}
+
+
+STORMS = [("events", 50, 900), ("events", 50, 500), ("events", 10, 12_000), ("meta", 50, 900), ("meta", 50, 600)]
+
+
+@pytest.mark.parametrize(("kind", "per_s", "size"), STORMS)
+def test_one_authors_storm_costs_the_others_a_bounded_rate(kind: str, per_s: int, size: int) -> None:
+    net = swarm(per_s + size)
+    quiet = honest_bytes_s(net, 5)
+    storm(net, kind, per_s, size, STORM_S)
+    during = honest_bytes_s(net, STORM_S)
+    # Once: what an author may have passed on, to every member that lacks it. Then what it may have passed on a second.
+    assert during <= quiet + (COUNT - 1) * (BURST_BYTES / STORM_S + BUDGET_BYTES_S), f"{during:,.0f} B/s"
+    named = names_of_flooders(net)
+    assert all(f"n{FLOODER:03d}" in text and "signed by it last: " in text for _, text in named), named
+    assert {who for who, _ in named} >= set(range(COUNT // 2)), "the flooder is named"
+    net.run(SETTLED_S)
+    assert honest_bytes_s(net, 5) <= 2 * quiet, "it ends with the storm"
+
+
+def test_what_honest_members_say_still_goes_first() -> None:
+    net = swarm(5)
+    storm(net, "events", 50, 500, STORM_S)
+    said = {}
+    for at in range(2, STORM_S, 2):
+        said[f"honest{at}"] = net.now + at * S
+        net.at(net.now + at * S, lambda at=at: net.feed(at % FLOODER, UserEvent(f"honest{at}", b"payload")))
+    net.run(STORM_S + SETTLED_S)
+    took = sorted(
+        (when - said[one.name]) // MS for when, who, one in net.delivered() if who != FLOODER and one.name in said
+    )
+    assert len(took) == len(said) * FLOODER, "each once at each"
+    assert took[len(took) // 2] <= 4, f"half of them took {took[len(took) // 2]} ms"
+    assert took[-1] <= 100
+
+
+@pytest.mark.parametrize("kind", ["events", "meta"])
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_after_a_storm_all_agree_again(kind: str, loss: float) -> None:
+    net = swarm(7, loss)
+    storm(net, kind, 50, 700, 5)
+    net.run(5)
+    assert net.run_until(net.agreed, 3 * SETTLED_S, 0.1) is not None
+
+
+def test_what_is_within_the_budget_is_everywhere_and_nobody_is_named() -> None:
+    """A partition heals: all 64 kept events and 30 kB of metadata of two authors on each side cross at once."""
+    net = swarm(11)
+    left, right = list(range(4)), list(range(4, COUNT))
+    net.cut(left, right)
+    net.run(10)
+    for number in range(60):
+        for author in (1, 2, 5, 6):
+            net.feed(author, UserEvent(f"{author}-{number}", bytes(300)))
+            if number < 30:
+                net.feed(author, SetMeta(f"k{number}", bytes(900)))
+        net.run(1)
+    net.blocked.clear()
+    assert net.run_until(net.agreed, 2 * SETTLED_S, 0.1) is not None
+    net.run(2)
+    for who in range(COUNT):
+        assert len([one for _, at, one in net.delivered() if at == who]) == 4 * 60
+    assert not names_of_flooders(net)
+
+
+_STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20_000), st.integers(0, 3 * S), st.booleans()))
+
+
+@settings(deadline=None, max_examples=60)
+@given(_STEPS)
+def test_an_author_never_has_more_passed_on_than_its_account_holds(steps: list[tuple[int, int, int, bool]]) -> None:
+    relays, now = Relays(SwimConfig()), 0
+    spent: dict[bytes, int] = {}
+    begun: dict[bytes, int] = {}
+    for who, size, pause, repairs in steps:
+        now += pause
+        author = NodeId(bytes([who]) * 16)
+        begun.setdefault(author, now)
+        if repairs:
+            if relays.floods(author) and relays.may_repair(author, size, now) and relays.floods(author):
+                spent[author] = spent.get(author, 0) + size
+        elif relays.may_pass_on(author, size, COUNT, now):
+            spent[author] = spent.get(author, 0) + size
+        assert spent.get(author, 0) <= BURST_BYTES + BUDGET_BYTES_S * (now - begun[author]) / S + 1
+    assert relays.anybody_floods == any(relays.floods(author) for author in begun)
+
+
+def test_accounts_of_authors_are_bounded() -> None:
+    relays = Relays(SwimConfig())
+    for number in range(3_000):
+        for _ in range(2):
+            relays.may_pass_on(number.to_bytes(16, "big"), 40_000, COUNT, number)
+    assert len(relays) <= 1_024
+    assert relays.anybody_floods
+    for number in range(3_000):
+        relays.may_pass_on(number.to_bytes(16, "big"), 1, COUNT, 10_000 * S)
+    assert not relays.anybody_floods
