@@ -30,6 +30,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("swim-no-suspicion", "membership.undetected", [Fault(20 * S, "power_loss", (2,), 20 * S, 0)], {}),
     ("swim-leave-is-alive", "membership.announced_failed", [Fault(25 * S, "leave", (2,), 15 * S, 0)], {}),
     ("claims-never-heard", "claims.overlap", [], {"drones.speed_m_s": 0.5}),
+    (
+        # A noise that isolates everybody, and one that forgets what it had heard: it flies most cells again, alone.
+        "claims-never-yield",
+        "claims.duplicates",
+        [Fault(4418 * S // 1000, "jam", (4,), 29 * S, 50), Fault(7 * S, "equivocate", (2,), S // 16, 0)],
+        {"checks.duplicate_work": 0.25},
+    ),
     # Attacks and what officers do.
     ("law-no-threshold", "trust.invented", [Fault(20 * S, "own_revocation", (6,), 3 * S, 2)], {}),
     ("law-no-threshold", "releases.invented", [Fault(12 * S, "far_floor", (6,), 5 * S, 2)], GOOD),

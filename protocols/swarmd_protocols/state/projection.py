@@ -41,6 +41,7 @@ Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged
 CellOrder: TypeAlias = CellAssigned | CellLost
 
+
 class _How(Enum):
     """What is to be done with a batch of facts."""
 

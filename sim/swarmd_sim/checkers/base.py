@@ -78,10 +78,15 @@ class RunContext:
 
     def component(self) -> list[Host]:
         """The largest set of live hosts that reach each other over fair links."""
+        largest: list[Host] = max(self.components(), key=len, default=[])
+        return sorted(largest, key=lambda host: host.index)
+
+    def components(self) -> list[list[Host]]:
+        """The sets of live hosts that reach each other over fair links; who is found first comes first."""
         left = {host.index: host for host in self.live()}
-        best: list[Host] = []
         if self.network.faults.quiet and self.radio.everybody_hears:
-            return list(left.values())
+            return [list(left.values())]
+        groups: list[list[Host]] = []
         while left:
             _index, first = next(iter(left.items()))
             group, todo = [], [first]
@@ -93,9 +98,8 @@ class RunContext:
                 for other in near:
                     del left[other.index]
                 todo += near
-            if len(group) > len(best):
-                best = group
-        return sorted(best, key=lambda host: host.index)
+            groups.append(group)
+        return groups
 
 
 class CheckerBase:
