@@ -47,6 +47,15 @@ def accounts_are_never_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swarmd_protocols.swim.relays._AUTHORS_MAX", 10**9)
 
 
+def every_ping_is_answered_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd_protocols.swim.swim._PINGS_PER_S", 1e9)
+    monkeypatch.setattr("swarmd_protocols.swim.swim._PINGS_BURST", 1e9)
+
+
+def storm_of_pings() -> None:
+    laws.test_who_pings_without_end_fills_no_budget(10)
+
+
 def storm_of_events() -> None:
     laws.test_one_authors_storm_costs_the_others_a_bounded_rate("events", 50, 900)
 
@@ -68,6 +77,7 @@ def agreement() -> None:
         (flooders_have_no_name, storm_of_events),
         (everybody_is_named, laws.test_what_is_within_the_budget_is_everywhere_and_nobody_is_named),
         (a_gap_of_a_flood_is_waited_for_each_time, agreement),
+        (every_ping_is_answered_in_full, storm_of_pings),
         (accounts_are_never_dropped, laws.test_accounts_of_authors_are_bounded),
     ],
 )

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from swarmd_protocols.effects import Alarm, SendDatagram, SendStream, SetMeta, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.messages import Ping
 from swarmd_protocols.swim.relays import Relays
-from tests.support.swim_net import MS, Host, Net, S
+from tests.support.swim_net import MS, SECRET, Host, Net, S
+from tests.support.swim_thief import Thief
 
 COUNT = 8
 FLOODER = COUNT - 1
@@ -161,3 +163,30 @@ def test_accounts_of_authors_are_bounded() -> None:
     for number in range(3_000):
         relays.may_pass_on(number.to_bytes(16, "big"), 1, COUNT, 10_000 * S)
     assert not relays.anybody_floods
+
+
+def pinged(net: Counted, per_s: int, seconds: float) -> tuple[float, float]:
+    """Bytes a second of each node, and the pressure on its budget of probes, while a member pings everybody."""
+    thief = Thief(SECRET, net.crypto)
+    for _ in range(2):
+        for host in net.hosts:
+            net.perform(host, thief.meet(host.node, net.now))
+        net.run(0.1)
+
+    def ping() -> None:
+        for host in net.hosts:
+            net.perform(host, thief.say(host.node, [Ping(net.now, b"digests!")], net.now))
+        net.at(net.now + S // per_s, ping)
+
+    ping()
+    net.run(12)
+    before = sum(net.sent)
+    net.run(seconds)
+    return (sum(net.sent) - before) / len(net.hosts) / seconds, max(h.node._wire.pressure() for h in net.hosts)
+
+
+@pytest.mark.parametrize("per_s", [10, 150])
+def test_who_pings_without_end_fills_no_budget(per_s: int) -> None:
+    sent_bytes_s, pressure = pinged(swarm(3), per_s, 10)
+    assert sent_bytes_s <= 3 * BUDGET_BYTES_S, f"{sent_bytes_s:,.0f} B/s"
+    assert pressure <= 1.1, f"{pressure:.2f}"

@@ -33,8 +33,8 @@ class Port(Protocol):
         """Send messages in one sealed datagram, with whatever rides along; to `source` where it is given."""
         ...
 
-    def push(self, member: Member, parts: list[bytes]) -> None:
-        """Send news or repairs in one sealed datagram, nothing rides along."""
+    def push(self, member: Member, parts: list[bytes], source: Address | None = None) -> None:
+        """Send news or repairs in one sealed datagram, nothing rides along; to `source` where it is given."""
         ...
 
     def datagram_or_stream(self, member: Member, parts: list[bytes]) -> None:

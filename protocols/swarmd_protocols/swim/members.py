@@ -15,7 +15,8 @@ from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
-    from swarmd_protocols.channel.channel import Session
+    from swarmd_protocols.channel.bucket import TokenBucket
+from swarmd_protocols.channel.channel import Session
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
 SECTIONS = 5
@@ -41,7 +42,7 @@ class HeldAccusation:
 class LinkState:
     """What this node's own questions found out about its link to a member."""
 
-    __slots__ = ("blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns")
+    __slots__ = ("asked", "blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns")
 
     def __init__(self) -> None:
         self.probe: Probe | None = None
@@ -55,6 +56,8 @@ class LinkState:
         """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
         self.blocked_ns = -(2**62)
         """When something was last said to it that is said at a bounded rate."""
+        self.asked: tuple[TokenBucket, TokenBucket] | None = None
+        """What its pings may still cost here: of the budget of probes, and at all."""
 
 
 class ReportedLinks:

@@ -151,9 +151,9 @@ class FrameSender:
                 self._budget.ride(len(rider))
         return parts
 
-    def push(self, member: Member, parts: list[bytes]) -> None:
+    def push(self, member: Member, parts: list[bytes], source: Address | None = None) -> None:
         """See `Port.push`."""
-        self._send(member, parts, None)
+        self._send(member, parts, source)
 
     def datagram_or_stream(self, member: Member, parts: list[bytes]) -> None:
         """See `Port.datagram_or_stream`."""

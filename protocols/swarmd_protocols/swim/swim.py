@@ -5,6 +5,7 @@ from typing import assert_never
 
 import msgspec
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
 from swarmd_protocols.errors import IdentityError, StateError
@@ -60,6 +61,12 @@ _SEEKS_WIDE, _HELLOS_LATER, _SEEKS_OFTEN = 3, 3, 10
 """After so many rounds fewer are asked, this many; after the last number of rounds a quarter as often."""
 _LONG_LOST_NS = 600 * _S
 """Who is lost for longer, nanoseconds, is tried a tenth as often."""
+_PINGS_PER_S, _PINGS_BURST = 4, 16
+"""Pings of one member whose answers spend the budget of probes: one a protocol period, which is all of them in a swarm
+of two."""
+_ANSWERS_PER_S, _ANSWERS_BURST = 10, 100
+"""Further pings that get an ack and nothing else, beside that budget: who suspects asks nine times a second, helpers
+ask for others in bursts. 10 acks of 100 bytes a second are as much again as the budget."""
 _QUIET_NS = 500 * _MS
 """Views that were equal for so long need no riding records any more, nanoseconds."""
 
@@ -294,8 +301,17 @@ class Swim:
 
     def _on_ping(self, member: Member, message: Ping, source: Address) -> None:
         core = self.core
+        if member.link.asked is None:
+            member.link.asked = TokenBucket(_PINGS_PER_S, _PINGS_BURST), TokenBucket(_ANSWERS_PER_S, _ANSWERS_BURST)
+        within_budget, answered = member.link.asked
         own_digest = core.port.digest()
         parts = [encode(Ack(message.sequence, own_digest))]
+        if not within_budget.take(core.now_ns):
+            if answered.take(core.now_ns):
+                core.port.push(member, parts, source)
+            else:
+                core.counters["pings_unanswered"] += 1
+            return
         if not member.overlay.active:
             pass
         elif message.digest != own_digest:
