@@ -13,9 +13,8 @@ from swarmd_sim.run.host import Host
 EXCUSE_NS = 60_000_000_000
 """Facts younger than this are excused when their author's disk is lost: they may not have left it yet."""
 FACTS_GRACE_NS = 100_000_000
-"""A node gathers facts for up to 50 ms before it writes and tells them (`ReplicaConfig.flush_ns`)."""
-COUNTERS_GRACE_NS = 6_000_000_000
-"""Counters and status are written and told every 5 s (`ReplicaConfig.vitals_ns`)."""
+"""A node gathers facts for up to 50 ms before it writes and tells them (`ReplicaConfig.flush_ns`); counts are written
+at once."""
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ class Ledger:
         # A process that was stopped wrote nothing in the meantime.
         now_ns = host.last_ran_ns
         rows = self.counted.get(host.index, [])
-        self.counted[host.index] = [row for row in rows if row[0] < now_ns - COUNTERS_GRACE_NS]
+        self.counted[host.index] = [row for row in rows if row[0] < now_ns - FACTS_GRACE_NS]
         for fact in chain(self.detections, *self.cells_done.values()):
             if fact.host == host.index and fact.at_ns >= now_ns - FACTS_GRACE_NS:
                 fact.excused = True
