@@ -269,6 +269,8 @@ MUTANTS = [
      claims_tests.test_a_crashed_holder_is_replaced),
     ("a wrong clock lets go", Clock, "is_sure", lambda self, now_ns: True,
      times.test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told),
+    ("what a wrong clock stamped is old", projection_module.Projection, "renew", lambda *args: [],
+     times.test_what_a_life_with_a_wrong_clock_said_is_not_lost),
     ("a count is on disk when it is said", Author, "_seal", sealed_without_journal,
      times.test_a_count_that_was_accepted_is_on_disk_with_the_same_list_of_effects),
     ("a journal from the future counts", Holdings, "ahead", lambda self, now_ns: {},

@@ -207,3 +207,43 @@ def test_a_clock_that_the_median_contradicts_asks_often_until_it_is_set():
     # Whoever set it is compared with others first.
     assert not clock.is_sure(now + 7 * S)
     assert clock.is_sure(now + 30 * S)
+
+
+def a_life_with_a_wrong_clock(wrong_ns):
+    """Three peers whose clocks are wrong set that of a fourth, which crashes before anybody can put it right."""
+    mesh = Mesh(7, wall=True)
+    for index in range(7):
+        mesh.crash(index)
+    mesh.wrong_wall_ns = {1: wrong_ns, 2: wrong_ns, 3: wrong_ns}
+    mesh.partition(lambda index: int(index > 3))
+    for index in range(1, 4):
+        mesh.boot(index)
+    mesh.run(2)
+    for index in (0, 4, 5, 6):
+        mesh.boot(index)
+    see(mesh, 0, 1, 1000, 2000)
+    mesh.run(10)
+    assert mesh.replicas[0].clock.synced
+    for index in range(4):
+        mesh.crash(index)
+    mesh.wrong_wall_ns = {}
+    mesh.partition(lambda index: 0)
+    for index in (1, 2, 3, 0):
+        mesh.boot(index)
+    mesh.run(60)
+    assert mesh.agree()
+    return mesh
+
+
+@pytest.mark.parametrize("wrong_ns", [-2 * HOUR, -HOUR, -HALF_HOUR, HALF_HOUR, HOUR, 2 * HOUR])
+def test_a_life_whose_clock_was_never_confirmed_makes_nothing_old(wrong_ns):
+    mesh = a_life_with_a_wrong_clock(wrong_ns)
+    assert all(len(replica.views.objects()) == 1 for replica in mesh.replicas)
+    # It lasts as long as other things, and no longer.
+    mesh.run(3_700)
+    assert not any(replica.views.objects() for replica in mesh.replicas)
+
+
+def test_what_a_life_with_a_wrong_clock_said_is_not_lost():
+    mesh = a_life_with_a_wrong_clock(-HOUR)
+    assert all(len(replica.views.objects()) == 1 for replica in mesh.replicas)

@@ -17,8 +17,8 @@ from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, stamp_of
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Signer, Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval
-from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, fact_key, record_key
+from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval, SightingKey
+from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, SURE_KEY, fact_key, record_key
 from swarmd_protocols.state.crdt.log import Verdict
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, OwnLog, facts_of
 from swarmd_protocols.state.crdt.records import (
@@ -76,6 +76,10 @@ class Author:
         self._dirty: dict[Stream, None] = {}
         self._note_serial = 0
         self._has_counted_before = False
+        self.sure_life = 0
+        """The latest life whose clock was confirmed; what later ones stamped may be off by what three peers were."""
+        self._doubted: dict[SightingKey, None] = {}
+        """Own sightings out of the journal of such lives."""
 
     @property
     def _clock(self) -> Clock:
@@ -98,6 +102,8 @@ class Author:
             items = facts_of(reading)
             self.log.adopt(batch, items)
             self._holdings.projection.own_restored(items)
+            if is_restored and batch.dot[0] > self.sure_life:
+                self._doubted.update((row.key, None) for row in reading.sightings)
         if is_restored or batch.dot[0] < self.incarnation:
             return []
         written = self.log.written if batch.stream is Stream.FACTS else self._records_n.get(batch.stream, 0)
@@ -110,6 +116,21 @@ class Author:
             Persist(INCARNATION_KEY, self.incarnation.to_bytes(6, "big")),
             Alarm("state-rollback", "peers hold newer facts of this node than its journal; it goes on above"),
         ]
+
+    def trust_clock(self, effects: list[SubEffect], begun_ns: int, now_ns: int) -> None:
+        """The clock is confirmed: say so in the journal, and say again what a life with a wrong one made old.
+
+        Such a sighting was made at the latest when this life began. Taken for that, it stays too long rather than go
+        at once, as nobody knows how wrong the clock was.
+        """
+        if self.sure_life >= self.incarnation:
+            return
+        self.sure_life = self.incarnation
+        effects.append(Persist(SURE_KEY, self.incarnation.to_bytes(6, "big")))
+        begun = stamp_of(self._clock.physical_ms(begun_ns))
+        self.pending += self._holdings.projection.renew(self._doubted, begun, self._clock.physical_ms(now_ns))
+        self._doubted.clear()
+        self.flush(effects, now_ns)
 
     # --- Facts ----------------------------------------------------------------------------------------------------
 

@@ -416,6 +416,14 @@ class Projection:
         rows, joins = self.own.to_say(keys, frozenset())
         return [*rows, *joins]
 
+    def renew(self, keys: Iterable[SightingKey], stamp: int, physical_ms: int) -> list[Fact]:
+        """Own sightings of these that are too old to be shown, as last seen at this stamp."""
+        return [*self.own.renew((key for key in keys if self._is_old(key, physical_ms)), stamp)]
+
+    def _is_old(self, key: SightingKey, physical_ms: int) -> bool:
+        entry = self.view.get(self._node, key)
+        return entry is not None and stamp_ms(entry.row.last) + self._ttl_ms(entry.row) <= physical_ms
+
     def reconsider(self) -> None:
         """The clock was set: what is shown must be decided anew."""
         for leader in self.view.leaders():
@@ -495,8 +503,7 @@ class Projection:
         held = self._statuses.get(node)
         return None if held is None else held[1]
 
-    def _ttl_ms(self, leader: Entry) -> int:
-        row = leader.row
+    def _ttl_ms(self, row: Sighting) -> int:
         fixed = row.kind == ASSET or (row.positioned and not row.moving)
         return self._config.dedup.ttl_ms if fixed else self._config.dedup.track_ttl_ms
 
@@ -509,7 +516,7 @@ class Projection:
         return last
 
     def _is_shown(self, leader: Entry, physical_ms: int) -> bool:
-        return stamp_ms(self._last(leader)) + self._ttl_ms(leader) > physical_ms
+        return stamp_ms(self._last(leader)) + self._ttl_ms(leader.row) > physical_ms
 
     def _stop_showing(self, leader: Entry) -> None:
         if leader.shown:
@@ -519,7 +526,7 @@ class Projection:
 
     def _watch(self, leader: Entry) -> None:
         """Look at this object again when it may have expired: earlier, where its author has set its clock back."""
-        due = max(1, stamp_ms(self._last(leader)) + self._ttl_ms(leader))
+        due = max(1, stamp_ms(self._last(leader)) + self._ttl_ms(leader.row))
         if leader.watched and leader.watched <= due:
             return
         leader.watched = due

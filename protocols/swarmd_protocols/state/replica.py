@@ -19,7 +19,13 @@ from swarmd_protocols.state.config import ReplicaConfig as ReplicaConfig
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Signer, Stream, open_batch, verify_batch
 from swarmd_protocols.state.crdt.facts import Done
-from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, OTHERS_PREFIX, OWN_PREFIXES, PROOF_PREFIX
+from swarmd_protocols.state.crdt.journal_keys import (
+    INCARNATION_KEY,
+    OTHERS_PREFIX,
+    OWN_PREFIXES,
+    PROOF_PREFIX,
+    SURE_KEY,
+)
 from swarmd_protocols.state.crdt.messages import (
     Batches,
     CertificateAsk,
@@ -113,6 +119,7 @@ class Replica:
     def _restore(self, restored: Mapping[bytes, bytes]) -> None:
         """Take in what the journal holds; what does not read or verify is named and left out."""
         bad = 0
+        self._author.sure_life = int.from_bytes(restored.get(SURE_KEY, b"")[:6], "big")
         for key in sorted(key for key in restored if key.startswith((*OWN_PREFIXES, OTHERS_PREFIX))):
             bad += not self._restore_batch(key, restored[key])
         self._intake.judge()
@@ -327,6 +334,8 @@ class Replica:
         self._intake.take_back()
         # In a swarm too small to confirm a clock, a life as long as the time after which facts are old is sure enough.
         is_sure = self.clock.is_sure(now_ns) or now_ns - self._begun_ns >= self._config.dedup.ttl_ms * 1_000_000
+        if is_sure:
+            self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
 
     def _work(self, effects: list[SubEffect], now_ns: int) -> None:

@@ -1,6 +1,7 @@
 """Names of journal records: what a batch is found by on disk. Every name begins with the sub-protocol's own prefix.
 
 state/i                                this node's incarnation, 6 bytes
+state/sure                             the latest life whose clock was confirmed, 6 bytes
 state/f/ incarnation n                 own facts
 state/r/ incarnation stream            own records: the next overwrites the last
 state/o/ origin incarnation n|stream   others' batches
@@ -10,6 +11,8 @@ state/q/ origin                        proofs of equivocation
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Batch, Stream
 
+SURE_KEY = b"state/sure"
+"""The latest life of this node whose clock was confirmed, 6 bytes; what later lives stamped may be wrong."""
 INCARNATION_KEY = b"state/i"
 OWN_PREFIXES = (b"state/f/", b"state/r/")
 OTHERS_PREFIX = b"state/o/"

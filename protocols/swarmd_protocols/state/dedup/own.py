@@ -13,7 +13,7 @@ Rules this file keeps:
 - Tracks of one frame that are at least `beside_min_cm` apart are different things, whatever later positions say.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from swarmd_protocols.errors import StateError
@@ -101,6 +101,16 @@ class OwnSightings:
             register.row = row._replace(first=min(first, last), last=last)
             if register.said is not None:
                 register.said = register.row
+                again.append(register.row)
+        return again
+
+    def renew(self, keys: Iterable[SightingKey], stamp: int) -> list[Sighting]:
+        """Set when these were last seen, where this life has not seen them; returns the rows to be said again."""
+        again = []
+        for key in keys:
+            register = self.registers.get(key)
+            if register is not None and register.said is not None and not register.frame_ns:
+                register.said = register.row = register.row._replace(last=max(register.row.last, stamp))
                 again.append(register.row)
         return again
 
