@@ -17,8 +17,6 @@ import msgspec
 from swarmd_protocols.effects import Alarm, CancelTimer, Order, Persist, Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.ids import NodeId
 
-SUMMARY_MAX_BYTES = 16
-
 
 class Priority(IntEnum):
     """Lower goes first."""

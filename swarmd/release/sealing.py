@@ -18,7 +18,6 @@ from swarmd.release.errors import ReleaseError
 
 STORE = Path("/etc/credstore.encrypted")
 """Where systemd looks for credentials that a unit names without a path."""
-WITH = ("auto", "host", "tpm2", "host+tpm2")
 _SEALS = {
     "5a1c6a86df9d4096b1d5a65e0862f19a": "host",
     "0c7cc07b117645919c4b0bea08bc20fe": "tpm2",

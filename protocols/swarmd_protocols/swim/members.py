@@ -81,7 +81,6 @@ class RepairState:
 
     __slots__ = (
         "counted",
-        "event_mark",
         "fp_events",
         "fp_links",
         "fp_meta",
@@ -94,8 +93,6 @@ class RepairState:
     def __init__(self) -> None:
         self.meta: dict[str, tuple[int, bytes, bytes]] | None = None
         """Key to (sequence, value, encoded message)."""
-        self.event_mark = 0
-        """Sequence of its last user event delivered here."""
         self.counted = False
         self.fp_record = 0
         self.fp_events = 0

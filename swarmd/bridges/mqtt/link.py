@@ -107,11 +107,6 @@ class MqttLink:
         """True between CONNACK and the loss of the connection."""
         return self._connected.is_set()
 
-    @property
-    def waiting_count(self) -> int:
-        """Messages in the offline buffer."""
-        return len(self._outbox)
-
     def counters(self) -> dict[str, int]:
         """Monotonic counts since the start."""
         return dict(self._counts)

@@ -56,14 +56,6 @@ class NoteMap:
         """The visible puts of a key: what a new put or removal replaces."""
         return tuple(sorted(dot for dot, put in self._puts.items() if put.key == key and dot not in self._removed))
 
-    def is_visible(self, dot: NoteDot) -> bool:
-        """Whether a put is there and not removed."""
-        return dot in self._puts and dot not in self._removed
-
-    def is_held(self, dot: NoteDot) -> bool:
-        """Whether some batch still says this put."""
-        return dot in self._puts
-
     def values(self) -> dict[str, bytes]:
         """Key to value, by key."""
         best: dict[str, tuple[int, NoteDot, bytes]] = {}
