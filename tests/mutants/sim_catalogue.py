@@ -330,7 +330,7 @@ STATE: dict[str, Mutant] = {
         "what is replaced stays on disk",
         "state.holdings:Holdings.drop",
         _not_journalled,
-        overrides={"state.slack_rows": 2, "workload.notes_per_min": 120},
+        overrides={"state.slack_rows": 2, "workload.notes_per_min": 600},
     ),
     "state-certificates-not-asked": Mutant(
         "nobody is asked for the certificate of an unknown author",
@@ -349,8 +349,8 @@ STATE: dict[str, Mutant] = {
         "the digest never changes", "state.crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
     ),
     "state-after-skips": Mutant("repairs leave out the last batch", "state.crdt.log:OriginLog.after", _last_dropped),
-    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Projection._take_facts", _dones_lost),
-    "state-no-facts": Mutant("others' facts are not folded", "state.projection:Projection._take_facts", gives(None)),
+    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Projection._take_latest", _dones_lost),
+    "state-no-facts": Mutant("others' facts are not folded", "state.projection:Projection._take_latest", gives(None)),
     "notes-remove-wins": Mutant(
         "a removal removes unseen puts too",
         "state.crdt.notes:NoteMap.remove",

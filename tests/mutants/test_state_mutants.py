@@ -26,6 +26,8 @@ from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.quota import Accounts
+from swarmd_protocols.state.shown import Shown
+from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_state_laws as laws
 from tests.property import test_state_trust as trusts
@@ -226,7 +228,7 @@ MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
     ("an older row wins", DedupView, "put", older_row_wins, laws_of_the_store),
     ("the base drops nothing", OriginLog, "_raise_base", base_does_not_drop, laws_of_the_store),
-    ("expired is shown again", projection_module.Projection, "_ttl_ms", nothing_expires, claims_tests.check_expiry),
+    ("expired is shown again", Shown, "_ttl_ms", nothing_expires, claims_tests.check_expiry),
     ("no bound on stamps", Clock, "observe", no_clock_bound, laws.test_peers_cannot_ratchet_the_clock),
     ("bound against own stamps", Clock, "observe", bound_against_own_stamps, laws.test_peers_cannot_ratchet_the_clock),
     ("a clock ahead is believed", Clock, "observe", no_clock_bound,
@@ -259,7 +261,7 @@ MUTANTS = [
      dedup_tests.test_incremental_is_from_scratch_in_larger_worlds),
     ("first come, first served", DedupView, "_choose", nearest_by_arrival, dedup_tests.test_order_does_not_matter),
     ("no repair", AntiEntropy, "ask_sync", asks_nobody, some_schedules),
-    ("one life of counters", projection_module.Projection, "counters", one_life_of_counters,
+    ("one life of counters", Vitals, "counters", one_life_of_counters,
      basics.test_a_lost_disk_is_filled_again_by_peers),
     ("claims of others are not heard", claims_module.Claims, "_best_heard", everybody_wins,
      claims_tests.check_one_worker_a_cell),

@@ -111,8 +111,15 @@ def build(batches):
 def state_of(store, views):
     held = sorted(batch.digest for batch in store.batches())
     view = sorted((e.origin, e.row, e.leader.origin, e.leader.row.key) for e in views.view.all())
-    done = {cell: dict(sorted(by.items())) for cell, by in views.claims.done.items() if by}
-    return held, view, done, views.notes.values(), views.counters(), [views.status(node) for node in NODES]
+    done = {cell: dict(sorted(by.items())) for cell, by in views.survey.claims.done.items() if by}
+    return (
+        held,
+        view,
+        done,
+        views.notes.values(),
+        views.vitals.counters(),
+        [views.vitals.status(node) for node in NODES],
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -211,9 +211,9 @@ def test_a_member_that_floods_is_bounded_named_and_over_soon(attack):
     assert sum(spent) <= 1.5 * AUTHOR_BURST + 20 * WORK_RATE
     projection = victim.replica._projection
     # Whatever comes and goes leaves nothing behind.
-    assert len(projection._deadlines) <= 2 * projection.view.count + 128
+    assert len(projection.shown._deadlines) <= 2 * projection.view.count + 128
     assert len(projection.view._labels) <= projection.view.count + 1
-    assert len(projection.claims.done) <= len(projection._done_dots)
+    assert len(projection.survey.claims.done) <= len(projection.survey._done_dots)
     named = [effect for effect in victim.effects if isinstance(effect, Alarm) and effect.code == "state-flood"]
     assert named
     assert mesh.members[3].node.hex() in named[0].text

@@ -153,7 +153,7 @@ def test_what_is_shown_depends_on_what_is_held_and_not_on_what_was_said_before()
             view.finish(0, early + hour_ms - 1_000)
         view.expire(early + hour_ms + 70_000, is_sure=False)
         view.finish(0, early + hour_ms + 70_000)
-        shown.append([thing.object_id for thing in view.objects()])
+        shown.append([thing.object_id for thing in view.shown.objects()])
     assert shown == [[], []]
 
 

@@ -215,7 +215,8 @@ class Author:
 
     def say_leases(self, effects: list[SubEffect], now_ns: int) -> None:
         """Say the own claims, which have changed."""
-        batch = self._seal(Stream.LEASES, encode_leases(self._holdings.projection.claims.record()), effects, now_ns)
+        record = encode_leases(self._holdings.projection.survey.claims.record())
+        batch = self._seal(Stream.LEASES, record, effects, now_ns)
         self._join(batch, effects, now_ns)
         effects += self._anti_entropy.publish([batch], self._node, now_ns)
 

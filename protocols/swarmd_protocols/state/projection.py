@@ -6,40 +6,34 @@ time passed), never on the order in which they came. `take` and `drop` are exact
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
-from heapq import heapify, heappop, heappush
-from itertools import islice
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.claims.claims import Claims, cell_hash
-from swarmd_protocols.state.clock import LOGICAL_BITS, stamp_ms
+from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
-from swarmd_protocols.state.crdt.facts import ASSET, Facts, Sighting, SightingKey, decode_facts
+from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, decode_facts
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
 from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases
 from swarmd_protocols.state.dedup.entry import Entry
-from swarmd_protocols.state.dedup.own import OwnSightings, fused
+from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import (
-    CellAssigned,
     CellChanged,
-    CellLost,
-    CellView,
     DetectionLearned,
     DetectionView,
     LocalDetection,
     ObjectChanged,
-    ObjectView,
 )
 from swarmd_protocols.state.quota import BATCH_UNITS, ROW_UNITS
+from swarmd_protocols.state.shown import TOLD_AT_ONCE, Shown
+from swarmd_protocols.state.survey import Survey
+from swarmd_protocols.state.vitals import Vitals
 
 Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged
-CellOrder: TypeAlias = CellAssigned | CellLost
 
 
 class _How(Enum):
@@ -54,11 +48,6 @@ class _How(Enum):
 _Change: TypeAlias = tuple[_How, Batch, Facts | None]
 """What to do with a batch, and its facts where they have been read."""
 
-_SUPERSEDED_MAX = 4_096
-"""Ids of objects that have become part of others, for readers who still hold one; the oldest go."""
-_TOLD_AT_ONCE = 128
-"""Changes told in one event; what a peer brings at once is told in the next ones."""
-
 
 class Projection:
     """All views of one node."""
@@ -69,30 +58,15 @@ class Projection:
         self._config = config
         self.view = DedupView(config.dedup)
         self.own = OwnSightings(node, config.dedup, self.view)
-        self.claims = Claims(node, config.claims)
+        self.shown = Shown(config.dedup, self.view)
+        self.survey = Survey(node, config.claims)
+        self.vitals = Vitals()
         self.notes = NoteMap()
-        self._joins: dict[tuple[NodeId, SightingKey], dict[NodeId, tuple[Dot, int, int]]] = {}
-        self._done_dots: dict[tuple[bytes, NodeId], Dot] = {}
-        self._counters: dict[tuple[NodeId, int], dict[str, int]] = {}
-        self._statuses: dict[NodeId, tuple[Dot, bytes]] = {}
-        self._lease_dots: dict[NodeId, Dot] = {}
-        self._superseded: dict[str, str] = {}
         self._learned: dict[Entry, None] = {}
-        self._orders: list[CellOrder] = []
-        self._cells_changed: dict[bytes, None] = {}
-        self._cell_views: dict[bytes, CellView] = {}
-        self._deadlines: list[tuple[int, int, Entry]] = []
-        self._deadline_count = 0
-        self._expired: list[ObjectView] = []
+        """Sightings of others to be told of."""
         self._backlog: dict[NodeId, deque[_Change]] = {}
         """Batches of others to be shown or taken out of the views, in the order in which they were joined."""
         self._spent: dict[NodeId, int] = {}
-        self._faded: dict[Entry, None] = {}
-        """Leaders that are no longer shown and whose own facts await a clock that can be trusted."""
-        self._now_ns = 0
-        self._claims_due = True
-        self._claims_at_ns: int | None = None
-        self._has_cells = False
 
     # --- Own observations ------------------------------------------------------------------------------------------
 
@@ -132,15 +106,11 @@ class Projection:
         if isinstance(reading, Facts):
             self._change(_How.SHOW, batch, reading)
         elif isinstance(reading, tuple):
-            if self._lease_dots.get(origin, (-1, 0)) < dot:
-                self._lease_dots[origin] = dot
-                self._take_leases(origin, reading, now_ns)
+            self.survey.take_leases(origin, dot, reading, now_ns)
         elif isinstance(reading, dict):
-            self._counters[origin, dot[0]] = reading
+            self.vitals.take_counters(origin, dot[0], reading)
         else:
-            held = self._statuses.get(origin)
-            if held is None or held[0] < dot:
-                self._statuses[origin] = (dot, reading)
+            self.vitals.take_status(origin, dot, reading)
 
     def _change(self, how: _How, batch: Batch, facts: Facts | None = None) -> None:
         """Change what is shown of a batch of facts: at once where it is an own one, else in its turn."""
@@ -171,18 +141,9 @@ class Projection:
                 self._learned[entry] = None
                 self.own.row_changed(origin, row.key)
         for join in facts.joins:
-            seen_by = self._joins.setdefault((join.origin, join.key), {})
-            held = seen_by.get(origin)
-            if held is None or held[0] < dot:
-                seen_by[origin] = (dot, join.first, join.last)
-                self._touch(join.origin, join.key)
+            self.shown.take_join(origin, dot, join)
         for done in facts.dones:
-            by = self.claims.done.setdefault(done.cell, {})
-            if self._done_dots.get((done.cell, origin), (-1, 0)) < dot:
-                self._done_dots[done.cell, origin] = dot
-                by[origin] = done.quality_milli
-                self._cells_changed[done.cell] = None
-                self._claims_due = True
+            self.survey.take_done(origin, dot, done.cell, done.quality_milli)
 
     def _take_notes(self, origin: NodeId, facts: Facts) -> None:
         """Facts that are counted by the batches that say them."""
@@ -194,21 +155,11 @@ class Projection:
             for removed in removal.removes:
                 self.notes.remove(removed)
 
-    def _take_leases(self, origin: NodeId, leases: tuple[Lease, ...], now_ns: int) -> None:
-        if origin == self._node:
-            for lease in leases:
-                self._cells_changed[lease.cell] = None
-            return
-        for cell in self.claims.hear(origin, leases, now_ns):
-            self._cells_changed[cell] = None
-        self._claims_due = True
-
     def drop(self, batch: Batch) -> None:
         """A batch no longer matters: undo what only it said."""
         origin, dot = batch.origin, batch.dot
         if batch.stream is Stream.COUNTERS:
-            # A newer record of the same life has replaced it; one of a later life has taken it over.
-            self._counters.pop((origin, dot[0]), None)
+            self.vitals.drop_counters(origin, dot[0])
         if batch.stream is Stream.FACTS:
             self._change(_How.HIDE, batch)
 
@@ -222,24 +173,12 @@ class Projection:
             if entry is not None and entry.dot == dot:
                 self.view.remove(origin, row.key)
                 self._learned.pop(entry, None)
-                self._faded.pop(entry, None)
+                self.shown.drop_entry(entry)
                 self.own.row_changed(origin, row.key)
         for join in facts.joins:
-            seen_by = self._joins.get((join.origin, join.key), {})
-            if origin in seen_by and seen_by[origin][0] == dot:
-                del seen_by[origin]
-                if not seen_by:
-                    del self._joins[join.origin, join.key]
-                self._touch(join.origin, join.key)
+            self.shown.drop_join(origin, dot, join)
         for done in facts.dones:
-            if self._done_dots.get((done.cell, origin)) == dot:
-                del self._done_dots[done.cell, origin]
-                by = self.claims.done.get(done.cell, {})
-                by.pop(origin, None)
-                if not by:
-                    self.claims.done.pop(done.cell, None)
-                self._claims_due = True
-                self._cells_changed[done.cell] = None
+            self.survey.drop_done(origin, dot, done.cell)
         for put in facts.puts:
             self.notes.unput((origin, put.incarnation, put.serial))
             for removed in put.removes:
@@ -250,17 +189,8 @@ class Projection:
 
     def forget_origin(self, origin: NodeId) -> None:
         """An origin was shut out: its records go too."""
-        self.claims.forget(origin)
-        self._statuses.pop(origin, None)
-        self._lease_dots.pop(origin, None)
-        for slot in [slot for slot in self._counters if slot[0] == origin]:
-            del self._counters[slot]
-        self._claims_due = True
-
-    def _touch(self, origin: NodeId, key: SightingKey) -> None:
-        entry = self.view.get(origin, key)
-        if entry is not None and entry.leader is not None:
-            self.view.touched[entry.leader] = None
+        self.survey.forget(origin)
+        self.vitals.forget(origin)
 
     # --- After each event -----------------------------------------------------------------------------------------
 
@@ -306,45 +236,20 @@ class Projection:
 
     def forget_changes(self) -> None:
         """What was read from the journal is no news."""
-        for leader in self.view.touched:
-            if leader.leader is leader:
-                leader.shown = True
-                self._watch(leader)
-        self.view.touched.clear()
-        self.view.merged.clear()
+        self.shown.forget_changes()
         for entry in self._learned:
             entry.told = True
         self._learned.clear()
-        self._cells_changed.clear()
-
-    def take_orders(self) -> list[CellOrder]:
-        """What the driver shall do, since the last call."""
-        orders, self._orders = self._orders, []
-        return orders
+        self.survey.forget_changes()
 
     def finish(self, now_ns: int, physical_ms: int) -> tuple[list[Detail], int | None]:
         """Everything that changed, and when the claims want to be called next (None: not at all)."""
-        self._now_ns = now_ns
-        details: list[Detail] = [ObjectChanged("expired", gone, "") for gone in self._expired]
-        self._expired.clear()
-        details += self._own_learned()
-        view = self.view
-        if self._learned or view.has_changed():
-            self._tell_objects(details, physical_ms)
-        if self._has_cells and (self._claims_due or self._claims_at_ns is None or now_ns >= self._claims_at_ns):
-            self._claims_due = False
-            begun, lost = self.claims.step(now_ns)
-            self._orders += [CellLost(cell) for cell in lost]
-            self._orders += [CellAssigned(cell) for cell in begun]
-            for cell in (*begun, *lost):
-                self._cells_changed[cell_hash(cell)] = None
-            due = self.claims.due_ns(now_ns)
-            self._claims_at_ns = due
-        if self._cells_changed:
-            for key in self._cells_changed:
-                self._tell_cell(key, details, now_ns)
-            self._cells_changed.clear()
-        return details, self._claims_at_ns
+        details: list[Detail] = [*self.shown.take_expired(), *self._own_learned()]
+        if self._learned or self.view.has_changed():
+            self._tell_learned(details)
+            details += self.shown.tell(physical_ms)
+        details += self.survey.step(now_ns)
+        return details, self.survey.due_ns
 
     def _own_learned(self) -> list[DetectionLearned]:
         """This node's own detections: told as the others', with what only the origin knows of them."""
@@ -357,58 +262,14 @@ class Projection:
             told.append(DetectionLearned(view, detection.kind, detection.track_id, detection.captured_ns))
         return told
 
-    def _tell_objects(self, details: list[Detail], physical_ms: int) -> None:
-        view = self.view
+    def _tell_learned(self, details: list[Detail]) -> None:
         learned, self._learned = self._learned, {}
         for entry in learned:
-            if entry.leader is None or len(details) >= _TOLD_AT_ONCE:
+            if entry.leader is None or len(details) >= TOLD_AT_ONCE:
                 self._learned[entry] = None
             else:
                 details.append(DetectionLearned(self._detection(entry), "update" if entry.told else "new"))
                 entry.told = True
-        if view.undecided.is_settling:
-            # Who leads is not known yet: told now, an object might be called new, gone and new again.
-            return
-        for entry in _some(view.merged):
-            if entry.leader is None and view.is_in(entry):
-                view.merged[entry] = None
-            elif entry.shown and entry.leader is not entry:
-                self._tell_merged(entry, details)
-        for leader in _some(view.touched):
-            if leader.leader is not leader:
-                continue
-            if not self._is_shown(leader, physical_ms):
-                self._stop_showing(leader)
-                continue
-            kind = "update" if leader.shown else "new"
-            leader.shown = True
-            self._superseded.pop(leader.object_id, None)
-            self._watch(leader)
-            details.append(ObjectChanged(kind, self._object(leader), ""))
-
-    def _tell_merged(self, entry: Entry, details: list[Detail]) -> None:
-        entry.shown = False
-        survivor = entry.leader
-        if survivor is None:
-            gone = self._object(entry)
-            details.append(ObjectChanged("expired", gone, ""))
-            return
-        shown = self._object(survivor)
-        if shown.object_id == entry.object_id:
-            return
-        self._superseded[entry.object_id] = shown.object_id
-        if len(self._superseded) > _SUPERSEDED_MAX:
-            del self._superseded[next(iter(self._superseded))]
-        details.append(ObjectChanged("superseded", replace(shown, object_id=entry.object_id), shown.object_id))
-
-    def _tell_cell(self, key: bytes, details: list[Detail], now_ns: int) -> None:
-        cell = self.claims.cells.get(key)
-        if cell is None:
-            return
-        shown = self._cell(key, now_ns)
-        if self._cell_views.get(key) != shown:
-            self._cell_views[key] = shown
-            details.append(CellChanged(shown))
 
     def orphans(self) -> list[Fact]:
         """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""
@@ -418,17 +279,9 @@ class Projection:
 
     def renew(self, keys: Iterable[SightingKey], stamp: int, physical_ms: int) -> list[Fact]:
         """Own sightings of these that are too old to be shown, as last seen at this stamp."""
-        return [*self.own.renew((key for key in keys if self._is_old(key, physical_ms)), stamp)]
-
-    def _is_old(self, key: SightingKey, physical_ms: int) -> bool:
-        entry = self.view.get(self._node, key)
-        return entry is not None and stamp_ms(entry.row.last) + self._ttl_ms(entry.row) <= physical_ms
-
-    def reconsider(self) -> None:
-        """The clock was set: what is shown must be decided anew."""
-        for leader in self.view.leaders():
-            if not leader.shown:
-                self.view.touched[leader] = None
+        entries = [entry for key in keys if (entry := self.view.get(self._node, key)) is not None]
+        old = [entry.row.key for entry in entries if self.shown.is_old(entry.row, physical_ms)]
+        return [*self.own.renew(old, stamp)]
 
     def expire(self, physical_ms: int, is_sure: bool) -> list[FactId]:
         """Stop showing what nobody has seen for long.
@@ -441,175 +294,25 @@ class Projection:
         Returns:
             Own facts that no longer matter.
         """
-        while self._deadlines and self._deadlines[0][0] <= physical_ms:
-            due, _, leader = heappop(self._deadlines)
-            if due != leader.watched:
-                continue  # Looked at earlier since.
-            leader.watched = 0
-            if leader.leader is not leader or not leader.shown:
-                continue
-            if self._is_shown(leader, physical_ms):
-                self._watch(leader)
-            else:
-                self._stop_showing(leader)
+        self.shown.expire(physical_ms)
         if not is_sure:
             return []
         dead: list[FactId] = []
-        for leader in self._faded:
-            if leader.leader is not leader or leader.shown or self._is_shown(leader, physical_ms):
-                continue
+        for leader in self.shown.take_faded(physical_ms):
             for member in leader.members or ():
                 if member.origin == self._node:
                     self.own.forget(member.row.key)
                     dead.append(fact_id(member.row))
-        self._faded.clear()
         return dead
 
     # --- Reading ---------------------------------------------------------------------------------------------------
-
-    def objects(self) -> list[ObjectView]:
-        """Shown objects, by rank."""
-        return [self._object(leader) for leader in self.view.leaders() if leader.shown]
-
-    def superseded_by(self, object_id: str) -> str:
-        """Where an object went, followed to its present id."""
-        seen = object_id
-        for _ in range(64):
-            after = self._superseded.get(seen)
-            if after is None:
-                break
-            seen = after
-        return "" if seen == object_id else seen
 
     def detections(self) -> list[DetectionView]:
         """Every sighting, by origin and rank."""
         return [self._detection(entry) for entry in sorted(self.view.all(), key=lambda e: (e.origin, e.rank))]
 
-    def cells(self) -> list[CellView]:
-        """All cells, as defined."""
-        return [self._cell(key, self._now_ns) for key in self.claims.cells]
-
-    def counters(self) -> dict[str, dict[NodeId, int]]:
-        """Counter to node to value, lives of one node added up."""
-        out: dict[str, dict[NodeId, int]] = {}
-        for origin, life in sorted(self._counters):
-            for name, value in self._counters[origin, life].items():
-                by = out.setdefault(name, {})
-                by[origin] = by.get(origin, 0) + value
-        return {name: out[name] for name in sorted(out)}
-
-    def status(self, node: NodeId) -> bytes | None:
-        """A node's latest status record."""
-        held = self._statuses.get(node)
-        return None if held is None else held[1]
-
-    def _ttl_ms(self, row: Sighting) -> int:
-        fixed = row.kind == ASSET or (row.positioned and not row.moving)
-        return self._config.dedup.ttl_ms if fixed else self._config.dedup.track_ttl_ms
-
-    def _last(self, leader: Entry) -> int:
-        last = 0
-        for member in leader.members or ():
-            last = max(last, member.row.last)
-            for _, _, seen in self._joins.get((member.origin, member.row.key), {}).values():
-                last = max(last, seen)
-        return last
-
-    def _is_shown(self, leader: Entry, physical_ms: int) -> bool:
-        return stamp_ms(self._last(leader)) + self._ttl_ms(leader.row) > physical_ms
-
-    def _stop_showing(self, leader: Entry) -> None:
-        if leader.shown:
-            leader.shown = False
-            self._expired.append(self._object(leader))
-            self._faded[leader] = None
-
-    def _watch(self, leader: Entry) -> None:
-        """Look at this object again when it may have expired: earlier, where its author has set its clock back."""
-        due = max(1, stamp_ms(self._last(leader)) + self._ttl_ms(leader.row))
-        if leader.watched and leader.watched <= due:
-            return
-        leader.watched = due
-        self._deadline_count += 1
-        if len(self._deadlines) > 2 * self.view.count + _TOLD_AT_ONCE:
-            # Most of them are of things that are gone: what comes and goes must not pile up.
-            kept = [item for item in self._deadlines if item[2].leader is item[2]]
-            for _, _, entry in self._deadlines:
-                entry.watched = entry.watched if entry.leader is entry else 0
-            self._deadlines = kept
-            heapify(self._deadlines)
-        heappush(self._deadlines, (due, self._deadline_count, leader))
-
-    def _object(self, leader: Entry) -> ObjectView:
-        members = leader.members or [leader]
-        first, last, reports = leader.row.first, leader.row.last, 0
-        observers: set[NodeId] = set()
-        best = leader.row
-        asset = ""
-        positioned = False
-        for member in members:
-            row = member.row
-            first, last = min(first, row.first), max(last, row.last)
-            observers.add(member.origin)
-            reports += row.reports
-            if (row.score_milli, row.label) > (best.score_milli, best.label):
-                best = row
-            if row.kind == ASSET and isinstance(row.place, str):
-                asset = row.place
-            positioned = positioned or row.positioned
-            for other, (_, joined_first, joined_last) in self._joins.get((member.origin, row.key), {}).items():
-                observers.add(other)
-                first, last = min(first, joined_first), max(last, joined_last)
-                reports += 1
-        east, north, covariance = fused(members, self._config.dedup)
-        return ObjectView(
-            leader.object_id,
-            best.label,
-            best.score_milli,
-            east if positioned else None,
-            north if positioned else None,
-            covariance if positioned else None,
-            asset,
-            tuple(sorted(observers)),
-            first,
-            last,
-            len(observers) >= self._config.dedup.confirm_observers,
-            reports,
-        )
-
     def _detection(self, entry: Entry) -> DetectionView:
         return _detection_view(entry.origin, "" if entry.leader is None else entry.leader.object_id, entry.row)
-
-    def define_cells(self, cells: Sequence[tuple[str, int, int]]) -> None:
-        """Set the survey area."""
-        self.claims.define(cells)
-        self._has_cells = bool(cells)
-        self._claims_due = True
-
-    def want_cell(self, east_cm: int, north_cm: int, battery_milli: int) -> None:
-        """This node is free."""
-        self.claims.want(east_cm, north_cm, battery_milli)
-        self._claims_due = True
-
-    def finish_cell(self, cell_id: str) -> bytes:
-        """This node has finished a cell."""
-        self._claims_due = True
-        return self.claims.finish(cell_id)
-
-    def _cell(self, key: bytes, now_ns: int) -> CellView:
-        cell = self.claims.cells[key]
-        done = self.claims.done.get(key)
-        holder = None if done else self.claims.holder(key, now_ns)
-        state = "done" if done else "claimed" if holder is not None else "open"
-        return CellView(cell.cell_id, cell.east_cm, cell.north_cm, state, holder, tuple(sorted(done or ())))
-
-
-def _some(waiting: dict[Entry, None]) -> list[Entry]:
-    """Take out the first few; the rest waits for the next event."""
-    taken = list(islice(waiting, _TOLD_AT_ONCE))
-    for entry in taken:
-        del waiting[entry]
-    return taken
 
 
 def _in_time(facts: Facts, stamp: int) -> Facts:

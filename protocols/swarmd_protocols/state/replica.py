@@ -152,7 +152,7 @@ class Replica:
             self._author.meet(batch, reading, is_restored=True)
             if batch.stream is Stream.LEASES:
                 # Whatever was held before the restart is not worked on now: say so instead of letting it run out.
-                self._projection.claims.dirty = True
+                self._projection.survey.claims.dirty = True
         return True
 
     # --- SubProtocol --------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Replica:
         self._anti_entropy.know_peers(peers)
         roster = sorted([self._node, *(peer.node for peer in peers)])
         reachable = [self._node, *(peer.node for peer in peers if peer.reachable)]
-        self._projection.claims.know_roster(roster, reachable)
+        self._projection.survey.claims.know_roster(roster, reachable)
         effects: list[SubEffect] = []
         # Who was asked for a certificate and is no peer any more cannot answer; repair brings the batch again.
         self._intake.expire(now_ns, here=frozenset(roster))
@@ -237,7 +237,7 @@ class Replica:
         step_ms = self.clock.take_step_ms()
         if step_ms:
             self._author.pending += self._projection.own.restamp(step_ms)
-            self._projection.reconsider()
+            self._projection.shown.reconsider()
             self._author.flush(effects, now_ns)
             self._author.set_aside_future(effects, now_ns)
 
@@ -287,15 +287,15 @@ class Replica:
             case Count(increments):
                 author.count(increments, effects, now_ns)
             case DefineCells(cells):
-                projection.define_cells(cells)
+                projection.survey.define(cells)
             case WantCell(east_cm, north_cm, battery_milli):
-                projection.want_cell(east_cm, north_cm, battery_milli)
+                projection.survey.want(east_cm, north_cm, battery_milli)
             case CellProgress(cell_id):
-                projection.claims.progress(cell_id)
+                projection.survey.claims.progress(cell_id)
             case CellDone(cell_id, quality_milli):
                 if not 0 <= quality_milli <= 1000:
                     raise StateError(f"quality_milli is {quality_milli}; it must be 0 to 1000")
-                author.pending.append(Done(projection.finish_cell(cell_id), quality_milli))
+                author.pending.append(Done(projection.survey.finish(cell_id), quality_milli))
                 author.flush(effects, now_ns)
             case SetNote(key, value):
                 author.set_note(key, value, now_ns)
@@ -367,10 +367,10 @@ class Replica:
             self._work(effects, now_ns)
             more, lease_due = projection.finish(now_ns, self.clock.physical_ms(now_ns))
             details += more
-        if projection.claims.dirty:
-            projection.claims.dirty = False
+        if projection.survey.claims.dirty:
+            projection.survey.claims.dirty = False
             author.say_leases(effects, now_ns)
-        effects += [Order(NAME, order) for order in projection.take_orders()]
+        effects += [Order(NAME, order) for order in projection.survey.take_orders()]
         effects += [StateChanged(NAME, detail) for detail in details]
         if lease_due is not None and self._timers.get((NAME, "claims")) != lease_due:
             self._set(effects, "claims", lease_due)

@@ -20,7 +20,7 @@ class ReplicaViews:
 
     def objects(self) -> list[ObjectView]:
         """Things in the world as the swarm agrees on them, by id."""
-        return self._projection.objects()
+        return self._projection.shown.objects()
 
     def detections(self) -> list[DetectionView]:
         """Every node's own sightings, before deduplication."""
@@ -28,15 +28,15 @@ class ReplicaViews:
 
     def superseded_by(self, object_id: str) -> str:
         """The object that an object of this id has become part of, or ""."""
-        return self._projection.superseded_by(object_id)
+        return self._projection.shown.superseded_by(object_id)
 
     def cells(self) -> list[CellView]:
         """The survey area, in the order of its definition."""
-        return self._projection.cells()
+        return self._projection.survey.cells()
 
     def counters(self) -> dict[str, dict[NodeId, int]]:
         """Counter to node to value; own counts are current, others' as they last said."""
-        shown = self._projection.counters()
+        shown = self._projection.vitals.counters()
         for name, value in self._author.counters.items():
             by = shown.setdefault(name, {})
             by[self._node] = max(value, by.get(self._node, 0))
@@ -52,7 +52,7 @@ class ReplicaViews:
 
     def status(self, node: NodeId) -> bytes | None:
         """A node's latest status record."""
-        return self._projection.status(node)
+        return self._projection.vitals.status(node)
 
     def digest(self) -> bytes:
         """16 bytes over everything that lasts: equal exactly where two nodes know the same facts.

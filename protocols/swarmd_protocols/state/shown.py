@@ -1,0 +1,258 @@
+"""Objects as people see them: what is shown, merged, gone, and until when."""
+
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from itertools import islice
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import stamp_ms
+from swarmd_protocols.state.crdt.batch import Dot
+from swarmd_protocols.state.crdt.facts import ASSET, Join, Sighting, SightingKey
+from swarmd_protocols.state.dedup.config import DedupConfig
+from swarmd_protocols.state.dedup.entry import Entry
+from swarmd_protocols.state.dedup.own import fused
+from swarmd_protocols.state.dedup.view import DedupView
+from swarmd_protocols.state.observations import ObjectChanged, ObjectView
+
+_SUPERSEDED_MAX = 4_096
+"""Ids of objects that have become part of others, for readers who still hold one; the oldest go."""
+TOLD_AT_ONCE = 128
+"""Changes told in one event; what a peer brings at once is told in the next ones."""
+
+
+class Shown:
+    """The objects of a view.
+
+    Args:
+        config: Settings of objects.
+        view: Whose leaders are the objects.
+    """
+
+    def __init__(self, config: DedupConfig, view: DedupView) -> None:
+        self._config = config
+        self._view = view
+        self._joins: dict[tuple[NodeId, SightingKey], dict[NodeId, tuple[Dot, int, int]]] = {}
+        self._superseded: dict[str, str] = {}
+        self._deadlines: list[tuple[int, int, Entry]] = []
+        self._deadline_count = 0
+        self._expired: list[ObjectView] = []
+        self._faded: dict[Entry, None] = {}
+        """Leaders that are no longer shown and whose own facts await a clock that can be trusted."""
+
+    # --- Joins ---
+
+    def take_join(self, origin: NodeId, dot: Dot, join: Join) -> None:
+        """An origin has seen what another one said."""
+        seen_by = self._joins.setdefault((join.origin, join.key), {})
+        held = seen_by.get(origin)
+        if held is None or held[0] < dot:
+            seen_by[origin] = (dot, join.first, join.last)
+            self._touch(join.origin, join.key)
+
+    def drop_join(self, origin: NodeId, dot: Dot, join: Join) -> None:
+        """Undo what only this batch said."""
+        seen_by = self._joins.get((join.origin, join.key), {})
+        if origin in seen_by and seen_by[origin][0] == dot:
+            del seen_by[origin]
+            if not seen_by:
+                del self._joins[join.origin, join.key]
+            self._touch(join.origin, join.key)
+
+    def drop_entry(self, entry: Entry) -> None:
+        """An entry has left the view."""
+        self._faded.pop(entry, None)
+
+    def _touch(self, origin: NodeId, key: SightingKey) -> None:
+        entry = self._view.get(origin, key)
+        if entry is not None and entry.leader is not None:
+            self._view.touched[entry.leader] = None
+
+    # --- Telling ---
+
+    def take_expired(self) -> list[ObjectChanged]:
+        """Objects that stopped being shown since the last call."""
+        gone, self._expired = self._expired, []
+        return [ObjectChanged("expired", one, "") for one in gone]
+
+    def tell(self, physical_ms: int) -> list[ObjectChanged]:
+        """The next few objects that changed."""
+        view, details = self._view, list[ObjectChanged]()
+        if view.undecided.is_settling:
+            # Who leads is not known yet: told now, an object might be called new, gone and new again.
+            return details
+        for entry in _some(view.merged):
+            if entry.leader is None and view.is_in(entry):
+                view.merged[entry] = None
+            elif entry.shown and entry.leader is not entry:
+                self._tell_merged(entry, details)
+        for leader in _some(view.touched):
+            if leader.leader is not leader:
+                continue
+            if not self._is_shown(leader, physical_ms):
+                self._stop_showing(leader)
+                continue
+            kind = "update" if leader.shown else "new"
+            leader.shown = True
+            self._superseded.pop(leader.object_id, None)
+            self._watch(leader)
+            details.append(ObjectChanged(kind, self._object(leader), ""))
+        return details
+
+    def _tell_merged(self, entry: Entry, details: list[ObjectChanged]) -> None:
+        entry.shown = False
+        survivor = entry.leader
+        if survivor is None:
+            gone = self._object(entry)
+            details.append(ObjectChanged("expired", gone, ""))
+            return
+        shown = self._object(survivor)
+        if shown.object_id == entry.object_id:
+            return
+        self._superseded[entry.object_id] = shown.object_id
+        if len(self._superseded) > _SUPERSEDED_MAX:
+            del self._superseded[next(iter(self._superseded))]
+        details.append(ObjectChanged("superseded", replace(shown, object_id=entry.object_id), shown.object_id))
+
+    def forget_changes(self) -> None:
+        """What was read from the journal is no news."""
+        for leader in self._view.touched:
+            if leader.leader is leader:
+                leader.shown = True
+                self._watch(leader)
+        self._view.touched.clear()
+        self._view.merged.clear()
+
+    def reconsider(self) -> None:
+        """The clock was set: what is shown must be decided anew."""
+        for leader in self._view.leaders():
+            if not leader.shown:
+                self._view.touched[leader] = None
+
+    def expire(self, physical_ms: int) -> None:
+        """Stop showing what nobody has seen for long.
+
+        Args:
+            physical_ms: Swarm time.
+        """
+        while self._deadlines and self._deadlines[0][0] <= physical_ms:
+            due, _, leader = heappop(self._deadlines)
+            if due != leader.watched:
+                continue  # Looked at earlier since.
+            leader.watched = 0
+            if leader.leader is not leader or not leader.shown:
+                continue
+            if self._is_shown(leader, physical_ms):
+                self._watch(leader)
+            else:
+                self._stop_showing(leader)
+
+    def take_faded(self, physical_ms: int) -> list[Entry]:
+        """Leaders of objects that nobody is shown any more, since the last call."""
+        faded, self._faded = self._faded, {}
+        return [
+            leader
+            for leader in faded
+            if leader.leader is leader and not leader.shown and not self._is_shown(leader, physical_ms)
+        ]
+
+    # --- Reading ---
+
+    def objects(self) -> list[ObjectView]:
+        """Shown objects, by rank."""
+        return [self._object(leader) for leader in self._view.leaders() if leader.shown]
+
+    def superseded_by(self, object_id: str) -> str:
+        """Where an object went, followed to its present id."""
+        seen = object_id
+        for _ in range(64):
+            after = self._superseded.get(seen)
+            if after is None:
+                break
+            seen = after
+        return "" if seen == object_id else seen
+
+    def is_old(self, row: Sighting, physical_ms: int) -> bool:
+        """Whether a sighting alone is too old to be shown."""
+        return stamp_ms(row.last) + self._ttl_ms(row) <= physical_ms
+
+    def _ttl_ms(self, row: Sighting) -> int:
+        fixed = row.kind == ASSET or (row.positioned and not row.moving)
+        return self._config.ttl_ms if fixed else self._config.track_ttl_ms
+
+    def _last(self, leader: Entry) -> int:
+        last = 0
+        for member in leader.members or ():
+            last = max(last, member.row.last)
+            for _, _, seen in self._joins.get((member.origin, member.row.key), {}).values():
+                last = max(last, seen)
+        return last
+
+    def _is_shown(self, leader: Entry, physical_ms: int) -> bool:
+        return stamp_ms(self._last(leader)) + self._ttl_ms(leader.row) > physical_ms
+
+    def _stop_showing(self, leader: Entry) -> None:
+        if leader.shown:
+            leader.shown = False
+            self._expired.append(self._object(leader))
+            self._faded[leader] = None
+
+    def _watch(self, leader: Entry) -> None:
+        """Look at this object again when it may have expired: earlier, where its author has set its clock back."""
+        due = max(1, stamp_ms(self._last(leader)) + self._ttl_ms(leader.row))
+        if leader.watched and leader.watched <= due:
+            return
+        leader.watched = due
+        self._deadline_count += 1
+        if len(self._deadlines) > 2 * self._view.count + TOLD_AT_ONCE:
+            # Most of them are of things that are gone: what comes and goes must not pile up.
+            kept = [item for item in self._deadlines if item[2].leader is item[2]]
+            for _, _, entry in self._deadlines:
+                entry.watched = entry.watched if entry.leader is entry else 0
+            self._deadlines = kept
+            heapify(self._deadlines)
+        heappush(self._deadlines, (due, self._deadline_count, leader))
+
+    def _object(self, leader: Entry) -> ObjectView:
+        members = leader.members or [leader]
+        first, last, reports = leader.row.first, leader.row.last, 0
+        observers: set[NodeId] = set()
+        best = leader.row
+        asset = ""
+        positioned = False
+        for member in members:
+            row = member.row
+            first, last = min(first, row.first), max(last, row.last)
+            observers.add(member.origin)
+            reports += row.reports
+            if (row.score_milli, row.label) > (best.score_milli, best.label):
+                best = row
+            if row.kind == ASSET and isinstance(row.place, str):
+                asset = row.place
+            positioned = positioned or row.positioned
+            for other, (_, joined_first, joined_last) in self._joins.get((member.origin, row.key), {}).items():
+                observers.add(other)
+                first, last = min(first, joined_first), max(last, joined_last)
+                reports += 1
+        east, north, covariance = fused(members, self._config)
+        return ObjectView(
+            leader.object_id,
+            best.label,
+            best.score_milli,
+            east if positioned else None,
+            north if positioned else None,
+            covariance if positioned else None,
+            asset,
+            tuple(sorted(observers)),
+            first,
+            last,
+            len(observers) >= self._config.confirm_observers,
+            reports,
+        )
+
+
+def _some(waiting: dict[Entry, None]) -> list[Entry]:
+    """Take out the first few; the rest waits for the next event."""
+    taken = list(islice(waiting, TOLD_AT_ONCE))
+    for entry in taken:
+        del waiting[entry]
+    return taken
