@@ -77,8 +77,10 @@ bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 vectors: setup  ## write the golden bytes of the wire anew (a changed one is a new wire version)
 	$(PY) -m tests.support.vectors
 
-package: setup  ## build the wheel and test it beside a hostile models/
-	$(PY) -m pytest tests/packaging && $(PY) -m swarmd.release.sbom requirements/all.lock out/swarmd.cdx.json
+package: setup .venv-package/.done  ## build the wheel and test it beside a hostile models/; write its bill of materials
+	$(PY) -m pytest tests/packaging
+	mkdir -p out && .venv-package/bin/cyclonedx-py requirements requirements/all.lock $(BILL) -o out/swarmd.cdx.json
+BILL := --pyproject pyproject.toml --output-reproducible --short-PURLs --sv 1.6 --validate
 
 deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the other)
 	systemd/deb/build $(ARGS)
@@ -88,6 +90,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel --extra onnx --extra openvino $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
+	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/train.in $(UV) -o out/train.full && python3 requirements/split.py out/train.full requirements/train.lock requirements/train-cuda.lock
 UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
@@ -103,6 +106,11 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
 	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.lock
 	.venv-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv-package/.done: requirements/package.lock
+	test -x .venv-package/bin/python || python3 -m venv .venv-package
+	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/package.lock
 	touch $@
 
 # torch's own needs are named in the lock, so nothing is resolved here; its CUDA packages come only where it asks for them.

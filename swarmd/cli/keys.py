@@ -112,7 +112,8 @@ def _add_swarm_push(parser: argparse.ArgumentParser, *, is_required: bool = True
 
 
 def _root(args: argparse.Namespace) -> int:
-    from swarmd.identity.fleet import DEFAULT_ROLES, FleetError, create_fleet
+    from swarmd.identity.fleet import DEFAULT_ROLES, create_fleet
+    from swarmd.identity.role_keys import FleetError
 
     if args.root is not None:
         return _compose(args)
@@ -129,8 +130,8 @@ def _root(args: argparse.Namespace) -> int:
 
 def _compose(args: argparse.Namespace) -> int:
     from swarmd.identity.desk import prepare_first_root
-    from swarmd.identity.fleet import FleetError
     from swarmd.identity.prepared import write_new
+    from swarmd.identity.role_keys import FleetError
 
     if any((args.fleet / "roots").glob("*.root")):
         raise FleetError(f"{args.fleet} holds a fleet already; `swarmd keys prepare root` changes who holds its roles")
@@ -145,8 +146,8 @@ def _compose(args: argparse.Namespace) -> int:
 
 def _parse_role(text: str) -> tuple[str, tuple[int, int]]:
     from swarmd.identity.desk import ROLE_NAMES
-    from swarmd.identity.fleet import FleetError
     from swarmd.identity.names import check_known
+    from swarmd.identity.role_keys import FleetError
 
     name, _, numbers = text.partition("=")
     need, _, count = numbers.partition("/")
@@ -174,8 +175,8 @@ def _role(args: argparse.Namespace) -> int:
 
 def _enrol(args: argparse.Namespace) -> int:
     from swarmd.identity.files import IDENTITY_FILE, write_secret_file
-    from swarmd.identity.fleet import FleetError
     from swarmd.identity.names import check_name
+    from swarmd.identity.role_keys import FleetError
 
     check_name(args.node, "a node")
     check_name(args.swarm, "a swarm")
@@ -290,7 +291,8 @@ def _reach(args: argparse.Namespace) -> None:
 
 def _open(args: argparse.Namespace) -> "Fleet":
     from swarmd.identity.files import dev_fleet_warning
-    from swarmd.identity.fleet import Fleet, RoleKey
+    from swarmd.identity.fleet import Fleet
+    from swarmd.identity.role_keys import RoleKey
     from swarmd.identity.signers import read_seed
 
     given = getattr(args, "key", ())

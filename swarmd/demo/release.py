@@ -35,8 +35,8 @@ MODEL = "eye"
 ZOO = "zoo:small-320"
 NODES = 4
 """Daemons of the demonstration: one publishes, three follow in two stages."""
-STAGE_S = 90.0
-"""Seconds until a stage of the rollout must be over."""
+STAGE_S = 300.0
+"""Seconds until a stage of the rollout, or the training of v2, must be over: ample on a busy machine of two cores."""
 POLL_S = 0.2
 """Seconds between two looks at the daemons."""
 _UNDER_WAY = 2

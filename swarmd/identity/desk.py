@@ -21,10 +21,11 @@ from pathlib import Path
 import msgspec
 
 from swarmd.identity.files import write_secret_file
-from swarmd.identity.fleet import Fleet, FleetError
+from swarmd.identity.fleet import Fleet
 from swarmd.identity.names import check_known, check_name
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, distinct, read_public
 from swarmd.identity.prepared import Prepared, PreparedError, prepare, statement_of
+from swarmd.identity.role_keys import FleetError
 from swarmd.identity.words import parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError

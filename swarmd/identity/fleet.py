@@ -12,17 +12,15 @@ and nothing is ever overwritten: a statement that was signed once may be out the
 """
 
 import contextlib
-import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from swarmd.errors import DaemonError
 from swarmd.identity.files import (
     DEV_SWARM,
     FLEET_SECRET_FILE,
@@ -31,6 +29,20 @@ from swarmd.identity.files import (
     write_secret_file,
 )
 from swarmd.identity.names import check_name, is_name
+from swarmd.identity.role_keys import (
+    FleetError,
+    RoleKey,
+    all_or_none,
+    draw_keys,
+    key_files,
+    key_number,
+    key_path,
+    make_folder,
+    read_role_key,
+    refuse_existing,
+    write_public,
+    write_role_key,
+)
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError, ProtocolError
 from swarmd_protocols.ids import NodeId
@@ -56,30 +68,7 @@ DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
     "heartbeat": (1, 1),
 }
 """Role to (signatures needed, keys made) of a new fleet."""
-_KEY_HEADER = "swarmd-role-key-1"
 _CRYPTO = NaClCrypto()
-
-
-class FleetError(DaemonError):
-    """The fleet's files do not allow what was asked; nothing has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleKey:
-    """One officer's key."""
-
-    role: str
-    seed: bytes = field(repr=False)
-
-    @property
-    def public(self) -> bytes:
-        """The Ed25519 public key, 32 bytes."""
-        return _CRYPTO.public_key(self.seed)
-
-    @property
-    def key_id(self) -> bytes:
-        """What signatures name it by, 16 bytes."""
-        return key_id(self.public)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +78,6 @@ class Statement:
     kind: str
     data: bytes
     path: Path
-
-
-def read_role_key(path: Path) -> RoleKey:
-    """Read one officer's key.
-
-    Raises:
-        IdentityFileError: It is missing or can be read by others.
-        FleetError: It is no role key.
-    """
-    lines = read_secret_file(path, "give the role key's file").decode("ascii", "replace").split("\n")
-    try:
-        if lines[0] != _KEY_HEADER or not lines[1].startswith("role ") or not lines[2].startswith("seed "):
-            raise ValueError
-        seed = bytes.fromhex(lines[2].removeprefix("seed "))
-        if len(seed) != SEED_BYTES:
-            raise ValueError
-    except (ValueError, IndexError) as error:
-        raise FleetError(f"{path} is no role key of swarmd; it starts with {_KEY_HEADER}") from error
-    return RoleKey(lines[1].removeprefix("role "), seed)
-
-
-def write_role_key(path: Path, key: RoleKey) -> None:
-    """Write one officer's key, 0600; refuses to overwrite."""
-    _refuse_existing(path)
-    write_secret_file(path, f"{_KEY_HEADER}\nrole {key.role}\nseed {key.seed.hex()}\n".encode("ascii"))
 
 
 def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] = DEFAULT_ROLES) -> "Fleet":
@@ -130,31 +94,18 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
     if any((folder / "roots").glob("*.root")) or (folder / FLEET_SECRET_FILE).exists():
         raise FleetError(f"{folder} holds a fleet already; choose another folder")
     check_name(name, "a fleet")
-    keys = {role: _draw_keys(role, need, count) for role, (need, count) in roles.items()}
+    keys = {role: draw_keys(role, need, count) for role, (need, count) in roles.items()}
     root = make_root(name, {role: (roles[role][0], [key.public for key in keys[role]]) for role in roles})
     signed = sign_statement("root", root, [key.seed for key in keys["root"]], _CRYPTO)
-    _make_folder(folder)
+    make_folder(folder)
     path = folder / "roots" / "0001.root"
-    with _all_or_none(path) as written:
+    with all_or_none(path) as written:
         for role, drawn in keys.items():
             for number, key in enumerate(drawn, 1):
-                write_role_key(_key_path(folder, role, number), key)
-                written.append(_key_path(folder, role, number))
-        _write_public(path, signed)
+                write_role_key(key_path(folder, role, number), key)
+                written.append(key_path(folder, role, number))
+        write_public(path, signed)
     return Fleet(folder)
-
-
-@contextlib.contextmanager
-def _all_or_none(last: Path) -> Iterator[list[Path]]:
-    """Take back the keys that were written where the root that names them is not: they are of no use."""
-    written: list[Path] = []
-    try:
-        yield written
-    except BaseException:
-        if not last.exists():
-            for path in written:
-                path.unlink(missing_ok=True)
-        raise
 
 
 class Fleet:
@@ -250,19 +201,19 @@ class Fleet:
         """
         old = self.root()
         signers = self.seeds("root")  # Before anything is written.
-        drawn = _draw_keys(role, need, count)
+        drawn = draw_keys(role, need, count)
         new = self.next_root({role: (need, [key.public for key in drawn])}, stolen=stolen, keep=keep)
         if role == "root":
             signers = [*signers, *(key.seed for key in drawn[:need])]
         signed = sign_statement("root", new, list(dict.fromkeys(signers)), _CRYPTO)
         self._check(lambda trust: trust.add("root", signed), DEV_SWARM)
-        first = 1 + max((self._key_number(path) for path in self._key_files(role)), default=0)
+        first = 1 + max((key_number(path) for path in key_files(self.folder, role)), default=0)
         path = self.folder / "roots" / f"{old.version + 1:04}.root"
-        with _all_or_none(path) as written:
+        with all_or_none(path) as written:
             for number, key in enumerate(drawn, first):
-                write_role_key(_key_path(self.folder, role, number), key)
-                written.append(_key_path(self.folder, role, number))
-            _write_public(path, signed)
+                write_role_key(key_path(self.folder, role, number), key)
+                written.append(key_path(self.folder, role, number))
+            write_public(path, signed)
         return Statement("root", signed, path)
 
     def next_root(
@@ -360,8 +311,8 @@ class Fleet:
         signed = sign_statement("group", payload, self.seeds("enrol"), _CRYPTO)
         self._check(lambda trust: trust.add("group", signed), swarm)
         path = self._swarm(swarm) / f"group-{counter:020}"
-        _make_folder(path.parent)
-        _refuse_existing(path)
+        make_folder(path.parent)
+        refuse_existing(path)
         write_secret_file(path, signed)
         return Statement("group", signed, path)
 
@@ -382,7 +333,7 @@ class Fleet:
         self._check(lambda trust: trust.add("revoke", signed), swarm)
         digest = decode_envelope(signed).digest.hex()[:8]  # Two desks may draw one counter; both hold.
         path = self._swarm(swarm) / f"revoke-{counter:020}-{digest}"
-        _write_public(path, signed)
+        write_public(path, signed)
         return Statement("revoke", signed, path)
 
     def nodes(self, swarm: str) -> list[Certificate]:
@@ -434,7 +385,7 @@ class Fleet:
         """Seeds that are here, and ids of keys that are not."""
         wanted, _ = self.trust_of(DEV_SWARM).role(role)
         seeds = [key.seed for key in self._given]
-        seeds += [read_role_key(path).seed for path in self._key_files(role)]
+        seeds += [read_role_key(path).seed for path in key_files(self.folder, role)]
         if self._dev_secret is not None and role in DEV_ROLES:
             seeds += dev_role_seeds(self._dev_secret, role)
         found: dict[bytes, bytes] = {}
@@ -442,14 +393,6 @@ class Fleet:
             found.setdefault(key_id(_CRYPTO.public_key(seed)), seed)
         present = [found[key_id] for key_id in sorted(found) if key_id in wanted]
         return present, [key_id for key_id in sorted(wanted) if key_id not in found]
-
-    def _key_files(self, role: str) -> list[Path]:
-        return [path for path in sorted((self.folder / "keys").glob(f"{role}-*.key")) if self._key_number(path)]
-
-    @staticmethod
-    def _key_number(path: Path) -> int:
-        text = path.stem.rpartition("-")[2]
-        return int(text) if text.isdigit() else 0
 
     def _group_statements(self, swarm: str) -> list[bytes]:
         first = []
@@ -470,7 +413,7 @@ class Fleet:
         digest = read_certificate(certificate).node.hex()[:8]
         path = self._swarm(swarm) / f"node-{name}-{digest}"
         if not path.exists():
-            _write_public(path, certificate)
+            write_public(path, certificate)
 
     def _check(self, take: "object", swarm: str) -> None:
         """Prove that a member would take a statement, before it is written anywhere."""
@@ -497,37 +440,6 @@ def _read_certificate(path: Path) -> Certificate:
         raise FleetError(f"{path}: {error}; restore it from a copy") from error
 
 
-def _draw_keys(role: str, need: int, count: int) -> list[RoleKey]:
-    if not re.fullmatch(r"[a-z][a-z-]{0,31}", role):
-        raise FleetError(f"{role!r} cannot name a role; lower-case letters and dashes")
-    if not 1 <= need <= count <= 16:
-        raise FleetError(f"role {role!r}: {need} of {count} keys cannot sign; 1 <= needed <= keys <= 16")
-    return [RoleKey(role, secrets.token_bytes(SEED_BYTES)) for _ in range(count)]
-
-
 def _next_counter(used: Iterable[int]) -> int:
     """Higher than any before; seconds in 32 bits, since officers at two desks seldom sign in the same one."""
     return max([*(counter + 1 for counter in used), int(time.time())])
-
-
-def _key_path(folder: Path, role: str, number: int) -> Path:
-    return folder / "keys" / f"{role}-{number}.key"
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise FleetError(f"cannot make {folder}: {error.strerror}") from error
-
-
-def _refuse_existing(path: Path) -> None:
-    _make_folder(path.parent)
-    if path.exists():
-        raise FleetError(f"{path} exists already; nothing was written")
-
-
-def _write_public(path: Path, data: bytes) -> None:
-    _refuse_existing(path)
-    write_secret_file(path, data)
-    os.chmod(path, 0o644)

@@ -150,7 +150,7 @@ def read_seed(reference: str, passphrases: Passphrases, role: str = "") -> bytes
 
 
 def _role_signer(path: Path) -> SeedSigner:
-    from swarmd.identity.fleet import read_role_key
+    from swarmd.identity.role_keys import read_role_key
 
     key = read_role_key(path)
     return SeedSigner(PublicHalf(key.public, path.stem), key.seed, key.role)

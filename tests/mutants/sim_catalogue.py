@@ -222,7 +222,7 @@ def _any_role(_sound: Any) -> Any:
     return lambda link, _role: (dict(link.keys), 1)
 
 
-QUIET: Mapping[str, Any] = {"faults.kinds": [], "release.chance": 0.0}
+QUIET: Mapping[str, Any] = {"faults.kinds": [], "faults.attacks": [], "release.chance": 0.0}
 LONELY: Mapping[str, Any] = {
     "faults.kinds": ["partition", "mute", "send_error", "kill", "power_loss", "clock_step"],
     "faults.per_minute": 24,
@@ -235,7 +235,7 @@ LONELY: Mapping[str, Any] = {
 }
 """Nodes that are cut off and die alone: what only they know must be on their disks."""
 DEATHS: Mapping[str, Any] = {"faults.kinds": ["power_loss", "kill", "loss"], "release.chance": 0.0}
-RELEASES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": []}
+RELEASES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": [], "faults.attacks": []}
 """Rules about the whole fleet need a fleet that is left alone for a while."""
 THIEVES: Mapping[str, Any] = {"release.chance": 1.0, "faults.kinds": ["forge_release", "poison_delta"]}
 

@@ -8,10 +8,11 @@ from swarmd.cli.main import main
 from swarmd.identity.desk import prepare_certificate, submit
 from swarmd.identity.enrolment import EnrolmentError, decode_enrolment, install, make_enrolment, new_node_key
 from swarmd.identity.files import load_identity
-from swarmd.identity.fleet import Fleet, create_fleet, read_role_key
+from swarmd.identity.fleet import Fleet, create_fleet
 from swarmd.identity.names import NameRefused
 from swarmd.identity.officers import PublicHalf
 from swarmd.identity.prepared import add_signature
+from swarmd.identity.role_keys import read_role_key
 from swarmd.identity.signers import SeedSigner
 
 

@@ -15,8 +15,9 @@ from swarmd.identity.files import (
     load_identity,
     open_dev_fleet,
 )
-from swarmd.identity.fleet import Fleet, FleetError, RoleKey, create_fleet, read_role_key, write_role_key
+from swarmd.identity.fleet import Fleet, create_fleet
 from swarmd.identity.names import NameRefused
+from swarmd.identity.role_keys import FleetError, RoleKey, read_role_key, write_role_key
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.releases.statements import Floor, Revoke

@@ -10,7 +10,6 @@ should know, `Fetcher` gets and gives the files.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from swarmd_protocols.effects import Alarm, Rejected, TimerKey
 from swarmd_protocols.errors import IdentityError, StateError, WireError
@@ -102,26 +101,27 @@ class Releases:
 
     def _restore(self, restored: Mapping[bytes, bytes]) -> None:
         """Take the journal in; a record that does not hold any longer is left aside, never trusted."""
+
+        def take(action: Callable[[bytes], object], record: bytes) -> None:
+            try:
+                action(record)
+            except (IdentityError, WireError):
+                self.policy.alarmed.add("journal")
+
+        def report(record: bytes) -> None:
+            signed = self._word.restore(decode_envelope(record), self.policy.local, self.chain.verify)
+            if signed is not None:
+                self.book.add(signed, self.policy.known())
+
         for key, value in sorted(restored.items()):
             if key.startswith(STATEMENT):
-                self._try(partial(self.statements.restore, value))
+                take(self.statements.restore, value)
             elif key.startswith(PROMOTED):
                 self.policy.restore(key.removeprefix(PROMOTED))
         self._look()
         for key, value in sorted(restored.items()):
             if key.startswith(OWN):
-                self._try(partial(self._restore_report, value))
-
-    def _try(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except (IdentityError, WireError):
-            self.policy.alarmed.add("journal")
-
-    def _restore_report(self, record: bytes) -> None:
-        signed = self._word.restore(decode_envelope(record), self.policy.local, self.chain.verify)
-        if signed is not None:
-            self.book.add(signed, self.policy.known())
+                take(report, value)
 
     # --- For status, metrics and the daemon -------------------------------------------------------------------------
 
