@@ -5,9 +5,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from swarmd_protocols.channel.channel import Session
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.node import Node
 from swarmd_protocols.releases import versions
+from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.sender import FrameSender
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import Envelope, merge_signatures
 from swarmd_protocols.trust.roots import RootChain
@@ -112,6 +115,14 @@ def _spread_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "_on_trust", on_trust)
 
 
+def _still_answered(patch: pytest.MonkeyPatch) -> None:
+    def session(self: FrameSender, member: Member) -> Session:
+        member.session = self.channel.session(member.node, member.public_key, member.session_public)
+        return member.session
+
+    patch.setattr(FrameSender, "_session", session)
+
+
 MUTANTS: dict[str, tuple[Callable[[], object], Patch]] = {
     "signatures are joined before they are verified": (laws.test_all_attacks_at_once_change_nothing, _merge_first),
     "what was not verified is kept": (
@@ -145,6 +156,10 @@ MUTANTS: dict[str, tuple[Callable[[], object], Patch]] = {
     "a group key is taken before its revocations": (
         attacks.test_a_group_key_that_outruns_its_revocation_reaches_no_thief,
         _heedless,
+    ),
+    "who was shut out is still answered": (
+        attacks.test_an_answer_that_falls_due_after_a_thief_was_shut_out_takes_it_no_group_key,
+        _still_answered,
     ),
     "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),

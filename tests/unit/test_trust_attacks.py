@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from swarmd.identity.fleet import Fleet, create_fleet
+from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import Command, MemberState
 from swarmd_protocols.errors import IdentityError, StateError
@@ -18,6 +19,7 @@ from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
+from swarmd_protocols.swim.messages import PingReq
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
 from swarmd_protocols.trust.identity import Identity, enrol
 from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, root_digest
@@ -289,6 +291,26 @@ def test_a_group_key_that_outruns_its_revocation_reaches_no_thief() -> None:
         net.push(0)
         net.run(5)
         assert [len(net.trust(index).group_keys) for index in range(4)] == [2, 2, 2, 1]
+
+
+def test_an_answer_that_falls_due_after_a_thief_was_shut_out_takes_it_no_group_key() -> None:
+    """A thief asks a member to ping a silent one: by the time of the nack, the new key rides in the member's frames."""
+    with fleet_folder() as fleet:
+        net = FleetNet(fleet, [fleet.enrol(f"n{index:03d}", "farm") for index in range(4)])
+        net.run(5)
+        thief = net.hosts[3].node
+        asked = thief._core.table.by_node[net.identities[0].node]
+        net.kill(1)
+        for sequence in (1, 2):
+            thief._wire.effects = []
+            thief._wire.push(asked, [encode(PingReq(sequence, net.identities[1].node))])
+            net.perform(net.hosts[3], thief._wire.effects)
+        net.run(0.15)  # The nacks fall due in 10 ms, while the key waits for its turn among the news.
+        fleet.revoke("farm", [net.identities[3].node], "stolen")
+        fleet.rotate("farm")
+        net.push(0)
+        net.run(5)
+        assert [len(net.trust(index).group_keys) for index in (0, 2, 3)] == [2, 2, 1]
 
 
 def test_a_journal_forgets_what_no_longer_counts() -> None:

@@ -305,6 +305,8 @@ class FrameSender:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _session(self, member: Member) -> Session | None:
+        if member.where < 0 and self.core.trust.certified(member.node) is None:
+            return None  # Shut out, and forgotten: an answer that falls due later would carry the new group key to it.
         try:
             session = self.channel.session(member.node, member.public_key, member.session_public)
         except IdentityError as error:
