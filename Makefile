@@ -29,11 +29,10 @@ check: setup  ## format, lint, the rules of the house, types
 	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m tests.support.house && $(PY) -m mypy
 
 test: setup  ## every test that a laptop runs, on all cores
-	$(PY) -m pytest -n auto --dist loadfile -m "not alone" $(ARGS)
-	$(PY) -m pytest -m alone $(ARGS)
+	$(PY) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-fast: setup  ## rules and laws only (some 160 CPU seconds, on all cores): at each save
-	$(PY) -m pytest -n auto --dist loadfile -m "not slow and not alone" tests/unit tests/property $(ARGS)
+	$(PY) -m pytest -n auto --dist loadfile -m "not slow" tests/unit tests/property $(ARGS)
 
 sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
 	$(PY) -m swarmd sim run $(SCENARIO) --seed $(SEED) $(ARGS)
