@@ -44,7 +44,6 @@ from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
-    HearsRevocations,
     HearsTrust,
     Peer,
     Send,
@@ -147,7 +146,6 @@ class Node:
         self._swarm = claims.swarm
         self._restored = restored
         self._subs = {sub.name: sub for sub in subprotocols}
-        self._revoked = 0
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
@@ -175,8 +173,6 @@ class Node:
             self._on_trust()
         if core.queue.pressing:
             wire.flush()
-        if len(core.trust.revoked) != self._revoked:
-            self._tell_revoked()
         if wire.peers_stale:
             wire.peers_stale = False
             self._tell_peers()
@@ -401,13 +397,6 @@ class Node:
         for sub in self._subs.values():
             if isinstance(sub, HearsTrust):
                 self._perform(sub, sub.on_trust(self._core.now_ns))
-
-    def _tell_revoked(self) -> None:
-        revoked = frozenset(self._core.trust.revoked)
-        self._revoked = len(revoked)
-        for sub in self._subs.values():
-            if isinstance(sub, HearsRevocations):
-                self._perform(sub, sub.on_revoked(revoked, self._core.now_ns))
 
     def _tell_peers(self) -> None:
         if not self._subs:

@@ -118,15 +118,6 @@ class HearsTrust(Protocol):
 
 
 @runtime_checkable
-class HearsRevocations(Protocol):
-    """A sub-protocol that also wants to know who was shut out of the fleet."""
-
-    def on_revoked(self, nodes: frozenset[bytes], now_ns: int) -> list[SubEffect]:
-        """All node ids that are revoked, whenever there are more; at the start too."""
-        ...
-
-
-@runtime_checkable
 class HearsCasts(Protocol):
     """A sub-protocol that also takes what was cast to everybody."""
 

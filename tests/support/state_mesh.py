@@ -193,7 +193,6 @@ class Mesh:
             member.trust_revision = member.trust.revision
             now_ns = member.local_ns(self.now_ns)
             self.perform(member, member.replica.on_trust(now_ns))
-            self.perform(member, member.replica.on_revoked(frozenset(member.trust.revoked), now_ns))
 
     def revoke(self, *culprits: Member, told: Sequence[Member] = ()) -> None:
         """The fleet shuts these out."""

@@ -229,24 +229,6 @@ def test_a_cast_reaches_the_sub_protocols_that_hear_casts_and_nothing_else():
     assert not nodes[1]._subs["deaf"].got, "what others may forge never comes as a message"
 
 
-def test_a_sub_protocol_that_asks_is_told_who_is_revoked():
-    told = []
-
-    class Careful(Gossip):
-        def on_revoked(self, nodes, now_ns):
-            told.append(nodes)
-            return []
-
-    identity = make_dev_identity(SECRET, "test", "n0", ModelCrypto())
-    node = Node(identity, NodeConfig(), ModelCrypto(), Random(1), {}, [Careful()], "10.0.0.1:1")
-    node.handle(Started(), 0)
-    assert not told
-    node._core.trust.revoked |= {b"x" * 16}
-    node.handle(Command("words", b"word"), 1)
-    node.handle(Command("words", b"more"), 2)
-    assert told == [frozenset({b"x" * 16})]
-
-
 @pytest.mark.parametrize("kind", ["revoke", "group"])
 def test_sub_protocols_hear_of_new_trust_before_it_is_journalled_or_spread(kind):
     """Nothing new goes out before every room has judged anew who may have it."""

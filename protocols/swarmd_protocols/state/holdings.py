@@ -179,8 +179,7 @@ class Holdings:
         return self._shelf.pop(origin, {})
 
     def expel(self, origin: NodeId) -> None:
-        """An origin is out for good: nothing of it is kept, in memory or on disk."""
-        self.set_aside(origin)
+        """An origin that was set aside is out for good: nothing of it is kept, in memory or on disk."""
         for key in self.unshelve(origin):
             self._unjournalled[key] = None
 

@@ -269,12 +269,15 @@ class Intake:
     def judge(self) -> None:
         """Hold everybody against the trust in force: who has no certificate is set aside, who has one again comes back.
 
-        This node's own log is always part of its own state.
+        Of who is revoked nothing is kept. This node's own log is always part of its own state.
         """
         holdings = self._holdings
         for origin in holdings.store.origins():
             if origin != self._node and self.key_of(origin) is None:
                 holdings.set_aside(origin)
+        for origin in holdings.shelved:
+            if origin != self._node and origin in self._trust.revoked:
+                holdings.expel(origin)
         self.take_back()
 
     def take_back(self) -> None:
@@ -288,12 +291,6 @@ class Intake:
                 else:
                     self._queued_bytes[origin] = self._queued_bytes.get(origin, 0) + len(value)
                     self._queues.setdefault(origin, deque()).append(value)
-
-    def revoke(self, nodes: Collection[bytes]) -> None:
-        """These are out for good: nothing of them is kept."""
-        for origin in [*self._holdings.store.origins(), *self._holdings.shelved]:
-            if origin in nodes and origin != self._node:
-                self._holdings.expel(origin)
 
     # --- Proofs ---------------------------------------------------------------------------------------------------
 

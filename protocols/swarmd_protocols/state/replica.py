@@ -191,11 +191,6 @@ class Replica:
         self._intake.retry(effects, now_ns)
         return self._finish(effects, now_ns)
 
-    def on_revoked(self, nodes: frozenset[bytes], now_ns: int) -> list[SubEffect]:
-        """These nodes are out for good: their facts leave every view, the memory and the journal."""
-        self._intake.revoke(nodes)
-        return self._finish([], now_ns)
-
     def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
         """A peer speaks; whatever the bytes are, nothing is raised."""
         effects: list[SubEffect] = []

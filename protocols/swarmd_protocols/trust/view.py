@@ -5,6 +5,7 @@
                                        stranger: nobody can have been judged by it.
     trust.certified(node)              the certificate of that node that holds now; None for strangers, for revoked and
                                        replaced ones, and for certificates that the newest root does not stand behind
+    trust.revoked                      ids of the nodes that are shut out, not only left without a certificate
     trust.admit_certificate(bytes)     verify one from outside and keep it: the best of each node, the best of each name
     trust.certificate_statement(node)  its bytes, so that it can travel with what the node has said
     trust.chain.admit(envelope)        verify a role-signed statement: the envelope with the signatures that hold
@@ -31,6 +32,11 @@ class TrustView(Protocol):
     @property
     def revision(self) -> int:
         """Rises whenever what counts changes."""
+        ...
+
+    @property
+    def revoked(self) -> frozenset[bytes]:
+        """Ids of the nodes that are shut out."""
         ...
 
     @property

@@ -59,14 +59,6 @@ class DedupView:
         entries = self._entries.get(origin)
         return None if entries is None else entries.get(key)
 
-    def of_origin(self, origin: NodeId) -> list[Entry]:
-        """All entries of an origin."""
-        return list(self._entries.get(origin, {}).values())
-
-    def count_of(self, origin: NodeId) -> int:
-        """How many entries an origin has."""
-        return len(self._entries.get(origin, ()))
-
     def all(self) -> Iterator[Entry]:
         """Every entry, by origin."""
         for origin in sorted(self._entries):
