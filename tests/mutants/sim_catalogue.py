@@ -438,7 +438,7 @@ RELEASE: dict[str, Mutant] = {
     ),
     "release-reports-unsigned": Mutant(
         "anybody speaks for anybody",
-        "releases.releases:admit_report",
+        "releases.reports:admit_report",
         _unsigned_report,
         overrides={
             "release.chance": 1.0,

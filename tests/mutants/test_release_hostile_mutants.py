@@ -58,7 +58,7 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
         "chunks_told_and_taken_back",
         _set(swarming.BlobSwarm, "_may_reset", lambda self, node, now_ns: True),
     ),
-    "lists as often as asked": ("list_flood", _set(peer_limits.FileLimits, "_is_repeated", lambda *_: False)),
+    "lists as often as asked": ("list_flood", _set(peer_limits.FileLimits, "may_have_list", lambda *_: True)),
     "floods are heard": ("words_about_unknown_files", _no_allowance),
 }
 

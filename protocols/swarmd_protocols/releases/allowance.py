@@ -1,5 +1,9 @@
-"""What one peer may cost: a token bucket for each, refilled with time. Pure; the caller says what a thing costs."""
+"""What one peer may cost: a token bucket for each, refilled with time; and what happens once in so long. Pure.
 
+The caller says what a thing costs.
+"""
+
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from swarmd_protocols.ids import NodeId
@@ -38,3 +42,26 @@ class Allowance:
         """What a peer has left, in billionths."""
         left, since_ns = self._left.get(peer, (self.burst * _NS_PER_S, now_ns))
         return min(self.burst * _NS_PER_S, left + max(0, now_ns - since_ns) * self.per_s)
+
+
+class Seldom:
+    """What happens for each key once in so long; the longest known key goes first when there are too many.
+
+    Args:
+        every_ns: How long.
+        keys_max: Keys that are remembered.
+    """
+
+    def __init__(self, every_ns: int, keys_max: int) -> None:
+        self._every_ns = every_ns
+        self._keys_max = keys_max
+        self._since_ns: dict[Hashable, int] = {}
+
+    def is_due(self, key: Hashable, now_ns: int) -> bool:
+        """Whether it may happen for this key; it has then happened."""
+        if now_ns - self._since_ns.get(key, -self._every_ns) < self._every_ns:
+            return False
+        if len(self._since_ns) >= self._keys_max:
+            del self._since_ns[next(iter(self._since_ns))]
+        self._since_ns[key] = now_ns
+        return True

@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.allowance import MAX_PEERS, Seldom
 from swarmd_protocols.releases.messages import (
     MAX_PUSH_BYTES,
     PREFIX_BYTES,
@@ -35,7 +36,7 @@ class Exchange:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._repaired_ns: dict[NodeId, int] = {}
+        self._repairs = Seldom(REPAIR_EVERY_NS, MAX_PEERS)
 
     def push_news(self, peers: Sequence[NodeId], message: Push, origin: NodeId | None) -> list[Send]:
         """Tell a few peers at once; every node that learns it does the same, once."""
@@ -46,11 +47,8 @@ class Exchange:
 
     def repair(self, peer: NodeId, have: Have, now_ns: int) -> list[Send]:
         """A peer's summary differs: compare, at a bounded rate."""
-        if now_ns - self._repaired_ns.get(peer, -REPAIR_EVERY_NS) < REPAIR_EVERY_NS:
+        if not self._repairs.is_due(peer, now_ns):
             return []
-        if len(self._repaired_ns) > 4_096:
-            self._repaired_ns.clear()
-        self._repaired_ns[peer] = now_ns
         return [Send(peer, encode_message(have), reliable=True, priority=Priority.SYNC)]
 
     def answer_have(self, sender: NodeId, theirs: Have, ours: Have, everything: "Catalogue") -> list[Send]:

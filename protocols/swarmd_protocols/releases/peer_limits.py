@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from swarmd_protocols.effects import Alarm, Rejected
 from swarmd_protocols.ids import NodeId, short
-from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance
+from swarmd_protocols.releases.allowance import MAX_PEERS, Allowance, Seldom
 from swarmd_protocols.subprotocol import Send, SubEffect
 
 CHECKS_PER_S, CHECKS_BURST = 400, 4_096
@@ -64,7 +64,7 @@ class StatementLimits:
         self._checks = Allowance(CHECKS_PER_S, CHECKS_BURST)
         self._questions = Allowance(QUESTIONS_PER_S, QUESTIONS_BURST)
         self._answers = Allowance(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST)
-        self._named_ns: dict[NodeId, int] = {}
+        self._named = Seldom(_ALARM_EVERY_NS, _MAX_NAMED)
         self._muted = Muted(STATEMENTS_MUTE_NS)
 
     def is_muted(self, peer: NodeId, now_ns: int) -> bool:
@@ -90,11 +90,8 @@ class StatementLimits:
         """Listen no more for a moment to who costs too much, and say who it is, once a minute each."""
         self._muted.add(peer, now_ns)
         effects: list[SubEffect] = [Rejected(short(peer), what)]
-        if now_ns - self._named_ns.get(peer, -_ALARM_EVERY_NS) < _ALARM_EVERY_NS:
+        if not self._named.is_due(peer, now_ns):
             return effects
-        if len(self._named_ns) >= _MAX_NAMED:
-            del self._named_ns[next(iter(self._named_ns))]
-        self._named_ns[peer] = now_ns
         return [*effects, Alarm("release-flood", f"member {short(peer)} {what}; the rest is dropped")]
 
 
@@ -104,8 +101,8 @@ class FileLimits:
     def __init__(self) -> None:
         self._useless = Allowance(USELESS_PER_S, USELESS_BURST)
         self._muted = Muted(FILES_MUTE_NS)
-        self._listed_ns: dict[tuple[bytes, NodeId], int] = {}
-        self._noted_ns: dict[tuple[bytes, NodeId], int] = {}
+        self._listed = Seldom(LIST_EVERY_NS, MAX_PEERS)
+        self._noted = Seldom(NOTE_EVERY_NS, MAX_PEERS)
 
     def is_muted(self, peer: NodeId, now_ns: int) -> bool:
         """Whether nothing is heard of it about files at the moment."""
@@ -126,19 +123,8 @@ class FileLimits:
 
     def may_have_list(self, tag: bytes, peer: NodeId, now_ns: int) -> bool:
         """Whether it gets the list of a file's chunks, and not a moment after the last time."""
-        return not self._is_repeated(self._listed_ns, (tag, peer), LIST_EVERY_NS, now_ns)
+        return self._listed.is_due((tag, peer), now_ns)
 
     def may_end_round(self, tag: bytes, peer: NodeId, now_ns: int) -> bool:
         """Whether a caster that has ended a round is told what is missing."""
-        return not self._is_repeated(self._noted_ns, (tag, peer), NOTE_EVERY_NS, now_ns)
-
-    def _is_repeated(
-        self, times: dict[tuple[bytes, NodeId], int], key: tuple[bytes, NodeId], every_ns: int, now_ns: int
-    ) -> bool:
-        """Whether a peer asks again sooner than it may; else it is noted that it has asked."""
-        if now_ns - times.get(key, -every_ns) < every_ns:
-            return True
-        if len(times) >= MAX_PEERS:
-            del times[next(iter(times))]
-        times[key] = now_ns
-        return False
+        return self._noted.is_due((tag, peer), now_ns)

@@ -31,14 +31,14 @@ from swarmd_protocols.releases.messages import Have, Piece, Push, Want, decode_m
 from swarmd_protocols.releases.own_word import OWN, OwnWord
 from swarmd_protocols.releases.peer_limits import StatementLimits
 from swarmd_protocols.releases.policy import PROMOTED, ReleasesConfig, RolloutPolicy, Timers
-from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, admit_report
+from swarmd_protocols.releases.reports import ReportBook, SignedReport, decode_report
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.releases.rollout import Standing
 from swarmd_protocols.releases.signed_time import TIME, SignedTime
 from swarmd_protocols.releases.statement_book import STATEMENT, StatementBook, heard
 from swarmd_protocols.releases.statements import Release
 from swarmd_protocols.subprotocol import Peer, SubEffect
-from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
+from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.view import TrustView
 
 __all__ = ["NAME", "LocalModel", "Releases", "ReleasesConfig"]
@@ -345,23 +345,22 @@ class Releases:
 
     def _hear_report(self, data: bytes, source: str) -> list[SubEffect]:
         try:
-            envelope = decode_envelope(data)
-            report = admit_report(envelope, self.chain.verify)
+            signed = decode_report(data, self.chain.verify)
         except (IdentityError, WireError) as error:
             return [Rejected(source, str(error))]
-        if report.node not in self._enrolled:
+        node = signed.report.node
+        if node not in self._enrolled:
             return []
-        if self.book.add(SignedReport(envelope, report), self.policy.known()):
+        if self.book.add(signed, self.policy.known()):
             self._word.offer(data)
             self._summary = None
-        if report.node == self.node:
-            return self._hear_myself(envelope, report)
-        return []
+        return self._hear_myself(signed) if node == self.node else []
 
-    def _hear_myself(self, envelope: Envelope, report: Report) -> list[SubEffect]:
+    def _hear_myself(self, signed: SignedReport) -> list[SubEffect]:
         """What this node said in an earlier life: it still counts, and its number must not be used again."""
+        report = signed.report
         local = self.local.get(report.model)
-        if local is None or not local.runs or report.sequence < local.sequence or envelope.digest == local.said:
+        if local is None or not local.runs or report.sequence < local.sequence or signed.envelope.digest == local.said:
             return []
         local.sequence = report.sequence
         return self.policy.say(report.model)
@@ -375,10 +374,10 @@ class Releases:
                 raise StateError(f"not published: {getattr(refusals[-1], 'reason', 'the root does not hold')}")
         for data in envelopes:
             try:
-                self.statements.admit(decode_envelope(data))
+                envelope = decode_envelope(data)
+                self.statements.admit(envelope)
             except (IdentityError, WireError) as error:
                 raise StateError(f"not published: {error}") from error
-            envelope = decode_envelope(data)
             grown.append(data)
             effects += self.statements.kept(envelope.digest)
             effects.append(heard(envelope.kind, envelope.digest, True, "operator", ""))
