@@ -50,7 +50,7 @@ class Accusations:
         try:
             body = decode_body(_ACCUSATION_BODY, message.body)
         except WireError as error:
-            self._judge.reject(via, str(error))
+            core.reject(via, str(error))
             return
         accuser = core.table.by_node.get(body.accuser)
         if accuser is None or body.accuser == body.subject:
@@ -111,7 +111,7 @@ class Accusations:
             return True
         if via is not None:
             self.standing.spoiled(via.node, core.now_ns)
-        self._judge.reject(via, f"an accusation is not signed by {accuser.name!r}")
+        core.reject(via, f"an accusation is not signed by {accuser.name!r}")
         return False
 
     def _look(self, member: Member, accuser: Member) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.channel.dissemination import GossipQueue
 from swarmd_protocols.crypto import Crypto
-from swarmd_protocols.effects import Effect
+from swarmd_protocols.effects import Effect, Rejected
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import MEMBERS, Member, MemberTable
@@ -224,6 +224,11 @@ class Core:
     def signed_by(self, public_key: bytes, kind: str, body: bytes, signature: bytes) -> bool:
         """Whether a member signed these bytes under this type."""
         return self.crypto.verify(public_key, signed_bytes(kind, body), signature)
+
+    def reject(self, via: Member | None, reason: str) -> None:
+        """Count and report something that a peer should not have sent."""
+        self.counters["rejected"] += 1
+        self.port.emit(Rejected(via.name if via else "unknown", reason))
 
     def spread(self, about: Hashable, encoded: bytes, priority: int, *, urgent: bool = True) -> None:
         """Tell the swarm, where the view carries such news."""

@@ -67,7 +67,7 @@ class LinkReports:
         try:
             body = decode_body(_LINKS_BODY, message.body)
         except WireError as error:
-            self._judge.reject(via, str(error))
+            core.reject(via, str(error))
             return
         reporter = core.table.by_node.get(body.reporter)
         if reporter is None or body.sequence < reporter.report.links_sequence:
@@ -77,7 +77,7 @@ class LinkReports:
         if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
             return  # Said in an earlier life, which the reporter itself no longer knows of.
         if not core.signed_by(reporter.public_key, "links", message.body, message.signature):
-            self._judge.reject(via, f"a link report is not signed by {reporter.name!r}")
+            core.reject(via, f"a link report is not signed by {reporter.name!r}")
             return
         counted = reporter.repair.counted
         core.table.count(reporter, False)

@@ -15,7 +15,7 @@ of lower incarnations. Whoever is heard directly is never declared failed on oth
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.effects import MemberChanged, MemberState, Persist, Rejected
+from swarmd_protocols.effects import MemberChanged, MemberState, Persist
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.accusations import Accusations
@@ -144,7 +144,7 @@ class Membership:
         try:
             return decode_body(_ALIVE_BODY, raw)
         except WireError as error:
-            self.reject(via, str(error))
+            self.core.reject(via, str(error))
             return None
 
     def _checked(self, message: Record, body: AliveBody) -> Member | None:
@@ -162,7 +162,7 @@ class Membership:
                 self._make_room()
             core.table.add(member)
         except (IdentityError, StateError) as error:
-            self.reject(None, str(error))
+            core.reject(None, str(error))
             return None
         return member
 
@@ -186,11 +186,11 @@ class Membership:
     def _merge(self, member: Member, body: AliveBody, raw: bytes, signature: bytes, via: Member | None) -> None:
         core = self.core
         if not core.signed_by(member.public_key, "alive", raw, signature):
-            self.reject(via, f"a record of {member.name!r} is not signed by it")
+            core.reject(via, f"a record of {member.name!r} is not signed by it")
             return
         same_boot = body.incarnation >> BOOT_SHIFT == member.incarnation >> BOOT_SHIFT
         if same_boot and body.session != member.session_public:
-            self.reject(via, f"{member.name!r} shows two sessions for one boot")
+            core.reject(via, f"{member.name!r} shows two sessions for one boot")
             return
         reason = "refuted" if same_boot else "restarted"
         if body.address != member.address:
@@ -417,8 +417,3 @@ class Membership:
         records = [Record(member.certificate, *member.record) for member in chosen if member.record[0]]
         records += self.core.view.shelved()
         self.core.port.emit(Persist(b"swim/members", encode(records)))
-
-    def reject(self, via: Member | None, reason: str) -> None:
-        """Count and report something that a peer should not have sent."""
-        self.core.counters["rejected"] += 1
-        self.core.port.emit(Rejected(via.name if via else "unknown", reason))

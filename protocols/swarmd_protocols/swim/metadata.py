@@ -3,7 +3,7 @@
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.effects import MemberChanged, Persist, Rejected
+from swarmd_protocols.effects import MemberChanged, Persist
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.swim.core import DETAIL, Core
 from swarmd_protocols.swim.event_log import is_text
@@ -88,7 +88,7 @@ class Metadata:
         try:
             body = decode_body(_META_BODY, message.body)
         except WireError as error:
-            self._reject(via, str(error))
+            core.reject(via, str(error))
             return
         if body.node == core.own.node:
             self._remembered(message, body, via)
@@ -107,7 +107,7 @@ class Metadata:
             core.counters["metadata_left_behind"] += 1
             return
         if not core.signed_by(member.public_key, "meta", message.body, message.signature):
-            self._reject(via, f"metadata is not signed by {member.name!r}")
+            core.reject(via, f"metadata is not signed by {member.name!r}")
             return
         gone = [entry for key, entry in held.items() if key == body.key or key not in within]
         member.repair.meta = within
@@ -144,7 +144,7 @@ class Metadata:
         if known or body.sequence >> BOOT_SHIFT >= BOOT_MAX:
             return
         if not core.signed_by(core.crypto.public_key(core.own.seed), "meta", message.body, message.signature):
-            self._reject(via, "metadata in this node's name is not signed by it")
+            core.reject(via, "metadata in this node's name is not signed by it")
             return
         if own is None and len(self.own_meta) >= _KEYS_MAX:
             core.counters["metadata_left_behind"] += 1
@@ -187,7 +187,3 @@ class Metadata:
             for _, _, encoded in table.values():
                 held[fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)] = encoded
         return held
-
-    def _reject(self, via: Member, reason: str) -> None:
-        self.core.counters["rejected"] += 1
-        self.core.port.emit(Rejected(via.name, reason))

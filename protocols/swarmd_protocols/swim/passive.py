@@ -106,13 +106,13 @@ class PassiveView:
         try:
             certificate = core.trust.certificate(record.certificate)
         except IdentityError as error:
-            self._roll.reject(None, str(error))
+            core.reject(None, str(error))
             return False
         if certificate.node == body.node and core.signed_by(
             certificate.public_key, "alive", record.body, record.signature
         ):
             return True
-        self._roll.reject(None, f"a record of {certificate.name!r} is not signed by it")
+        core.reject(None, f"a record of {certificate.name!r} is not signed by it")
         return False
 
     def shuffle(self) -> None:

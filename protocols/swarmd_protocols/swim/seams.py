@@ -26,10 +26,6 @@ class Roll(Protocol):
         """Drop everything about a member."""
         ...
 
-    def reject(self, via: Member | None, reason: str) -> None:
-        """Count and report something that a peer should not have sent."""
-        ...
-
 
 class Judge(Protocol):
     """What is believed of a member."""
@@ -60,10 +56,6 @@ class Judge(Protocol):
 
     def verify(self, member: Member) -> None:
         """Let the prober see for itself, now."""
-        ...
-
-    def reject(self, via: Member | None, reason: str) -> None:
-        """Count and report something that a peer should not have sent."""
         ...
 
 

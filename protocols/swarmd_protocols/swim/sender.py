@@ -6,7 +6,7 @@ from zlib import crc32
 from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
-from swarmd_protocols.effects import Effect, Persist, Rejected, SendCast, SendDatagram, SendStream, StateChanged
+from swarmd_protocols.effects import Effect, Persist, SendCast, SendDatagram, SendStream, StateChanged
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import Address
 from swarmd_protocols.subprotocol import Priority, SubProtocol
@@ -310,8 +310,7 @@ class FrameSender:
         try:
             session = self.channel.session(member.node, member.public_key, member.session_public)
         except IdentityError as error:
-            self.core.counters["rejected"] += 1
-            self.effects.append(Rejected(member.name, str(error)))
+            self.core.reject(member, str(error))
             return None
         member.session = session
         return session

@@ -280,7 +280,7 @@ class Swim:
                 self._on_statement(member, message)
             case Hello() | Sub():
                 # A hello stands in a group frame; a sub-protocol's payload is taken out by the node.
-                self._reject(member, f"{type(message).__name__} does not belong into a pair's frame")
+                self.core.reject(member, f"{type(message).__name__} does not belong into a pair's frame")
             case _:
                 assert_never(message)
 
@@ -374,7 +374,7 @@ class Swim:
         try:
             self.take_statement(message.kind, message.statement)
         except IdentityError as error:
-            self._reject(member, str(error))
+            self.core.reject(member, str(error))
 
     def take_statement(self, kind: str, statement: bytes) -> bool:
         """A statement of trust, from a peer or the operator; raises `IdentityError`; False when known."""
@@ -426,7 +426,3 @@ class Swim:
     def on_host(self, destination: Address, answer: HostAnswer) -> None:
         """The host at a member's address answered, or not."""
         self.membership.prober.hosts.on_host(destination, answer)
-
-    def _reject(self, member: Member, reason: str) -> None:
-        self.core.counters["rejected"] += 1
-        self.core.port.emit(Rejected(member.name, reason))

@@ -3,7 +3,7 @@
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.effects import Rejected, UserEventDelivered
+from swarmd_protocols.effects import UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
@@ -68,7 +68,7 @@ class UserEvents:
         try:
             body = decode_body(_EVENT_BODY, message.body)
         except WireError as error:
-            self._reject(via, str(error))
+            self.core.reject(via, str(error))
             return
         origin = self._origin(body.origin)
         if origin is None:
@@ -87,7 +87,7 @@ class UserEvents:
                     raise IdentityError("an event's certificate is another node's")
                 origin = Origin(NodeId(body.origin), certificate.name, certificate.public_key, message.certificate)
         except (WireError, IdentityError) as error:
-            self._reject(via, str(error))
+            core.reject(via, str(error))
             return
         if self._ledger.admits(body.origin):
             self._hear(origin, body, SignedEvent(message.body, message.signature), via)
@@ -112,7 +112,7 @@ class UserEvents:
         if body.sequence <= log.delivered or body.sequence in log.pending:
             return
         if not core.signed_by(origin.public_key, "event", message.body, message.signature):
-            self._reject(via, f"an event is not signed by {origin.name!r}")
+            core.reject(via, f"an event is not signed by {origin.name!r}")
             return
         self._ledger.heard(origin)
         encoded = self._ledger.encoded(origin.certificate, message)
@@ -291,7 +291,3 @@ class UserEvents:
         table = self.core.table
         self.by_member.end()
         table.adjust(EVENTS, table.sections[EVENTS], 0)
-
-    def _reject(self, via: Member, reason: str) -> None:
-        self.core.counters["rejected"] += 1
-        self.core.port.emit(Rejected(via.name, reason))
