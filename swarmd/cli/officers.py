@@ -390,12 +390,11 @@ def check_publication(folder: Path, prepared: "Prepared") -> None:
 
 
 def _submit_release(folder: Path, data: bytes) -> None:
-    from swarmd.identity.files import write_secret_file
+    from swarmd.identity.files import write_public_file
     from swarmd.release.author import STATEMENT
 
     path = folder / STATEMENT
-    write_secret_file(path, data)
-    path.chmod(0o644)
+    write_public_file(path, data)
     print(f"{path}: signed; publish it with: swarmd model publish {folder}")
 
 

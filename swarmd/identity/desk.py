@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import os
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -20,12 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from swarmd.identity.files import write_secret_file
-from swarmd.identity.fleet import Fleet
+from swarmd.identity.files import write_public_file, write_secret_file
+from swarmd.identity.fleet import Fleet, next_counter
 from swarmd.identity.names import check_known, check_name
-from swarmd.identity.officers import OfficerKeyError, PublicHalf, distinct, read_public
+from swarmd.identity.officers import OfficerKeyError, PublicHalf, distinct, parse_public, read_public
 from swarmd.identity.prepared import Prepared, PreparedError, prepare, statement_of
-from swarmd.identity.role_keys import FleetError
+from swarmd.identity.role_keys import FleetError, make_folder
 from swarmd.identity.words import parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import IdentityError
@@ -113,7 +112,7 @@ def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason:
     fresh = [node for node in nodes if node not in trust.revoked]
     if not fresh:
         raise FleetError("every one of these nodes is revoked already")
-    payload = Revocation(swarm, _counter(), tuple(fresh), reason)
+    payload = Revocation(swarm, next_counter(()), tuple(fresh), reason)
     spoken_of = [statement for statement in _certificates(fleet, swarm) if read_certificate(statement).node in fresh]
     return _prepare(fleet, "revoke", _encode(payload), spoken_of)
 
@@ -121,7 +120,7 @@ def prepare_revocation(fleet: Fleet, swarm: str, nodes: Sequence[bytes], reason:
 def prepare_group_key(fleet: Fleet, swarm: str) -> Prepared:
     """A new group key; the file holds it."""
     trust = fleet.trust_of(swarm)
-    counter = max([_counter(), *(one + 1 for one in trust.group_keys)])
+    counter = next_counter(trust.group_keys)
     key = secrets.token_bytes(GROUP_KEY_BYTES)
     return _prepare(fleet, "group", _encode(GroupKey(swarm, counter, key, trust.known_first())))
 
@@ -137,7 +136,7 @@ def prepare_certificate(fleet: Fleet, swarm: str, name: str, public: bytes, role
         roles: What it may besides being a member.
     """
     known = [statement for statement in _certificates(fleet, swarm) if read_certificate(statement).name == name]
-    counter = max([_counter(), *(read_certificate(statement).counter + 1 for statement in known)])
+    counter = next_counter(read_certificate(statement).counter for statement in known)
     payload = Certificate(node_id_of(public), public, check_name(name, "a node"), tuple(roles), swarm, counter)
     return _prepare(fleet, "node", _encode(payload), known)
 
@@ -199,11 +198,6 @@ def _publics(holders: Holders) -> dict[str, tuple[int, list[bytes]]]:
 def _everybody(holders: Holders) -> list[PublicHalf]:
     """Each named half once."""
     return list(dict.fromkeys(half for _, halves in holders.values() for half in halves if half.name != "-"))
-
-
-def _counter() -> int:
-    """Seconds since 1970, which fit in 32 bits until 2106: two desks seldom use one, and it is said if they do."""
-    return int(time.time())
 
 
 def _certificates(fleet: Fleet, swarm: str) -> list[bytes]:
@@ -346,11 +340,8 @@ def _swarm_of(prepared: Prepared) -> str:
 def _put(path: Path, prepared: Prepared, data: bytes, *, is_secret: bool = False) -> Submitted:
     if path.exists():
         return Submitted(prepared.kind, path.read_bytes(), path, is_new=False)
-    if is_secret:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret_file(path, data)
-    else:
-        _write_public(path, data)
+    make_folder(path.parent)
+    (write_secret_file if is_secret else write_public_file)(path, data)
     return Submitted(prepared.kind, data, path, is_new=True)
 
 
@@ -402,8 +393,6 @@ def _check_chain(roots: Sequence[bytes]) -> None:
 
 def _write_officers(folder: Path, prepared: Prepared) -> None:
     """Keep the public halves of whoever holds a role by this root; another key under a known name gets its id added."""
-    from swarmd.identity.officers import parse_public
-
     keys = {key_id(key) for key in parse_root(prepared.payload).keys}
     known = {half.key_id for half in map(read_public, (folder / "officers").glob("*.pub"))}
     for line in prepared.officers:
@@ -421,9 +410,8 @@ def _digest(prepared: Prepared) -> str:
 
 
 def _write_public(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_secret_file(path, data)
-    path.chmod(0o644)
+    make_folder(path.parent)
+    write_public_file(path, data)
 
 
 @contextlib.contextmanager

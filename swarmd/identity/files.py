@@ -180,12 +180,21 @@ def write_secret_file(path: Path, data: bytes) -> None:
     Raises:
         IdentityFileError: The folder cannot be written; the old file, if any, is untouched.
     """
+    _write(path, data, 0o600)
+
+
+def write_public_file(path: Path, data: bytes) -> None:
+    """Write a file that everybody may read, as `write_secret_file` does."""
+    _write(path, data, 0o644)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), 0o600)  # Whatever the umask was.
+                os.fchmod(file.fileno(), mode)  # Whatever the umask was.
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -206,7 +206,7 @@ class Fleet:
         if role == "root":
             signers = [*signers, *(key.seed for key in drawn[:need])]
         signed = sign_statement("root", new, list(dict.fromkeys(signers)), _CRYPTO)
-        self._check(lambda trust: trust.add("root", signed), DEV_SWARM)
+        self._check("root", signed, DEV_SWARM)
         first = 1 + max((key_number(path) for path in key_files(self.folder, role)), default=0)
         path = self.folder / "roots" / f"{old.version + 1:04}.root"
         with all_or_none(path) as written:
@@ -286,7 +286,7 @@ class Fleet:
                     self.seeds("enrol"),
                     _CRYPTO,
                     roles=roles,
-                    counter=_next_counter(self._certificate_counters(swarm, name)),
+                    counter=next_counter(self._certificate_counters(swarm, name)),
                 )
             except IdentityError as error:
                 raise FleetError(f"cannot enrol {name!r}: {error}") from error
@@ -306,12 +306,11 @@ class Fleet:
             FleetError: The enrol keys are not here.
         """
         trust = self.trust_of(swarm)
-        counter = _next_counter(trust.group_keys)
+        counter = next_counter(trust.group_keys)
         payload = GroupKey(swarm, counter, secrets.token_bytes(GROUP_KEY_BYTES), trust.known_first())
         signed = sign_statement("group", payload, self.seeds("enrol"), _CRYPTO)
-        self._check(lambda trust: trust.add("group", signed), swarm)
+        self._check("group", signed, swarm)
         path = self._swarm(swarm) / f"group-{counter:020}"
-        make_folder(path.parent)
         refuse_existing(path)
         write_secret_file(path, signed)
         return Statement("group", signed, path)
@@ -326,11 +325,11 @@ class Fleet:
         fresh = [node for node in nodes if node not in trust.revoked]
         if not fresh:
             raise FleetError("every one of these nodes is revoked already")
-        counter = _next_counter(one.counter for one in trust.revocations)
+        counter = next_counter(one.counter for one in trust.revocations)
         signed = sign_statement(
             "revoke", Revocation(swarm, counter, tuple(fresh), reason), self.seeds("revoke"), _CRYPTO
         )
-        self._check(lambda trust: trust.add("revoke", signed), swarm)
+        self._check("revoke", signed, swarm)
         digest = decode_envelope(signed).digest.hex()[:8]  # Two desks may draw one counter; both hold.
         path = self._swarm(swarm) / f"revoke-{counter:020}-{digest}"
         write_public(path, signed)
@@ -415,11 +414,10 @@ class Fleet:
         if not path.exists():
             write_public(path, certificate)
 
-    def _check(self, take: "object", swarm: str) -> None:
+    def _check(self, kind: str, statement: bytes, swarm: str) -> None:
         """Prove that a member would take a statement, before it is written anywhere."""
-        assert callable(take), "called with a lambda"
         try:
-            take(self.trust_of(swarm))
+            self.trust_of(swarm).add(kind, statement)
         except IdentityError as error:
             raise FleetError(f"the statement would not hold: {error}; nothing was written") from error
 
@@ -440,6 +438,6 @@ def _read_certificate(path: Path) -> Certificate:
         raise FleetError(f"{path}: {error}; restore it from a copy") from error
 
 
-def _next_counter(used: Iterable[int]) -> int:
+def next_counter(used: Iterable[int]) -> int:
     """Higher than any before; seconds in 32 bits, since officers at two desks seldom sign in the same one."""
     return max([*(counter + 1 for counter in used), int(time.time())])

@@ -31,7 +31,7 @@ from nacl import bindings, exceptions, pwhash
 
 from swarmd.errors import DaemonError
 from swarmd.identity import ssh_agent
-from swarmd.identity.files import read_secret_file, write_secret_file
+from swarmd.identity.files import read_secret_file, write_public_file, write_secret_file
 from swarmd.identity.names import check_name, is_name
 from swarmd_protocols.crypto import NONCE_BYTES, SEED_BYTES, NaClCrypto
 from swarmd_protocols.trust.envelopes import key_id
@@ -251,8 +251,7 @@ def write_pair(path: Path, data: bytes, public_path: Path, half: PublicHalf) -> 
     """Write a key and its public half: both, or neither."""
     write_secret_file(path, data)
     try:
-        write_secret_file(public_path, f"{half.line}\n".encode("ascii"))
-        public_path.chmod(0o644)
+        write_public_file(public_path, f"{half.line}\n".encode("ascii"))
     except BaseException:
         if not public_path.exists():
             path.unlink(missing_ok=True)  # A key whose public half nobody has seen is of no use.

@@ -6,7 +6,6 @@ seed 64 HEX DIGITS
 """
 
 import contextlib
-import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -14,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swarmd.errors import DaemonError
-from swarmd.identity.files import read_secret_file, write_secret_file
+from swarmd.identity.files import read_secret_file, write_public_file, write_secret_file
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.trust.envelopes import key_id
 
-_KEY_HEADER = "swarmd-role-key-1"
+ROLE_HEADER = "swarmd-role-key-1"
+"""A role key of an all-in-one folder: not sealed, and it says which role it is for."""
 _CRYPTO = NaClCrypto()
 
 
@@ -53,20 +53,20 @@ def read_role_key(path: Path) -> RoleKey:
     """
     lines = read_secret_file(path, "give the role key's file").decode("ascii", "replace").split("\n")
     try:
-        if lines[0] != _KEY_HEADER or not lines[1].startswith("role ") or not lines[2].startswith("seed "):
+        if lines[0] != ROLE_HEADER or not lines[1].startswith("role ") or not lines[2].startswith("seed "):
             raise ValueError
         seed = bytes.fromhex(lines[2].removeprefix("seed "))
         if len(seed) != SEED_BYTES:
             raise ValueError
     except (ValueError, IndexError) as error:
-        raise FleetError(f"{path} is no role key of swarmd; it starts with {_KEY_HEADER}") from error
+        raise FleetError(f"{path} is no role key of swarmd; it starts with {ROLE_HEADER}") from error
     return RoleKey(lines[1].removeprefix("role "), seed)
 
 
 def write_role_key(path: Path, key: RoleKey) -> None:
     """Write one officer's key, 0600; refuses to overwrite."""
     refuse_existing(path)
-    write_secret_file(path, f"{_KEY_HEADER}\nrole {key.role}\nseed {key.seed.hex()}\n".encode("ascii"))
+    write_secret_file(path, f"{ROLE_HEADER}\nrole {key.role}\nseed {key.seed.hex()}\n".encode("ascii"))
 
 
 def draw_keys(role: str, need: int, count: int) -> list[RoleKey]:
@@ -128,8 +128,7 @@ def write_public(path: Path, data: bytes) -> None:
         FleetError: It is there already.
     """
     refuse_existing(path)
-    write_secret_file(path, data)
-    os.chmod(path, 0o644)
+    write_public_file(path, data)
 
 
 @contextlib.contextmanager

@@ -11,11 +11,10 @@ from swarmd.identity import ssh_agent
 from swarmd.identity.files import read_secret_file
 from swarmd.identity.names import is_name
 from swarmd.identity.officers import OfficerKeyError, Passphrases, PublicHalf, open_key, parse_sealed, read_public
+from swarmd.identity.role_keys import ROLE_HEADER, read_role_key
 from swarmd_protocols.crypto import NaClCrypto
 
 AGENT_PREFIX = "agent:"
-ROLE_HEADER = "swarmd-role-key-1"
-"""A role key of an all-in-one folder: not sealed, and it says which role it is for."""
 _CRYPTO = NaClCrypto()
 
 
@@ -150,8 +149,6 @@ def read_seed(reference: str, passphrases: Passphrases, role: str = "") -> bytes
 
 
 def _role_signer(path: Path) -> SeedSigner:
-    from swarmd.identity.role_keys import read_role_key
-
     key = read_role_key(path)
     return SeedSigner(PublicHalf(key.public, path.stem), key.seed, key.role)
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -160,7 +161,7 @@ def test_two_desks_cannot_overwrite_each_others_root(fleet: Fleet, capsys: pytes
 def test_two_group_keys_of_one_number_are_told_apart(
     fleet: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("swarmd.identity.desk._counter", lambda: 4_000_000_000)
+    monkeypatch.setattr("swarmd.identity.fleet.time", SimpleNamespace(time=lambda: 4_000_000_000))
     for out in ("mine", "yours"):
         assert main(["keys", "prepare", "group-key", "fleet", "--swarm", "farm", "-o", out]) == 0
         assert sign(out, "dave") == 0
@@ -172,7 +173,7 @@ def test_two_group_keys_of_one_number_are_told_apart(
 
 
 def test_two_revocations_of_one_number_are_both_kept(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swarmd.identity.desk._counter", lambda: 4_000_000_000)
+    monkeypatch.setattr("swarmd.identity.fleet.time", SimpleNamespace(time=lambda: 4_000_000_000))
     for node in ("drone-1", "drone-3"):
         words = ["keys", "prepare", "revoke", "fleet", node, "--swarm", "farm", "--reason", "x", "-o", node]
         assert main(words) == 0
