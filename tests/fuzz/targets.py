@@ -4,7 +4,9 @@
 target takes bytes and returns; what it lets through as an exception is a finding.
 """
 
+import atexit
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
 from swarmd.transports.dds_raw import decode_frame, encode_frame
 from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
-from swarmd_models.bundle import ZOO, load_bundle
+from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
@@ -46,6 +48,7 @@ from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
 from tests.fuzz import key_targets
 from tests.support import swim_vectors
+from tests.support.bundles import ZOO_MODEL, ZOO_TOML, copy_what_the_zoo_names
 from tests.support.deltas import tuned
 from tests.support.release_world import Keys, make_release
 from tests.support.state_mesh import Mesh, detection
@@ -235,7 +238,7 @@ def one_layer() -> bytes:
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
-    whole = (ZOO / "small-320.tflite").read_bytes()
+    whole = ZOO_MODEL.read_bytes()
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(whole, 0))
     graph = model.subgraphs[0]
     for buffer in model.buffers:  # Some lie behind the FlatBuffer.
@@ -329,15 +332,18 @@ def _eye_files() -> Fuzzed:
 
 def _bundles() -> Fuzzed:
     folder = Path(tempfile.mkdtemp(prefix="swarmd-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "b.toml"
-    (folder / "small-320.tflite").write_bytes((ZOO / "small-320.tflite").read_bytes())
+    copy_what_the_zoo_names(folder)
+    path.write_bytes(ZOO_TOML.read_bytes())
+    load_bundle(path)
 
     def target(data: bytes) -> None:
         path.write_bytes(data)
         with contextlib.suppress(ModelError):
             load_bundle(path)
 
-    return Fuzzed([(ZOO / "small-320.toml").read_bytes()], target, 10)
+    return Fuzzed([ZOO_TOML.read_bytes()], target, 10)
 
 
 def _transport_frames() -> Fuzzed:

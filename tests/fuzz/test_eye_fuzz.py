@@ -1,8 +1,8 @@
 """Bytes from outside against everything of the eye that reads them. SWARMD_FUZZ_ROUNDS says how many (default few)."""
 
-import contextlib
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +11,18 @@ import pytest
 from swarmd.errors import EyeError
 from swarmd.eye.ipc import Configure, FrameDone, Splitter, Stats, decode_from_eye, decode_to_eye, encode
 from swarmd_models.backends.base import TensorSpec
-from swarmd_models.bundle import ZOO, Bundle, load_bundle
+from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.decoders import make_decoder
 from swarmd_models.errors import BackendError, ModelError
 from swarmd_models.geo.poses import read_dataflash
 from swarmd_models.sources import read_picture
 from swarmd_models.tflite_file import embedded_labels
+from tests.support.bundles import ZOO_TOML, copy_what_the_zoo_names
 
 ROUNDS = int(os.environ.get("SWARMD_FUZZ_ROUNDS", "300"))
 
 
-def _mutated(rng: random.Random, data: bytes) -> bytes:
+def _mutated(rng: random.Random, data: bytes, junk: bytes = bytes(range(256))) -> bytes:
     out = bytearray(data)
     for _ in range(rng.randint(1, 8)):
         if not out:
@@ -29,11 +30,11 @@ def _mutated(rng: random.Random, data: bytes) -> bytes:
         at = rng.randrange(len(out))
         what = rng.randrange(4)
         if what == 0:
-            out[at] = rng.randrange(256)
+            out[at] = rng.choice(junk)
         elif what == 1:
             del out[at : at + rng.randint(1, 40)]
         elif what == 2:
-            out[at:at] = rng.randbytes(rng.randint(1, 20))
+            out[at:at] = bytes(rng.choices(junk, k=rng.randint(1, 20)))
         else:
             out[at : at + 1] = out[max(0, at - 30) : at]
     return bytes(out)
@@ -46,28 +47,39 @@ def test_messages_decode_or_raise_eye_error() -> None:
         encode(Stats({"a": 1}, {"b": 1.0})),
         encode(FrameDone(1, 2, 3, 4, 0.5, (), {})),
     ]
+    outcomes: Counter[str] = Counter()
     for _ in range(ROUNDS * 10):
         data = _mutated(rng, rng.choice(good))
         try:
-            for body in Splitter().feed(data):
-                for decode in (decode_from_eye, decode_to_eye):
-                    with contextlib.suppress(EyeError):
-                        decode(body)
+            bodies = Splitter().feed(data)
         except EyeError:
+            outcomes["no frame"] += 1
             continue
+        for body in bodies:
+            for decode in (decode_from_eye, decode_to_eye):
+                try:
+                    decode(body)
+                except EyeError:
+                    outcomes["no message"] += 1
+                else:
+                    outcomes["read"] += 1
+    assert set(outcomes) == {"no frame", "no message", "read"}
 
 
 def test_bundles_load_or_raise_model_error(tmp_path: Path) -> None:
     rng = random.Random(2)
-    text = (ZOO / "small-320.toml").read_bytes()
+    text = ZOO_TOML.read_bytes()
     path = tmp_path / "b.toml"
-    (tmp_path / "small-320.tflite").write_bytes((ZOO / "small-320.tflite").read_bytes())
-    for _ in range(ROUNDS):
-        path.write_bytes(_mutated(rng, text))
+    copy_what_the_zoo_names(tmp_path)
+    refused = 0
+    for step in range(ROUNDS):
+        junk = bytes(range(256)) if step % 4 == 0 else b'0123456789.-"=[]{}, \ntruefalsenan'
+        path.write_bytes(_mutated(rng, text, junk))
         try:
             load_bundle(path)
         except ModelError:
-            continue
+            refused += 1
+    assert 0 < refused < ROUNDS
 
 
 def test_archives_behind_models_give_labels_or_nothing() -> None:
@@ -78,8 +90,10 @@ def test_archives_behind_models_give_labels_or_nothing() -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("labels.txt", "one\ntwo\n")
-    for _ in range(ROUNDS * 3):
-        embedded_labels(_mutated(rng, b"TFL3" * 10 + packed.getvalue()))
+    whole = b"TFL3" * 10 + packed.getvalue()
+    assert embedded_labels(whole) == ("one", "two")
+    found = {embedded_labels(_mutated(rng, whole)) for _ in range(ROUNDS * 3)}
+    assert {(), ("one", "two")} <= found
 
 
 def test_logs_give_poses_or_say_why_not(tmp_path: Path) -> None:
@@ -91,11 +105,15 @@ def test_logs_give_poses_or_say_why_not(tmp_path: Path) -> None:
     row = b"\xa3\x95\x07" + (1_000_000).to_bytes(8, "little") + (470_000_000).to_bytes(4, "little") * 2 + b"\x03"
     path.write_bytes(fmt + row * 3)
     assert len(read_dataflash(path)) == 3
+    refused = 0
     for _ in range(ROUNDS // 3):
         for data in (fmt + row * 5, rng.randbytes(200)):
             path.write_bytes(_mutated(rng, data))
-            with contextlib.suppress(ModelError):
+            try:
                 read_dataflash(path)
+            except ModelError:
+                refused += 1
+    assert 0 < refused < ROUNDS // 3 * 2
 
 
 def test_pictures_decode_or_raise_model_error(tmp_path: Path) -> None:
@@ -106,12 +124,16 @@ def test_pictures_decode_or_raise_model_error(tmp_path: Path) -> None:
     path = tmp_path / "p.jpg"
     for suffix in (".jpg", ".png", ".bmp"):
         data = cv2.imencode(suffix, picture)[1].tobytes()
+        path.write_bytes(data)
+        assert read_picture(path).shape == (24, 32, 3)
+        refused = 0
         for _ in range(ROUNDS // 3):
             path.write_bytes(_mutated(rng, data))
             try:
                 read_picture(path)
             except ModelError:
-                continue
+                refused += 1
+        assert refused, suffix
 
 
 @pytest.mark.parametrize("decoder", ["anchor_free", "ssd", "yolo", "classifier"])

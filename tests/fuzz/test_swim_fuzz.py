@@ -5,6 +5,7 @@ that reaches lines of ours that no earlier one reached is kept and mutated furth
 """
 
 import os
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -59,7 +60,10 @@ def test_sealed_bodies_of_a_member_at_a_node():
             node.handle(DatagramReceived(thief.address, sealed), net.now)
 
     own = [encode(thief.record()), encode(thief.accusation(net.hosts[1].node.node, 1 << 20))]
-    Fuzzer(target, [*bodies(), *(join([item]) for item in own)], 5).run(RUNS)
+    fuzzer = Fuzzer(target, [*bodies(), *(join([item]) for item in own)], 5)
+    fuzzer.run(RUNS)
+    reached = {Path(file).name for file, _ in fuzzer.seen}
+    assert {"membership.py", "accusations.py", "repair.py", "user_events.py"} <= reached
     net.run(3)
     assert all(net.states(1)[name].value == "alive" for name in ("n000", "n002"))
 
@@ -99,7 +103,7 @@ def test_journals():
     def target(data: bytes) -> None:
         for key in journal:
             node = Node(_IDENTITY, NodeConfig(), CRYPTO, Random(1), {**journal, key: data}, [], "a:1")
-            node.handle(Started(), 1)
+            assert node.handle(Started(), 1), "whatever the disk says, it begins"
 
     Fuzzer(target, [value for value in journal.values() if value], 6).run(max(30, RUNS // 40))
 

@@ -8,6 +8,7 @@ from swarmd_protocols.swim import standing as standing_module
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.standing import Standing
 from tests.property import test_accuser_laws as laws
+from tests.support.mutants import Mutant, assert_found
 
 
 def doubts_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +54,5 @@ def forgeries_spend_the_named_ones_allowance(monkeypatch: pytest.MonkeyPatch) ->
         (forgeries_spend_the_named_ones_allowance, laws.test_forged_accusations_silence_nobody_but_who_passes_them_on),
     ],
 )
-def test_the_law_finds_the_mutant(
-    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()
+def test_the_law_finds_the_mutant(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)

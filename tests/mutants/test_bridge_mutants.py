@@ -11,6 +11,7 @@ from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.rates import TokenBucket, TokenBuckets
 from swarmd.release import refusals
 from tests.integration import test_mqtt_hostile as laws
+from tests.support.mutants import Mutant, assert_found
 from tests.unit import test_journal as journal_laws
 from tests.unit import test_refusal_log as refusal_laws
 
@@ -127,12 +128,8 @@ def _nobody_is_forgotten(patch: pytest.MonkeyPatch) -> None:
         (_nobody_is_forgotten, laws.test_the_table_of_clients_is_bounded),
     ],
 )
-def test_the_law_finds_the_fault(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None]
-) -> None:
-    fault(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()
+def test_the_law_finds_the_fault(monkeypatch: pytest.MonkeyPatch, fault: Mutant, law: Callable[[], None]) -> None:
+    assert_found(fault, law, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +147,7 @@ def test_the_law_finds_the_fault(
 def test_the_law_of_the_disk_finds_the_fault(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    fault: Callable[[pytest.MonkeyPatch], None],
+    fault: Mutant,
     law: Callable[[Path], None],
 ) -> None:
-    fault(monkeypatch)
-    with pytest.raises(AssertionError):
-        law(tmp_path)
+    assert_found(fault, lambda: law(tmp_path), monkeypatch)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from swarmd.errors import DaemonError
 from swarmd.identity import desk, officers, prepared, words
 from tests.property.test_two_desks import TwoDesks
 from tests.support.officers import NAMES
@@ -110,7 +109,7 @@ def test_the_law_breaks_without_its_check(name: str, monkeypatch: pytest.MonkeyP
     mutate, law = MUTANTS[name]
     law()
     mutate(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception, DaemonError)):
+    with pytest.raises((AssertionError, pytest.fail.Exception, prepared.PreparedError)):
         law()
 
 

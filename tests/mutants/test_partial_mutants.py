@@ -24,6 +24,7 @@ from swarmd_protocols.swim.sizing import SizeSketch
 from swarmd_protocols.swim.swim import Swim
 from swarmd_protocols.swim.user_events import UserEvents
 from tests.support import partial_start as start
+from tests.support.mutants import assert_found
 from tests.support.partial_net import (
     SMALL,
     bounded,
@@ -296,6 +297,4 @@ def test_the_unbroken_code_passes(checker):
 
 @pytest.mark.parametrize(("name", "checker", "mutate"), MUTANTS, ids=[name for name, _, _ in MUTANTS])
 def test_the_mutant_is_caught(name, checker, mutate, monkeypatch):
-    mutate(monkeypatch)
-    with pytest.raises(AssertionError):
-        checker()
+    assert_found(mutate, checker, monkeypatch)

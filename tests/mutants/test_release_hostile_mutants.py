@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from test_release_hostile import ATTACKS
 
 from swarmd_protocols.releases import allowance, peer_limits, policy, releases, reports, rollout, swarming
+from tests.unit.test_release_hostile import ATTACKS
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from test_release_attacks import ATTACKS
 
 from swarmd.release.delta import bounded, child, codec
 from swarmd_protocols.releases import inventory, releases, reports, rollout, signed_time, statements, swarming, versions
 from swarmd_protocols.trust import envelopes, roots
+from tests.unit.test_release_attacks import ATTACKS
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -239,4 +239,3 @@ def test_the_bomb_mutant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_row_has_a_mutant() -> None:
     covered = {attack for attack, _ in MUTANTS.values()} | {"decompression_bomb", "replayed_manifest"}
     assert covered == set(ATTACKS)
-    assert envelopes.MAX_SIGNATURES

@@ -311,7 +311,7 @@ def patched(where, name, value):
 
 @pytest.mark.parametrize(("where", "name", "how", "check"), [m[1:] for m in MUTANTS], ids=[m[0] for m in MUTANTS])
 def test_the_mutant_is_caught(where, name, how, check):
-    with patched(where, name, how), pytest.raises((AssertionError, KeyError, ValueError, IndexError, StopIteration)):
+    with patched(where, name, how), pytest.raises(AssertionError):
         check()
 
 

@@ -10,6 +10,7 @@ from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.channel.contact import Contacts
 from swarmd_protocols.swim.first_contact import FirstContact
 from tests.property import test_stranger_laws as laws
+from tests.support.mutants import Mutant, assert_found
 
 
 def full_answer_to_a_frame_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,11 +56,6 @@ def one_bucket_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         (notice_always_believed, laws.test_a_notice_is_believed_once_it_names_a_frame_of_this_boot),
         (one_bucket_for_all, laws.test_junk_spends_nothing_of_what_newcomers_need),
     ],
-    ids=lambda value: value.__name__,
 )
-def test_the_law_finds_the_mutant(
-    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()
+def test_the_law_finds_the_mutant(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)

@@ -1,6 +1,7 @@
 """Bundles and boxes for the tests of the eye."""
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,13 @@ def write_bundle(folder: Path, content: bytes | None = None, **changes: str) -> 
     path = folder / "bundle.toml"
     path.write_text("\n".join({**lines, **changes}.values()), encoding="utf-8")
     return path
+
+
+def copy_what_the_zoo_names(folder: Path) -> None:
+    """Every file that `ZOO_TOML` names, beside the bundle that a test writes into `folder`; links out are refused."""
+    for file in ZOO.glob(f"{ZOO_TOML.stem}.*"):
+        if file.suffix != ".toml":
+            shutil.copy(file, folder)
 
 
 def head_bundle(labels: int = 3, decoder: str = "anchor_free", **decode: object) -> Bundle:

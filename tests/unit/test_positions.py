@@ -52,7 +52,9 @@ def sends(effects: list[SubEffect]) -> list[Send]:
 
 
 def said(one: Positions, at_ns: int, place: Place | None = HERE) -> bytes:
-    return sends(one.on_command(SayPlace(place, at_ns), at_ns))[0].payload
+    sent = sends(one.on_command(SayPlace(place, at_ns), at_ns))
+    assert sent, "it says what it was told to say"
+    return sent[0].payload
 
 
 def pair() -> tuple[Positions, Positions]:

@@ -208,7 +208,7 @@ class AntiEntropy:
         """A proof, which each node that learns it tells once: to everybody in a small swarm, else to some."""
         peers = [peer for peer in self._peers if peer != but]
         if len(peers) > self._config.direct_peers_max:
-            peers = self._rng.sample(peers, self._config.fanout)
+            peers = self._rng.sample(peers, min(len(peers), self._config.fanout))
         return [Send(peer, payload, True, Priority.LEASE) for peer in peers]
 
     def ask_clock(self, now_ns: int, clock: Clock) -> list[SubEffect]:
