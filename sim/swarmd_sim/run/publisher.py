@@ -20,7 +20,7 @@ from swarmd_protocols.releases.statements import (
     Rollout,
 )
 from swarmd_protocols.releases.stores import describe
-from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
+from swarmd_protocols.trust.envelopes import Envelope, add_signature
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.sections import ReleaseSection
@@ -209,5 +209,7 @@ class Publisher:
 
 def signed_by(crypto: Crypto, kind: str, payload: bytes, seeds: list[bytes]) -> Envelope:
     """A statement signed by these keys, whoever they are."""
-    pairs = sorted((key_id(crypto.public_key(seed)), crypto.sign(seed, signed_bytes(kind, payload))) for seed in seeds)
-    return Envelope(kind, payload, tuple((KeyId(key), signature) for key, signature in pairs))
+    envelope = Envelope(kind, payload)
+    for seed in seeds:
+        envelope = add_signature(envelope, seed, crypto)
+    return envelope

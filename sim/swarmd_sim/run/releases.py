@@ -81,13 +81,13 @@ class ModelStore(MemoryStore):
         """See `MemoryStore.write`; refused while the disk is full."""
         return not self._disk.full and super().write(blob, index, data)
 
-    def file(self, blob: Blob) -> bytes | None:
+    def file(self, digest: bytes) -> bytes | None:
         """A whole file, hashed again; None when it is not here or is damaged."""
-        if not self.has_blob(blob.sha256):
+        if not self.has_blob(digest):
             return None
-        chunks = self.chunks[blob.sha256]
+        chunks = self.chunks[digest]
         data = b"".join(chunks[index] for index in range(len(chunks)))
-        return data if sha256(data).digest() == blob.sha256 else None
+        return data if sha256(data).digest() == digest else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class Device:
         """See `ReleaseWorld.boot`: the agent decides what the slots' record says."""
         record = self._load()
         self._take_factory_in()
-        sound = frozenset(digest for digest in pinned(record) if self._file(digest) is not None)
+        sound = frozenset(digest for digest in pinned(record) if self.store.file(digest) is not None)
         self.agent = ReleaseAgent(MODEL, record, sound)
         self._run(self.agent.running, is_trial=False)
         self._tell(self.agent.announce().request)
@@ -347,7 +347,7 @@ class Device:
         delta = wanted.delta
         chunks = self.store.chunks.get(delta.base_sha256, {})
         base = b"".join(chunks[index] for index in sorted(chunks))
-        patch = self.store.file(delta.blob)
+        patch = self.store.file(delta.blob.sha256)
         made = apply_delta(base, patch, delta.out_bytes) if patch is not None else None
         if made is None or sha256(made).digest() != delta.target_sha256 or self._host.disk.full:
             self._tell(requests.DeltaFailed(delta.blob.sha256))
@@ -373,7 +373,7 @@ class Device:
         engine = self._host.engine
         match effect:
             case agents.CheckFiles(digests, _):
-                self._answer(agents.Checked(tuple(one for one in digests if self._file(one) is None)))
+                self._answer(agents.Checked(tuple(one for one in digests if self.store.file(one) is None)))
             case agents.SaveRecord(record):
                 self._answer(agents.Saved("" if self._save(record) else "the disk is full"))
             case agents.AskMoment():
@@ -404,7 +404,7 @@ class Device:
             return
         data = self._slot_data(wanted.slot)
         if wanted.slot is not None and data is None:
-            lost = tuple(digest for _, digest in wanted.slot.files if self._file(digest) is None)
+            lost = tuple(digest for _, digest in wanted.slot.files if self.store.file(digest) is None)
             self._run(None if not wanted.is_trial else self.agent.running, is_trial=False)
             self._feed((boot, agents.Swapped(wanted.number, False, "a file is missing or damaged", lost)))
         elif wanted.is_trial and data is not None and flaw_of(data) is Flaw.GOLDEN:
@@ -434,18 +434,10 @@ class Device:
     def _save(self, record: Record) -> bool:
         return self._host.disk.write(_RECORDS[record.sequence % 2], encode_record(record))
 
-    def _file(self, digest: bytes) -> bytes | None:
-        """A whole file, hashed again; None when it is missing or damaged."""
-        if not self.store.has_blob(digest):
-            return None
-        chunks = self.store.chunks[digest]
-        data = b"".join(chunks[index] for index in range(len(chunks)))
-        return data if sha256(data).digest() == digest else None
-
     def _slot_data(self, slot: Slot | None) -> bytes | None:
         if slot is None:
             return self._world.publisher.factory
-        return self._file(dict(slot.files)[slot.model_path])
+        return self.store.file(dict(slot.files)[slot.model_path])
 
     def _data_of(self, release: bytes) -> bytes:
         """The model that runs, by its release; the image's for b"" or for one that has gone."""
