@@ -243,8 +243,7 @@ class Node:
             return  # Re-armed since: the later firing comes.
         self._armed_ns = None
         if late_ns > core.config.pause_ns:
-            core.counters["pauses"] += 1
-            self._swim.membership.prober.paused()
+            self._swim.on_pause()
         core.scheduler.run(core.now_ns)
 
     def _on_frame(self, source: Address, frame: bytes, limit_bytes: int, *, is_stream: bool) -> None:

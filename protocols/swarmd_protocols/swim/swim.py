@@ -407,6 +407,11 @@ class Swim:
 
     # --- the world ---------------------------------------------------------------------------------------------------
 
+    def on_pause(self) -> None:
+        """A timer came so late that this process was stopped: it blames nobody for that time."""
+        self.core.counters["pauses"] += 1
+        self.membership.prober.paused()
+
     def on_send_failed(self, destination: Address, reason: str) -> None:
         """The own network refuses to send: evidence about this node, not about the peer."""
         core = self.core
