@@ -11,13 +11,14 @@ from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import accusations as accusations_module
 from swarmd_protocols.swim.accusations import Accusations
+from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.helpers import Helpers
 from swarmd_protocols.swim.hosts import HostEvidence
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.membership import Membership
-from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody
+from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody, Fingerprints
 from swarmd_protocols.swim.own_record import OwnRecord
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.user_events import UserEvents
@@ -25,6 +26,7 @@ from swarmd_protocols.trust import roots
 from tests.support.mutants import assert_found
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
+from tests.unit import test_swim_hostile as hostile
 from tests.unit import test_swim_regressions as regressions
 
 FAILED, ALIVE = MemberState.FAILED, MemberState.ALIVE
@@ -215,6 +217,10 @@ def helpers_keep_a_broken_pair_alive():
     assert net.changes(FAILED, begin) == []
 
 
+def one_member_is_answered_up_to_a_bound():
+    hostile.test_what_one_member_asks_is_answered_up_to_a_bound(Fingerprints(0, -1, b""))
+
+
 # --- mutants -------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +272,10 @@ def _ignore_open_hosts(patch):
     )
 
 
+def _hear_everything(patch):
+    patch.setattr(Allowance, "hears", lambda *_: True)
+
+
 MUTANTS = [
     ("refutation", refutation_wins, lambda patch: patch.setattr(OwnRecord, "refute", _nothing)),
     ("nack", health_is_kept_by_nacks, lambda patch: patch.setattr(Helpers, "_relay_nack", _nothing)),
@@ -301,6 +311,12 @@ MUTANTS = [
         "patience of the unheard",
         regressions.test_who_is_not_heard_waits_with_a_gap_until_it_can_ask,
         lambda patch: patch.setattr(UserEvents, "_is_answered", lambda _: True),
+    ),
+    ("bound of answers", one_member_is_answered_up_to_a_bound, _hear_everything),
+    (
+        "bound of refused statements",
+        hostile.test_statements_that_bring_nothing_are_checked_up_to_a_bound,
+        _hear_everything,
     ),
 ]
 

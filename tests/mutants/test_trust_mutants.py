@@ -122,6 +122,23 @@ def _still_answered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FrameSender, "_session", session)
 
 
+def _forked_by_old_keys(patch: pytest.MonkeyPatch) -> None:
+    """A rival of a root below the newest is a fork, whoever holds root keys today."""
+    whole = RootChain.extend
+
+    def extend(self: RootChain, statement: bytes) -> bool:
+        try:
+            return whole(self, statement)
+        except IdentityError as error:
+            if "replaced since" not in str(error):
+                raise
+        link = roots._read(statement)
+        at = link.version - self.links[0].version
+        return self._prove_fork(at, self._checked_successor(at - 1, link))
+
+    patch.setattr(RootChain, "extend", extend)
+
+
 MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     "signatures are joined before they are verified": (laws.test_all_attacks_at_once_change_nothing, _merge_first),
     "what was not verified is kept": (
@@ -160,6 +177,7 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
         attacks.test_an_answer_that_falls_due_after_a_thief_was_shut_out_takes_it_no_group_key,
         _still_answered,
     ),
+    "replaced root keys fork the chain": (attacks.test_replaced_root_keys_take_nobody_back, _forked_by_old_keys),
     "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
 }
