@@ -62,3 +62,11 @@ def test_a_target_that_has_gone_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delattr("swarmd_protocols.swim.prober.Prober._period")
     with pytest.raises(KeyError, match="_period"), mutated("swim-one-probe"):
         pass
+
+
+def test_an_entry_that_fails_half_way_leaves_nothing_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("swarmd_protocols.swim.prober.Prober.ping_once")
+    sound = held("swim.swim:Swim._rejoin")
+    with pytest.raises(KeyError, match="ping_once"), mutated("swim-no-rejoin"):
+        pass
+    assert held("swim.swim:Swim._rejoin") is sound

@@ -1,6 +1,6 @@
 """Two desks over one folder, in any order: nothing submitted is ever overwritten, and a refusal changes nothing.
 
-Every number is the same on purpose (`_counter`), so that desks collide wherever they can.
+Every number is the same on purpose (`next_counter`), so that desks collide wherever they can.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class TwoDesks(RuleBasedStateMachine):
         super().__init__()
         self.home = tempfile.TemporaryDirectory(prefix="swarmd-desks-")
         self.folder = Path(self.home.name) / "fleet"
-        self.same_second = mock.patch.object(desk, "_counter", return_value=1_000)
+        self.same_second = mock.patch.object(desk, "next_counter", return_value=1_000)
         self.same_second.start()
         self.seen: Counter[bytes] = Counter()
 
