@@ -100,6 +100,12 @@ class Join(msgspec.Struct, frozen=True, gc=False):
     addresses: tuple[Address, ...]
 
 
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """The device's own addresses changed: peers are told this one instead."""
+
+    address: Address
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False):
     """Say good-bye: peers see LEFT and raise no suspicion."""
 
@@ -139,6 +145,7 @@ Event: TypeAlias = (
     | HostProbed
     | TimerFired
     | Join
+    | Moved
     | Leave
     | GoAway
     | UserEvent

@@ -11,7 +11,12 @@ NodeId = NewType("NodeId", bytes)
 """16 bytes: BLAKE2b-128 of the node's Ed25519 public key."""
 
 Address: TypeAlias = str
-"""Where a transport delivers, in the transport's own notation, such as "10.0.0.5:7946"; at most 64 characters."""
+"""Where a transport delivers, in the transport's own notation, such as "10.0.0.5:7946"; at most 64 characters.
+
+A node on several networks names a way for each, the best first, joined by `WAYS`: "10.0.0.5:7946+10.1.0.5:7946"."""
+
+WAYS = "+"
+"""Stands between the ways of one address."""
 
 NODE_ID_BYTES = 16
 
@@ -29,6 +34,29 @@ def node_id_of(public_key: bytes) -> NodeId:
     'd4edb0c7'
     """
     return NodeId(blake2b(public_key, digest_size=NODE_ID_BYTES, person=b"swarmd-node-id").digest())
+
+
+def is_way(source: Address, address: Address) -> bool:
+    """Whether a frame's source is one of the ways that an address names.
+
+    Args:
+        source: What the transport says of a frame; an IPv6 link-local one ends in the zone of the receiver's interface.
+        address: From a record; its ways carry no zone, which means nothing on another device.
+
+    >>> is_way("[fe80::5%3]:7946", "10.0.0.5:7946+[fe80::5]:7946")
+    True
+    """
+    return without_zone(source) in address.split(WAYS)
+
+
+def without_zone(source: Address) -> Address:
+    """The source without the receiver's interface.
+
+    >>> without_zone("[fe80::5%wlan0]:7946")
+    '[fe80::5]:7946'
+    """
+    head, zone, rest = source.partition("%")
+    return head + rest[rest.find("]") :] if zone and "]" in rest else source
 
 
 def short(node: NodeId) -> str:

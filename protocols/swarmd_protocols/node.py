@@ -27,6 +27,7 @@ from swarmd_protocols.effects import (
     Join,
     Leave,
     MemberState,
+    Moved,
     Order,
     Persist,
     Rejected,
@@ -40,7 +41,7 @@ from swarmd_protocols.effects import (
     UserEvent,
 )
 from swarmd_protocols.errors import IdentityError, StateError, WireError
-from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.ids import WAYS, Address, NodeId
 from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
@@ -205,6 +206,8 @@ class Node:
                 self._on_started()
             case Join():
                 swim.join(event.addresses)
+            case Moved():
+                swim.move(event.address)
             case Leave():
                 swim.leave()
             case GoAway():
@@ -265,7 +268,7 @@ class Node:
             opened = self._wire.open(frame)
             if opened is None:
                 core.counters["unopened"] += 1
-                if not is_stream:
+                if not is_stream and not (WAYS in core.own.address and self._wire.is_repeat(frame)):
                     self._wire.first.unopened(source, frame)
                 return
             member, body = opened
@@ -275,7 +278,7 @@ class Node:
             if self._wire.first.contacts.reports(core.now_ns):
                 self._wire.emit(Rejected(source, str(error)))
             return
-        self._swim.on_frame(member)
+        self._swim.on_frame(member, source)
         held = core.table.by_node
         for message in messages:
             if held.get(member.node) is not member:

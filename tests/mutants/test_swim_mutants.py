@@ -10,6 +10,7 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import accusations as accusations_module
+from swarmd_protocols.swim import swim as swim_module
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
@@ -20,6 +21,7 @@ from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.messages import Accusation, AccusationBody, Alive, AliveBody, Fingerprints
 from swarmd_protocols.swim.own_record import OwnRecord
+from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.user_events import UserEvents
 from swarmd_protocols.trust import roots
@@ -28,6 +30,7 @@ from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
 from tests.unit import test_swim_hostile as hostile
 from tests.unit import test_swim_regressions as regressions
+from tests.unit import test_swim_ways as ways
 
 FAILED, ALIVE = MemberState.FAILED, MemberState.ALIVE
 
@@ -276,6 +279,25 @@ def _hear_everything(patch):
     patch.setattr(Allowance, "hears", lambda *_: True)
 
 
+def a_silent_way_is_replaced():
+    ways.test_a_way_that_falls_silent_is_replaced_and_nobody_is_suspected(1)
+
+
+def _ping_the_same_way(prober, probe):
+    probe.attempts += 1
+    prober.send_ping(probe.member, probe)
+
+
+def _refused_on_any_way(evidence, address):
+    for member in evidence.core.table.at(address):
+        if member.where >= 0:
+            evidence._on_refused(member)
+
+
+def _move_in_silence(own, address):
+    own.core.own.address = address
+
+
 MUTANTS = [
     ("refutation", refutation_wins, lambda patch: patch.setattr(OwnRecord, "refute", _nothing)),
     ("nack", health_is_kept_by_nacks, lambda patch: patch.setattr(Helpers, "_relay_nack", _nothing)),
@@ -317,6 +339,22 @@ MUTANTS = [
         "bound of refused statements",
         hostile.test_statements_that_bring_nothing_are_checked_up_to_a_bound,
         _hear_everything,
+    ),
+    ("a silent way", a_silent_way_is_replaced, lambda patch: patch.setattr(Prober, "ping", _ping_the_same_way)),
+    (
+        "anybody's way",
+        ways.test_a_stranger_s_source_is_never_taken_for_a_way,
+        lambda patch: patch.setattr(swim_module, "is_way", lambda *_: True),
+    ),
+    (
+        "refusals of an idle way",
+        ways.test_a_refusal_on_a_way_that_is_not_used_says_nothing_of_the_member,
+        lambda patch: patch.setattr(HostEvidence, "on_refused", _refused_on_any_way),
+    ),
+    (
+        "word of a move",
+        ways.test_a_node_that_moves_is_found_where_it_went,
+        lambda patch: patch.setattr(OwnRecord, "move", _move_in_silence),
     ),
 ]
 

@@ -38,7 +38,7 @@ class HostEvidence:
         # Two short questions say more than a long one: a lost packet silences one of them.
         longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.link.rtt_ns or core.rtt_ns
         timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
-        core.port.emit(ProbeHost(probe.member.address, timeout_ns))
+        core.port.emit(ProbeHost(probe.member.route, timeout_ns))
 
     def silences_wanted(self, probe: Probe) -> int:
         """How many silences in a row say that the host is dark."""
@@ -48,6 +48,8 @@ class HostEvidence:
     def on_refused(self, address: Address) -> None:
         """The host answered that no process listens there: see at once, twice."""
         for member in self.core.table.at(address):
+            if member.link.way not in ("", address) and address != member.address:
+                continue  # Another device may have that address on a network that leads nowhere else.
             if member.overlay.active and member.where >= 0:
                 self._on_refused(member)
 

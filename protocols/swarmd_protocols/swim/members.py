@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from swarmd_protocols.effects import HostAnswer, MemberState
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.ids import WAYS, Address, NodeId, without_zone
 from swarmd_protocols.swim.messages import STATUS_ALIVE, AliveBody
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class HeldAccusation:
 class LinkState:
     """What this node's own questions found out about its link to a member."""
 
-    __slots__ = ("asked", "blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns")
+    __slots__ = ("asked", "blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns", "way")
 
     def __init__(self) -> None:
         self.probe: Probe | None = None
@@ -56,6 +56,8 @@ class LinkState:
         """0 good, or a LINK_ constant: this node's own verdict about its link to the member."""
         self.blocked_ns = -(2**62)
         """When something was last said to it that is said at a bounded rate."""
+        self.way: Address = ""
+        """Which of the ways of its address answered last; "" while none has, or that one stays silent."""
         self.asked: tuple[TokenBucket, TokenBucket] | None = None
         """What its pings may still cost here: of the budget of probes, and at all."""
 
@@ -198,6 +200,11 @@ class Member:
         self.repair = RepairState()
         self.overlay = OverlayState()
 
+    @property
+    def route(self) -> Address:
+        """Where frames for it go: the way that answered, or its address, which the transport tries in all its ways."""
+        return self.link.way or self.address
+
     def newest_accusation(self) -> list[bytes]:
         """The newest of what is held against it, as a message to be sent; empty where there is none."""
         return [next(reversed(self.accusations.values())).encoded] if self.accusations else []
@@ -326,10 +333,12 @@ class MemberTable:
         """Give a member its address; who said the same address before stays there too (`at`)."""
         self._leave_address(member)
         member.address = address
-        former = self.by_address.get(address)
-        if former is not None:
-            self._sharers.setdefault(address, [former]).append(member)
-        self.by_address[address] = member
+        member.link.way = ""
+        for place in _places(address):
+            former = self.by_address.get(place)
+            if former is not None:
+                self._sharers.setdefault(place, [former]).append(member)
+            self.by_address[place] = member
 
     def at(self, address: Address) -> tuple[Member, ...]:
         """All members that say they are at an address.
@@ -337,6 +346,8 @@ class MemberTable:
         A record says its own address, and nobody can prove one: what is heard of an address is evidence about
         everybody there, so that whoever borrows an address takes nothing from its owner.
         """
+        if "%" in address:
+            address = without_zone(address)
         sharers = self._sharers.get(address)
         if sharers is not None:
             return tuple(sharers)
@@ -344,16 +355,16 @@ class MemberTable:
         return () if holder is None else (holder,)
 
     def _leave_address(self, member: Member) -> None:
-        address = member.address
-        sharers = self._sharers.get(address)
-        if sharers is None:
-            if self.by_address.get(address) is member:
-                del self.by_address[address]
-        elif member in sharers:
-            sharers.remove(member)
-            self.by_address[address] = sharers[-1]
-            if len(sharers) == 1:
-                del self._sharers[address]
+        for place in _places(member.address):
+            sharers = self._sharers.get(place)
+            if sharers is None:
+                if self.by_address.get(place) is member:
+                    del self.by_address[place]
+            elif member in sharers:
+                sharers.remove(member)
+                self.by_address[place] = sharers[-1]
+                if len(sharers) == 1:
+                    del self._sharers[place]
 
     def count(self, member: Member, counted: bool) -> None:
         """Let a member's items count towards the digest, or not."""
@@ -415,3 +426,8 @@ class MemberTable:
             total += self.sections[section] * (2 * section + 3)
         total &= _MASK
         return (total ^ total >> 32) & 0xFFFFFFFF
+
+
+def _places(address: Address) -> tuple[Address, ...]:
+    """An address, and each of its ways where it names several: what is heard of one is heard of who is there."""
+    return (address, *dict.fromkeys(address.split(WAYS))) if WAYS in address else (address,)

@@ -1,7 +1,7 @@
 """This node's own record: refuting what is said of it, announcing absences, and noticing that its key is in use."""
 
 from swarmd_protocols.effects import Alarm, Persist
-from swarmd_protocols.ids import NodeId
+from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import STATUS_AWAY, STATUS_LEFT, AliveBody
@@ -65,6 +65,15 @@ class OwnRecord:
             core.announce()
         if via is not None:
             core.port.datagram(via, [core.own.encoded_alive])
+
+    def move(self, address: Address) -> None:
+        """Say where this node is reached from here on; at once to some, since nobody else can ask it where it went."""
+        core = self.core
+        core.own.address = address
+        core.own.incarnation += 1
+        core.announce()
+        for member in core.table.sample(core.rng, 2 * core.config.gossip_fanout):
+            core.port.push(member, [core.own.encoded_alive])
 
     def set_status(self, status: int, away_ns: int = 0) -> None:
         """Say good-bye, announce an absence, or come back."""

@@ -189,6 +189,8 @@ class Prober:
     def ping(self, probe: Probe) -> None:
         """Ask once more."""
         probe.attempts += 1
+        if probe.attempts > 1:
+            probe.member.link.way = ""  # Whichever way answers is taken next.
         self.send_ping(probe.member, probe)
 
     def send_ping(self, member: Member, purpose: Probe | Relay | Member) -> None:

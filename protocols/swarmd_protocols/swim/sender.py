@@ -175,7 +175,7 @@ class FrameSender:
         frame = self.channel.seal(session, BULK if bulk else STREAM, body)
         self.core.counters["streams_out"] += 1
         self.core.counters["stream_bytes_out"] += len(frame)
-        self.effects.append(SendStream(member.address, frame, self.core.now_ns + _DEADLINE_NS[priority], bulk))
+        self.effects.append(SendStream(member.route, frame, self.core.now_ns + _DEADLINE_NS[priority], bulk))
 
     def cast(self, message: bytes) -> None:
         """One encoded message to whoever listens on the shared channel."""
@@ -328,6 +328,13 @@ class FrameSender:
                     return member, body
         return None
 
+    def is_repeat(self, frame: bytes) -> bool:
+        """Whether a pair frame that does not open came before, on another of this node's ways."""
+        kind, counter = frame[0] & 15, int.from_bytes(frame[5:9], "big")
+        found = self._by_tag.get(frame[1:5])
+        members = found if isinstance(found, list) else () if found is None else (found,)
+        return any(member.session is not None and not member.session.window(kind).fresh(counter) for member in members)
+
     def _send(self, member: Member, parts: list[bytes], source: Address | None) -> int:
         session = member.session or self._session(member)
         if session is None:
@@ -341,7 +348,7 @@ class FrameSender:
             return self._send(member, parts[:half], source) + self._send(member, parts[half:], source)
         frame = self.channel.seal(session, DATAGRAM, join(parts))
         self._account(frame)
-        self.effects.append(SendDatagram(source or member.address, frame))
+        self.effects.append(SendDatagram(source or member.route, frame))
         return len(frame)
 
     def _account(self, frame: bytes) -> None:

@@ -9,7 +9,7 @@ from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
 from swarmd_protocols.errors import IdentityError, StateError
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import Address, is_way
 from swarmd_protocols.swim.core import RECORD, Core
 from swarmd_protocols.swim.members import TRUST, Member
 from swarmd_protocols.swim.membership import Membership
@@ -237,6 +237,8 @@ class Swim:
             case Ping():
                 self._on_ping(member, message, source)
             case Ack():
+                if source != member.address and is_way(source, member.address):
+                    member.link.way = source
                 membership.prober.on_ack(member, message.sequence)
             case Accusation():
                 membership.accusations.on_accusation(message, member)
@@ -284,9 +286,16 @@ class Swim:
             case _:
                 assert_never(message)
 
-    def on_frame(self, member: Member) -> None:
+    def move(self, address: Address) -> None:
+        """This node is reached elsewhere from here on: said to all with a higher incarnation."""
+        if address != self.core.own.address and not self.core.own.left:
+            self.membership.own.move(address)
+
+    def on_frame(self, member: Member, source: Address) -> None:
         """A fresh sealed frame came from a member: it lives, whatever it says."""
         core = self.core
+        if source != member.address and not member.link.way and is_way(source, member.address):
+            member.link.way = source
         now_ns = core.now_ns
         if core.isolated():
             core.heard_ns = now_ns
@@ -416,6 +425,11 @@ class Swim:
         """The own network refuses to send: evidence about this node, not about the peer."""
         core = self.core
         core.counters["send_errors"] += 1
+        ways = [member for member in core.table.at(destination) if member.address != destination]
+        for member in ways:
+            member.link.way = ""
+        if ways:
+            return  # One way of several: the others are tried, and silence tells the rest.
         core.adjust_health(1)
         if core.now_ns - self._alarmed_ns > 60 * _S:
             self._alarmed_ns = core.now_ns
