@@ -25,10 +25,11 @@ from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
-from swarmd_protocols.state.quota import Accounts
+from swarmd_protocols.state.quota import Accounts, Answers
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_dedup_view as dedup_tests
+from tests.property import test_state_answers as answers
 from tests.property import test_state_laws as laws
 from tests.property import test_state_trust as trusts
 from tests.sim import test_claims_swarm as claims_tests
@@ -223,6 +224,13 @@ CLEAN = OwnLog._clean
 FLUSH = Author.flush
 SETTLE = DedupView.settle
 SEAL = Author._seal
+MAY_HAVE = Answers.may_have
+
+
+def always_answered(self, asker, held_bytes, now_ns):
+    MAY_HAVE(self, asker, held_bytes, now_ns)
+    return True
+
 
 MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
@@ -285,6 +293,10 @@ MUTANTS = [
      lambda: attacks.test_who_repeats_what_an_author_has_replaced_answers_for_it("facts")),
     ("nobody is named", Accounts, "charge", lambda self, *args: [],
      lambda: attacks.test_a_member_that_floods_is_bounded_named_and_over_soon(attacks.churn)),
+    ("answers have no bound", Answers, "may_have", always_answered,
+     lambda: answers.check_asker_gets_its_share(1)),
+    ("askers pay for nothing", Answers, "spend", lambda self, *args: None,
+     lambda: answers.check_asker_gets_its_share(1)),
     ("what comes too late is refused", OriginLog, "_cut", refuse_when_full, bounds_of_the_log),
     ("a log has no bound", OriginLog, "_cut", lambda self, cost_max: [], bounds_of_the_log),
     ("slices have no end", DedupView, "settle", settle_all, attacks.test_a_stack_of_thousands_costs_a_slice_at_a_time),

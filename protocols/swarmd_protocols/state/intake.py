@@ -5,6 +5,7 @@ Rules this file keeps:
 - An origin is a member: without a certificate that the trust in force admits there is no log, no view, no proof of it.
   A batch of an unknown origin waits, briefly and in a bounded place, while its sender is asked for the certificate.
 - Reading is charged to the sender, what a valid batch makes necessary to its author. Whoever is in debt waits.
+- A question is answered as long as its asker's share of answers lasts (`quota.Answers`), whatever it asks for.
 - An author in debt is not admitted, not asked for and not passed on; anti-entropy brings the rest when it has paid.
 """
 
@@ -21,7 +22,16 @@ from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Signer, open_batch, verify_batch
 from swarmd_protocols.state.crdt.journal_keys import PROOF_PREFIX
 from swarmd_protocols.state.crdt.log import Verdict
-from swarmd_protocols.state.crdt.messages import CERTIFICATES_MAX, CertificateAsk, Certificates, Have, Proof
+from swarmd_protocols.state.crdt.messages import (
+    CERTIFICATES_MAX,
+    Buckets,
+    CertificateAsk,
+    Certificates,
+    ClockAsk,
+    ClockTell,
+    Have,
+    Proof,
+)
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.quota import (
     AUTHOR_BURST,
@@ -33,6 +43,7 @@ from swarmd_protocols.state.quota import (
     SENDER_BURST,
     VERIFY_UNITS,
     Accounts,
+    Answers,
 )
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 from swarmd_protocols.trust.view import TrustView
@@ -66,12 +77,13 @@ class Intake:
         self._author = author
         self.authors = Accounts("state-flood", "signed", AUTHOR_BURST)
         self.senders = Accounts("state-flood-sender", "sent", SENDER_BURST)
+        self._answers = Answers()
         self._queues: dict[NodeId, deque[bytes]] = {}
         self._queued_bytes: dict[NodeId, int] = {}
         self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}
         """By digest: sender, batch, and when it came."""
         self._asked: dict[NodeId, int] = {}
-        self.counts = {"rejected": 0, "invalid": 0, "muted": 0}
+        self.counts = {"rejected": 0, "invalid": 0, "muted": 0, "unanswered": 0}
 
     # --- Messages -------------------------------------------------------------------------------------------------
 
@@ -92,23 +104,38 @@ class Intake:
         self._queued_bytes[sender] = self._queued_bytes.get(sender, 0) + size
         self._queues.setdefault(sender, deque()).extend(raws)
 
-    def on_have(self, sender: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> None:
-        """Compare, answer with what the peer lacks, and ask for what is lacking here."""
-        muted = {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
-        lacking, wanted, proofs = self._holdings.store.compare(have, muted)
-        answer = self._anti_entropy.answer_have(sender, have, lacking, wanted, proofs)
+    def on_question(
+        self, asker: NodeId, question: Have | Buckets | ClockAsk | CertificateAsk, effects: list[SubEffect], now_ns: int
+    ) -> None:
+        """Answer a peer, as long as its share of answers lasts."""
+        if not self._answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
+            self.counts["unanswered"] += 1
+            return
+        answer: list[SubEffect] = []
+        match question:
+            case Have():
+                answer = self._compare(asker, question, effects, now_ns)
+            case Buckets():
+                answer = self._anti_entropy.answer_buckets(asker, question)
+            case ClockAsk(sent_ns):
+                told = messages.encode(ClockTell(sent_ns, self._holdings.clock.physical_ns(now_ns)))
+                answer = [Send(asker, told, False, Priority.SYNC)]
+            case CertificateAsk(origins):
+                found = [self._trust.certificate_statement(NodeId(origin)) for origin in origins]
+                statements = tuple(statement for statement in found if statement is not None)
+                if statements:
+                    answer = [Send(asker, messages.encode(Certificates(statements)), True, Priority.SYNC)]
         sent = sum(len(send.payload) for send in answer if isinstance(send, Send))
-        self._charge_sender(sender, HAVE_ROW_UNITS * len(have.rows) + sent // BYTES_A_UNIT, effects, now_ns)
+        self._answers.spend(asker, sent)
+        self._charge_sender(asker, sent // BYTES_A_UNIT, effects, now_ns)
         effects += answer
 
-    def on_certificate_ask(self, sender: NodeId, ask: CertificateAsk, effects: list[SubEffect], now_ns: int) -> None:
-        """Send the certificates that are known."""
-        found = [self._trust.certificate_statement(NodeId(origin)) for origin in ask.origins]
-        statements = tuple(statement for statement in found if statement is not None)
-        if statements:
-            payload = messages.encode(Certificates(statements))
-            self._charge_sender(sender, len(payload) // BYTES_A_UNIT, effects, now_ns)
-            effects.append(Send(sender, payload, True, Priority.SYNC))
+    def _compare(self, asker: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
+        """Compare with a summary; returns what the peer lacks, and the question for what is lacking here."""
+        muted = {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
+        self._charge_sender(asker, HAVE_ROW_UNITS * len(have.rows), effects, now_ns)
+        lacking, wanted, proofs = self._holdings.store.compare(have, muted)
+        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs)
 
     def on_certificates(self, sender: NodeId, came: Certificates, effects: list[SubEffect], now_ns: int) -> None:
         """Certificates that were asked for; one that nobody asked for is not worth a signature check."""
@@ -216,6 +243,8 @@ class Intake:
             assert held is not None, "a conflict is with a batch that is held"
             first, second = sorted((held.raw, batch.raw))
             self._convict(origin, Proof(first, second), sender, effects)
+        if verdict is Verdict.ADDED:
+            self._answers.join(origin, len(batch.raw))
         if verdict is Verdict.ADDED and origin == self._node:
             effects += self._author.meet(batch, reading, is_restored=False)
         return units, verdict is Verdict.ADDED

@@ -7,6 +7,8 @@ Rules this file keeps:
 - Work that was begun is finished: an account may go below zero. While it is, nothing new of its owner is taken in.
   So what an owner costs in the long run is the rate, whatever a single message makes necessary.
 - Who goes below zero is named, at most once a minute, with what it sent since its account was last full.
+- Answers have accounts of their own, in bytes (`Answers`): each asker may have everything that is held once and
+  everything that is new once, and beyond that a trickle, whatever it asks.
 """
 
 from dataclasses import dataclass
@@ -39,6 +41,13 @@ HAVE_ROW_UNITS = 5
 """Comparing one origin of a peer's summary."""
 BYTES_A_UNIT = 8
 """Repairs sent on request: 18,000 units are 144 kB a second to one peer after a first 1.6 MB."""
+ANSWER_BYTES_S = 8_000
+"""Answers to one asker beyond what it may have once: what loss makes necessary again, and small talk. Three members who
+ask without end take 24 kB/s of each other one."""
+ANSWER_BURST_BYTES = 16_384
+"""The same at once: summaries of a thousand origins, and some proofs."""
+ANSWER_COPY_S = 16
+"""One more copy of everything held in this time: whoever reads a large log at its author's rate asks for it again."""
 
 _NS = 1_000_000_000
 
@@ -134,3 +143,58 @@ class Accounts:
                 del self._accounts[node]
         while len(self._accounts) >= ACCOUNTS_MAX:
             del self._accounts[next(iter(self._accounts))]
+
+
+@dataclass(slots=True)
+class _Share:
+    level: int
+    """Bytes left times 10^9; below zero it is a debt."""
+    at_ns: int
+    joined_bytes: int
+    """What had been joined when the level was last raised."""
+
+
+class Answers:
+    """How many bytes each asker is still answered with.
+
+    In any time of `t` seconds an asker gets at most `ANSWER_BURST_BYTES`, what is held, what is joined meanwhile (but
+    for its own), `t` times (`ANSWER_BYTES_S` + what is held / `ANSWER_COPY_S`), and the one answer that was begun last.
+    """
+
+    def __init__(self) -> None:
+        """Nobody has asked."""
+        self._shares: dict[NodeId, _Share] = {}
+        self._joined_bytes = 0
+
+    def join(self, origin: NodeId, size_bytes: int) -> None:
+        """Something is new here: everybody may have it once, unasked but for its author."""
+        self._joined_bytes += size_bytes
+        share = self._shares.get(origin)
+        if share is not None:
+            share.joined_bytes += size_bytes
+
+    def may_have(self, asker: NodeId, held_bytes: int, now_ns: int) -> bool:
+        """Whether a question of this asker is answered.
+
+        Args:
+            asker: Who asks.
+            held_bytes: All batches held here.
+            now_ns: Own monotonic clock.
+        """
+        full = (ANSWER_BURST_BYTES + held_bytes) * _NS
+        share = self._shares.get(asker)
+        if share is None:
+            if len(self._shares) >= ACCOUNTS_MAX:
+                # Whoever asked longest ago: its share has filled up, or soon would have.
+                del self._shares[min(self._shares, key=lambda node: self._shares[node].at_ns)]
+            share = self._shares[asker] = _Share(full, now_ns, self._joined_bytes)
+        level = share.level + (self._joined_bytes - share.joined_bytes) * _NS
+        level += max(0, now_ns - share.at_ns) * (ANSWER_BYTES_S + held_bytes // ANSWER_COPY_S)
+        share.level = min(full, level)
+        share.at_ns = max(share.at_ns, now_ns)
+        share.joined_bytes = self._joined_bytes
+        return share.level > 0
+
+    def spend(self, asker: NodeId, size_bytes: int) -> None:
+        """It was answered with so much."""
+        self._shares[asker].level -= size_bytes * _NS

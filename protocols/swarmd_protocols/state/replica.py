@@ -28,6 +28,7 @@ from swarmd_protocols.state.crdt.journal_keys import (
 )
 from swarmd_protocols.state.crdt.messages import (
     Batches,
+    Buckets,
     CertificateAsk,
     Certificates,
     ClockAsk,
@@ -52,7 +53,7 @@ from swarmd_protocols.state.observations import (
     DetectionView as DetectionView,
 )
 from swarmd_protocols.state.replica_views import ReplicaViews
-from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
+from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
 NAME = "state"
@@ -210,22 +211,15 @@ class Replica:
         match message:
             case Batches(raws):
                 self._intake.queue(sender, raws)
-            case Have():
-                self._intake.on_have(sender, message, effects, now_ns)
-            case messages.Buckets():
-                effects += self._anti_entropy.answer_buckets(sender, message)
             case Proof():
                 self._intake.on_proof(sender, message, effects, now_ns)
-            case ClockAsk(sent_ns):
-                answer = messages.encode(ClockTell(sent_ns, self.clock.physical_ns(now_ns)))
-                effects.append(Send(sender, answer, False, Priority.SYNC))
             case ClockTell(sent_ns, physical_ns):
                 self.clock.vote(sender, sent_ns, physical_ns, now_ns)
                 self._follow_clock(effects, now_ns)
-            case CertificateAsk():
-                self._intake.on_certificate_ask(sender, message, effects, now_ns)
             case Certificates():
                 self._intake.on_certificates(sender, message, effects, now_ns)
+            case Have() | Buckets() | ClockAsk() | CertificateAsk():
+                self._intake.on_question(sender, message, effects, now_ns)
 
     def _follow_clock(self, effects: list[SubEffect], now_ns: int) -> None:
         """Where the clock was set: correct what this life has stamped, and look at everything again."""

@@ -73,7 +73,7 @@ class ReplicaViews:
         return {
             "origins": len(holdings.store.logs),
             "batches_held": sum(len(log.facts) + len(log.records) for log in logs),
-            "bytes_held": sum(log.size_bytes for log in logs),
+            "bytes_held": holdings.store.size_bytes,
             "sightings": self._projection.view.count,
             "undecided": len(self._projection.view.undecided),
             "quarantined": len(holdings.store.quarantined),

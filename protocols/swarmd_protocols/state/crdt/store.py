@@ -53,6 +53,8 @@ class Store:
         self._vitals = [0] * BUCKETS
         self._summary: bytes | None = None
         self._turn = 0
+        self.size_bytes = 0
+        """All batches held."""
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
@@ -66,8 +68,9 @@ class Store:
             if len(self.logs) >= self._origins_max:
                 return Verdict.FULL, []
             log = self.logs[origin] = OriginLog(origin)
-        lasting, vitals = log.lasting, log.vitals
+        lasting, vitals, size_bytes = log.lasting, log.vitals, log.size_bytes
         result = log.add(batch, self._origin_cost_max)
+        self.size_bytes += log.size_bytes - size_bytes
         self._account(origin, log.lasting - lasting, log.vitals - vitals)
         return result
 
@@ -89,6 +92,7 @@ class Store:
         log = self.logs.pop(origin, None)
         if log is None:
             return []
+        self.size_bytes -= log.size_bytes
         self._account(origin, -log.lasting, -log.vitals)
         return list(log.batches())
 
