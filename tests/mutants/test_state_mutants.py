@@ -18,6 +18,7 @@ from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.crdt import records as records_module
 from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import OwnLog
@@ -35,6 +36,7 @@ from tests.property import test_state_trust as trusts
 from tests.sim import test_claims_swarm as claims_tests
 from tests.sim import test_state_schedules as schedules
 from tests.unit import test_state_attacks as attacks
+from tests.unit import test_state_events as events_tests
 from tests.unit import test_state_hostile as hostile
 from tests.unit import test_state_laws_of_time as times
 from tests.unit import test_state_replica as basics
@@ -310,6 +312,14 @@ MUTANTS = [
      trusts.test_revoking_a_node_takes_its_facts_out_of_every_view_and_keeps_them_out),
     ("who leaned on the revoked says nothing", OwnSightings, "take_orphans", lambda self: [],
      trusts.test_what_others_saw_too_stays_when_the_first_to_say_it_is_revoked),
+    ("events of the revoked stay", Vitals, "forget", lambda self, origin: None,
+     events_tests.test_who_is_revoked_has_said_nothing),
+    ("known events are told again", Vitals, "take_learned", lambda self: list(self._learned),
+     events_tests.test_everybody_has_them_each_is_told_once_and_none_later_than_it_was_said),
+    ("events are only said, not kept", Author, "restore_records", lambda self: None,
+     events_tests.test_an_author_goes_on_where_its_last_life_ended),
+    ("a record of events has no bound", records_module, "EVENTS_MAX", 10_000,
+     lambda: events_tests.check_the_newest_stay("x")),
     ("margin below drift", ClaimConfig, "holder_ns", property(lambda self: self.lease_ns),
      claims_tests.check_leases_under_drift),
 ]  # fmt: skip

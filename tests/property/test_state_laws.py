@@ -28,7 +28,15 @@ from swarmd_protocols.state.crdt.facts import (
 )
 from swarmd_protocols.state.crdt.log import OriginLog, cost_of
 from swarmd_protocols.state.crdt.notes import NoteMap
-from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
+from swarmd_protocols.state.crdt.records import (
+    EventRow,
+    Lease,
+    decode_counters,
+    decode_leases,
+    encode_counters,
+    encode_events,
+    encode_leases,
+)
 from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.projection import Projection
@@ -85,6 +93,7 @@ def history(rng, who, length=8, stamps=()):
             for stream, body in (
                 (Stream.COUNTERS, encode_counters({"c": n + life})),
                 (Stream.STATUS, b"s%d" % n),
+                (Stream.EVENTS, encode_events((EventRow(life, n, n, "failed", "x", "", ""),))),
                 (Stream.LEASES, encode_leases((Lease(b"cellll", n, 0, False, 7, 0),))),
             ):
                 keep = (0, 0) if stream is Stream.COUNTERS and who else (life, 0)
@@ -119,6 +128,7 @@ def state_of(store, views):
         views.notes.values(),
         views.vitals.counters(),
         [views.vitals.status(node) for node in NODES],
+        views.vitals.events(),
     )
 
 

@@ -20,7 +20,16 @@ from swarmd_protocols.state.crdt.facts import (
     decode_facts,
     encode_facts,
 )
-from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases, encode_counters, encode_leases
+from swarmd_protocols.state.crdt.records import (
+    EventRow,
+    Lease,
+    decode_counters,
+    decode_events,
+    decode_leases,
+    encode_counters,
+    encode_events,
+    encode_leases,
+)
 
 PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "state.json"
 CRYPTO = NaClCrypto()
@@ -52,6 +61,12 @@ def facts() -> Facts:
     )
 
 
+EVENTS = (
+    EventRow(1_790_000_000, 3, 215_000_000_000, "failed", "drone-7", "no answer for 4.1 s", "incarnation 7/2"),
+    EventRow(1_790_000_000, 9, 215_000_060_000, "release-halted", "leaks 12", "2 of 4 canaries failed", "drone-1"),
+)
+
+
 def batch(stream: Stream, body: bytes, n: int = 1, previous: bytes = bytes(16)) -> bytes:
     return seal_batch(stream, NODE, (7, n), (0, 0), previous, 3 * MINUTE, body, SIGNER).raw
 
@@ -66,9 +81,11 @@ def samples() -> dict[str, bytes]:
         "facts body, lattice only": encode_facts(Facts(rows(LATTICE))),
         "lease body": encode_leases(leases),
         "counter body": encode_counters({"frames": 12_345, "detections": 17}),
+        "event body": encode_events(EVENTS),
         "batch of facts": two,
         "batch of leases": batch(Stream.LEASES, encode_leases(leases)),
         "batch of status": batch(Stream.STATUS, b"opaque"),
+        "batch of events": batch(Stream.EVENTS, encode_events(EVENTS)),
         "message Batches": messages.encode(messages.Batches((one,))),
         "message Have": messages.encode(messages.Have((row,), 3, True, 0xFFFF_FFFF)),
         "message Buckets": messages.encode(messages.Buckets(bytes(range(128)), bytes(128))),
@@ -88,6 +105,8 @@ def read_again(name: str, data: bytes) -> bytes:
         return encode_leases(decode_leases(data))
     if name.startswith("counter"):
         return encode_counters(decode_counters(data))
+    if name.startswith("event"):
+        return encode_events(decode_events(data))
     if name.startswith("batch"):
         opened = open_batch(data)
         sealed = seal_batch(

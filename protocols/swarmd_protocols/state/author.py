@@ -11,7 +11,7 @@ Rules this file keeps:
 from collections.abc import Callable, Iterable, Sequence
 
 from swarmd_protocols.effects import Alarm, Persist
-from swarmd_protocols.errors import StateError
+from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, stamp_of
@@ -27,8 +27,12 @@ from swarmd_protocols.state.crdt.records import (
     COUNTERS_BODY_MAX_BYTES,
     COUNTERS_MAX,
     STATUS_MAX_BYTES,
+    EventRow,
+    add_event,
     decode_counters,
+    decode_events,
     encode_counters,
+    encode_events,
     encode_leases,
 )
 from swarmd_protocols.state.holdings import Holdings
@@ -72,6 +76,7 @@ class Author:
         self._records_n: dict[Stream, int] = {}
         self.counters: dict[str, int] = {}
         self._status = b""
+        self._events: tuple[EventRow, ...] = ()
         self._said_ns: dict[Stream, int] = {}
         self._dirty: dict[Stream, None] = {}
         self._note_serial = 0
@@ -87,14 +92,17 @@ class Author:
 
     # --- Earlier lives --------------------------------------------------------------------------------------------
 
-    def restore_counters(self) -> None:
-        """Take over the counters of earlier lives that the journal holds."""
+    def restore_records(self) -> None:
+        """Take over the counters and the latest events of earlier lives that the journal holds."""
         log = self._holdings.store.logs.get(self._node)
         for record in [] if log is None else log.records.values():
             if record.stream is Stream.COUNTERS:
                 self._has_counted_before = True
                 for name, value in decode_counters(record.body).items():
                     self.counters[name] = self.counters.get(name, 0) + value
+            elif record.stream is Stream.EVENTS:
+                for row in decode_events(record.body):
+                    self._events = add_event(self._events, row)
 
     def meet(self, batch: Batch, reading: Reading, is_restored: bool) -> list[SubEffect]:
         """An own batch was joined: adopt one of an earlier life, go on above one that this life does not know."""
@@ -213,6 +221,15 @@ class Author:
         self._status = payload
         self._say_soon(Stream.STATUS, effects, now_ns)
 
+    def say_event(self, row: EventRow, effects: list[SubEffect], now_ns: int) -> None:
+        """Put an event before everybody, together with the latest before it."""
+        try:
+            self._events = add_event(self._events, row)
+        except WireError as error:
+            raise StateError(str(error)) from error
+        if not self._say_soon(Stream.EVENTS, effects, now_ns):
+            self._seal(Stream.EVENTS, encode_events(self._events), effects, now_ns)
+
     def say_leases(self, effects: list[SubEffect], now_ns: int) -> None:
         """Say the own claims, which have changed."""
         record = encode_leases(self._holdings.projection.survey.claims.record())
@@ -243,11 +260,16 @@ class Author:
     def _say(self, stream: Stream, effects: list[SubEffect], now_ns: int) -> None:
         self._dirty.pop(stream, None)
         self._said_ns[stream] = now_ns
-        body = self._status if stream is Stream.STATUS else encode_counters(self.counters)
+        body = self._body(stream)
         if body:
             batch = self._seal(stream, body, effects, now_ns)
             self._join(batch, effects, now_ns)
             effects += self._anti_entropy.publish([batch], self._node, now_ns)
+
+    def _body(self, stream: Stream) -> bytes:
+        if stream is Stream.STATUS:
+            return self._status
+        return encode_events(self._events) if stream is Stream.EVENTS else encode_counters(self.counters)
 
     def _seal(self, stream: Stream, body: bytes, effects: list[SubEffect], now_ns: int) -> Batch:
         """Sign and journal a record under a number of its own; nobody sees it until it is said."""

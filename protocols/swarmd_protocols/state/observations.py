@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.records import EventRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,13 @@ class SetNote:
     value: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class SayEvent:
+    """Put one event of importance before everybody; the oldest of more than `records.EVENTS_MAX` goes."""
+
+    row: EventRow
+
+
 # --- Details of `effects.StateChanged("state", …)`: notifications -----------------------------------------------------
 
 
@@ -185,6 +193,14 @@ class DetectionLearned:
     """The track of this node's detector that feeds it; None for other nodes' sightings."""
     captured_ns: int = 0
     """When the frame was taken, on this node's monotonic clock; 0 for other nodes' sightings."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventsLearned:
+    """Another node's events became known here: signed by it, each told once; after a restart those since."""
+
+    origin: NodeId
+    rows: tuple[EventRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

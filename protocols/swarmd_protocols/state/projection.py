@@ -1,4 +1,4 @@
-"""What the batches say, read into views: objects, joins, cells, notes, counters, status, leases.
+"""What the batches say, read into views: objects, joins, cells, notes, counters, status, leases, events.
 
 Rules this file keeps: a view depends only on the set of batches held (and, for what is shown and what is leased, on the
 time passed), never on the order in which they came. `take` and `drop` are exact inverses.
@@ -16,7 +16,7 @@ from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, decode_facts
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
-from swarmd_protocols.state.crdt.records import Lease, decode_counters, decode_leases
+from swarmd_protocols.state.crdt.records import EventRow, Lease, decode_counters, decode_events, decode_leases
 from swarmd_protocols.state.dedup.entry import Entry
 from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
@@ -24,6 +24,7 @@ from swarmd_protocols.state.observations import (
     CellChanged,
     DetectionLearned,
     DetectionView,
+    EventsLearned,
     LocalDetection,
     ObjectChanged,
 )
@@ -32,8 +33,8 @@ from swarmd_protocols.state.shown import TOLD_AT_ONCE, Shown
 from swarmd_protocols.state.survey import Survey
 from swarmd_protocols.state.vitals import Vitals
 
-Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes
-Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged
+Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes | list[EventRow]
+Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged | EventsLearned
 
 
 class _How(Enum):
@@ -99,6 +100,8 @@ class Projection:
                 return decode_counters(batch.body)
             case Stream.STATUS:
                 return batch.body
+            case Stream.EVENTS:
+                return list(decode_events(batch.body))
 
     def take(self, batch: Batch, reading: Reading, now_ns: int) -> None:
         """A batch was joined: let the views show it."""
@@ -109,6 +112,8 @@ class Projection:
             self.survey.take_leases(origin, dot, reading, now_ns)
         elif isinstance(reading, dict):
             self.vitals.take_counters(origin, dot[0], reading)
+        elif isinstance(reading, list):
+            self.vitals.take_events(origin, dot, reading, batch.stamp >> LOGICAL_BITS, is_own=origin == self._node)
         else:
             self.vitals.take_status(origin, dot, reading)
 
@@ -240,11 +245,12 @@ class Projection:
         for entry in self._learned:
             entry.told = True
         self._learned.clear()
+        self.vitals.take_learned()
         self.survey.forget_changes()
 
     def finish(self, now_ns: int, physical_ms: int) -> tuple[list[Detail], int | None]:
         """Everything that changed, and when the claims want to be called next (None: not at all)."""
-        details: list[Detail] = [*self.shown.take_expired(), *self._own_learned()]
+        details: list[Detail] = [*self.shown.take_expired(), *self._own_learned(), *self.vitals.take_learned()]
         if self._learned or self.view.has_changed():
             self._tell_learned(details)
             details += self.shown.tell(physical_ms)

@@ -45,6 +45,7 @@ from swarmd_protocols.state.observations import (
     Count,
     DefineCells,
     Observed,
+    SayEvent,
     SetNote,
     StatusReport,
     WantCell,
@@ -131,7 +132,7 @@ class Replica:
             self._problems.append(
                 f"{bad} journal records were torn or corrupt and were left out; peers will repair them"
             )
-        self._author.restore_counters()
+        self._author.restore_records()
         self._author.log.may_clean = bool(restored) and not bad
         self._projection.work(_RESTORE_UNITS)
         self._projection.forget_changes()
@@ -273,6 +274,8 @@ class Replica:
                 author.observe(detections, now_ns)
             case StatusReport(payload):
                 author.report(payload, effects, now_ns)
+            case SayEvent(row):
+                author.say_event(row, effects, now_ns)
             case Count(increments):
                 author.count(increments, effects, now_ns)
             case DefineCells(cells):

@@ -2,6 +2,7 @@
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.author import Author
+from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
@@ -54,10 +55,14 @@ class ReplicaViews:
         """A node's latest status record."""
         return self._projection.vitals.status(node)
 
+    def events(self) -> dict[NodeId, tuple[EventRow, ...]]:
+        """The latest events of importance of each node that has said any, by node."""
+        return self._projection.vitals.events()
+
     def digest(self) -> bytes:
         """16 bytes over everything that lasts: equal exactly where two nodes know the same facts.
 
-        Covers detections, done cells, notes and quarantines. Status, counters and leases tick for ever and have
+        Covers detections, done cells, notes and quarantines. Status, counters, leases and events come and go and have
         `vitals_digest`. What has been set aside because its stamp lies in the future does not count until its time.
         """
         return self._holdings.digest()

@@ -1,7 +1,11 @@
-"""Counters and status records: the latest of each life of each node."""
+"""Counters, status records and events: the latest of each life of each node."""
+
+import msgspec
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
+from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.state.observations import EventsLearned
 
 
 class Vitals:
@@ -11,6 +15,8 @@ class Vitals:
         """Empty."""
         self._counters: dict[tuple[NodeId, int], dict[str, int]] = {}
         self._statuses: dict[NodeId, tuple[Dot, bytes]] = {}
+        self._events: dict[NodeId, tuple[Dot, tuple[EventRow, ...]]] = {}
+        self._learned: list[EventsLearned] = []
 
     def take_counters(self, origin: NodeId, life: int, counters: dict[str, int]) -> None:
         """The counters of one life of a node."""
@@ -26,9 +32,39 @@ class Vitals:
         if held is None or held[0] < dot:
             self._statuses[origin] = (dot, status)
 
+    def take_events(self, origin: NodeId, dot: Dot, rows: list[EventRow], stamp_ms: int, *, is_own: bool) -> None:
+        """The latest events of a node; those that were not known are news, unless the node is this one.
+
+        Args:
+            origin: Whose.
+            dot: Of the batch; an older one than the one held is ignored.
+            rows: As read, in order.
+            stamp_ms: Of the batch: nothing happened later than it was said.
+            is_own: This node said them.
+        """
+        held = self._events.get(origin)
+        if held is not None and held[0] >= dot:
+            return
+        shown = tuple(msgspec.structs.replace(row, at_ms=min(row.at_ms, stamp_ms)) for row in rows)
+        known = set() if held is None else {row.key for row in held[1]}
+        self._events[origin] = (dot, shown)
+        news = tuple(row for row in shown if row.key not in known)
+        if news and not is_own:
+            self._learned.append(EventsLearned(origin, news))
+
+    def take_learned(self) -> list[EventsLearned]:
+        """Others' events that have become known since the last call."""
+        learned, self._learned = self._learned, []
+        return learned
+
+    def events(self) -> dict[NodeId, tuple[EventRow, ...]]:
+        """The latest events of each node that has said any, by node."""
+        return {origin: self._events[origin][1] for origin in sorted(self._events)}
+
     def forget(self, origin: NodeId) -> None:
         """An origin was shut out."""
         self._statuses.pop(origin, None)
+        self._events.pop(origin, None)
         for slot in [slot for slot in self._counters if slot[0] == origin]:
             del self._counters[slot]
 

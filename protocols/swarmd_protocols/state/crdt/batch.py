@@ -26,7 +26,7 @@ HASH_BYTES = 16
 BATCH_MAX_BYTES = 960
 """A batch of facts fits one datagram with the envelope around it."""
 RECORD_MAX_BYTES = 3_072
-"""A status record may be larger; then it travels on the reliable path only."""
+"""A status or event record may be larger; then it travels on the reliable path only."""
 INCARNATION_MAX = (1 << 48) - 1
 
 Dot: TypeAlias = tuple[int, int]
@@ -44,6 +44,11 @@ class Stream(IntEnum):
     LEASES = 1
     COUNTERS = 2
     STATUS = 3
+    EVENTS = 6
+    """4 and 5 are marks in summaries (`messages.PROVEN`, `messages.HELD`)."""
+
+
+_STREAMS = frozenset(Stream)
 
 
 class Signer(Protocol):
@@ -153,9 +158,9 @@ def open_batch(raw: bytes) -> Batch:
     version, stream, origin, incarnation, n, base_incarnation, base_n, previous, stamp = _HEAD.unpack_from(raw)
     if version != WIRE_VERSION:
         raise WireError(f"batch version {version} is not known; this is version {WIRE_VERSION}")
-    if stream > Stream.STATUS:
+    if stream not in _STREAMS:
         raise WireError(f"batch stream {stream} is not known")
-    if stream != Stream.STATUS and len(raw) > BATCH_MAX_BYTES:
+    if stream < Stream.STATUS and len(raw) > BATCH_MAX_BYTES:
         raise WireError(f"a batch of {len(raw)} bytes does not fit a datagram")
     dot = (int.from_bytes(incarnation, "little"), n)
     base = (int.from_bytes(base_incarnation, "little"), base_n)

@@ -19,7 +19,7 @@ import msgspec
 
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES
-from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES
+from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES, Stream
 
 MESSAGE_MAX_BYTES = 1 << 20
 BUCKETS = 32
@@ -29,8 +29,8 @@ BATCHES_MAX = 4_096
 """Batches in one message: what fits its bytes where each is as small as can be."""
 HAVE_ROWS_MAX = 2_048
 """Origins in one summary: comparing them takes about 10 ms; a larger swarm compares by groups of origins first."""
-POSITIONS_MAX = 128
-"""Positions of one origin: 17 lives of facts, 16 of each of three records, 48 runs above gaps, and a proof."""
+POSITIONS_MAX = 144
+"""Positions of one origin: 17 lives of facts, 16 of each of four records, 48 runs above gaps, and a proof."""
 HAVE_POSITIONS_MAX = 8_192
 """Positions in one summary, all origins together."""
 CERTIFICATES_MAX = 16
@@ -145,7 +145,7 @@ def _check(message: Message) -> None:
                 )
                 for stream, incarnation, n, head in positions:
                     _require(
-                        0 <= stream <= HELD
+                        0 <= stream <= Stream.EVENTS
                         and 0 <= incarnation <= INCARNATION_MAX
                         and 0 <= n < 1 << 32
                         and len(head) <= HEAD_HASH_BYTES,

@@ -1,11 +1,13 @@
-"""The records of the three register streams: leases, counters, status. Each batch says everything again.
+"""The records of the register streams: leases, counters, status, events. Each batch says everything again.
 
 LEASES     [[cell hash, epoch, renewal, working, bid, progress], …]   at most `LEASES_MAX`
 COUNTERS   [[name, …], column]
 STATUS     the payload as it is
+EVENTS     [[life, number, at ms, kind, subject, reason, evidence], …]   at most `EVENTS_MAX`, the newest last
 """
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -20,6 +22,11 @@ COUNTER_NAME_MAX_BYTES = 48
 COUNTERS_BODY_MAX_BYTES = 800
 STATUS_MAX_BYTES = 1_024
 COUNTER_MAX = (1 << 62) - 1
+EVENTS_MAX = 16
+"""Events that one node keeps in front of everybody: a bad night's. What one author can put before others is this many
+rows, whatever it signs; a node's whole history lies in its own file of events."""
+EVENTS_BODY_MAX_BYTES = 2_900
+"""Bytes of those rows: with head and signature the largest record (`batch.RECORD_MAX_BYTES`); 180 bytes a row."""
 
 
 class Lease(NamedTuple):
@@ -38,6 +45,26 @@ class Lease(NamedTuple):
     """Beat of the holder's work on it; a holder whose beat stands still is a squatter."""
 
 
+class EventRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One thing of importance that happened, in the words of the node that says it."""
+
+    life: Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
+    """Which life of the author: its boot number."""
+    number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
+    """The author's own count within that life; gaps are events that it kept to itself."""
+    at_ms: Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
+    """Swarm time, milliseconds since 2020-01-01 UTC; never shown as later than the stamp of its batch."""
+    kind: Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
+    subject: Annotated[str, msgspec.Meta(max_length=64)]
+    reason: Annotated[str, msgspec.Meta(max_length=240)]
+    evidence: Annotated[str, msgspec.Meta(max_length=240)]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What it is found by at its author."""
+        return (self.life, self.number)
+
+
 class _Leases(msgspec.Struct, array_like=True, frozen=True):
     rows: tuple[Lease, ...]
 
@@ -50,6 +77,7 @@ class _Counters(msgspec.Struct, array_like=True, frozen=True):
 _ENCODE = msgspec.msgpack.Encoder().encode
 _LEASES = msgspec.msgpack.Decoder(_Leases).decode
 _COUNTERS = msgspec.msgpack.Decoder(_Counters).decode
+_EVENTS = msgspec.msgpack.Decoder(tuple[EventRow, ...]).decode
 
 
 def encode_leases(leases: tuple[Lease, ...]) -> bytes:
@@ -103,3 +131,40 @@ def decode_counters(body: bytes) -> dict[str, int]:
     if any(len(name.encode()) > COUNTER_NAME_MAX_BYTES for name in record.names):
         raise WireError(f"a counter's name is longer than {COUNTER_NAME_MAX_BYTES} bytes")
     return dict(zip(record.names, values, strict=True))
+
+
+def encode_events(rows: tuple[EventRow, ...]) -> bytes:
+    """Pack a node's latest events."""
+    return _ENCODE(rows)
+
+
+def decode_events(body: bytes) -> tuple[EventRow, ...]:
+    """Read a node's latest events.
+
+    Raises:
+        WireError: The bytes are no such record, a value is out of bounds, or the rows are out of order.
+    """
+    if len(body) > EVENTS_BODY_MAX_BYTES:
+        raise WireError(f"a record of events has at most {EVENTS_BODY_MAX_BYTES} bytes, not {len(body)}")
+    try:
+        rows = _EVENTS(body)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise WireError(f"a record of events cannot be read: {error}") from error
+    if not 0 < len(rows) <= EVENTS_MAX:
+        raise WireError(f"a record of events has 1 to {EVENTS_MAX} rows, not {len(rows)}")
+    if any(later.key <= earlier.key for earlier, later in pairwise(rows)):
+        raise WireError("the rows of a record of events are out of order")
+    return rows
+
+
+def add_event(held: tuple[EventRow, ...], row: EventRow) -> tuple[EventRow, ...]:
+    """The rows with one more: as many of the newest as fit; rows numbered no lower than the new one go.
+
+    Raises:
+        WireError: The row is out of bounds.
+    """
+    decode_events(encode_events((row,)))
+    rows = (*(one for one in held if one.key < row.key), row)[-EVENTS_MAX:]
+    while len(encode_events(rows)) > EVENTS_BODY_MAX_BYTES:
+        rows = rows[1:]
+    return rows
