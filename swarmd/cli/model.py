@@ -61,7 +61,8 @@ def _add_build(verbs: Any) -> None:
     build.add_argument("-o", "--out", type=Path, required=True, help="a new folder")
     build.add_argument("--model", required=True, help="model id, as nodes configure it (models.model)")
     build.add_argument("--version", type=int, required=True)
-    build.add_argument("--epoch", type=int, default=1, help="the root's epoch (default 1)")
+    build.add_argument("--epoch", type=int, help="the root's epoch")
+    build.add_argument("--fleet", type=Path, metavar="FLEET", help="the fleet's folder, whose root says the epoch")
     build.add_argument("--after", type=Path, metavar="PUBLICATION", help="the release before this one")
     build.add_argument("--base", type=Path, action="append", default=[], help="make a delta from this file or bundle")
     build.add_argument("--rollout", default="5,25,100", metavar="5,25,100", help="stages, per cent")
@@ -82,7 +83,9 @@ def _add_keys(parser: argparse.ArgumentParser, required: bool = False) -> None:
     keys = parser.add_argument_group("keys")
     keys.add_argument("--key", type=Path, action="append", default=[], help="an officer's key; may be repeated")
     add_passphrase(keys)
-    keys.add_argument("--fleet", type=Path, metavar="FLEET", help="take the role's keys from the fleet's folder")
+    keys.add_argument(
+        "--fleet", type=Path, metavar="FLEET", help="the fleet's folder: its root, and keys where no --key is given"
+    )
     parser.set_defaults(keys_required=required)
 
 
@@ -111,7 +114,7 @@ def _add_statements(verbs: Any) -> None:
 
 
 def _finish_statement(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epoch", type=int, default=1, help="the root's epoch (default 1)")
+    parser.add_argument("--epoch", type=int, help="the root's epoch (default: of --fleet, or of the daemon's root)")
     parser.add_argument("-o", "--out", type=Path, required=True, help="write the statement here")
     _add_keys(parser)
     parser.add_argument("--publish", action="store_true", help="give it to the daemon at once")
@@ -158,7 +161,7 @@ def _build(args: argparse.Namespace) -> int:
     options = BuildOptions(
         model=args.model,
         version=args.version,
-        epoch=args.epoch,
+        epoch=_epoch(args),
         previous=read_publication(args.after).digest if args.after else b"",
         bases=tuple(args.base),
         rollout=_rollout(args),
@@ -180,6 +183,23 @@ def _build(args: argparse.Namespace) -> int:
         for one in made.release.deltas:
             print(f"  delta {one.codec}: {one.blob.size} of {one.out_bytes} bytes")
     return 0
+
+
+def _epoch(args: argparse.Namespace) -> int:
+    """The epoch of the fleet's root: a statement of a later one is refused, one of an earlier one loses to later ones."""
+    named: int | None = args.epoch
+    if args.fleet:
+        from swarmd.identity.fleet import Fleet
+
+        epoch = Fleet(args.fleet).root().epoch
+        if named not in (None, epoch):
+            raise DaemonError(f"--epoch {named}, but the root of {args.fleet} is of epoch {epoch}; leave --epoch out")
+        return epoch
+    if named is None and getattr(args, "publish", False):
+        named = int(ask(args, "model_status")["epoch"])
+    if named is None:
+        raise DaemonError("which epoch is the root's? give the fleet's folder with --fleet FLEET, or --epoch N")
+    return named
 
 
 def _rollout(args: argparse.Namespace) -> Any:
@@ -228,7 +248,7 @@ def _seeds(args: argparse.Namespace, role: str) -> list[bytes]:
 
     source = Passphrases(args.passphrase_fd, args.passphrase_credential)
     seeds = [read_seed(str(path), source, role) for path in args.key]
-    if args.fleet:
+    if args.fleet and not args.key:
         seeds += Fleet(args.fleet).seeds(role)
     if args.keys_required and not seeds:
         raise DaemonError("give the officers' keys with --key FILE, or all of the role's with --fleet FLEET")
@@ -330,20 +350,20 @@ def _payload(args: argparse.Namespace) -> tuple[str, bytes]:
     from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
     from swarmd_protocols.trust.roots import mark
 
-    now_s = int(time.time())
+    now_s, epoch = int(time.time()), _epoch(args)
     if args.model_verb == "floor":
-        return "floor", Floor(args.model, args.epoch, args.version, now_s).payload()
+        return "floor", Floor(args.model, epoch, args.version, now_s).payload()
     if args.model_verb == "heartbeat":
         from swarmd.release.author import read_statement
 
         newest = tuple(sorted(mark(read_statement(path)) for path in args.newest))
-        return "heartbeat", Heartbeat(args.epoch, args.sequence, now_s, newest).payload()
+        return "heartbeat", Heartbeat(epoch, args.sequence, now_s, newest).payload()
     model, digest = _named_release(args)
     if args.model_verb == "force":
-        return "force", Force(model, args.epoch, digest, args.stage, now_s).payload()
+        return "force", Force(model, epoch, digest, args.stage, now_s).payload()
     if args.model_verb == "halt":
-        return "halt", Halt(model, args.epoch, digest, args.reason, now_s).payload()
-    return "model-revoke", Revoke(model, args.epoch, digest, args.reason, now_s).payload()
+        return "halt", Halt(model, epoch, digest, args.reason, now_s).payload()
+    return "model-revoke", Revoke(model, epoch, digest, args.reason, now_s).payload()
 
 
 def _named_release(args: argparse.Namespace) -> tuple[str, bytes]:

@@ -162,7 +162,18 @@ class ReleaseDemo:
         """Build, then sign at two desks, each with one key and the statement file only."""
         out = self.folder / f"pub{version}"
         command = ["build", str(bundle), "-o", str(out), "--model", MODEL, "--version", str(version)]
-        command += ["--soak", "3", "--samples", "15", "--swap-when", "any", "--rollout", "25,50,100"]
+        command += [
+            "--fleet",
+            str(self.folder / "fleet"),
+            "--soak",
+            "3",
+            "--samples",
+            "15",
+            "--swap-when",
+            "any",
+            "--rollout",
+            "25,50,100",
+        ]
         command += ["--after", str(after)] if after else []
         for base in bases:
             command += ["--base", str(base)]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from swarmd_protocols.effects import Persist
+from swarmd_protocols.releases.reports import ReportBook, Verdict
 from swarmd_protocols.state import intake as intake_module
 from swarmd_protocols.state import projection as projection_module
 from swarmd_protocols.state import replica as replica_module
@@ -30,7 +31,11 @@ from swarmd_protocols.state.quota import Accounts, Answers
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_dedup_view as dedup_tests
+<<<<<<< HEAD
 from tests.property import test_state_answers as answers
+=======
+from tests.property import test_liar_laws as liars
+>>>>>>> bc0e6dc (Of two notes under one dot every node shows the same; a model statement takes the epoch of the fleet's root)
 from tests.property import test_state_laws as laws
 from tests.property import test_state_trust as trusts
 from tests.sim import test_claims_swarm as claims_tests
@@ -137,14 +142,25 @@ def refuse_when_full(self, cost_max):
 
 
 def removal_needs_its_put(self, dot):
-    if dot in self._puts:
+    if dot in self._said:
         self._removed[dot] = self._removed.get(dot, 0) + 1
 
 
 def remove_wins(self, dot, key, value, stamp):
-    if any(self._puts[held].key == key for held in self._removed if held in self._puts):
+    if any(put.key == key for held in self._removed for put in self._said.get(held, ())):
         return
     NOTE_PUT(self, dot, key, value, stamp)
+
+
+def last_note_counts(self, dot, key, value, stamp):
+    self._said.pop(dot, None)
+    NOTE_PUT(self, dot, key, value, stamp)
+
+
+def last_report_counts(self, signed, known):
+    self.statuses[signed.report.node, signed.report.model] = signed
+    if signed.report.verdict is not Verdict.NONE and signed.report.release in known:
+        self.votes[signed.report.release, signed.report.node] = signed
 
 
 def quarantine_of_nobody(self, origin, proof, sender, effects):
@@ -257,6 +273,12 @@ MUTANTS = [
     ("a removal needs its put", NoteMap, "remove", removal_needs_its_put,
      laws.test_a_removal_that_comes_before_its_put_still_holds),
     ("remove wins", NoteMap, "put", remove_wins, laws.test_a_concurrent_put_survives_a_removal),
+    ("of two notes under one dot the last counts", NoteMap, "put", last_note_counts,
+     liars.test_who_contradicts_itself_from_batch_to_batch_looks_alike_everywhere),
+    ("the last of two notes counts", NoteMap, "put", last_note_counts,
+     liars.test_two_notes_under_one_dot_show_the_same_one_everywhere),
+    ("of two verdicts the last counts", ReportBook, "add", last_report_counts,
+     liars.test_reports_that_contradict_each_other_count_alike_everywhere),
     ("nobody is quarantined", Intake, "_convict", quarantine_of_nobody,
      hostile.test_two_payloads_under_one_dot_quarantine_their_author_everywhere),
     ("any signature is good", intake_module, "verify_batch", unsigned_is_good,

@@ -287,7 +287,13 @@ def test_model_statements_say_what_they_do_and_refuse_the_wrong_role(
     monkeypatch.chdir(tmp_path)
     assert main(["keys", "root", "fleet", "--name", "acme"]) == 0
     floor = ["model", "floor", "4", "--model", "faults", "-o", "floor.swm"]
-    assert main([*floor, "--key", "fleet/keys/floor-1.key"]) == 0
+    key = ["--key", "fleet/keys/floor-1.key"]
+    assert main([*floor, *key]) == 1
+    assert "give the fleet's folder with --fleet FLEET, or --epoch N" in capsys.readouterr().err
+    assert main([*floor, *key, "--fleet", "fleet", "--epoch", "2"]) == 1
+    assert "is of epoch 1; leave --epoch out" in capsys.readouterr().err
+    assert not Path("floor.swm").exists()
+    assert main([*floor, *key, "--fleet", "fleet"]) == 0
     capsys.readouterr()
     before = Path("floor.swm").read_bytes()
     assert main(["model", "sign", "floor.swm", "--key", "fleet/keys/release-1.key"]) == 1
@@ -405,7 +411,8 @@ def test_a_release_is_signed_by_two_officers_and_published_as_a_node_takes_it(
     fleet: Fleet, capsys: pytest.CaptureFixture[str], desk: Path
 ) -> None:
     (desk / "m.tflite").write_bytes(b"\x18\0\0\0TFL3" + bytes(5_000))
-    assert main(["model", "build", "m.tflite", "-o", "pub1", "--model", "faults", "--version", "1"]) == 0
+    build = ["model", "build", "m.tflite", "--fleet", "fleet", "--model", "faults", "--version", "1"]
+    assert main([*build, "-o", "pub1"]) == 0
     assert main(["keys", "prepare", "release", "fleet", "pub1", "-o", "r1"]) == 0
     assert "releases version 1 of the model 'faults'" in capsys.readouterr().out
     assert sign("r1", "carol", fleet="fleet") == 0
@@ -416,7 +423,7 @@ def test_a_release_is_signed_by_two_officers_and_published_as_a_node_takes_it(
     assert sign("r1", "alice", fleet="fleet") == 0
     assert main(submit) == 0
     assert main(["model", "verify", "pub1", "--fleet", "fleet"]) == 0
-    assert main(["model", "build", "m.tflite", "-o", "pub2", "--model", "faults", "--version", "1", "--soak", "1"]) == 0
+    assert main([*build, "-o", "pub2", "--soak", "1"]) == 0
     capsys.readouterr()
     assert main([*submit[:-1], "pub2"]) == 1
     assert "is not the release that was signed" in capsys.readouterr().err

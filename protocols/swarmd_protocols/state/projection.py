@@ -185,7 +185,7 @@ class Projection:
         for done in facts.dones:
             self.survey.drop_done(origin, dot, done.cell)
         for put in facts.puts:
-            self.notes.unput((origin, put.incarnation, put.serial))
+            self.notes.unput((origin, put.incarnation, put.serial), put.key, put.value, put.stamp)
             for removed in put.removes:
                 self.notes.unremove(removed)
         for removal in facts.removals:
