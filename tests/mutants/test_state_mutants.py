@@ -31,11 +31,8 @@ from swarmd_protocols.state.quota import Accounts, Answers
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_dedup_view as dedup_tests
-<<<<<<< HEAD
-from tests.property import test_state_answers as answers
-=======
 from tests.property import test_liar_laws as liars
->>>>>>> bc0e6dc (Of two notes under one dot every node shows the same; a model statement takes the epoch of the fleet's root)
+from tests.property import test_state_answers as answers
 from tests.property import test_state_laws as laws
 from tests.property import test_state_trust as trusts
 from tests.sim import test_claims_swarm as claims_tests
