@@ -186,7 +186,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _epoch(args: argparse.Namespace) -> int:
-    """The epoch of the fleet's root: a statement of a later one is refused, one of an earlier one loses to later ones."""
+    """The epoch of the fleet's root: of a later one nobody takes a statement, one of an earlier one loses."""
     named: int | None = args.epoch
     if args.fleet:
         from swarmd.identity.fleet import Fleet
