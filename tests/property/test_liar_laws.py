@@ -14,7 +14,7 @@ from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, NotePu
 from swarmd_protocols.state.crdt.log import Verdict as Outcome
 from swarmd_protocols.state.crdt.log import cost_of
 from swarmd_protocols.state.crdt.notes import NoteMap
-from swarmd_protocols.state.crdt.records import Lease, encode_counters, encode_leases
+from swarmd_protocols.state.crdt.records import EventRow, Lease, encode_counters, encode_events, encode_leases
 from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.projection import Projection
 from swarmd_protocols.trust.envelopes import sign_statement
@@ -69,6 +69,10 @@ def _batch(rng, who, stream, dot, base):
             body = encode_facts(_facts(rng))
         case Stream.COUNTERS:
             body = encode_counters({rng.choice("cd"): rng.randrange(9)})
+        case Stream.EVENTS:
+            numbers = sorted(rng.sample(range(1, 5), rng.randrange(1, 3)))
+            words = [str(rng.randrange(9)) for _ in range(4)]
+            body = encode_events(tuple(EventRow(1, number, rng.randrange(40), *words) for number in numbers))
         case Stream.STATUS:
             body = bytes([rng.randrange(9)])
         case _:
@@ -132,6 +136,7 @@ class Reader:
             [views.notes.dots_of(key) for key in "xy"],
             views.vitals.counters(),
             [views.vitals.status(node) for node in NODES],
+            views.vitals.events(),
             {key: dict(sorted(by.items())) for key, by in sorted(views.shown._joins.items()) if by},
         )
 
