@@ -51,7 +51,7 @@ from swarmd_protocols.subprotocol import (
     SubEffect,
     SubProtocol,
 )
-from swarmd_protocols.summary import MemberView, NodeSummary
+from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
@@ -67,8 +67,9 @@ from swarmd_protocols.swim.rows import member_rows, own_state
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.sender import FrameSender, trust_key
 from swarmd_protocols.swim.swim import Swim
+from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import Identity, open_trust
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust, plain
 
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
@@ -424,6 +425,21 @@ class Node:
         """The raw group keys this node holds, newest first, those learned after enrolment included."""
         groups = self._core.trust.group_keys
         return [groups[counter].key for counter in sorted(groups, reverse=True)]
+
+    def trust(self) -> TrustSummary:
+        """What this node holds of the fleet's trust."""
+        trust, own = self._core.trust, self._core.own.node
+        statement = trust.certificate_statement(own)
+        revoked = {NodeId(node): one.reason for one in trust.revocations for node in one.nodes}
+        return TrustSummary(
+            trust.root.version,
+            trust.root.epoch,
+            max(trust.group_keys),
+            decode_envelope(statement).digest.hex()[:16] if statement else "",
+            self._swim.why_out,
+            {node: plain(revoked[node]) for node in sorted(revoked)},
+            bool(trust.chain.forks),
+        )
 
     def view_digest(self) -> bytes:
         """8 bytes over the membership view (members, events, metadata, trust, links); equal where known alike.

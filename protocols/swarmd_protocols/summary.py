@@ -31,6 +31,25 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustSummary:
+    """What a node holds of the fleet's trust, without secrets."""
+
+    root: int
+    """Version of the newest root."""
+    epoch: int
+    group_key: int
+    """Number of the newest group key."""
+    certificate: str
+    """The first 16 hex digits of the digest of this node's certificate; "" where none holds."""
+    why_out: str
+    """Why none holds, for people; "" while one does."""
+    revoked: Mapping[NodeId, str]
+    """Who is out, and the reason."""
+    forked: bool
+    """Whether the root role signed two different roots."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSummary:
     """The node at a glance."""
 

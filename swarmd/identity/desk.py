@@ -141,6 +141,20 @@ def prepare_certificate(fleet: Fleet, swarm: str, name: str, public: bytes, role
     return _prepare(fleet, "node", _encode(payload), known)
 
 
+def prepare_again(fleet: Fleet, swarm: str, name: str) -> Prepared:
+    """The newest certificate of a name once more, for the keys in force to sign: the node keeps its key.
+
+    Raises:
+        FleetError: Nobody is enrolled by the name, or the node is revoked.
+    """
+    newest = next((one for one in fleet.nodes(swarm) if one.name == name), None)
+    if newest is None:
+        raise FleetError(f"nobody is enrolled as {name!r} in swarm {swarm}; `swarmd keys show` lists who is")
+    if newest.node in fleet.trust_of(swarm).revoked:
+        raise FleetError(f"{name!r} is revoked in swarm {swarm}; to let the device in again make it a new key")
+    return prepare_certificate(fleet, swarm, name, newest.public_key, newest.roles)
+
+
 def prepare_model_statement(fleet: Fleet, kind: str, payload: bytes) -> Prepared:
     """A statement about models.
 

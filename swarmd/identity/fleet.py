@@ -15,6 +15,7 @@ import contextlib
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,14 @@ from swarmd.identity.role_keys import (
 from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
 from swarmd_protocols.errors import IdentityError, ProtocolError
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.trust.envelopes import REMOVALS, ROLE_OF, Envelope, decode_envelope, key_id, sign_statement
+from swarmd_protocols.trust.envelopes import (
+    REMOVALS,
+    ROLE_OF,
+    Envelope,
+    decode_envelope,
+    key_id,
+    sign_statement,
+)
 from swarmd_protocols.trust.identity import (
     DEV_ROLES,
     Identity,
@@ -372,7 +380,14 @@ class Fleet:
 
     def statements(self, swarm: str) -> list[tuple[str, bytes]]:
         """Everything that a running node may lack, in an order in which it can be taken."""
-        return self.trust_of(swarm).statements()
+        trust = self.trust_of(swarm)
+        found = trust.statements()
+        signed = [path.read_bytes() for path in sorted(self._swarm(swarm).glob("node-*"))]
+        of_name = Counter(read_certificate(one).name for one in signed)
+        told = {one for _, one in found}
+        again = [one for one in signed if of_name[read_certificate(one).name] > 1 and trust.holds(one)]
+        best = [one for one in again if one == trust.certificate_statement(NodeId(read_certificate(one).node))]
+        return [*found, *(("node", one) for one in best if one not in told)]
 
     def swarms(self) -> list[str]:
         """Every swarm that anything was signed for, sorted."""

@@ -25,14 +25,14 @@ from swarmd.errors import DaemonError
 from swarmd.identity.files import write_secret_file
 from swarmd.identity.officers import OfficerKeyError, PublicHalf, parse_public
 from swarmd.identity.signers import Signer
-from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, plain, roles_of
+from swarmd.identity.words import Context, Words, WordsError, describe, parse_root, roles_of
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.trust import envelopes
 from swarmd_protocols.trust.envelopes import decode_envelope, signed_bytes
 from swarmd_protocols.trust.identity import read_certificate
 from swarmd_protocols.trust.roots import KEPT_MAX, Root, mark, root_digest
-from swarmd_protocols.trust.trust import NAME_MAX_CHARS, Certificate, Revocation
+from swarmd_protocols.trust.trust import NAME_MAX_CHARS, Certificate, Revocation, plain
 
 FORMAT: Final = "swarmd-prepared-1"
 FILE_MAX_BYTES = 2 << 20

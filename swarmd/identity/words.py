@@ -17,7 +17,7 @@ from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.releases import statements as models
 from swarmd_protocols.trust.envelopes import ROLE_OF, key_id
 from swarmd_protocols.trust.roots import ROLES, Role, Root
-from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation
+from swarmd_protocols.trust.trust import Certificate, GroupKey, Revocation, plain
 
 """Kind of a statement to the role whose keys sign it; a root needs the old root's keys and the new one's."""
 _TITLES = {
@@ -82,11 +82,6 @@ class Words:
     warnings: tuple[str, ...] = ()
     is_secret: bool = False
     """Whether the payload itself must stay with officers (a group key)."""
-
-
-def plain(text: str, limit: int = 200) -> str:
-    """Text from a statement with nothing in it that steers a terminal or looks like a line of ours."""
-    return "".join(c if c.isprintable() else "?" for c in text[:limit])
 
 
 def describe(kind: str, payload: bytes, context: Context) -> Words:

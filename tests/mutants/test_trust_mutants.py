@@ -57,7 +57,7 @@ def _by_counter(patch: pytest.MonkeyPatch) -> None:
 def _last_group_key(patch: pytest.MonkeyPatch) -> None:
     def take(self: Trust, new):  # type: ignore[no-untyped-def]
         self._groups[new.value.counter] = new
-        self._use_group_keys()
+        self.group_keys = {counter: one.value for counter, one in sorted(self._groups.items())}
         self._news.append(("group", new.statement))
 
     patch.setattr(Trust, "_take_group_key", take)

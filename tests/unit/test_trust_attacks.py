@@ -1,67 +1,29 @@
 """Attacks on the fleet's trust through the real node, releases and fleet folder: none has its effect."""
 
 import contextlib
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from random import Random
 
 import pytest
 
-from swarmd.identity.fleet import Fleet, create_fleet
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
 from swarmd_protocols.effects import Command, MemberState
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
 from swarmd_protocols.swim.messages import PingReq
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
-from swarmd_protocols.trust.identity import Identity, enrol
+from swarmd_protocols.trust.identity import enrol
 from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, root_digest
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Certificate, GroupKey, Revocation, Trust
+from tests.support.fleet_net import FleetNet, fleet_folder
 from tests.support.release_world import MODEL, Keys, World, make_release
-from tests.support.swim_net import Net
 from tests.support.trust_history import CRYPTO as MODEL_CRYPTO
 from tests.support.trust_history import FIRST, SWARM, Hearer, certificate, node, say
 
 CRYPTO = NaClCrypto()
 ALIVE = MemberState.ALIVE
-
-
-class FleetNet(Net):
-    """Nodes with identities of a real fleet's folder."""
-
-    def __init__(self, fleet: Fleet, identities: list[Identity]) -> None:
-        self.fleet, self.identities = fleet, identities
-        super().__init__(len(identities), crypto=CRYPTO)
-
-    def make(self, index: int, journal: dict[bytes, bytes]) -> Node:
-        seeds = () if index == 0 else (self.address(0),)
-        config = NodeConfig(seeds=seeds, swim=self.swim)
-        rng = Random(self.rng.getrandbits(64))
-        return Node(self.identities[index], config, self.crypto, rng, journal, [], self.address(index))
-
-    def push(self, to: int) -> None:
-        """`swarmd keys push`."""
-        for kind, statement in self.fleet.statements("farm"):
-            self.feed(to, Command("node", AddStatement(kind, statement)))
-
-    def trust(self, index: int) -> Trust:
-        return self.hosts[index].node._core.trust
-
-    def seen(self, index: int, name: str) -> MemberState | None:
-        return self.states(index).get(name)
-
-
-@contextmanager
-def fleet_folder() -> Iterator[Fleet]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield create_fleet(Path(folder) / "fleet", "acme")
 
 
 def test_new_revoke_keys_let_nobody_in_again() -> None:

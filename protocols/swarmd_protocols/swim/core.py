@@ -73,6 +73,10 @@ class Port(Protocol):
         """Show this node's record to who showed its own; see `hello`."""
         ...
 
+    def show(self, address: Address, group: int, statement: bytes) -> None:
+        """Show an encoded statement of trust to a stranger that holds this group key."""
+        ...
+
     def emit(self, effect: Effect) -> None:
         """Give an effect to the driver."""
         ...

@@ -51,6 +51,11 @@ _SNAPSHOT_MEMBERS = 256
 """Records journalled at most: as many as a full view holds; any few of them lead back to the swarm."""
 
 
+def record_node(record: Record) -> NodeId:
+    """The id that a record speaks of, unverified; whatever stands there where it is malformed."""
+    return NodeId(record.body[_BODY_NODE_AT:_BODY_NODE_END])
+
+
 class Membership:
     """Admits, judges and forgets members."""
 
@@ -69,7 +74,7 @@ class Membership:
     def on_record(self, message: Record, via: Member | None) -> Member | None:
         """Admit a member, or take its newer record; returns it where it is known afterwards."""
         core = self.core
-        known = core.table.by_node.get(message.body[_BODY_NODE_AT:_BODY_NODE_END])
+        known = core.table.by_node.get(record_node(message))
         if known is not None and known.record[0] == message.body and not known.failed:
             return known  # Five of six records that come while a swarm forms.
         body = self._alive_body(message.body, via)
@@ -396,7 +401,7 @@ class Membership:
                 core.port.stream(member, news)
             if member.state is not MemberState.FAILED:
                 member.failed = True
-                self.evaluate(member, "revoked")
+                self.evaluate(member, core.trust.why_out(member.node))
             self.forget(member)
 
     # --- journal -----------------------------------------------------------------------------------------------------

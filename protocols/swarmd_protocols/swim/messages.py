@@ -8,6 +8,7 @@ that were signed, so they are verified as shipped and never re-serialised.
     ping_req ─▶ ping ─▶ ack ─▶ indirect(heard)     through a helper; indirect(not heard) is Lifeguard's nack
     ping(digest ≠ mine) ─▶ ack + sections ─▶ fingerprints ─▶ items + want ─▶ items          repair
     hello (sealed by the group key) ◀─▶ hello                                            first contact
+    hello ─▶ statement                                                   why it is in vain; see lessons.py
     neighbor(ask) ─▶ neighbor(accept | reject) ... disconnect; forward_join ─▶ forward_join ─▶ neighbor(ask);
     shuffle ◀─▶ shuffle                                                                  partial views
 """

@@ -195,6 +195,15 @@ class FrameSender:
         """See `Port.answer_hello`."""
         self.first.hello(address, False, group, extra, paid=True)
 
+    def show(self, address: Address, group: int, statement: bytes) -> None:
+        """See `Port.show`; what does not fit a datagram takes the reliable path."""
+        frame = self.channel.seal_group(join([statement]), group)
+        if len(frame) <= DATAGRAM_MAX_BYTES:
+            self.contact(address, frame)
+        else:
+            deadline_ns = self.core.now_ns + _DEADLINE_NS[Priority.SYNC]
+            self.effects.append(SendStream(address, frame, deadline_ns, False))
+
     def contact(self, address: Address, frame: bytes | None) -> None:
         """Send a frame of first contact, where there is one."""
         if frame is not None:

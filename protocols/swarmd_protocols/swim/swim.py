@@ -11,8 +11,9 @@ from swarmd_protocols.effects import Alarm, HostAnswer, Rejected
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.ids import Address, is_way
 from swarmd_protocols.swim.core import RECORD, Core
+from swarmd_protocols.swim.lessons import Lessons
 from swarmd_protocols.swim.members import TRUST, Member
-from swarmd_protocols.swim.membership import Membership
+from swarmd_protocols.swim.membership import Membership, record_node
 from swarmd_protocols.swim.messages import (
     STATUS_ALIVE,
     STATUS_AWAY,
@@ -61,6 +62,9 @@ _SEEKS_WIDE, _HELLOS_LATER, _SEEKS_OFTEN = 3, 3, 10
 """After so many rounds fewer are asked, this many; after the last number of rounds a quarter as often."""
 _LONG_LOST_NS = 600 * _S
 """Who is lost for longer, nanoseconds, is tried a tenth as often."""
+_ALONE_NS = 30 * _S
+"""Who has heard nobody for so long, nanoseconds, may have been forgotten by all of them, and may lack the group key by
+which they would say so: it shows its record instead of a ping. Three times the longest suspicion timeout."""
 _PINGS_PER_S, _PINGS_BURST = 4, 16
 """Pings of one member whose answers spend the budget of probes: one a protocol period, which is all of them in a swarm
 of two."""
@@ -80,10 +84,12 @@ class Swim:
         self.metadata = Metadata(core)
         self.membership = Membership(core, self.events, self.metadata)
         self.repair = Repair(core, self.membership.links, self.events, self.metadata)
+        self.lessons = Lessons(core)
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
-        self._shut_out = False
+        self.why_out = ""
+        """Why this node's own certificate does not hold, for people; "" while it does."""
         self._seeks = 0
         self._seed_turn = -1
 
@@ -176,7 +182,7 @@ class Swim:
         ]
         if lost:
             member = min(lost, key=lambda candidate: (candidate.link.blocked_ns, candidate.node))
-            if member.unheard:
+            if member.unheard or core.now_ns - core.heard_ns > _ALONE_NS:
                 member.link.blocked_ns = core.now_ns
                 core.port.hello(member.address, True)
             else:
@@ -341,8 +347,11 @@ class Swim:
             self.events.admitted(member)
 
     def on_hello(self, messages: list[Message], source: Address, group: int) -> None:
-        """A first contact under the group key: the sender's record, and whether it asks for ours."""
+        """A first contact under the group key: the sender's record, and whether it asks for ours; or a lesson."""
         core = self.core
+        if isinstance(messages[0], Statement):
+            self._on_lesson(messages[0], source)
+            return
         record, hello = messages[0], messages[1] if len(messages) > 1 else None
         if not isinstance(record, Record) or not isinstance(hello, Hello):
             core.counters["rejected"] += 1
@@ -352,6 +361,8 @@ class Swim:
             if isinstance(message, Record):
                 self.membership.on_record(message, None)
         member = self.membership.on_record(record, None)
+        if hello.answer:
+            self.lessons.on_greeting(source, group, record_node(record), accepted=member is not None)
         if member is None:
             return
         self.events.admitted(member)
@@ -379,6 +390,17 @@ class Swim:
         self.membership.prober.on_hello_from(member)
         self.core.view.on_hello_from(member)
 
+    def _on_lesson(self, message: Statement, source: Address) -> None:
+        """A member that refused this node's record, or that this node cannot verify, shows what may be why."""
+        core = self.core
+        try:
+            if message.kind == "group":
+                raise IdentityError("a group key travels sealed for one pair")
+            self.take_statement(message.kind, message.statement)
+        except IdentityError as error:
+            core.counters["rejected"] += 1
+            core.port.emit(Rejected(source, str(error)))
+
     def _on_statement(self, member: Member, message: Statement) -> None:
         try:
             self.take_statement(message.kind, message.statement)
@@ -405,10 +427,10 @@ class Swim:
         trust = core.trust
         self.count_trust()
         own = trust.certificate_statement(core.own.node)
-        if own is None and not self._shut_out:
-            text = f"this node ({core.own.name!r}) has no certificate that holds (revoked, or enrolled again): "
-            core.port.emit(Alarm("revoked", text + "the swarm no longer hears it"))
-        self._shut_out = own is None
+        before, self.why_out = self.why_out, trust.why_out(core.own.node)
+        if self.why_out and self.why_out != before:
+            text = f"this node ({core.own.name!r}) is {self.why_out}; the swarm no longer hears it"
+            core.port.emit(Alarm("revoked" if core.own.node in trust.revoked else "not-certified", text))
         if own is not None:
             core.show_certificate(own)
         self.membership.on_trust(news)

@@ -194,7 +194,7 @@ class Trust:
         if best is not None and _certificate(best).node != certificate.node and best.rank > held.rank:
             raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
         if certificate.node in self.revoked:
-            raise IdentityError(f"node {certificate.name!r} is revoked")
+            raise IdentityError(f"node {certificate.name!r} is {self.why_out(NodeId(certificate.node))}")
         return certificate
 
     def holds(self, statement: bytes) -> bool:
@@ -204,6 +204,30 @@ class Trust:
         except IdentityError:
             return False
         return True
+
+    def why_out(self, node: NodeId) -> str:
+        """Why a node has no certificate that holds, for people; "" where it has one."""
+        if self.certified(node) is not None:
+            return ""
+        said = [one for one in self.revocations if node in one.nodes]
+        if said:
+            reason = max(said, key=lambda one: (one.counter, one.reason)).reason
+            return f"revoked: {plain(reason)}" if reason else "revoked"
+        if node in self._by_node:
+            return "replaced: its name was enrolled again under another key"
+        return f"without a certificate: root {self.root.version} stands behind none that is known here"
+
+    def lessons(self, node: NodeId) -> list[tuple[str, bytes]]:
+        """What a node may have missed that keeps it out: later roots, who shut it out, its newest certificate."""
+        found = [("root", root) for root in self.roots[1:]]
+        if node in self.revoked:
+            held = [self._revocations[digest] for digest in sorted(self._revocations)]
+            return found + [("revoke", one.statement) for one in held if node in _revocation(one).nodes]
+        own = self._by_node.get(node)
+        if own is None:
+            return found
+        best = self._by_name.get(_certificate(own).name, own)
+        return [*found, ("node", best.statement)] if best.digest in self._spread else found
 
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that a peer may lack, as (kind, statement), in an order in which it can be taken."""
@@ -269,7 +293,7 @@ class Trust:
         certificate = _certificate(held := self._open("node", statement))
         self._place(held)
         if certificate.node in self.revoked:
-            raise IdentityError(f"node {certificate.name!r} is revoked")
+            raise IdentityError(f"node {certificate.name!r} is {self.why_out(NodeId(certificate.node))}")
         holds = self.certified(NodeId(certificate.node))
         if holds is None:
             raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
@@ -341,13 +365,9 @@ class Trust:
                 return
             del self._groups[oldest]
         self._groups[counter] = merged
-        self._use_group_keys()
+        self.group_keys = _by_counter(self._groups)
         self.revision += 1
         self._news.append(("group", merged.statement))
-
-    def _use_group_keys(self) -> None:
-        if self._groups:
-            self.group_keys = {counter: _group_key(self._groups[counter]) for counter in sorted(self._groups)}
 
     def _tell(self, held: _Held) -> None:
         """This certificate replaced another, or has more signatures: everybody has to learn it, once."""
@@ -395,14 +415,11 @@ class Trust:
         gone = next(
             (one for node, one in self._by_node.items() if one.digest not in self._spread and node not in mine), None
         )
-        if gone is not None:
-            self._forget(gone)
-
-    def _forget(self, held: _Held) -> None:
-        certificate = _certificate(held)
-        if self._by_node.get(certificate.node) is held:
-            del self._by_node[certificate.node]
-        if self._by_name.get(certificate.name) is held:
+        if gone is None:
+            return
+        certificate = _certificate(gone)
+        del self._by_node[certificate.node]
+        if self._by_name.get(certificate.name) is gone:
             del self._by_name[certificate.name]
 
     # --- judging anew -------------------------------------------------------------------------------------------------
@@ -413,7 +430,7 @@ class Trust:
         self._revocations = {digest: one for digest, one in self._revocations.items() if self._still_counts(one)}
         self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
         self._groups = {counter: one for counter, one in self._groups.items() if self._still_counts(one)}
-        self._use_group_keys()
+        self.group_keys = _by_counter(self._groups) or self.group_keys
         kept = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
         self._by_node, self._by_name = {}, {}
         for one in kept.values():
@@ -444,6 +461,11 @@ def read_payload(kind: str, payload: bytes) -> Certificate | GroupKey | Revocati
         raise WireError(f"{kind}: {error}") from error
 
 
+def plain(text: str, limit: int = 200) -> str:
+    """Text of a statement with nothing in it that steers a terminal or looks like a line of ours."""
+    return "".join(c if c.isprintable() else "?" for c in text[:limit])
+
+
 def _certificate(held: _Held) -> Certificate:
     assert isinstance(held.value, Certificate), "tables of certificates hold certificates"
     return held.value
@@ -452,6 +474,10 @@ def _certificate(held: _Held) -> Certificate:
 def _group_key(held: _Held) -> GroupKey:
     assert isinstance(held.value, GroupKey), "tables of group keys hold group keys"
     return held.value
+
+
+def _by_counter(held: Mapping[int, _Held]) -> dict[int, GroupKey]:
+    return {counter: _group_key(held[counter]) for counter in sorted(held)}
 
 
 def _revocation(held: _Held) -> Revocation:
