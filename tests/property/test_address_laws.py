@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarmd_protocols.effects import HostAnswer
+from swarmd_protocols.ids import WAYS
 from swarmd_protocols.swim.hosts import HostEvidence
 from swarmd_protocols.swim.members import MemberTable, Probe
 
-NOBODY = -1
-moves = st.lists(st.tuples(st.integers(0, 4), st.integers(NOBODY, 3)), max_size=40)
-"""(member, the address that it says next; `NOBODY`: it is forgotten)."""
+moves = st.lists(st.tuples(st.integers(0, 4), st.lists(st.integers(0, 3), max_size=3)), max_size=40)
+"""(member, the ways of the address that it says next; none: it is forgotten)."""
 
 
 class Someone:
@@ -22,7 +22,8 @@ class Someone:
         self.node = bytes([name])
         self.address = ""
         self.where = 0
-        self.link = SimpleNamespace(probe=None, rtt_ns=0)
+        self.link = SimpleNamespace(probe=None, rtt_ns=0, way="")
+        self.route = ""
         self.overlay = SimpleNamespace(active=True)
         self.accusations: dict[bytes, Any] = {}
 
@@ -37,22 +38,27 @@ class Table(MemberTable):
         """Not asked here."""
 
 
-def told(table: Table, members: list[Any], steps: list[tuple[int, int]]) -> None:
+def told(table: Table, members: list[Any], steps: list[tuple[int, list[int]]]) -> None:
     for who, where in steps:
-        member = members[who]
-        if where == NOBODY:
+        member, address = members[who], WAYS.join(map(str, where))
+        if not where:
             table.remove(member)
             member.address = ""
-        elif member.address != str(where):
-            table.move(member, str(where))
+        elif member.address != address:
+            table.move(member, address)
+
+
+def places(member: Any) -> set[str]:
+    """Where a member is found: at its address, and at each of its ways."""
+    return {member.address, *member.address.split(WAYS)}
 
 
 @given(moves)
-def test_everybody_at_an_address_is_found_by_it(steps: list[tuple[int, int]]) -> None:
+def test_everybody_at_an_address_is_found_by_it(steps: list[tuple[int, list[int]]]) -> None:
     table, members = Table(16), [Someone(index) for index in range(5)]
     told(table, members, steps)
-    for address in map(str, range(4)):
-        there = {member.node for member in members if member.address == address}
+    for address in {str(way) for way in range(4)}.union(*map(places, members)) - {""}:
+        there = {member.node for member in members if address in places(member)}
         assert {member.node for member in table.at(address)} == there
         assert len(table.at(address)) == len(there)
         newest = table.by_address.get(address)
@@ -60,7 +66,7 @@ def test_everybody_at_an_address_is_found_by_it(steps: list[tuple[int, int]]) ->
 
 
 @given(moves, st.integers(0, 3))
-def test_what_a_host_answers_counts_for_everybody_there(steps: list[tuple[int, int]], where: int) -> None:
+def test_what_a_host_answers_counts_for_everybody_there(steps: list[tuple[int, list[int]]], where: int) -> None:
     table, members = Table(16), [Someone(index) for index in range(5)]
     told(table, members, steps)
     asked: list[Any] = []
@@ -72,4 +78,4 @@ def test_what_a_host_answers_counts_for_everybody_there(steps: list[tuple[int, i
     evidence = HostEvidence(core, None, None, accusations)  # type: ignore[arg-type]
     evidence.on_host(str(where), HostAnswer.SILENT)
     for member in members:
-        assert member.link.probe.silences == (member.address == str(where))
+        assert member.link.probe.silences == (str(where) in places(member))
