@@ -42,6 +42,10 @@ def forgeries_spend_the_named_ones_allowance(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Accusations, "_verified", verified)
 
 
+def verdicts_stand_until_they_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accusations, "withdraw", lambda self, member: False)
+
+
 @pytest.mark.parametrize(
     ("mutant", "law"),
     [
@@ -52,6 +56,10 @@ def forgeries_spend_the_named_ones_allowance(monkeypatch: pytest.MonkeyPatch) ->
         (health_counts_every_refutation, laws.test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt),
         (late_evidence_counts, laws.test_after_a_partition_nobody_is_doubted_for_what_was_true),
         (forgeries_spend_the_named_ones_allowance, laws.test_forged_accusations_silence_nobody_but_who_passes_them_on),
+        (
+            verdicts_stand_until_they_are_refuted,
+            laws.test_whose_word_counts_for_nothing_still_learns_that_it_was_wrong,
+        ),
     ],
 )
 def test_the_law_finds_the_mutant(mutant: Mutant, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,23 @@ def test_forged_accusations_silence_nobody_but_who_passes_them_on():
     assert standing.may_relay(thief.node, net.now + 2 * S)
 
 
+def test_whose_word_counts_for_nothing_still_learns_that_it_was_wrong():
+    """A key in two hands: the thief has used up its standing, and its owner holds somebody here for gone."""
+    for seed in SEEDS:
+        net = swarm(seed)
+        owner = net.hosts[0].node
+        for host in net.hosts[1:]:
+            standing = host.node._swim.membership.accusations.standing
+            for _ in range(32):
+                standing.refuted(owner._core.own.node, net.now)
+            while standing.may_speak(owner._core.own.node, COUNT, net.now):
+                standing.spend(owner._core.own.node)
+        subject = owner._core.table.by_node[net.hosts[2].node._core.own.node]
+        owner._swim.membership.fail(subject, "not heard", accuse=True)
+        assert net.states(0)["n002"] is MemberState.FAILED
+        assert net.run_until(net.formed, 15) is not None
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20 * S), st.booleans()), max_size=200))
 def test_standing_is_bounded_and_only_wrong_words_lower_it(steps: list[tuple[int, int, bool]]):

@@ -29,6 +29,9 @@ _S = 1_000_000_000
 _ACCUSATION_BODY = msgspec.msgpack.Decoder(AccusationBody)
 _ACCUSERS_KEPT = 16
 """Accusers remembered of one member: five times as many as convince, so that liars who come first leave room."""
+_WITHDRAWN_NS = 5 * _S
+"""A verdict that only this node holds ends when its subject answers so long after it, nanoseconds: a refutation takes
+under a second also at 30 % loss, so this one will not come."""
 _SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_UNRESPONSIVE: 1, LEVEL_FAILED: 0}
 """How many accusations of a kind about one member are passed on; 0 stands for as many as convince, and one more."""
 
@@ -208,6 +211,28 @@ class Accusations:
             member.unresponsive = True
             member.suspected = False
         self._judge.evaluate(member, reason)
+
+    def withdraw(self, member: Member) -> bool:
+        """Take a verdict back that is this node's alone, from a member that answers it and does not refute.
+
+        A member refutes what it hears of; but it hears no accuser that was wrong too often, and this node's key may
+        be in two hands.
+
+        Returns:
+            Whether the member counts as here again.
+        """
+        core = self.core
+        accusations = member.accusations or {}
+        own = accusations.get(core.own.node)
+        if own is None or core.now_ns - own.taken_ns < _WITHDRAWN_NS:
+            return False
+        others = sum(1 for who, held in accusations.items() if held.level == LEVEL_FAILED and who != core.own.node)
+        if others >= accusers_wanted(len(core.table), core.config.accusers_needed):
+            return False
+        del accusations[core.own.node]
+        member.failed = False
+        self._judge.evaluate(member, "answers again, and nobody else finds it gone")
+        return True
 
     def confirmations(self, member: Member) -> int:
         """Distinct others that suspect it or worse, at its current incarnation."""

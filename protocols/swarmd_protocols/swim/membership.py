@@ -315,7 +315,7 @@ class Membership:
 
     def answered(self, member: Member) -> None:
         """It answered an own ping directly: own evidence beats every doubt short of a verdict."""
-        if member.failed:
+        if member.failed and not self.accusations.withdraw(member):
             self.remind(member)
             return
         if member.accusations or member.node in self.accusations.looking:
