@@ -4,7 +4,8 @@ trust.invented        a node believes a root, a revocation or a group key that n
 trust.forgotten       within one life, a node no longer believes what it believed
 trust.withheld        after quiet, a node does not believe what the officers handed over
 trust.shut_out_here   a revoked node, or one that only a replaced key certified, is ALIVE somewhere 10 s after its news
-trust.key_leaked      a node that was shut out holds the newest group key
+trust.key_leaked      a node that was shut out when the newest group key was made holds it; one that was shut out since
+                      learned that key by right, and only a newer one can take it out
 state.stranger        a node holds facts of an author that nobody enrolled
 state.shut_out_facts  after quiet, a node holds facts of an author that was shut out
 releases.invented     a node believes a floor, a revocation or a release that the publisher did not sign
@@ -80,7 +81,7 @@ class DecisionsChecker(CheckerBase):
         if self._officers is None or self.run.injector.last_push_ns < 0:
             return
         officers = self._officers
-        shut_out = self._shut_out_nodes(officers)
+        shut_out = officers.shut_out
         for host in self.run.component():
             trust = _trust_of(host)
             late = [
@@ -101,8 +102,9 @@ class DecisionsChecker(CheckerBase):
                 )
         newest = max(officers.groups, default=0)
         for host in self.run.hosts:
-            if host.process_up and host.node_id in shut_out and newest > 1 and newest in _trust_of(host).group_keys:
-                self._violate("trust.key_leaked", host, f"{host.name} was shut out and holds group key {newest}")
+            kept_from = host.node_id in officers.withheld_from.get(newest, ())
+            if host.process_up and kept_from and newest in _trust_of(host).group_keys:
+                self._violate("trust.key_leaked", host, f"{host.name} was shut out before group key {newest} was made, and holds it")
 
     # --- Trust --------------------------------------------------------------------------------------------------------
 
@@ -130,13 +132,9 @@ class DecisionsChecker(CheckerBase):
             )
         belief.roots, belief.revoked, belief.groups = roots, revoked, groups
 
-    def _shut_out_nodes(self, officers: Officers) -> set[bytes]:
-        gone = set(officers.revoked_ns)
-        return gone | officers.rogues if officers.generation.get("enrol") else gone
-
     def _shut_out(self, now_ns: int, officers: Officers) -> None:
         """Nobody who knows better calls a node alive that was shut out."""
-        shut_out = self._shut_out_nodes(officers)
+        shut_out = officers.shut_out
         if not shut_out:
             return
         component = self.run.component()

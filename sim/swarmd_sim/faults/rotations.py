@@ -70,11 +70,15 @@ class Rotations:
         self._hand_over()
 
     def _two_desks(self, fault: Fault, thieves: list[Host]) -> None:
-        """Two officers revoke one thief each under the same counter, at the same time, at different nodes."""
+        """Two officers revoke one thief each under the same counter, at the same time, at different nodes.
+
+        Whoever sees both revocations draws a new group key.
+        """
         counter = len(self.officers.revoked_ns) + 1
         for host in thieves:
             self.officers.revoke([host.node_id], self._engine.now_ns, counter)
         self._hand_over()
+        self._at(fault.duration_ns, self._rotate_group)
 
     def _replace_revoke(self, fault: Fault, thieves: list[Host]) -> None:
         """A thief is revoked; then the revoke keys are replaced, everybody reboots, and the thief comes back."""
@@ -105,6 +109,10 @@ class Rotations:
 
     def _at(self, after_ns: int, step: Callable[[], None]) -> None:
         self._engine.at(self._engine.now_ns + after_ns, _run_step, step)
+
+    def _rotate_group(self) -> None:
+        self.officers.rotate_group()
+        self._hand_over()
 
     def _replace(self, role: str, *, stolen: bool) -> None:
         self.officers.replace(role, stolen=stolen)

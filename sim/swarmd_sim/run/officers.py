@@ -42,6 +42,8 @@ class Officers:
     roots: list[bytes] = field(default_factory=list)
     groups: dict[int, bytes] = field(default_factory=dict)
     """Group key statements by counter."""
+    withheld_from: dict[int, frozenset[bytes]] = field(default_factory=dict)
+    """Who was shut out when each group key was made, by its counter: who may never learn it."""
     revoked_ns: dict[bytes, int] = field(default_factory=dict)
     """When each node was revoked."""
     rogues: set[bytes] = field(default_factory=set)
@@ -109,7 +111,16 @@ class Officers:
         """What a thief makes with the enrol keys that are in force now."""
         groups = [statement for _counter, statement in sorted(self.groups.items())]
         seeds = self.signers("enrol")
-        identity = enrol(self._seed(f"rogue:{name}"), name, self.swarm, self.roots, groups, seeds, self.crypto)
+        identity = enrol(
+            self._seed(f"rogue:{name}"),
+            name,
+            self.swarm,
+            self.roots,
+            groups,
+            seeds,
+            self.crypto,
+            revocations=self._revocations,  # Group keys are taken only with the revocations that they name.
+        )
         self.rogues.add(identity.node)
         return identity
 
@@ -165,6 +176,12 @@ class Officers:
         if role == "enrol":
             self.rotate_group()
 
+    @property
+    def shut_out(self) -> set[bytes]:
+        """Who was revoked, and who was certified by stolen enrol keys alone that have been replaced."""
+        gone = set(self.revoked_ns)
+        return gone | self.rogues if self.generation.get("enrol") else gone
+
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that stands, as (kind, statement), in the order in which it can be taken."""
         found = [("root", root) for root in self.roots[1:]]
@@ -177,6 +194,7 @@ class Officers:
             host.command("node", AddStatement(kind, statement))
 
     def _sign_group(self, counter: int) -> bytes:
+        self.withheld_from[counter] = frozenset(self.shut_out)
         after = tuple(sorted(mark(decode_envelope(one)) for one in self._revocations[-AFTER_MAX:]))
         group = GroupKey(self.swarm, counter, self._seed(f"group:{counter}"), after)
         statement = self.groups[counter] = sign_statement("group", group, self.signers("enrol"), self.crypto)
