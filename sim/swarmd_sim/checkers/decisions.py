@@ -104,7 +104,11 @@ class DecisionsChecker(CheckerBase):
         for host in self.run.hosts:
             kept_from = host.node_id in officers.withheld_from.get(newest, ())
             if host.process_up and kept_from and newest in _trust_of(host).group_keys:
-                self._violate("trust.key_leaked", host, f"{host.name} was shut out before group key {newest} was made, and holds it")
+                self._violate(
+                    "trust.key_leaked",
+                    host,
+                    f"{host.name} was shut out before group key {newest} was made, and holds it",
+                )
 
     # --- Trust --------------------------------------------------------------------------------------------------------
 

@@ -174,7 +174,8 @@ class Watch:
             self.joins += 1
             self.last_join_ns = self.engine.now_ns
         if subject is not None:
-            if change.new is MemberState.ALIVE and subject is not host and subject.life.known_ns < 0:
+            tells = subject is not host and not host.hostile  # A thief may keep to itself whom it has met.
+            if change.new is MemberState.ALIVE and tells and subject.life.known_ns < 0:
                 subject.life.known_ns = self.engine.now_ns
             self._note_suspicion(host.index, subject.index, change.new is MemberState.SUSPECT)
         if change.new is MemberState.FAILED and subject is not None and subject.index in self.crashes:
