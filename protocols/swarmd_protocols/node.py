@@ -151,7 +151,7 @@ class Node:
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
-        self._forks = 0
+        self._is_forked = False
         self._allowance = Allowance()
         self._flooded_ns = -_FLOOD_ALARM_NS
         if not trust.group_keys:
@@ -389,10 +389,15 @@ class Node:
             self._trust_revision = trust.revision
             self._swim.on_trust([encode(Statement(*one)) for one in news if one[0] in ("root", "revoke", "node")])
             self._tell_trust()
-        if len(trust.chain.forks) > self._forks:
-            self._forks = len(trust.chain.forks)
+        was_forked, self._is_forked = self._is_forked, trust.chain.is_forked
+        if self._is_forked and not was_forked:
             text = "the root role signed two different roots; this node stays with the one before them"
             self._wire.emit(Alarm("root-equivocation", text))
+        if trust.fallen:
+            names = ", ".join(sorted(node.hex()[:8] for node in trust.fallen))
+            text = f"root {trust.root.version} does not name the revocation of {names}: sign it with the new keys"
+            self._wire.emit(Alarm("revocation-fell", text))
+            trust.fallen = frozenset()
         for kind, statement in news:
             self._wire.trust_changed(kind, statement)
 

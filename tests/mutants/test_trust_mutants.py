@@ -12,9 +12,10 @@ from swarmd_protocols.releases import versions
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.sender import FrameSender
 from swarmd_protocols.trust import roots
-from swarmd_protocols.trust.envelopes import Envelope, merge_signatures
-from swarmd_protocols.trust.roots import RootChain
+from swarmd_protocols.trust.envelopes import REMOVALS, Envelope, merge_signatures
+from swarmd_protocols.trust.roots import Link, RootChain
 from swarmd_protocols.trust.trust import Trust
+from tests.property import test_root_laws as root_laws
 from tests.property import test_trust_laws as laws
 from tests.support.mutants import Mutant, assert_found
 from tests.unit import test_node_composition as composition
@@ -40,6 +41,30 @@ def _any_root(patch: pytest.MonkeyPatch) -> None:
         return any(link.has_threshold(good, roots.ROLE_OF.get(verified.kind, "")) for link in self.links)
 
     patch.setattr(RootChain, "counts", counts)
+
+
+def _whole_epoch(patch: pytest.MonkeyPatch) -> None:
+    """What removes counts while any root of the epoch vouches for it: replaced keys go on removing."""
+    newest = RootChain.counts
+
+    def counts(self: RootChain, verified: Envelope) -> bool:
+        good = [key for key, _ in verified.signatures]
+        mine = [link for link in self.links if link.epoch == self.current.epoch]
+        removes = verified.kind in REMOVALS
+        role = roots.ROLE_OF.get(verified.kind, "")
+        return newest(self, verified) or (removes and any(link.has_threshold(good, role) for link in mine))
+
+    patch.setattr(RootChain, "counts", counts)
+
+
+def _fork_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def path_to(self: RootChain, new: Link) -> list[Link]:
+        at = new.version - 1
+        if not 0 < at <= len(self.links) or self.links[at - 1].envelope.digest != new.root.previous:
+            raise IdentityError("does not follow")
+        return self.links[:at]
+
+    patch.setattr(RootChain, "_path_to", path_to)
 
 
 def _by_counter(patch: pytest.MonkeyPatch) -> None:
@@ -124,19 +149,7 @@ def _still_answered(patch: pytest.MonkeyPatch) -> None:
 
 def _forked_by_old_keys(patch: pytest.MonkeyPatch) -> None:
     """A rival of a root below the newest is a fork, whoever holds root keys today."""
-    whole = RootChain.extend
-
-    def extend(self: RootChain, statement: bytes) -> bool:
-        try:
-            return whole(self, statement)
-        except IdentityError as error:
-            if "replaced since" not in str(error):
-                raise
-        link = roots._read(statement)
-        at = link.version - self.links[0].version
-        return self._prove_fork(at, self._checked_successor(at - 1, link))
-
-    patch.setattr(RootChain, "extend", extend)
+    patch.setattr(RootChain, "_bows", lambda self, one, other: True)
 
 
 MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
@@ -146,6 +159,20 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
         lambda patch: patch.setattr(RootChain, "verified", lambda self, envelope: envelope),
     ),
     "keys of any root count": (laws.test_all_attacks_at_once_change_nothing, _any_root),
+    "removals of replaced keys count in their epoch": (laws.test_all_attacks_at_once_change_nothing, _whole_epoch),
+    "any rival is a fork": (
+        root_laws.test_a_node_that_heard_the_rival_first_takes_the_chain,
+        _forked_by_old_keys,
+    ),
+    "the first rival stays": (
+        root_laws.test_a_node_that_heard_the_rival_first_takes_the_chain,
+        lambda patch: patch.setattr(RootChain, "_bows", lambda self, one, other: False),
+    ),
+    "a fork is for ever": (lambda: root_laws.check_order([3, 0, 1, 2], set()), _fork_for_ever),
+    "a fork keeps every branch": (
+        root_laws.test_what_is_kept_of_a_fork_is_bounded,
+        lambda patch: patch.setattr(roots, "RIVALS_MAX", 1_000),
+    ),
     "trust is not judged anew": (laws.test_all_attacks_at_once_change_nothing, _not_anew),
     "releases are not judged anew": (
         laws.test_all_attacks_at_once_change_nothing,

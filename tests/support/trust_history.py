@@ -1,7 +1,8 @@
 """One fleet's honest history through two replacements of keys, and what attackers without a role say beside it.
 
 Root 1 begins. Root 2 replaces the enrol, release and heartbeat keys as planned. Root 3 replaces everything but the root
-keys because it was stolen, starts epoch 2 and names what stays right. The attackers hold a node's key, one key below
+keys because it was stolen, starts epoch 2 and names what stays right. Root 4 replaces the revoke and floor keys as
+planned, in the same epoch. The attackers hold a node's key, one key below
 each threshold above one, every key that was replaced, and every statement that was ever signed.
 """
 
@@ -100,6 +101,13 @@ THIRD = _root(
     {"enrol": 2, "release": 2, "heartbeat": 2, "floor": 1, "revoke": 1},
     _marks(KEPT),
 )
+FOURTH = _root(
+    4,
+    2,
+    root_digest(THIRD[1]),
+    {"enrol": 2, "release": 2, "heartbeat": 2, "floor": 2, "revoke": 2},
+    _marks(KEPT),
+)
 R3 = say("release", make_release(b"\x03" * 50, 3, D2, epoch=2).payload(), 2)
 LATER = [
     (R2[0], sign_statement("release", decode_envelope(R2[1]).payload, seeds("release", 2)[:2], CRYPTO)),
@@ -110,7 +118,7 @@ LATER = [
     say("force", Force(MODEL, 2, decode_envelope(R3[1]).digest, 1).payload(), 2),
 ]
 EARLY = [R1, R2, *NODES, AGAIN, *GROUPS, *OUT, FLOOR, REVOKED, HALTED, say("heartbeat", Heartbeat(1, 900).payload(), 0)]
-HONEST: list[Item] = [*EARLY, SECOND, THIRD, *LATER]
+HONEST: list[Item] = [*EARLY, SECOND, THIRD, FOURTH, *LATER]
 
 
 def _broken(items: Sequence[Item]) -> list[Item]:
@@ -133,16 +141,19 @@ def _broken(items: Sequence[Item]) -> list[Item]:
 
 
 def _by_replaced_keys() -> list[Item]:
-    """What the holders of replaced keys say once they are replaced (`THIRD` is out)."""
+    """What the holders of replaced keys say once they are replaced (`FOURTH` is out)."""
     made = [say("node", certificate("a", node("rogue"), FAR), generation) for generation in (0, 1)]
     made += [say("node", certificate("thief", node("thief2"), 11), generation) for generation in (0, 1)]
     made += [say("group", GroupKey(SWARM, counter, b"r" * 32), 1) for counter in (5, 6, 9, 2**32 - 1)]
-    made += [say("floor", Floor(MODEL, epoch, 1 << 40).payload(), 0) for epoch in (1, 2)]
-    made += [say("floor", Floor(f"0invented{at}", 2, 1).payload(), 0) for at in range(3)]
-    made += [say("model-revoke", Revoke(MODEL, 2, digest, "", at).payload(), 0) for at, digest in enumerate((D1, D2))]
+    for old in (0, 1):
+        made += [say("floor", Floor(MODEL, epoch, 1 << 40).payload(), old) for epoch in (1, 2)]
+        made += [say("floor", Floor(f"0invented{at}", 2, 1).payload(), old) for at in range(3)]
+        removed = enumerate((D1, D2))
+        made += [say("model-revoke", Revoke(MODEL, 2, digest, "", at).payload(), old) for at, digest in removed]
+        made += [say("halt", Halt(MODEL, 2, decode_envelope(R3[1]).digest).payload(), old)]
+        out = (node_id_of(CRYPTO.public_key(node("a"))),)
+        made += [say("revoke", Revocation(SWARM, at, out, ""), old) for at in (1, 7)]
     made += [say("model-revoke", Revoke(f"0{at:02}", 2, bytes(32)).payload(), 0) for at in range(66)]
-    made += [say("halt", Halt(MODEL, 2, decode_envelope(R3[1]).digest).payload(), 0)]
-    made += [say("revoke", Revocation(SWARM, at, (node_id_of(CRYPTO.public_key(node("a"))),), ""), 0) for at in (1, 7)]
     made += [say("release", make_release(b"evil" * 20, 4, D2, epoch=2).payload(), generation) for generation in (0, 1)]
     made += [say("heartbeat", Heartbeat(epoch, (1 << 62)).payload(), 1) for epoch in (1, 2)]
     made += [say("force", Force(MODEL, 2, D2, 2).payload(), 1)]
@@ -151,12 +162,12 @@ def _by_replaced_keys() -> list[Item]:
 
 def _below_threshold() -> list[Item]:
     evil = make_release(b"evil" * 20, 5, D2, epoch=2)
-    fourth = decode_envelope(_root(4, 2, root_digest(THIRD[1]), {"release": 1})[1]).payload
+    fifth = decode_envelope(_root(5, 2, root_digest(FOURTH[1]), {"release": 1})[1]).payload
     return [
         say("release", evil.payload(), 2, 1),
-        say("floor", Floor(MODEL, 2, 1 << 40).payload(), 1, 1),
-        ("root", sign_statement("root", fourth, seeds("root", 0)[:1], CRYPTO)),
-        ("release", sign_statement("release", evil.payload(), seeds("revoke", 1), CRYPTO)),
+        say("floor", Floor(MODEL, 2, 1 << 40).payload(), 2, 1),
+        ("root", sign_statement("root", fifth, seeds("root", 0)[:1], CRYPTO)),
+        ("release", sign_statement("release", evil.payload(), seeds("revoke", 2), CRYPTO)),
         ("floor", sign_statement("floor", Floor(MODEL, 2, 9).payload(), [*seeds("release", 2), node("a")], CRYPTO)),
     ]
 
@@ -168,8 +179,8 @@ def _noise() -> list[Item]:
 
 
 AFTER = _by_replaced_keys()
-"""Attacks by who held a role once: they are no holders any more when `THIRD` is known."""
-ALWAYS = [*_broken([*EARLY, *LATER, SECOND, THIRD]), *_below_threshold(), *_noise()]
+"""Attacks by who held a role once: they are no holders any more when `FOURTH` is known."""
+ALWAYS = [*_broken([*EARLY, *LATER, SECOND, THIRD, FOURTH]), *_below_threshold(), *_noise()]
 """Attacks by who never held the role."""
 
 

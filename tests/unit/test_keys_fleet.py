@@ -249,7 +249,7 @@ def test_a_new_epoch_keeps_the_removals_that_the_folder_or_the_operator_names(fl
     elsewhere = tmp_path / "revoked.swm"
     elsewhere.write_bytes(revoked.encode())
     fleet.change_role("floor", 2, 3, stolen=True, keep=[elsewhere])
-    fleet.change_role("revoke", 1, 2)
+    fleet.change_role("revoke", 1, 2, keep=[elsewhere])
     chain = fleet.trust_of("farm").chain
     assert [chain.counts(chain.verified(one)) for one in (floor, revoked, poisoned)] == [True, True, False]
     elsewhere.write_bytes(poisoned.encode())

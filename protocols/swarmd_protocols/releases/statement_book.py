@@ -5,12 +5,12 @@
 
 from collections.abc import Mapping
 
-from swarmd_protocols.effects import Persist, Rejected, StateChanged
+from swarmd_protocols.effects import Alarm, Persist, Rejected, StateChanged
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.releases import requests, versions
 from swarmd_protocols.releases.requests import NAME
 from swarmd_protocols.subprotocol import SubEffect
-from swarmd_protocols.trust.envelopes import Envelope, decode_envelope
+from swarmd_protocols.trust.envelopes import REMOVALS, Envelope, decode_envelope
 from swarmd_protocols.trust.view import TrustView
 
 STATEMENT = b"releases/s/"
@@ -33,6 +33,7 @@ class StatementBook:
         self._trust = trust
         self._chain = trust.chain
         self._revision = trust.revision
+        self._epoch = trust.chain.current.epoch
         self.entries: dict[bytes, versions.Entry] = {}
         self._seen: tuple[object, ...] = ()
         """What the view was made of: it is made again only when that has changed."""
@@ -100,7 +101,14 @@ class StatementBook:
             return []
         self._revision = self._trust.revision
         before, self.entries = self.entries, versions.judged(self.entries, self._chain)
-        return self.gone(before)
+        effects = self.gone(before)
+        epoch, self._epoch = self._epoch, self._chain.current.epoch
+        fell = [before[one].envelope for one in sorted(before.keys() - self.entries.keys())]
+        names = ", ".join(f"{one.kind} {one.digest.hex()[:8]}" for one in fell if one.kind in REMOVALS)
+        if names and epoch == self._epoch:
+            text = f"root {self._chain.current.version} does not name {names}: sign it with the new keys"
+            effects.append(Alarm("release-removal-fell", text))
+        return effects
 
     def look(self) -> versions.View | None:
         """The view made again, or None when nothing has changed that it is made of: that checks every signature."""

@@ -45,7 +45,7 @@ ROLE_OF: Mapping[str, str] = {
 KINDS = frozenset({*ROLE_OF, "health"})
 """All kinds; a "health" report is signed by the node that it is about."""
 REMOVALS = frozenset({"revoke", "model-revoke", "halt", "floor"})
-"""What can only take away: it holds for the whole epoch in which it was signed (`roots.py`)."""
+"""What can only take away; where one falls by a planned root, nodes raise an alarm."""
 
 MAX_PAYLOAD_BYTES = 49_152
 MAX_SIGNATURES = 32

@@ -1,20 +1,22 @@
 """The one chain of roots: who may say what, with how many signatures, and what still counts.
 
 A root names keys, and for each role which of them speak for it and how many must. Root N+1 needs the threshold of N
-**and** of N+1; nodes keep and serve the whole chain, so one that was off for two years walks it. Two different valid
-roots N+1 are a proof that the root role itself equivocates: the chain stops at N; it never picks. A rival that the root
-keys of the newest root have not signed proves nothing: it comes from keys that were replaced.
+**and** of N+1; nodes keep and serve the whole chain, so one that was off for two years walks it.
+
+**Rivals.** Of two branches that begin with different roots N+1, one *bows* to the other if the other holds a root that
+enough of its own newest root keys have signed. Where one bows and the other does not, the other one is the chain, in
+whichever order they came: its root keys replaced those of the first. Where both bow, the root role itself has signed
+two successors: the chain stops at N, nothing is picked, and it goes on when a branch comes to which all the others bow.
+Where neither bows, the branch that is held stays: a stranger's root keys prove nothing.
 
 **What counts** (decided anew for everything whenever the chain grows):
 
     A root *vouches* for a statement that enough keys of its role have signed, and for a statement of `kept` that an
     earlier root vouched for.
-    A statement that grants (certificate, group key, release, delta, force, heartbeat) counts while the newest root
-    vouches for it. One that removes (revocation of a node or a release, halt, floor) counts while any root of the
-    current epoch does.
+    A statement counts while the newest root vouches for it.
 
-So a planned replacement of revoke or floor keys leaves standing what was removed, and a replacement because keys were
-stolen (`epoch` rises) clears all that those keys have said, in one step, except what the new root names as right.
+So keys that were replaced decide nothing any more, whether as planned or because they were stolen, and what they had
+signed stays where the new root names it as right (docs/decisions/0023-a-new-root-names-what-stays-right.md).
 
 Source: TUF 1.0.34, section 5.3 (update the root role).
 """
@@ -34,7 +36,6 @@ from swarmd_protocols.trust.envelopes import (
     KEY_BYTES,
     MARK_BYTES,
     MAX_SIGNATURES,
-    REMOVALS,
     ROLE_OF,
     Envelope,
     KeyId,
@@ -47,6 +48,9 @@ from swarmd_protocols.trust.envelopes import (
 )
 
 ROOT_CHAIN_MAX = 256
+RIVALS_MAX = 4
+"""Branches kept while a chain stands at a fork; of more, the latest. Peers hand a chain over in order, so the branch
+that ends the fork grows to its end before others push it out."""
 KEPT_MAX = 2_048
 """Statements that one root can name: 36 KiB of the 48 that a payload takes."""
 ROLES = ("enrol", "revoke", "release", "floor", "heartbeat")
@@ -187,8 +191,8 @@ class RootChain:
 
     crypto: Crypto
     links: list[Link] = field(default_factory=list)
-    forks: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Proofs that the root role signed two successors of one root; the chain stands still from there."""
+    rivals: list[list[Link]] = field(default_factory=list)
+    """Where the root role signed several successors of the newest root: the branches, of which none wins yet."""
 
     @classmethod
     def trust(cls, first: bytes, crypto: Crypto) -> "RootChain":
@@ -217,6 +221,16 @@ class RootChain:
         """The roots as they travel, oldest first."""
         return [link.envelope.encode() for link in self.links]
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether the chain stands still because the root role signed several successors of its newest root."""
+        return bool(self.rivals)
+
+    @property
+    def disputed(self) -> list[bytes]:
+        """The roots of all branches of a fork, as they travel: the proof that it is one."""
+        return list(dict.fromkeys(link.envelope.encode() for branch in self.rivals for link in branch))
+
     # --- what counts --------------------------------------------------------------------------------------------------
 
     def verified(self, envelope: Envelope) -> Envelope:
@@ -235,14 +249,11 @@ class RootChain:
         """Whether a statement holds under the chain as it is now; every signature on it was verified."""
         role = ROLE_OF.get(verified.kind, "")
         good = [key for key, _ in verified.signatures]
-        named, vouched = mark(verified), False
+        named, vouched, by_newest = mark(verified), False, False
         for link in self.links:
-            by_this = link.has_threshold(good, role) or (vouched and named in link.kept)
-            vouched = vouched or by_this
-            reaches = link is self.current or (verified.kind in REMOVALS and link.epoch == self.current.epoch)
-            if by_this and reaches:
-                return True
-        return False
+            by_newest = link.has_threshold(good, role) or (vouched and named in link.kept)
+            vouched = vouched or by_newest
+        return by_newest
 
     def admit(self, envelope: Envelope, known: Envelope | None = None) -> Envelope:
         """Verify a statement from outside: what counts, with the signatures that hold and no others.
@@ -267,51 +278,75 @@ class RootChain:
 
     # --- growing ------------------------------------------------------------------------------------------------------
 
-    def extend(self, statement: bytes) -> bool:
+    def extend(self, statement: bytes) -> bytes | None:
         """Take one more root.
 
         Args:
             statement: A root statement from outside.
 
         Returns:
-            True when the chain grew, a new fork was proven, or a known root has more good signatures now.
+            The root with its good signatures, if the chain changed, a fork was proven or ended, or a known root has
+            more good signatures now; else None.
 
         Raises:
             IdentityError: Not signed as it must be, or no successor of a root here.
         """
-        link = _read(statement)
-        at = link.version - self.links[0].version
-        if not 0 <= at <= len(self.links):
-            raise IdentityError(f"root {link.version} does not follow root {self.current.version}; send those between")
-        is_known = at < len(self.links) and self.links[at].envelope.payload == link.envelope.payload
-        if at == 0:
-            if is_known:
-                return False
+        signed = _read(statement)
+        if signed.version == self.links[0].version:
+            if signed.envelope.payload == self.links[0].envelope.payload:
+                return None
             raise IdentityError("another first root than the installed one; this node belongs to another fleet")
-        signed = link.envelope
-        link = self._checked_successor(at - 1, link)
-        if is_known:
+        path = self._path_to(signed)
+        link = self._checked_successor(path[-1], signed)
+        at = len(path)
+        if at < len(self.links) and self.links[at].envelope.payload == link.envelope.payload:
             return self._merge(at, link)
-        if at < len(self.links):
-            # Root keys that were replaced since take nobody back to the root in which they still counted.
-            if not self.current.has_threshold(signers(signed, role_of(self.current, "root")[0], self.verify), "root"):
-                raise IdentityError(f"another root {link.version}, by root keys that were replaced since")
-            return self._prove_fork(at, link)
-        forked = [one for pair in self.forks for one in map(_read, pair) if one.version == link.version]
-        if forked:
-            if any(one.envelope.payload == link.envelope.payload for one in forked):
-                return False
-            raise IdentityError(f"the root role signed several roots {link.version}; stopped before them")
-        if len(self.links) >= ROOT_CHAIN_MAX:
+        if any(
+            len(branch) > at - len(self.links) >= 0
+            and branch[at - len(self.links)].envelope.payload == link.envelope.payload
+            for branch in self.rivals
+        ):
+            return None
+        if at >= ROOT_CHAIN_MAX:
             raise IdentityError(f"{ROOT_CHAIN_MAX} roots are as many as a chain may have")
-        self.links.append(link)
-        return True
+        self._branch([*path, link], signed)
+        return link.envelope.encode()
 
-    def _checked_successor(self, at: int, new: Link) -> Link:
-        """The link with its good signatures only, if it follows the one at `at`."""
-        old = self.links[at]
-        if new.root.previous != old.envelope.digest:
-            raise IdentityError(f"root {new.version} does not name the root {old.version} of this chain")
+    def _path_to(self, new: Link) -> list[Link]:
+        """The roots before a new one, from the first on."""
+        for path in (self.links, *([*self.links, *branch] for branch in self.rivals)):
+            at = new.version - self.links[0].version
+            if 0 < at <= len(path) and path[at - 1].envelope.digest == new.root.previous:
+                return path[:at]
+        if 0 < new.version - self.links[0].version <= len(self.links):
+            raise IdentityError(f"root {new.version} does not name the root {new.version - 1} of this chain")
+        raise IdentityError(f"root {new.version} does not follow root {self.current.version}; send those between")
+
+    def _branch(self, path: list[Link], signed: Link) -> None:
+        """Weigh a branch that was just made longer by one root against what is held."""
+        base = next((at for at, one in enumerate(self.links) if path[at] is not one), len(self.links))
+        mine, new = self.links[base:], path[base:]
+        if mine:
+            # A cross-signature by keys of another branch is not kept with a root: it is weighed as it came.
+            bows, is_bowed_to = self._bows(mine, [*new, signed]), self._bows(new, mine)
+            if not bows:
+                raise IdentityError(f"another root {signed.version}, by root keys that were replaced since")
+            if is_bowed_to:
+                self.rivals = [mine, new]
+                del self.links[base:]
+            else:
+                self.rivals = []
+                self.links[base:] = new
+            return
+        others = [one for one in self.rivals if one != new[:-1]]
+        if all(self._bows(one, [*new, signed]) and not self._bows(new, one) for one in others):
+            self.rivals = []
+            self.links += new
+        else:
+            self.rivals = [*others[1 - RIVALS_MAX :], new]
+
+    def _checked_successor(self, old: Link, new: Link) -> Link:
+        """The link with its good signatures only, if it may follow the old one."""
         if new.epoch - old.epoch not in (0, 1):
             raise IdentityError(f"root {new.version} moves the epoch from {old.epoch} to {new.epoch}")
         good = signers(new.envelope, {**role_of(old, "root")[0], **role_of(new, "root")[0]}, self.crypto.verify)
@@ -322,19 +357,18 @@ class RootChain:
         pairs = tuple(one for one in new.envelope.signatures if one[0] in good)
         return replace(new, envelope=Envelope("root", new.envelope.payload, pairs))
 
-    def _prove_fork(self, at: int, link: Link) -> bool:
-        """Two valid successors: go back to the last root that both agree on, and stay there."""
-        self.forks.append((self.links[at].envelope.encode(), link.envelope.encode()))
-        del self.links[at:]
-        return True
-
-    def _merge(self, at: int, again: Link) -> bool:
+    def _merge(self, at: int, again: Link) -> bytes | None:
         known = self.links[at]
         merged = merge_signatures(known.envelope, again.envelope)
         if merged == known.envelope:
-            return False
+            return None
         self.links[at] = replace(known, envelope=merged)
-        return True
+        return merged.encode()
+
+    def _bows(self, one: Sequence[Link], other: Sequence[Link]) -> bool:
+        """Whether enough of one branch's newest root keys have signed a root of the other."""
+        keys = role_of(one[-1], "root")[0]
+        return any(one[-1].has_threshold(signers(link.envelope, keys, self.verify), "root") for link in other)
 
 
 def _read(statement: bytes) -> Link:
@@ -360,7 +394,7 @@ def next_root(
         chain: All roots so far.
         roles: Role to (signatures needed, public keys), for those that change.
         right: Statements that are to stay: those that would fall for want of keys are named in `kept`.
-        stolen: Start a new epoch.
+        stolen: Start a new epoch. Else what the old root names as right stays named, held here or not.
 
     Raises:
         IdentityError: The numbers make no sense, or more is to stay than a root can name.
@@ -383,4 +417,5 @@ def next_root(
     bare = Link.of(Envelope("root", msgspec.msgpack.encode(make(()))))
     after = RootChain(chain.crypto, [*chain.links, bare])
     verified = [chain.verified(one) for one in right]
-    return make(mark(one) for one in verified if chain.counts(one) and not after.counts(one))
+    falling = [mark(one) for one in verified if chain.counts(one) and not after.counts(one)]
+    return make([*falling, *(() if stolen else old.kept)])

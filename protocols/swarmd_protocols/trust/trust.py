@@ -140,6 +140,8 @@ class Trust:
         """By digest, certificates that replaced another, so that everybody has to learn them."""
         self.own = b""
         """This node's id: its certificate is never forgotten for want of room."""
+        self.fallen: frozenset[bytes] = frozenset()
+        """Nodes let in again because a root of the same epoch does not name their revocation; the reader clears it."""
         self._news: list[tuple[str, bytes]] = []
         for link in roots[1:]:
             self.add("root", link)
@@ -231,7 +233,7 @@ class Trust:
 
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that a peer may lack, as (kind, statement), in an order in which it can be taken."""
-        found = [("root", root) for root in (*self.roots[1:], *(one for pair in self.chain.forks for one in pair))]
+        found = [("root", root) for root in (*self.roots[1:], *self.chain.disputed)]
         found += [("revoke", self._revocations[digest].statement) for digest in sorted(self._revocations)]
         found += [("node", self._spread[digest].statement) for digest in sorted(self._spread)]
         return found + [("group", self._groups[counter].statement) for counter in sorted(self._groups)]
@@ -269,11 +271,13 @@ class Trust:
         told = len(self._news)
         match kind:
             case "root":
-                if self.chain.extend(statement):
-                    payload = decode_envelope(statement).payload
-                    good = [one.envelope.encode() for one in self.chain.links if one.envelope.payload == payload]
-                    self._news.append(("root", good[0] if good else self.chain.forks[-1][1]))
+                before, out = self.chain.current, self.revoked
+                good = self.chain.extend(statement)
+                if good is not None:
+                    self._news.append(("root", good))
                     self._judge()
+                    if self.root.version > before.version and self.root.epoch == before.epoch:
+                        self.fallen |= out - self.revoked
             case "revoke":
                 self._take_revocation(self._open(kind, statement))
             case "group":
