@@ -443,7 +443,7 @@ class Node:
             decode_envelope(statement).digest.hex()[:16] if statement else "",
             self._swim.why_out,
             {node: plain(revoked[node]) for node in sorted(revoked)},
-            bool(trust.chain.forks),
+            trust.chain.is_forked,
         )
 
     def view_digest(self) -> bytes:
