@@ -13,7 +13,7 @@ from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
-from swarmd_protocols.summary import MemberView, NodeSummary
+from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class PictureSeen:
     captured_ns: int
 
 
+TRUST_KEY = "trust"
+"""Metadata key under which each daemon tells what it holds of the fleet's trust (`brain/trust_told.py`)."""
 BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | PoseSeen | PositionSeen
 """What happens; a sighting, own or a peer's, is `StateChanged("state", DetectionLearned(…))`."""
 
@@ -183,6 +185,10 @@ class Operations(DaemonView, Protocol):
 
     def summary(self) -> NodeSummary:
         """The membership at a glance."""
+        ...
+
+    def trust(self) -> TrustSummary:
+        """What this node holds of the fleet's trust."""
         ...
 
     def detections(self) -> Sequence[DetectionView]:

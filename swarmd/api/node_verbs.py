@@ -43,6 +43,7 @@ _VERBS = (
     "eye_stop",
     "latency",
     "trust",
+    "trust_status",
 )
 
 
@@ -101,6 +102,24 @@ class _Answers:
         except ValueError as error:
             raise DaemonError("statement: write it as hexadecimal digits") from error
         return {"new": self._daemon.add_statement(kind, statement)}
+
+    def trust_status(self, _: Arguments) -> Mapping[str, Any]:
+        """Who holds which root, group key and certificate, from what members tell; and who is out, with the reason."""
+        daemon, trust = self._daemon, self._daemon.trust()
+        info, summary = daemon.info(), daemon.summary()
+        return {
+            "node": info.name,
+            "swarm": info.swarm,
+            "root": trust.root,
+            "epoch": trust.epoch,
+            "group_key": trust.group_key,
+            "certificate": trust.certificate,
+            "why_out": trust.why_out,
+            "forked": trust.forked,
+            "revoked": [{"node": node.hex(), "reason": reason} for node, reason in trust.revoked.items()],
+            "members": [views.trust_row(member) for member in daemon.members()],
+            "partial": summary.partial,
+        }
 
     def cells(self, _: Arguments) -> Mapping[str, Any]:
         names = self._names()

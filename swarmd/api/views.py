@@ -1,16 +1,19 @@
 """What the read verbs answer: the node's views as JSON-ready mappings."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from swarmd.api.daemon import NodePosition
+from swarmd.api.daemon import TRUST_KEY, NodePosition
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
 from swarmd_protocols.summary import MemberView
 
 Row = dict[str, Any]
+TOLD_MAX_BYTES = 512
+"""Bytes of what a member tells of its trust: four times what swarmd writes."""
 
 
 def member_row(member: MemberView) -> Row:
@@ -29,6 +32,28 @@ def member_row(member: MemberView) -> Row:
         "capability": member.capability,
         "meta": {key: value.decode("utf-8", "replace") for key, value in member.meta.items()},
     }
+
+
+def trust_row(member: MemberView) -> Row:
+    """What one member tells of the trust that it holds; None for each thing that it does not tell, or tells wrongly."""
+    try:
+        told = json.loads(member.meta.get(TRUST_KEY, b"{}")[:TOLD_MAX_BYTES])
+    except (ValueError, RecursionError):
+        told = {}
+    told = told if isinstance(told, dict) else {}
+    root, group_key, certificate = (told.get(name) for name in ("root", "group_key", "certificate"))
+    return {
+        "name": member.name,
+        "node": member.node.hex(),
+        "state": member.state.value,
+        "root": root if _is_count(root) else None,
+        "group_key": group_key if _is_count(group_key) else None,
+        "certificate": certificate[:16] if isinstance(certificate, str) else None,
+    }
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def position_row(position: NodePosition | None, now_ns: int) -> Mapping[str, Any] | None:

@@ -32,6 +32,7 @@ from swarmd.brain.notify import Notifier
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import Throttle, position_of
 from swarmd.brain.supervise import Supervisor
+from swarmd.brain.trust_told import tell_trust
 from swarmd.brain.view import View
 from swarmd.bridges.record.verbs import RecordVerbs
 from swarmd.config.loading import Loaded, changed_keys
@@ -262,6 +263,8 @@ class Brain:
     def _keep_joining(self) -> None:
         identity, node, transport = self.parts.identity, self.parts.node, self.parts.transport
         self._supervisor.keep("group-keys", lambda: follow_group_keys(identity, node.group_keys, transport, self.log))
+        request = self.parts.driver.request
+        self._supervisor.keep("trust-told", lambda: tell_trust(self._bus, node.trust, request))
         address = transport.local_address
         if wants_mdns(self.config, address):
             found = self._on_address_found

@@ -13,11 +13,12 @@ from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
 from swarmd.eye.ipc import ShowFrames
+from swarmd.identity.remedies import remedy
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
-from swarmd_protocols.summary import MemberView, NodeSummary
+from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.trust.trust import AddStatement
 
 
@@ -115,6 +116,7 @@ class View:
             "node": parts.identity.name,
             "node_id": parts.identity.node.hex(),
             "swarm": parts.identity.swarm,
+            "problems": list(self.problems()),
             "members": {name: state.value for name, state in node.members.items()},
             "digest": parts.replica.views.digest().hex(),
             "members_digest": node.digest.hex(),
@@ -139,6 +141,9 @@ class View:
     def problems(self) -> Sequence[str]:
         """What a person has to mend."""
         parts, found = self._parts, []
+        why_out = parts.node.trust().why_out
+        if why_out:
+            found.append(f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}")
         if parts.eye is not None and parts.eye.state == "failed":
             found.append(f"the eye is given up: {parts.eye.problem}")
         if parts.journal.degraded:
@@ -153,6 +158,10 @@ class View:
     def summary(self) -> NodeSummary:
         """The membership at a glance."""
         return self._parts.node.summary()
+
+    def trust(self) -> TrustSummary:
+        """What this node holds of the fleet's trust."""
+        return self._parts.node.trust()
 
     def detections(self) -> Sequence[DetectionView]:
         """Every node's sightings, before deduplication."""

@@ -69,6 +69,7 @@ def diagnose(config: Config) -> Iterator[Finding]:
         _curve,
         _dds,
         _identity,
+        _membership,
         _state_folder,
         _models_key,
     ]
@@ -252,6 +253,28 @@ def _identity(config: Config) -> Iterator[Finding]:
         yield Finding("identity", "fail", "none is configured", "swarmd keys enrol, then swarm.identity or --identity")
     else:
         yield Finding("identity", "ok", f"{identity.name}, node {identity.node.hex()[:8]} of swarm {identity.swarm}")
+
+
+def _membership(config: Config) -> Iterator[Finding]:
+    from swarmd.cli.membership_check import remembered_problem, running_problems
+    from swarmd.errors import DaemonError
+    from swarmd.identity.files import load_credentials, load_identity
+
+    if config.swarm.dev_fleet:
+        return
+    try:
+        identity = load_identity(Path(config.swarm.identity)) if config.swarm.identity else load_credentials()
+    except DaemonError:  # Told by its own check.
+        return
+    if identity is None:
+        return
+    found = running_problems(config.node.control, identity.name)
+    state = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    if found is None and (problem := remembered_problem(identity, state)):
+        found = [problem]
+    for problem in found or ():
+        told, _, remedy = problem.partition("; ")
+        yield Finding("member", "fail", told, remedy)
 
 
 def _state_folder(config: Config) -> Iterator[Finding]:

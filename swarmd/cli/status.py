@@ -18,6 +18,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     states = ", ".join(f"{name} {state}" for name, state in status["members"].items())
     print(f"{status['node']} of swarm {status['swarm']}, up {status['uptime_s']:.0f} s, swarmd {status['version']}")
+    for problem in status["problems"]:
+        print(f"  PROBLEM     {problem}")
     print(f"  members     {states}")
     if status["partial"]:
         print(f"              neighbours only (partial view); about {status['estimated_members']} members in all")

@@ -1,0 +1,62 @@
+"""Whether the swarm hears this node: asked of the running daemon, else read from its journal."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from swarmd.api.control import ControlClient, socket_folders
+from swarmd.errors import DaemonError
+from swarmd.identity.remedies import remedy
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.trust.identity import Identity, open_trust
+from swarmd_protocols.trust.trust import TRUST_JOURNAL
+
+_ANSWER_S = 2.0
+"""Seconds that the daemon is given: its loop turns many times in one."""
+
+
+def running_problems(control: str, name: str) -> list[str] | None:
+    """What the running daemon says that a person has to mend; None where none runs, or it is somebody else's.
+
+    Args:
+        control: The configured control socket; "" for the usual places.
+        name: The node's name.
+    """
+    places = [Path(control)] if control else [folder / f"{name}.sock" for folder in _folders()]
+    for path in places:
+        status = _status(path)
+        if status is not None and status.get("node") == name:
+            return [str(problem) for problem in status.get("problems", [])]
+    return None
+
+
+def remembered_problem(identity: Identity, state: Path) -> str:
+    """Why the swarm does not hear this node, by what its journal holds; "" where nothing there says so."""
+    path = state / "journal.sqlite"
+    if not path.is_file():
+        return ""
+    try:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as journal:
+            high = TRUST_JOURNAL[:-1] + bytes([TRUST_JOURNAL[-1] + 1])
+            rows = journal.execute("SELECT key, value FROM records WHERE key >= ? AND key < ?", (TRUST_JOURNAL, high))
+            records = dict(rows.fetchall())
+    except sqlite3.Error:
+        return ""  # The check of the state's folder, and the daemon's own start, speak of a journal that is damaged.
+    why_out = open_trust(identity, records, NaClCrypto()).why_out(identity.node)
+    return f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, identity)}" if why_out else ""
+
+
+def _folders() -> Iterator[Path]:
+    yield Path("/run/swarmd")
+    yield from socket_folders()
+
+
+def _status(path: Path) -> dict[str, Any] | None:
+    try:
+        if not path.is_socket():
+            return None
+        with ControlClient(path, _ANSWER_S) as client:
+            return client.call("status")
+    except (DaemonError, OSError):
+        return None
