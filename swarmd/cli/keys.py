@@ -9,12 +9,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swarmd.cli import node_keys, officers
+from swarmd.cli import key_status, node_keys, officers
 from swarmd.cli.common import add_control, add_json, print_json, print_table
+from swarmd.cli.desk import (
+    add_passphrase,
+    check_free,
+    chosen_swarm,
+    everything,
+    open_fleet,
+    reach,
+    send_all,
+    swarm_to_join,
+    tell_swarm,
+)
 from swarmd.errors import DaemonError
 
 if TYPE_CHECKING:
-    from swarmd.identity.fleet import Fleet, Statement
+    from swarmd.identity.fleet import Fleet
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,6 +34,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     verbs = parser.add_subparsers(dest="keys_verb", metavar="VERB", required=True)
     officers.add_verbs(verbs)
     node_keys.add_verbs(verbs)
+    key_status.add_status(verbs)
     root = _verb(verbs, "root", "begin a fleet, of officers' public halves or with all keys in one folder")
     root.add_argument("--name", required=True, help="the fleet's name")
     root.add_argument("--root", nargs="+", metavar=("NEED", "PUB"), help="signatures that a root takes, and whose keys")
@@ -44,15 +56,21 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--keep", action="append", default=[], type=Path, metavar="FILE", help="a removal that stays right"
     )
     role.add_argument("--stolen", action="store_true", help="void what was signed, but for what FLEET holds and --keep")
-    _add_swarm_push(role, is_required=False)
+    role.add_argument("--yes", action="store_true", help="members whose certificates FLEET lacks may fall")
+    _add_swarm_push(role)
     enrol = _verb(verbs, "enrol", "make a node's identity")
     enrol.add_argument("node", help="the node's name, unique in the swarm")
-    enrol.add_argument("--swarm", required=True, help="the swarm it joins")
+    enrol.add_argument("--swarm", help="the swarm it joins (default: the fleet's only one)")
+    enrol.add_argument("--new-swarm", action="store_true", help="--swarm begins with this node")
+    enrol.add_argument("--replace", action="store_true", help="the name is enrolled: its old key is to be void")
     enrol.add_argument("--out", required=True, type=Path, metavar="DIR", help="where node.identity is written, 0600")
     enrol.add_argument(
         "--public", type=Path, metavar="PUB", help="the key was made on the device: write NODE.enrolment for it instead"
     )
     enrol.add_argument("--role", action="append", default=[], help="what the certificate allows besides membership")
+    renew = _verb(verbs, "renew", "sign certificates anew with the enrol keys in force; nobody visits the nodes")
+    renew.add_argument("nodes", nargs="*", metavar="NODE", help="names (default: all that need it)")
+    _add_swarm_push(renew)
     rotate = _verb(verbs, "rotate", "a new group key for a swarm")
     _add_swarm_push(rotate)
     revoke = _verb(verbs, "revoke", "shut nodes out for good, and change the group key that they know")
@@ -80,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
         "root": _root,
         "role": _role,
         "enrol": _enrol,
+        "renew": key_status.run_renew,
+        "status": key_status.run_status,
         "rotate": _rotate,
         "revoke": _revoke,
         "show": _show,
@@ -102,12 +122,12 @@ def _verb(
             metavar="FILE",
             help="an officer's key, a role key",
         )
-        officers.add_passphrase(parser)
+        add_passphrase(parser)
     return parser
 
 
-def _add_swarm_push(parser: argparse.ArgumentParser, *, is_required: bool = True) -> None:
-    parser.add_argument("--swarm", required=is_required, help="the swarm")
+def _add_swarm_push(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--swarm", help="the swarm (default: the fleet's only one)")
     add_control(parser)
 
 
@@ -160,76 +180,117 @@ def _role(args: argparse.Namespace) -> int:
     from swarmd.identity.desk import ROLE_NAMES
     from swarmd.identity.names import check_known
 
-    fleet = _open(args)
+    fleet = open_fleet(args)
     role = check_known(args.role, ROLE_NAMES, "role")
+    args.swarm = chosen_swarm(fleet, args.swarm) if args.swarm or args.control else None
     before = next((entry for entry in fleet.root().roles if entry.name == role), None)
     _reach(args)
+    if role == "enrol" or args.stolen:
+        _say_who_falls(args, fleet)
     signed = fleet.change_role(role, args.need, args.keys, stolen=args.stolen, keep=args.keep)
     print(f"root {fleet.root().version} written to {signed.path}; new keys lie in {args.fleet / 'keys'}")
     if before is not None and args.need < before.threshold:
         print(f"WARNING: role {role} takes {args.need} signatures instead of {before.threshold}")
-    if role == "enrol":
-        print("certificates and group keys of this folder stay right by name; others of the old keys are void")
-    return _tell(args, [signed])
+    return tell_swarm(args, [signed])
+
+
+def _say_who_falls(args: argparse.Namespace, fleet: "Fleet") -> None:
+    """Before enrol keys go: which certificates the root keeps by name, and which members would fall.
+
+    Raises:
+        FleetError: Members would fall whose certificates this folder lacks, and nobody said --yes.
+    """
+    from swarmd.api.control import ControlClient
+    from swarmd.identity.duties import listed, recorded
+    from swarmd.identity.role_keys import FleetError
+
+    for swarm in fleet.swarms():
+        trust = fleet.trust_of(swarm)
+        names = [one.name for one in fleet.nodes(swarm) if one.node not in trust.revoked]
+        print(f"swarm {swarm}: the new root keeps {len(names)} certificates by name: {listed(names) or 'none'}")
+    if args.control is None:
+        print("certificates that are not in this folder fall, and their nodes are alone; with --control SOCKET a")
+        print("running member is asked first who that would be")
+        return
+    with ControlClient(args.control) as client:
+        told = client.call("trust_status")
+    known = recorded(fleet, told["swarm"])
+    falling = [row["name"] for row in told["members"] if row["certificate"] and row["certificate"] not in known]
+    if falling and not args.yes:
+        raise FleetError(
+            f"these members would fall, since this folder lacks their certificates: {listed(falling)}; bring them from "
+            "the desk where they were enrolled, or give --yes and enrol them again; nothing was changed"
+        )
+    print("no member falls" if not falling else f"WARNING: these members fall: {listed(falling)}")
 
 
 def _enrol(args: argparse.Namespace) -> int:
-    from swarmd.identity.files import IDENTITY_FILE, write_secret_file
+    from swarmd.identity.files import IDENTITY_FILE, load_identity, write_secret_file
     from swarmd.identity.names import check_name
-    from swarmd.identity.role_keys import FleetError
+    from swarmd.identity.role_keys import FleetError, make_folder
 
     check_name(args.node, "a node")
-    check_name(args.swarm, "a swarm")
+    path = args.out / IDENTITY_FILE
+    fleet = open_fleet(args)
+    args.swarm = swarm_to_join(fleet, args.swarm, new=args.new_swarm)
     if args.public is not None:
         return node_keys.enrol_public(args)
-    path = args.out / IDENTITY_FILE
     if path.exists():
-        raise FleetError(f"{path} exists already; remove it if the node is to get a new key")
-    args.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    identity = _open(args).enrol(args.node, args.swarm, args.role)
-    write_secret_file(path, identity.to_bytes())
+        identity = load_identity(args.out)
+        if (identity.name, identity.swarm) != (args.node, args.swarm) or not fleet.record(identity):
+            raise FleetError(f"{path} exists already; remove it if the node is to get a new key")
+    else:
+        check_free(fleet, args.swarm, args.node, replace=args.replace)
+        make_folder(args.out)
+        # The key first, then the record of it: whoever is stopped between the two is done with the next run.
+        identity = fleet.make_identity(args.node, args.swarm, args.role)
+        write_secret_file(path, identity.to_bytes())
+        fleet.record(identity)
     print(f"{args.node} is node {identity.node.hex()} of swarm {args.swarm}; its identity lies in {path}")
     print("copy it to the node over a trusted channel, then start it with `swarmd run --identity DIR`")
     return 0
 
 
 def _rotate(args: argparse.Namespace) -> int:
-    fleet = _open(args)
-    _check_swarm(fleet, args.swarm)
+    fleet = open_fleet(args)
+    args.swarm = chosen_swarm(fleet, args.swarm)
     _reach(args)
     signed = fleet.rotate(args.swarm)
     print(f"new group key of swarm {args.swarm} written to {signed.path}")
-    return _tell(args, [signed])
+    if args.control is None:
+        return tell_swarm(args, [signed])
+    # It names the newest revocations: whoever lacks one takes no such key.
+    return tell_swarm(args, [one for one in everything(fleet, args.swarm) if one.kind != "node"])
 
 
 def _revoke(args: argparse.Namespace) -> int:
-    fleet = _open(args)
-    _check_swarm(fleet, args.swarm)
-    nodes = [node for text in args.nodes for node in fleet.find_node(args.swarm, text)]
-    out_already = fleet.trust_of(args.swarm).revoked
-    fresh = [node for node in nodes if node not in out_already]
+    from swarmd.identity.duties import holders, rotation_due
+
+    fleet = open_fleet(args)
+    args.swarm = swarm = chosen_swarm(fleet, args.swarm)
+    nodes = [node for text in args.nodes for node in fleet.find_node(swarm, text)]
+    fresh = [node for node in nodes if node not in fleet.trust_of(swarm).revoked]
     if fresh:
         fleet.seeds("revoke")  # Whoever lacks them is told before anything changes.
     _reach(args)
-    if not fresh:
-        print(f"every one of these nodes of swarm {args.swarm} is out already")
-        return _push(args) if args.control is not None else 0
-    signed = [fleet.revoke(args.swarm, fresh, args.reason)]
-    for node in fresh:
-        print(f"node {node.hex()} of swarm {args.swarm} is out: {signed[0].path}")
+    if fresh:
+        written = fleet.revoke(swarm, fresh, args.reason).path
+        for node in fresh:
+            print(f"node {node.hex()} of swarm {swarm} is out: {written}")
+    else:
+        print(f"every one of these nodes of swarm {swarm} is out already")
     due = ""
-    if not args.keep_group_key:
+    if not args.keep_group_key and rotation_due(fleet, swarm):
         try:
-            signed.append(fleet.rotate(args.swarm))
-            print(f"new group key of swarm {args.swarm} written to {signed[1].path}")
+            print(f"new group key of swarm {swarm} written to {fleet.rotate(swarm).path}")
         except DaemonError as error:
             due = str(error)
-    status = _tell(args, signed)
+    # All that says who is out, so that a second run sends what a first one could not.
+    status = tell_swarm(args, [one for one in everything(fleet, swarm) if one.kind != "node"])
     if due:
-        print(
-            f"DUE: a new group key, since the revoked node knows the old one; who holds the role enrol does it ({due})"
-        )
-        print(f"  swarmd keys rotate {args.fleet} --swarm {args.swarm} --key FILE --control SOCKET")
+        print(f"DUE: a new group key, since the revoked node knows the old one ({due})")
+        print(f"  the role enrol makes it, {holders(fleet, 'enrol')}:")
+        print(f"  swarmd keys rotate {args.fleet} --swarm {swarm} --key FILE --control SOCKET")
     return status
 
 
@@ -237,7 +298,7 @@ def _show(args: argparse.Namespace) -> int:
     from swarmd.identity.desk import node_rows
     from swarmd.identity.desk import officers as known_officers
 
-    fleet = _open(args)
+    fleet = open_fleet(args)
     root = fleet.root()
     swarms = [args.swarm] if args.swarm else fleet.swarms()
     names = known_officers(fleet)
@@ -271,52 +332,11 @@ def _plain(value: object) -> object:
 
 
 def _push(args: argparse.Namespace) -> int:
-    from swarmd.identity.fleet import Statement
-
-    fleet = _open(args)
-    _check_swarm(fleet, args.swarm)
-    return _send(args, [Statement(kind, data, args.fleet) for kind, data in fleet.statements(args.swarm)])
-
-
-def _check_swarm(fleet: "Fleet", swarm: str) -> None:
-    """Refuse a swarm that nothing was ever signed for; a development fleet knows every name."""
-    if not fleet.is_dev:
-        officers.known_swarm(fleet, swarm)
+    fleet = open_fleet(args)
+    args.swarm = chosen_swarm(fleet, args.swarm)
+    return send_all(args, everything(fleet, args.swarm))
 
 
 def _reach(args: argparse.Namespace) -> None:
     if args.control is not None:
-        officers.reach(args.control)
-
-
-def _open(args: argparse.Namespace) -> "Fleet":
-    from swarmd.identity.files import dev_fleet_warning
-    from swarmd.identity.fleet import Fleet
-    from swarmd.identity.role_keys import RoleKey
-    from swarmd.identity.signers import read_seed
-
-    given = getattr(args, "key", ())
-    source = officers.passphrases(args) if given else None
-    fleet = Fleet(args.fleet, [RoleKey("", read_seed(str(path), source)) for path in given] if source else ())
-    if fleet.is_dev:
-        import sys
-
-        print(f"swarmd keys: {dev_fleet_warning(args.fleet)}", file=sys.stderr)
-    return fleet
-
-
-def _tell(args: argparse.Namespace, signed: "list[Statement]") -> int:
-    """Hand statements to the daemon that `--control` names; without it, say how."""
-    if args.control is not None:
-        return _send(args, signed)
-    swarm = args.swarm or "SWARM"
-    print(f"tell a running member: swarmd keys push {args.fleet} --swarm {swarm} --control SOCKET")
-    return 0
-
-
-def _send(args: argparse.Namespace, signed: "list[Statement]") -> int:
-    for statement in signed:
-        officers.send(args.control, statement.kind, statement.data)
-    if not signed:
-        print("there is nothing that a member could lack")
-    return 0
+        reach(args.control)

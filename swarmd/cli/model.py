@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swarmd.cli.common import add_control, add_json, add_read_flags, ask, print_json, print_table
-from swarmd.cli.officers import add_passphrase
+from swarmd.cli.desk import add_passphrase
 from swarmd.errors import DaemonError
 
 if TYPE_CHECKING:

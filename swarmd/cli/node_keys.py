@@ -23,7 +23,7 @@ def add_verbs(verbs: Any) -> None:
     )
     enrolment.add_argument("fleet", type=Path, metavar="FLEET", help="the fleet's folder")
     enrolment.add_argument("node", metavar="NODE", help="the node's name")
-    enrolment.add_argument("--swarm", required=True, help="the swarm")
+    enrolment.add_argument("--swarm", help="the swarm (default: the fleet's only one)")
     enrolment.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a new file, secret")
     enrolment.set_defaults(control=None)
 
@@ -47,27 +47,35 @@ def run_node(args: argparse.Namespace) -> int:
 
 def run_enrolment(args: argparse.Namespace) -> int:
     """`keys enrolment`."""
+    from swarmd.cli.desk import chosen_swarm
     from swarmd.identity.fleet import Fleet
 
-    write_enrolment(Fleet(args.fleet), args.swarm, args.node, args.out)
+    fleet = Fleet(args.fleet)
+    write_enrolment(fleet, chosen_swarm(fleet, args.swarm), args.node, args.out)
     return 0
 
 
 def enrol_public(args: argparse.Namespace) -> int:
     """`keys enrol --public`: certify a key that was made on the device, where enough enrol keys are at this desk."""
-    from swarmd.cli.officers import known_swarm, passphrases, public_half
+    from swarmd.cli.desk import check_free, passphrases
+    from swarmd.cli.officers import public_half
     from swarmd.identity.desk import prepare_certificate, submit
     from swarmd.identity.enrolment import EnrolmentError
     from swarmd.identity.fleet import Fleet
     from swarmd.identity.prepared import add_signature, check_signer, missing, requirements
     from swarmd.identity.signers import open_signer
+    from swarmd_protocols.ids import node_id_of
 
     out = args.out / f"{args.node}.enrolment"
     if out.exists():
         raise EnrolmentError(f"{out} exists already; nothing was written")
     fleet = Fleet(args.fleet)
     half = public_half(str(args.public))
-    prepared = prepare_certificate(fleet, known_swarm(fleet, args.swarm), args.node, half.public, args.role)
+    if any((one.name, one.node) == (args.node, node_id_of(half.public)) for one in fleet.nodes(args.swarm)):
+        write_enrolment(fleet, args.swarm, args.node, out)  # Certified by a run that was stopped before this.
+        return 0
+    check_free(fleet, args.swarm, args.node, replace=args.replace)
+    prepared = prepare_certificate(fleet, args.swarm, args.node, half.public, args.role)
     source = passphrases(args)
     signers = [open_signer(str(path), source) for path in args.key]
     for signer in signers:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swarmd.cli.common import add_control, add_json, print_json
+from swarmd.cli.desk import add_passphrase, chosen_swarm, passphrases, reach, send
 from swarmd.errors import DaemonError
 
 if TYPE_CHECKING:
     from swarmd.identity.fleet import Fleet
-    from swarmd.identity.officers import Passphrases, PublicHalf
+    from swarmd.identity.officers import PublicHalf
     from swarmd.identity.prepared import Prepared
     from swarmd.identity.signers import Signer
     from swarmd_protocols.trust.roots import Root
@@ -73,7 +74,9 @@ def _add_kinds(kinds: Verbs) -> None:
     root.add_argument("--stolen", action="store_true", help="void what was signed, but for what FLEET holds and --keep")
     enrol = _kind(kinds, "enrol", "let a node in whose key was made on the device")
     enrol.add_argument("node", metavar="NODE", help="the node's name, unique in the swarm")
-    enrol.add_argument("--public", required=True, type=Path, metavar="PUB", help="the device's public half")
+    enrol.add_argument(
+        "--public", type=Path, metavar="PUB", help="the device's public half, or its request (default: its present key)"
+    )
     enrol.add_argument("--node-role", action="append", default=[], help="what it may besides being a member")
     group = _kind(kinds, "group-key", "a new group key for a swarm; the file is secret")
     group.add_argument("--first", action="store_true", help="a new swarm begins with it")
@@ -109,7 +112,7 @@ def _kind(kinds: Verbs, name: str, text: str, *, swarm: bool = True) -> argparse
     parser: argparse.ArgumentParser = kinds.add_parser(name, help=text, description=text)
     parser.add_argument("fleet", type=Path, metavar="FLEET", help="the fleet's folder")
     if swarm:
-        parser.add_argument("--swarm", required=True, help="the swarm")
+        parser.add_argument("--swarm", help="the swarm (default: the fleet's only one)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a new file for officers to sign")
     return parser
 
@@ -127,15 +130,6 @@ def add_holders(parser: argparse.ArgumentParser) -> None:
 def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="prepared files of one statement")
     parser.add_argument("--fleet", type=Path, metavar="FLEET", help="the fleet's folder or a copy, to judge by")
-
-
-def add_passphrase(parser: argparse._ActionsContainer) -> None:
-    """Add `--passphrase-fd` and `--passphrase-credential`."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--passphrase-fd", type=int, metavar="N", help="read passphrases from this descriptor, one a line"
-    )
-    group.add_argument("--passphrase-credential", default="", metavar="NAME", help="read it from systemd's credential")
 
 
 # --- verbs ----------------------------------------------------------------------------------------------------------
@@ -259,27 +253,6 @@ def run_submit(args: argparse.Namespace) -> int:
     return 0
 
 
-def reach(control: Path) -> None:
-    """Find the daemon that is to be told, before anything is signed or written."""
-    from swarmd.api.control import ControlClient
-
-    with ControlClient(control) as client:
-        client.call("status")
-
-
-def send(control: Path | None, kind: str, data: bytes) -> None:
-    """Hand one signed statement to a running daemon and say what it made of it."""
-    from swarmd.api.control import ControlClient
-
-    with ControlClient(control) as client:
-        if kind not in ("root", "node", "group", "revoke"):
-            client.call("model_publish", envelopes=[data.hex()])
-            print(f"{kind}: published")
-            return
-        answer = client.call("trust", kind=kind, statement=data.hex())
-        print(f"{kind}: {'taken' if answer.get('new') else 'known already'}")
-
-
 def tell(prepared: "Prepared", root: "Root | None") -> None:
     """Say in words what a statement does, who has signed, and who is missing."""
     from swarmd.identity.prepared import words
@@ -373,13 +346,6 @@ def _agrees(question: str) -> bool:
     return input(question).strip() == "yes"
 
 
-def passphrases(args: argparse.Namespace) -> "Passphrases":
-    """Where the passphrases of this command come from."""
-    from swarmd.identity.officers import Passphrases
-
-    return Passphrases(args.passphrase_fd, args.passphrase_credential)
-
-
 def check_publication(folder: Path, prepared: "Prepared") -> None:
     """Refuse a publication that is not the release which was signed."""
     from swarmd.release.author import STATEMENT, read_statement
@@ -408,26 +374,32 @@ def _prepare_root(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
 
 
 def _prepare_enrol(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
-    from swarmd.identity.desk import prepare_certificate
+    from swarmd.identity.desk import prepare_again, prepare_certificate
     from swarmd.identity.names import check_name
 
     check_name(args.node, "a node")
-    public = public_half(str(args.public)).public
-    return prepare_certificate(fleet, known_swarm(fleet, args.swarm), args.node, public, args.node_role)
+    swarm = chosen_swarm(fleet, args.swarm)
+    if args.public is None:
+        return prepare_again(fleet, swarm, args.node)
+    return prepare_certificate(fleet, swarm, args.node, public_half(str(args.public)).public, args.node_role)
 
 
 def _prepare_group(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
     from swarmd.identity.desk import prepare_group_key
 
-    if args.first and args.swarm in fleet.swarms():
-        raise DaemonError(f"the swarm {args.swarm} is there already; without --first it gets its next group key")
-    return prepare_group_key(fleet, args.swarm if args.first else known_swarm(fleet, args.swarm))
+    if args.first and (args.swarm is None or args.swarm in fleet.swarms()):
+        raise DaemonError(
+            f"the swarm {args.swarm} is there already; without --first it gets its next group key"
+            if args.swarm
+            else "--first begins a new swarm; name it: --swarm NAME"
+        )
+    return prepare_group_key(fleet, args.swarm if args.first else chosen_swarm(fleet, args.swarm))
 
 
 def _prepare_revoke(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
     from swarmd.identity.desk import formerly_revoked, prepare_revocation
 
-    swarm = known_swarm(fleet, args.swarm)
+    swarm = chosen_swarm(fleet, args.swarm)
     if bool(args.nodes) == args.again:
         raise DaemonError("name the nodes, or give --again for those whom replaced keys have shut out")
     nodes = (
@@ -479,13 +451,6 @@ def _named_release(args: argparse.Namespace, epoch: int) -> tuple[str, int, byte
     if len(digest) != 32 or not args.model:
         raise DaemonError("name the release by its publication folder, or by --model and its digest of 64 hex digits")
     return args.model, epoch, digest
-
-
-def known_swarm(fleet: "Fleet", swarm: str) -> str:
-    """The swarm's name where anything was signed for it; refuses others with the nearest."""
-    from swarmd.identity.names import check_known, check_name
-
-    return check_known(check_name(swarm, "a swarm"), fleet.swarms(), "swarm of this fleet")
 
 
 _MODEL_KINDS = ("release", "floor", "model-revoke", "halt", "force", "heartbeat")

@@ -14,7 +14,13 @@ from pathlib import Path
 import msgspec
 
 from swarmd.errors import DaemonError
-from swarmd.identity.files import IDENTITY_FILE, read_secret_file, write_secret_file
+from swarmd.identity.files import (
+    IDENTITY_FILE,
+    load_identity,
+    read_secret_file,
+    write_public_file,
+    write_secret_file,
+)
 from swarmd.identity.fleet import Fleet
 from swarmd.identity.names import check_name
 from swarmd.identity.officers import PublicHalf, write_pair
@@ -58,6 +64,11 @@ def new_node_key(folder: Path, name: str) -> PublicHalf:
     """
     check_name(name, "a node")
     public = folder / f"{name}.pub"
+    if (folder / SEED_FILE).exists() and not public.exists() and not (folder / IDENTITY_FILE).exists():
+        # A run that was killed between the two files.
+        half = PublicHalf(_CRYPTO.public_key(read_node_key(folder)), name)
+        write_public_file(public, f"{half.line}\n".encode("ascii"))
+        return half
     for there in (folder / IDENTITY_FILE, folder / SEED_FILE, public):
         if there.exists():
             raise EnrolmentError(f"{there} exists already; a key is never overwritten")
@@ -66,6 +77,19 @@ def new_node_key(folder: Path, name: str) -> PublicHalf:
     half = PublicHalf(_CRYPTO.public_key(seed), name)
     write_pair(folder / SEED_FILE, _SEED_HEADER + seed, public, half)
     return half
+
+
+def read_node_key(folder: Path) -> bytes:
+    """The seed that `new_node_key` left.
+
+    Raises:
+        IdentityFileError: There is none, or others can read it.
+        EnrolmentError: The file is something else.
+    """
+    held = read_secret_file(folder / SEED_FILE, "make the key first: swarmd enrol, or swarmd keys node new")
+    if not held.startswith(_SEED_HEADER) or len(held) != len(_SEED_HEADER) + SEED_BYTES:
+        raise EnrolmentError(f"{folder / SEED_FILE} is no node's key; remove it and make another")
+    return held[len(_SEED_HEADER) :]
 
 
 def make_enrolment(fleet: Fleet, swarm: str, name: str) -> bytes:
@@ -126,12 +150,14 @@ def install(folder: Path, data: bytes) -> Identity:
     """
     path = folder / IDENTITY_FILE
     if path.exists():
+        identity = load_identity(folder)
+        if (folder / SEED_FILE).exists() and read_node_key(folder) == identity.seed:
+            (folder / SEED_FILE).unlink()  # A run that was killed between the two files.
+            return identity
         raise EnrolmentError(f"{path} exists already; remove it if the node is to get a new identity")
-    held = read_secret_file(folder / SEED_FILE, "make the key first: swarmd keys node new")
-    if not held.startswith(_SEED_HEADER) or len(held) != len(_SEED_HEADER) + SEED_BYTES:
-        raise EnrolmentError(f"{folder / SEED_FILE} is no node's key; remove it and make another")
+    seed = read_node_key(folder)
     given = decode_enrolment(data)
-    identity = Identity(held[len(_SEED_HEADER) :], given.certificate, given.roots, given.group_keys, given.revocations)
+    identity = Identity(seed, given.certificate, given.roots, given.group_keys, given.revocations)
     try:
         identity.trust(_CRYPTO)
     except IdentityError as error:

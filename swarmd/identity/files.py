@@ -11,8 +11,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,6 +31,9 @@ DEV_SWARM = "dev"
 _FLEET_SECRET_BYTES = 32
 _FLEET_HEADER = b"swarmd-dev-fleet-1\n"
 _FILE_MAX_BYTES = 4 * 1024 * 1024
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{8}")
+DRAFT_S = 60.0
+"""Seconds after which a draft is nobody's: a write takes milliseconds, and its writer may be stopped for a while."""
 
 
 class IdentityFileError(DaemonError):
@@ -189,6 +194,7 @@ def write_public_file(path: Path, data: bytes) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
+    _sweep(path.parent)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -206,6 +212,14 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         _sync_folder(path.parent)
     except OSError as error:
         raise IdentityFileError(f"cannot write {path}: {os.strerror(error.errno or errno.EIO)}") from error
+
+
+def _sweep(folder: Path) -> None:
+    """Remove drafts of writers that were killed: they may hold secrets, and nobody else would ever look at them."""
+    with contextlib.suppress(OSError):
+        for draft in folder.glob(".*"):
+            if _DRAFT.fullmatch(draft.name) and time.time() - draft.lstat().st_mtime > DRAFT_S:
+                draft.unlink(missing_ok=True)
 
 
 def _parse(path: Path, data: bytes) -> Identity:

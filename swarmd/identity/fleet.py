@@ -103,6 +103,10 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
         raise FleetError(f"{folder} holds a fleet already; choose another folder")
     check_name(name, "a fleet")
     keys = {role: draw_keys(role, need, count) for role, (need, count) in roles.items()}
+    for role, drawn in keys.items():
+        for number, path in enumerate(key_path(folder, role, at) for at in range(1, len(drawn) + 1)):
+            if path.exists():
+                drawn[number] = read_role_key(path)  # Of a run that was killed before the root that names it.
     root = make_root(name, {role: (roles[role][0], [key.public for key in keys[role]]) for role in roles})
     signed = sign_statement("root", root, [key.seed for key in keys["root"]], _CRYPTO)
     make_folder(folder)
@@ -110,6 +114,8 @@ def create_fleet(folder: Path, name: str, roles: Mapping[str, tuple[int, int]] =
     with all_or_none(path) as written:
         for role, drawn in keys.items():
             for number, key in enumerate(drawn, 1):
+                if key_path(folder, role, number).exists():
+                    continue
                 write_role_key(key_path(folder, role, number), key)
                 written.append(key_path(folder, role, number))
         write_public(path, signed)
@@ -269,9 +275,16 @@ class Fleet:
         return found + [one for one in held if one is not None]
 
     def enrol(self, name: str, swarm: str, roles: Sequence[str] = ()) -> Identity:
+        """Make a node's identity and record its certificate; see `make_identity`."""
+        identity = self.make_identity(name, swarm, roles)
+        self.record(identity)
+        return identity
+
+    def make_identity(self, name: str, swarm: str, roles: Sequence[str] = ()) -> Identity:
         """Make a node's identity; the swarm's first group key is drawn where it has none.
 
-        The same name again gives the node a new key and a certificate that replaces the old one.
+        The same name again gives the node a new key and a certificate that replaces the old one. `record` follows once
+        the identity is safe.
 
         Raises:
             FleetError: The enrol keys are not here, or the name does not do.
@@ -298,14 +311,21 @@ class Fleet:
                 )
             except IdentityError as error:
                 raise FleetError(f"cannot enrol {name!r}: {error}") from error
-        whole = msgspec.structs.replace(
+        return msgspec.structs.replace(
             identity,
             roots=tuple(self.roots()),
             group_keys=tuple(one for kind, one in trust.statements() if kind == "group") or identity.group_keys,
             revocations=tuple(one for kind, one in trust.statements() if kind == "revoke"),
         )
-        self._record_node(swarm, name, whole.certificate)
-        return whole
+
+    def record(self, identity: Identity) -> bool:
+        """Keep a node's certificate in the folder; False where it is there already."""
+        digest = identity.node.hex()[:8]
+        path = self._swarm(identity.swarm) / f"node-{identity.name}-{digest}"
+        if path.exists():
+            return False
+        write_public(path, identity.certificate)
+        return True
 
     def rotate(self, swarm: str) -> Statement:
         """Draw and sign the swarm's next group key.
@@ -422,12 +442,6 @@ class Fleet:
     def _certificate_counters(self, swarm: str, name: str) -> list[int]:
         known = [_read_certificate(path) for path in self._swarm(swarm).glob("node-*")]
         return [certificate.counter for certificate in known if certificate.name == name]
-
-    def _record_node(self, swarm: str, name: str, certificate: bytes) -> None:
-        digest = read_certificate(certificate).node.hex()[:8]
-        path = self._swarm(swarm) / f"node-{name}-{digest}"
-        if not path.exists():
-            write_public(path, certificate)
 
     def _check(self, kind: str, statement: bytes, swarm: str) -> None:
         """Prove that a member would take a statement, before it is written anywhere."""

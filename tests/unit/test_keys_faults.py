@@ -2,18 +2,22 @@
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from swarmd.cli.main import main
-from swarmd.identity import officers
+from swarmd.identity import files, officers
+from swarmd.identity.duties import duties
 from swarmd.identity.fleet import Fleet
 from swarmd.identity.prepared import read
+from swarmd.identity.role_keys import read_role_key
 from tests.support.officers import officer
 
 PASSPHRASE = "correct horse battery"
+KILLED = 137
 WRITES_MAX = 40
 """More than any verb makes."""
 
@@ -21,6 +25,27 @@ WRITES_MAX = 40
 def one_folder() -> None:
     assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1", "--role", "revoke=1/1"]) == 0
     assert main(["keys", "enrol", "fleet", "drone-1", "--swarm", "farm", "--out", "d1"]) == 0
+
+
+def replaced_enrol() -> None:
+    one_folder()
+    assert main(["keys", "enrol", "fleet", "drone-2", "--out", "d2"]) == 0
+    assert main(["keys", "role", "fleet", "enrol", "--need", "1", "--keys", "1"]) == 0
+
+
+def device_key() -> None:
+    one_folder()
+    assert main(["keys", "node", "new", "dev", "--name", "d"]) == 0
+
+
+def enrolled_device() -> None:
+    device_key()
+    assert main(["keys", "enrol", "fleet", "d", "--public", "dev/d.pub", "--out", "d"]) == 0
+
+
+def given_enrolment() -> None:
+    enrolled_device()
+    assert main(["keys", "enrolment", "fleet", "d", "-o", "given"]) == 0
 
 
 def officers_fleet() -> None:
@@ -79,6 +104,10 @@ VERBS: dict[str, tuple[Callable[[], None], Callable[[], int]]] = {
     "enrol": (one_folder, verb("enrol", "fleet", "drone-2", "--swarm", "farm", "--out", "d2")),
     "rotate": (one_folder, verb("rotate", "fleet", "--swarm", "farm")),
     "revoke": (one_folder, verb("revoke", "fleet", "drone-1", "--swarm", "farm", "--reason", "x")),
+    "renew": (replaced_enrol, verb("renew", "fleet")),
+    "enrol of a device's key": (device_key, verb("enrol", "fleet", "d", "--public", "dev/d.pub", "--out", "d")),
+    "enrolment": (enrolled_device, verb("enrolment", "fleet", "d", "-o", "given")),
+    "node install": (given_enrolment, verb("node", "install", "dev", "given")),
     "node new": (nothing, verb("node", "new", "d2", "--name", "drone-2")),
     "prepare": (founded, verb("prepare", "heartbeat", "fleet", "1", "-o", "beat")),
     "sign": (officers_fleet, lambda: sign("fleet/root-1.prepared")),
@@ -127,6 +156,66 @@ def test_a_disk_that_fails_at_any_write_leaves_nothing_half_written(
             read(path)
         assert run() == 0, f"{name} works again after write {failing + 1} failed"
     raise AssertionError(f"{name} makes more than {WRITES_MAX} writes")
+
+
+def killed_at(step: int, run: Callable[[], int], before: bool) -> bool:
+    """Run a verb in a process that dies at its `step`-th change of the disk; whether it came so far."""
+    process = os.fork()
+    if process == 0:
+        changes = 0
+        for name in ("replace", "rename", "unlink"):
+            whole = getattr(os, name)
+
+            def change(*words: object, whole: Callable[..., None] = whole, **named: object) -> None:
+                nonlocal changes
+                changes += 1
+                if changes == step and before:
+                    os._exit(KILLED)
+                whole(*words, **named)
+                if changes == step:
+                    os._exit(KILLED)
+
+            setattr(os, name, change)
+        try:
+            os._exit(run())
+        except BaseException:
+            os._exit(99)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert status in (0, KILLED), "the verb works, or was killed"
+    return status == KILLED
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_that_is_killed_at_any_change_is_completed_by_the_next_run(
+    name: str, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prepare, run = VERBS[name]
+    monkeypatch.setattr(files, "DRAFT_S", -60.0)
+    for step in range(1, WRITES_MAX):
+        home = tmp_path / str(step)
+        home.mkdir()
+        monkeypatch.chdir(home)
+        prepare()
+        if not killed_at(step, run, before):
+            return
+        if run() != 0:
+            # Everything was done, and it says so; it would have changed nothing more.
+            assert not before
+            assert re.search("already|nothing was written", capfd.readouterr().err)
+            (tmp_path / f"{step}-whole").mkdir()
+            monkeypatch.chdir(tmp_path / f"{step}-whole")
+            prepare()
+            assert not killed_at(step + 1, run, before=True), f"{name} was killed at change {step} and is not completed"
+            continue
+        assert not [path for path in home.rglob(".*") if path.is_file() and path.name != ".lock"], "no draft stays"
+        if (home / "fleet" / "roots" / "0001.root").exists():
+            fleet = Fleet(home / "fleet")
+            assert not [duty for swarm in fleet.swarms() for duty in duties(fleet, swarm)], "nothing stays due"
+            wanted = {key for role in fleet.root().roles for key in role.key_ids}
+            held = [read_role_key(path) for path in (home / "fleet" / "keys").glob("*.key")]
+            assert not held or wanted <= {key.key_id for key in held}, "no key that the root names is lost"
+    raise AssertionError(f"{name} makes more than {WRITES_MAX} changes")
 
 
 def test_a_daemon_that_is_not_there_is_found_out_before_anything_is_written(

@@ -1,5 +1,6 @@
 """`swarmd keys` as officers use it: three keys, two desks, and slips that change nothing."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -243,10 +244,69 @@ def test_a_slip_is_refused_and_changes_nothing(
 
 
 def test_no_default_weakens(fleet: Fleet) -> None:
-    for words in (["role", "fleet", "release"], ["rotate", "fleet"], ["push", "fleet"], ["revoke", "fleet", "drone-3"]):
+    for words in (["role", "fleet", "release"], ["revoke", "fleet", "drone-3"]):
         with pytest.raises(SystemExit) as usage:
             main(["keys", *words])
         assert usage.value.code == 2
+
+
+def test_the_only_swarm_is_taken_and_of_several_one_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1"]) == 0
+    assert main(["keys", "rotate", "fleet"]) == 1
+    assert "has no swarm yet" in capsys.readouterr().err
+    assert main(["keys", "enrol", "fleet", "a", "--swarm", "farm", "--out", "a"]) == 0
+    assert main(["keys", "rotate", "fleet"]) == 0
+    assert "new group key of swarm farm" in capsys.readouterr().out
+    assert main(["keys", "enrol", "fleet", "b", "--swarm", "fram", "--out", "b"]) == 1
+    assert "did you mean 'farm'" in capsys.readouterr().err
+    assert Fleet(Path("fleet")).swarms() == ["farm"], "a slip makes no swarm"
+    assert main(["keys", "enrol", "fleet", "b", "--swarm", "lake", "--new-swarm", "--out", "b"]) == 0
+    for words in (["rotate"], ["push"], ["renew"], ["status", "--offline"]):
+        assert main(["keys", words[0], "fleet", *words[1:]]) == 1
+        assert "say which: --swarm farm | lake" in capsys.readouterr().err
+
+
+def test_a_name_is_enrolled_twice_only_where_somebody_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1"]) == 0
+    assert main(["keys", "enrol", "fleet", "a", "--swarm", "farm", "--out", "a"]) == 0
+    first = Fleet(Path("fleet")).nodes("farm")[0].node
+    assert main(["keys", "enrol", "fleet", "a", "--out", "b"]) == 1
+    assert f"'a' is node {first.hex()} of swarm farm already" in capsys.readouterr().err
+    assert not Path("b").exists()
+    assert main(["keys", "enrol", "fleet", "a", "--out", "b", "--replace"]) == 0
+    assert f"a was node {first.hex()}: that key is void" in capsys.readouterr().out
+    fleet = Fleet(Path("fleet"))
+    assert fleet.trust_of("farm").certified(NodeId(first)) is None
+    assert [kind for kind, _ in fleet.statements("farm")].count("node") == 1, "and a push tells the swarm"
+
+
+def test_certificates_are_renewed_where_the_keys_were_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1", "--role", "revoke=1/1"]) == 0
+    for name in ("a", "b", "c"):
+        assert main(["keys", "enrol", "fleet", name, "--swarm", "farm", "--out", name]) == 0
+    assert main(["keys", "revoke", "fleet", "c", "--reason", "x"]) == 0
+    capsys.readouterr()
+    assert main(["keys", "role", "fleet", "enrol", "--need", "1", "--keys", "1"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("keeps 2 certificates by name: a, b") < said.index("root 2 written"), "said before, not after"
+    assert main(["keys", "status", "fleet", "--offline"]) == 0
+    assert "certificates that enrol keys in force have not signed: a, b" in capsys.readouterr().out
+    nodes = {one.name: one.node for one in Fleet(Path("fleet")).nodes("farm")}
+    assert main(["keys", "renew", "fleet"]) == 0
+    assert {one.name: one.node for one in Fleet(Path("fleet")).nodes("farm")} == nodes, "keys and ids stay"
+    assert main(["keys", "renew", "fleet"]) == 0
+    assert "is signed by enrol keys in force" in capsys.readouterr().out
+    assert main(["keys", "renew", "fleet", "c"]) == 1
+    assert "'c' is revoked" in capsys.readouterr().err
 
 
 def test_all_keys_in_one_folder_say_what_they_are(
@@ -278,7 +338,16 @@ def test_a_revocation_in_custody_completes_and_says_what_is_due(
     assert "DUE: a new group key" in said
     assert len(Fleet(Path("fleet")).trust_of("farm").revoked) == 1
     assert main([*words, "--key", "revoke-1.key"]) == 0
-    assert "is out already" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "is out already" in said
+    assert "DUE: a new group key" in said, "it stays due until somebody does it"
+    assert "1 of: " in said
+    assert main(["keys", "status", "fleet", "--offline", "--json"]) == 0
+    assert ["a new group key" in one["what"] for one in json.loads(capsys.readouterr().out)["due"]] == [True]
+    assert main([*words, "--key", "enrol-1.key"]) == 0
+    assert "new group key of swarm farm written" in capsys.readouterr().out, "a second run completes the first"
+    assert main(["keys", "status", "fleet", "--offline"]) == 0
+    assert "nothing is due" in capsys.readouterr().out
 
 
 def test_model_statements_say_what_they_do_and_refuse_the_wrong_role(

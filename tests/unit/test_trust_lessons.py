@@ -103,7 +103,7 @@ def test_a_certificate_that_fell_is_renewed_in_the_swarm(fleet: Fleet, *, off: b
     assert [alarm.code for alarm in alarms(net, 2)] == ["not-certified"]
     assert f"root {fleet.root().version} stands behind none" in alarms(net, 2)[0].text
 
-    fleet._record_node("farm", "n002", guest.certificate)
+    fleet.record(guest)
     assert due(fleet, "farm")[-1] == "n002"
     signed = renew(fleet, "farm", "n002")
     net.feed(1, Command("node", AddStatement("node", signed.data)))
