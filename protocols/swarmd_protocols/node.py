@@ -400,6 +400,9 @@ class Node:
             trust.fallen = frozenset()
         for kind, statement in news:
             self._wire.trust_changed(kind, statement)
+        for one in trust.gone:
+            self._wire.emit(Persist(trust_key(*one), None))
+        trust.gone = []
 
     def _tell_trust(self) -> None:
         for sub in self._subs.values():

@@ -1,5 +1,6 @@
 """Each mistake that let a key in the wrong hands undo what the right hands signed; the laws of trust find every one."""
 
+import random
 from collections.abc import Callable
 
 import msgspec
@@ -12,9 +13,11 @@ from swarmd_protocols.releases import versions
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.sender import FrameSender
 from swarmd_protocols.trust import roots
+from swarmd_protocols.trust import trust as trust_module
 from swarmd_protocols.trust.envelopes import REMOVALS, Envelope, merge_signatures
 from swarmd_protocols.trust.roots import Link, RootChain
 from swarmd_protocols.trust.trust import Trust
+from tests.property import test_bounded_tables as tables
 from tests.property import test_root_laws as root_laws
 from tests.property import test_trust_laws as laws
 from tests.support.mutants import Mutant, assert_found
@@ -98,6 +101,36 @@ def _flooded(patch: pytest.MonkeyPatch) -> None:
         return dict(sorted(mine, key=lambda one: one[0], reverse=True)[:64])
 
     patch.setattr(versions, "_removals", best)
+
+
+def _first_come(patch: pytest.MonkeyPatch) -> None:
+    """What is held stays: nodes that heard in another order differ for ever."""
+    whole = Trust._take_revocation
+
+    def take(self: Trust, new):  # type: ignore[no-untyped-def]
+        if len(self._revocations) >= trust_module.REVOCATIONS_PER_KEY and new.digest not in self._revocations:
+            raise IdentityError("full")
+        whole(self, new)
+
+    patch.setattr(Trust, "_take_revocation", take)
+
+
+def _first_certificates(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trust_module, "cut", lambda table, room, mine: [table.pop(next(iter(table)))])
+
+
+def _one_room(patch: pytest.MonkeyPatch) -> None:
+    """All keys share the room: a flood by one of them pushes out what another one signed."""
+    patch.setattr(
+        trust_module,
+        "first_of_each_key",
+        lambda statements, rank, room, keys, kept: set(sorted(statements, key=rank.__getitem__)[:room]),
+    )
+
+
+def _out(trust: Trust) -> dict[bytes, object]:
+    trust.revoked = frozenset(node for one in trust.revocations for node in one.nodes)
+    return {}
 
 
 def _many_keys(patch: pytest.MonkeyPatch) -> None:
@@ -205,6 +238,13 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
         _still_answered,
     ),
     "replaced root keys fork the chain": (attacks.test_replaced_root_keys_take_nobody_back, _forked_by_old_keys),
+    "first come, first kept": (lambda: tables.check_tables(1, random.Random(1)), _first_come),
+    "the certificates that came last are kept": (lambda: tables.check_tables(1, random.Random(1)), _first_certificates),
+    "all keys share one room": (tables.test_a_flood_by_one_key_pushes_out_its_own_alone, _one_room),
+    "tables have no bound": (
+        tables.test_a_flood_by_one_key_pushes_out_its_own_alone,
+        lambda patch: patch.setattr(Trust, "_cut_revocations", lambda self: _out(self)),
+    ),
     "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
 }

@@ -58,7 +58,7 @@ class StatementBook:
         if known is not None and set(envelope.signatures) <= set(known.envelope.signatures):
             return False
         entry = versions.admit(envelope, self._chain, known)
-        joined = versions.join(self.entries, {envelope.digest: entry})
+        joined = versions.join(self.entries, {envelope.digest: entry}, self._chain.current.kept)
         grew = joined != self.entries
         self.entries = joined
         return grew

@@ -6,14 +6,14 @@ does not matter in which order, how often or by which way statements arrive.
 What *counts* is decided first, by the chain of roots (`trust/roots.py` has the rule), and anew for everything when the
 chain grows; only statements that count are in the state, so what gets in the way of another one can only come from
 who holds its role. Pruning keeps, by total orders that the statements themselves carry, the best of each kind. Removals
-are apart: those about a release in the state all stay, and of the others those that are held already go before new
-ones, so that nothing is let in again by a flood of further removals.
+are apart: those about a release in the state all stay, and of the others every key that signs them has room of its own
+(`trust/bounds.py`), so that a flood by one key lets nothing in that another key has removed.
 
 `desired` may go down when a revocation, a halt or a fork arrives; the state never does. Rollback protection binds to
 the signed floor, not to the highest version seen, so a bad release can be taken back without relabelling the good one.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -31,13 +31,15 @@ from swarmd_protocols.releases.statements import (
     Targets,
     parse_statement,
 )
+from swarmd_protocols.trust.bounds import first_of_each_key
 from swarmd_protocols.trust.envelopes import MARK_BYTES, Envelope, merge_signatures
 from swarmd_protocols.trust.roots import RootChain
 
 MAX_MODELS = 64
 MAX_RELEASES = 32
-MAX_REMOVALS = 4_096
-"""Removals kept about releases that are not in the state."""
+MAX_REMOVALS = 2_048
+"""Removals kept of one key about releases that are not in the state, the lowest digests; beside them all that the
+newest root names. At most 3 kB each."""
 MAX_GRANTS = 256
 VERSION_GAP = 1_024
 """A version may stand at most this far above the floor, so that one signature cannot use the counter up."""
@@ -55,8 +57,14 @@ State = Mapping[bytes, Entry]
 """Statement digest -> entry, of statements that count. Values of this type are never changed in place."""
 
 
-def join(one: State, other: State) -> dict[bytes, Entry]:
-    """The least state that knows all that both know: commutative, associative, idempotent."""
+def join(one: State, other: State, kept: Set[bytes] = frozenset()) -> dict[bytes, Entry]:
+    """The least state that knows all that both know: commutative, associative, idempotent.
+
+    Args:
+        one: A state.
+        other: Another one.
+        kept: `mark` of statements that the newest root names.
+    """
     merged = dict(one)
     for digest, entry in other.items():
         known = merged.get(digest)
@@ -64,16 +72,11 @@ def join(one: State, other: State) -> dict[bytes, Entry]:
             merged[digest] = entry
         elif known.envelope.signatures != entry.envelope.signatures:
             merged[digest] = Entry(merge_signatures(known.envelope, entry.envelope), entry.statement)
-    return prune(merged, one)
+    return prune(merged, kept)
 
 
-def prune(state: State, held: Collection[bytes] = ()) -> dict[bytes, Entry]:
-    """Keep the best of each kind.
-
-    Args:
-        state: Statements that count.
-        held: Of removals about unknown releases beyond the bound, those that stay.
-    """
+def prune(state: State, named: Set[bytes] = frozenset()) -> dict[bytes, Entry]:
+    """Keep the best of each kind, and what the newest root names (by `mark`) of removals."""
     mine: dict[str, list[tuple[bytes, Entry]]] = {}
     for item in state.items():
         mine.setdefault(_model(item[1].statement), []).append(item)
@@ -84,7 +87,7 @@ def prune(state: State, held: Collection[bytes] = ()) -> dict[bytes, Entry]:
         kept.update(_best(mine[model], Floor, 1))
         kept.update(_best(mine[model], DeltaOffer, MAX_GRANTS))
         kept.update(_best(mine[model], Force, MAX_GRANTS))
-    kept.update(_removals(state, frozenset(kept), held))
+    kept.update(_removals(state, frozenset(kept), named))
     kept.update(_best(list(state.items()), Heartbeat, 1))
     return dict(sorted(kept.items()))
 
@@ -97,10 +100,10 @@ def _grants(item: tuple[bytes, Entry]) -> bool:
     return isinstance(item[1].statement, Release | Floor | DeltaOffer | Force)
 
 
-def _removals(state: State, releases: frozenset[bytes], held: Collection[bytes]) -> dict[bytes, Entry]:
+def _removals(state: State, releases: frozenset[bytes], named: Set[bytes]) -> dict[bytes, Entry]:
     """Revocations and halts: for a release in the state one of each signer, so that each stands when others fall."""
     about: dict[tuple[type, bytes, bytes], bytes] = {}
-    unknown: list[tuple[bool, bytes]] = []
+    unknown: dict[bytes, Envelope] = {}
     for digest, entry in sorted(state.items()):
         if not isinstance(entry.statement, Revoke):
             continue
@@ -108,8 +111,8 @@ def _removals(state: State, releases: frozenset[bytes], held: Collection[bytes])
             for key, _ in entry.envelope.signatures:
                 about[type(entry.statement), entry.statement.release, key] = digest
         else:
-            unknown.append((digest not in held, digest))
-    chosen = {*about.values(), *(digest for _, digest in sorted(unknown)[:MAX_REMOVALS])}
+            unknown[digest] = entry.envelope
+    chosen = {*about.values(), *first_of_each_key(unknown, {one: one for one in unknown}, MAX_REMOVALS, None, named)}
     return {digest: state[digest] for digest in sorted(chosen)}
 
 
@@ -151,7 +154,7 @@ def counts(entry: Entry, chain: RootChain) -> bool:
 
 def judged(state: State, chain: RootChain) -> dict[bytes, Entry]:
     """What still counts of a state after the chain has grown."""
-    return prune({digest: entry for digest, entry in state.items() if counts(entry, chain)}, state)
+    return prune({digest: entry for digest, entry in state.items() if counts(entry, chain)}, chain.current.kept)
 
 
 def admit(envelope: Envelope, chain: RootChain, known: Entry | None = None) -> Entry:

@@ -5,11 +5,9 @@
     enrol  ── signs ──▶ group key   {swarm, counter, 32-byte key}                            seals first contact
     revoke ── signs ──▶ revocation  {swarm, node ids, counter, reason}                       shuts nodes out
 
-A statement is judged before it is kept, and only ever stands beside others that count: bytes, orders and numbers from
-people without the role change nothing. When the chain grows, everything is judged anew. Of certificates the best of
-each node and the best of each name is kept, of group keys the best of each counter, of revocations every one, each
-with all signatures that hold; "best" is a total order, so the way by which statements come makes no difference.
-Nothing expires by a clock.
+A statement is judged before it is kept, and only ever stands beside others that count. When the chain grows, everything
+is judged anew. Of certificates the best of each node and of each name is kept, of group keys the best of each counter,
+of revocations every one, within bounds that know no order (`bounds.py`). Nothing expires by a clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +20,7 @@ from msgspec import Meta
 from swarmd_protocols.crypto import SEED_BYTES, Crypto
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust.bounds import cut, first_of_each_key
 from swarmd_protocols.trust.envelopes import DAMAGE, MARK_BYTES, Envelope, KeyId, decode_envelope, merge_signatures
 from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Mark, Root, RootChain, role_of
 
@@ -30,13 +29,14 @@ GROUP_KEY_BYTES = 32
 GROUP_COUNTER_MAX = 2**32 - 1
 """Group counters travel in 4 bytes of a frame."""
 CERTIFICATES_MAX = 8_192
-"""Certificates kept by one node: twice `gossip.members_max`; some 3 MB."""
+"""Nodes, and names, of which the best certificate is kept, the first in order: twice `gossip.members_max`; 3 MB."""
 GROUP_KEYS_MAX = 64
 """The newest are kept; each costs a trial at first contact, and a key lives for months."""
 AFTER_MAX = 32
 """Revocations that a group key names, the newest: a statement of gossip fits a datagram of 1,000 bytes."""
-REVOCATIONS_MAX = 4_096
-"""Revocations of one swarm; those that are held stay, so that nobody is let in again by a flood of new ones."""
+REVOCATIONS_PER_KEY = 2_048
+"""Revocations kept of one key, the lowest counters first, at most 17 kB each; and beside them all that the newest root
+names: a flood by one key pushes out nothing that another key has signed or that the root role calls right."""
 TRUST_JOURNAL = b"node/trust/"
 """Journal keys: this, the kind, a slash, and what tells statements of the kind apart."""
 JOURNALLED = ("root", "revoke", "node", "seen", "group")
@@ -142,6 +142,8 @@ class Trust:
         """This node's id: its certificate is never forgotten for want of room."""
         self.fallen: frozenset[bytes] = frozenset()
         """Nodes let in again because a root of the same epoch does not name their revocation; the reader clears it."""
+        self.gone: list[tuple[str, bytes]] = []
+        """What was dropped for want of room since the reader last cleared this."""
         self._news: list[tuple[str, bytes]] = []
         for link in roots[1:]:
             self.add("root", link)
@@ -299,6 +301,8 @@ class Trust:
         if certificate.node in self.revoked:
             raise IdentityError(f"node {certificate.name!r} is {self.why_out(NodeId(certificate.node))}")
         holds = self.certified(NodeId(certificate.node))
+        if certificate.node not in self._by_node or certificate.name not in self._by_name:
+            raise IdentityError(f"{CERTIFICATES_MAX} other nodes are enrolled; replace the enrol keys to begin anew")
         if holds is None:
             raise IdentityError(f"node {certificate.name!r} was enrolled again; this certificate is of its older key")
         return holds
@@ -343,18 +347,32 @@ class Trust:
         merged = self._merged(known, new)
         if known is not None and known.statement == merged.statement:
             return
-        if known is None and len(self._revocations) >= REVOCATIONS_MAX:
-            raise IdentityError(f"{REVOCATIONS_MAX} revocations are held; replace the revoke keys to begin anew")
         self._revocations[new.digest] = merged
-        self.revoked |= set(_revocation(merged).nodes)
+        gone = self._cut_revocations()
+        if new.digest in gone:
+            raise IdentityError(f"its key has {REVOCATIONS_PER_KEY} revocations of lower numbers; replace that key")
+        self.gone += [("revoke", one.statement) for one in gone.values()]
         self.revision += 1
         self._news.append(("revoke", merged.statement))
+
+    def _cut_revocations(self) -> dict[bytes, _Held]:
+        """Keep what every key has room for; returns the rest. Who is out follows."""
+        held = self._revocations
+        if len(held) > REVOCATIONS_PER_KEY:
+            envelopes = {digest: decode_envelope(one.statement) for digest, one in held.items()}
+            ranks = {digest: one.rank for digest, one in held.items()}
+            keys, named = self.role("revoke")[0], self.chain.current.kept
+            kept = first_of_each_key(envelopes, ranks, REVOCATIONS_PER_KEY, keys, named)
+            self._revocations = {digest: one for digest, one in held.items() if digest in kept}
+        self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
+        return {digest: one for digest, one in held.items() if digest not in self._revocations}
 
     def _take_group_key(self, new: _Held) -> None:
         counter = new.value.counter
         known = self._groups.get(counter)
         heard = {digest[:MARK_BYTES] for digest in self._revocations}
-        if known is None and not heard.issuperset(_group_key(new).after):
+        is_held = known is not None and known.digest == new.digest
+        if not is_held and not heard.issuperset(_group_key(new).after):
             raise IdentityError(
                 f"group key {counter} names a revocation that is not known here yet; hand it over first"
             )
@@ -391,17 +409,17 @@ class Trust:
             if new.statement == known.statement:
                 return
         self._rank(new)
-        after = [self._by_node[certificate.node], self._by_name[certificate.name]]
+        after = [self._by_node.get(certificate.node), self._by_name.get(certificate.name)]
         is_told = False
         for old, best in zip(before, after, strict=True):
             if old is not None and (old.digest != new.digest or old.digest in self._spread):
                 is_told = True
-                self._tell(best)
+                if best is not None:
+                    self._tell(best)
                 if self._best_form(old) is None:
                     self._spread.pop(old.digest, None)
         if not is_told and new in after:
             self._news.append(("seen", new.statement))
-            self._make_room(certificate.node)
 
     def _rank(self, new: _Held) -> None:
         certificate = _certificate(new)
@@ -410,21 +428,14 @@ class Trust:
             self._by_node[certificate.node] = new
         if of_name is None or of_name.rank <= new.rank:
             self._by_name[certificate.name] = new
-
-    def _make_room(self, newest: bytes) -> None:
-        """Beyond the bound, forget the certificate that came first of those that replaced nothing."""
-        if len(self._by_node) <= CERTIFICATES_MAX:
-            return
-        mine = (newest, self.own)
-        gone = next(
-            (one for node, one in self._by_node.items() if one.digest not in self._spread and node not in mine), None
-        )
-        if gone is None:
-            return
-        certificate = _certificate(gone)
-        del self._by_node[certificate.node]
-        if self._by_name.get(certificate.name) is gone:
-            del self._by_name[certificate.name]
+        if max(len(self._by_node), len(self._by_name)) > CERTIFICATES_MAX:
+            mine = self._by_node.get(self.own)
+            gone = cut(self._by_node, CERTIFICATES_MAX, self.own)
+            gone += cut(self._by_name, CERTIFICATES_MAX, _certificate(mine).name if mine else None)
+            for one in gone:
+                if self._best_form(one) is None:
+                    self._spread.pop(one.digest, None)
+                    self.gone += [("node", one.statement), ("seen", one.statement)]
 
     # --- judging anew -------------------------------------------------------------------------------------------------
 
@@ -432,7 +443,7 @@ class Trust:
         """The chain has changed: everything anew, as if it came for the first time."""
         self.revision += 1
         self._revocations = {digest: one for digest, one in self._revocations.items() if self._still_counts(one)}
-        self.revoked = frozenset(node for one in self._revocations.values() for node in _revocation(one).nodes)
+        self._cut_revocations()
         self._groups = {counter: one for counter, one in self._groups.items() if self._still_counts(one)}
         self.group_keys = _by_counter(self._groups) or self.group_keys
         kept = {one.digest: one for one in (*self._by_node.values(), *self._by_name.values())}
