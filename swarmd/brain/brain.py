@@ -23,7 +23,7 @@ from swarmd.api.metrics import Metrics
 from swarmd.api.node_verbs import register_verbs
 from swarmd.api.verbs import Verbs
 from swarmd.brain import compose
-from swarmd.brain.discovery import discover, wants_mdns
+from swarmd.brain.discovery import discover
 from swarmd.brain.driver import Driver
 from swarmd.brain.group_keys import follow_group_keys
 from swarmd.brain.journal import Journal
@@ -34,6 +34,7 @@ from swarmd.brain.positions import Throttle, position_of
 from swarmd.brain.supervise import Supervisor
 from swarmd.brain.trust_told import tell_trust
 from swarmd.brain.view import View
+from swarmd.brain.whereabouts import follow_addresses
 from swarmd.bridges.record.verbs import RecordVerbs
 from swarmd.config.loading import Loaded, changed_keys
 from swarmd.config.sections import Config
@@ -205,7 +206,13 @@ class Brain:
 
     async def _open_transport(self, identity: Identity, driver: Driver) -> Transport:
         settings = self.config.transport
-        transport = make_transport(settings.gossip, settings.listen, curve_keys(identity), advertise=settings.advertise)
+        transport = make_transport(
+            settings.gossip,
+            settings.listen,
+            curve_keys(identity),
+            advertise=settings.advertise,
+            interfaces=settings.interfaces,
+        )
         await transport.start(driver.handlers())
         self._stack.push_async_callback(transport.close)
         return transport
@@ -265,10 +272,12 @@ class Brain:
         self._supervisor.keep("group-keys", lambda: follow_group_keys(identity, node.group_keys, transport, self.log))
         request = self.parts.driver.request
         self._supervisor.keep("trust-told", lambda: tell_trust(self._bus, node.trust, request))
-        address = transport.local_address
-        if wants_mdns(self.config, address):
+        self._supervisor.keep(
+            "addresses", lambda: follow_addresses(transport, self.parts.driver.post, self._on_alarm, self.log)
+        )
+        if self.config.swarm.mdns != "off":
             found = self._on_address_found
-            self._supervisor.keep("mdns", lambda: discover(identity, address, found))
+            self._supervisor.keep("mdns", lambda: discover(self.config, identity, transport, found))
 
     def _on_address_found(self, address: Address) -> None:
         self.log.info("found_by_mdns", address=address)
@@ -325,8 +334,11 @@ class Brain:
 
     def _journal_alarms(self) -> None:
         for code, text in self.parts.journal.take_alarms():
-            self.log.error("alarm", code=code, text=text)
-            self._bus.publish(Alarm(code, text))
+            self._on_alarm(Alarm(code, text))
+
+    def _on_alarm(self, alarm: Alarm) -> None:
+        self.log.error("alarm", code=alarm.code, text=alarm.text)
+        self._bus.publish(alarm)
 
     def _status_line(self) -> str:
         """What `systemctl status` shows."""

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from swarmd.config.sections import Config
 from swarmd.errors import TransportError
-from swarmd.transports.address import parse_address
-from swarmd_protocols.ids import Address, NodeId
+from swarmd.transports.address import is_ipv6, parse_address, parse_ways
+from swarmd.transports.base import Transport
+from swarmd.transports.reach import is_loopback
+from swarmd_protocols.ids import WAYS, Address, NodeId
 from swarmd_protocols.trust.identity import Identity
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _LOOKUP_MS = 3_000
 """Milliseconds until an announced service must have answered with its record: three of mDNS's own repeats."""
 _LOOKUPS_MAX = 32
 """Lookups at once: whoever announces more at a time is heard when they announce again."""
+_LOOK_S = 1.0
+"""Seconds between two looks at the own address."""
 _FOUND_MAX = 1_024
 """Addresses that are remembered as told, so that a liar on the network cannot fill the memory."""
 
@@ -69,23 +73,27 @@ class Discovery:
         from zeroconf import IPVersion
         from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-        host, port = parse_address(self._address)
+        ways = [parse_address(way) for way in self._address.split(WAYS)]
+        hosts, port = [host for host, _ in ways], ways[0][1]
+        version = IPVersion.V4Only
+        if any(map(is_ipv6, hosts)):
+            version = IPVersion.V6Only if all(map(is_ipv6, hosts)) else IPVersion.All
         try:
-            # One interface: on the others the address may not be reachable at all.
-            self._zeroconf = AsyncZeroconf(interfaces=[host], ip_version=IPVersion.All if ":" in host else None)
+            # The interfaces of the ways: on the others the address may not be reachable at all.
+            self._zeroconf = AsyncZeroconf(interfaces=hosts, ip_version=version)
             self._info = AsyncServiceInfo(
                 SERVICE_TYPE,
                 self._instance,
                 port=port,
-                parsed_addresses=[host],
+                parsed_addresses=hosts,
                 properties={"v": "1", "swarm": self._tag, "address": self._address},
             )
             await self._zeroconf.async_register_service(self._info, allow_name_change=True)
         except OSError as error:
             await self.close()
             raise TransportError(
-                f"mDNS does not start on {host}: {error}; free UDP port 5353, enable multicast on the interface, or "
-                "turn swarm.mdns off and give --join"
+                f"mDNS does not start on {self._address}: {error}; free UDP port 5353, enable multicast on the "
+                "interface, or turn swarm.mdns off and give --join"
             ) from error
         self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._on_change])
 
@@ -150,11 +158,9 @@ def announced_address(properties: "dict[bytes, bytes | None]", tag: str) -> Addr
     if properties.get(b"v") != b"1" or properties.get(b"swarm") != tag.encode():
         return None
     try:
-        address = (properties.get(b"address") or b"").decode("ascii")
-        _, port = parse_address(address)
+        return parse_ways((properties.get(b"address") or b"").decode("ascii"))
     except ValueError:
         return None
-    return address if port else None
 
 
 def wants_mdns(config: Config, address: Address) -> bool:
@@ -166,20 +172,25 @@ def wants_mdns(config: Config, address: Address) -> bool:
     """
     if config.swarm.mdns != "auto":
         return config.swarm.mdns == "on"
-    host = parse_address(address)[0]
-    local = host.startswith("127.") or host == "::1"
+    local = all(is_loopback(parse_address(way)[0]) for way in address.split(WAYS))
     return not local and not config.swarm.dev_fleet and config.transport.gossip != "dds"
 
 
-async def discover(identity: Identity, address: Address, found: Callable[[Address], None]) -> None:
-    """Announce this node and report others; runs for ever.
+async def discover(config: Config, identity: Identity, transport: Transport, found: Callable[[Address], None]) -> None:
+    """Announce this node and report others, anew whenever its address changes; runs for ever.
 
     Raises:
         TransportError: No multicast here.
     """
-    discovery = Discovery(identity.swarm, identity.node, address, found)
-    await discovery.start()
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await discovery.close()
+    while True:
+        address = transport.local_address
+        discovery = None
+        if wants_mdns(config, address):
+            discovery = Discovery(identity.swarm, identity.node, address, found)
+            await discovery.start()
+        try:
+            while transport.local_address == address:
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            if discovery is not None:
+                await discovery.close()

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Literal
 
 from swarmd.config.sections import Config
-from swarmd.transports.address import format_address, is_ipv6, parse_address, reachable_host
+from swarmd.transports.address import is_ipv6, parse_address
 from swarmd.transports.base import MAX_DATAGRAM_BYTES
+from swarmd.transports.reach import Reach
+from swarmd.transports.udp_socket import usable_wildcard
+from swarmd_protocols.ids import WAYS
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -84,17 +87,16 @@ def diagnose(config: Config) -> Iterator[Finding]:
 def _listen_address(config: Config) -> Iterator[Finding]:
     listen = config.transport.listen
     try:
-        host, port = parse_address(listen)
+        parse_address(listen)
     except ValueError as error:
-        yield Finding("address", "fail", f"transport.listen: {error}", "write it as ip:port, such as 0.0.0.0:7946")
+        yield Finding("address", "fail", f"transport.listen: {error}", "write it as ip:port, such as [::]:7946")
         return
-    told = config.transport.advertise or format_address(reachable_host(host), port)
-    loopback = parse_address(told)[0] in ("127.0.0.1", "::1")
+    reach = _reach(config)
     yield Finding(
         "address",
-        "warn" if loopback else "ok",
-        f"listens on {listen}, peers are told {told}",
-        "no other device reaches that; set transport.listen or transport.advertise" if loopback else "",
+        "warn" if reach.problem else "ok",
+        f"listens on {listen}, peers are told {reach.address}",
+        reach.problem,
     )
 
 
@@ -119,39 +121,39 @@ def _ports(config: Config) -> Iterator[Finding]:
 
 
 def _mtu(config: Config) -> Iterator[Finding]:
-    host = reachable_host(_host_port(config)[0])
     needed = MAX_DATAGRAM_BYTES + _HEADERS_BYTES
-    interface = interface_of(host)
-    if interface is None:
-        yield Finding("mtu", "warn", f"no interface found for {host}", "see `ip address`")
-        return
-    mtu = int(Path(f"/sys/class/net/{interface}/mtu").read_text())
-    if mtu >= needed:
-        yield Finding("mtu", "ok", f"{interface} carries {mtu} bytes a packet, {needed} are needed")
-    else:
-        yield Finding(
-            "mtu",
-            "fail",
-            f"{interface} carries {mtu} bytes a packet, {needed} are needed: datagrams would be cut in pieces",
-            f"ip link set {interface} mtu {max(needed, 1_280)}",
-        )
+    for host in _told_hosts(config):
+        interface = interface_of(host)
+        if interface is None:
+            yield Finding("mtu", "warn", f"no interface found for {host}", "see `ip address`")
+            continue
+        mtu = int(Path(f"/sys/class/net/{interface}/mtu").read_text())
+        if mtu >= needed:
+            yield Finding("mtu", "ok", f"{interface} carries {mtu} bytes a packet, {needed} are needed")
+        else:
+            yield Finding(
+                "mtu",
+                "fail",
+                f"{interface} carries {mtu} bytes a packet, {needed} are needed: datagrams would be cut in pieces",
+                f"ip link set {interface} mtu {max(needed, 1_280)}",
+            )
 
 
 def _multicast(config: Config) -> Iterator[Finding]:
-    host = reachable_host(_host_port(config)[0])
-    remedy = f"ip link set {interface_of(host) or 'INTERFACE'} multicast on; or give --join and list dds peers"
-    if is_ipv6(host):
-        yield Finding("multicast", "warn", "not checked over IPv6", "give --join where members are not found")
-        return
-    try:
-        heard = _hear_own_multicast(host)
-    except OSError as error:
-        yield Finding("multicast", "warn", f"no multicast on {host}: {error.strerror}", remedy)
-        return
-    if heard:
-        yield Finding("multicast", "ok", f"a packet to {_MULTICAST_GROUP} came back on {host}")
-    else:
-        yield Finding("multicast", "warn", f"a packet to {_MULTICAST_GROUP} on {host} did not come back", remedy)
+    for host in _told_hosts(config):
+        remedy = f"ip link set {interface_of(host) or 'INTERFACE'} multicast on; or give --join and list dds peers"
+        if is_ipv6(host):
+            yield Finding("multicast", "warn", "not checked over IPv6", "give --join where members are not found")
+            continue
+        try:
+            heard = _hear_own_multicast(host)
+        except OSError as error:
+            yield Finding("multicast", "warn", f"no multicast on {host}: {error.strerror}", remedy)
+            continue
+        if heard:
+            yield Finding("multicast", "ok", f"a packet to {_MULTICAST_GROUP} came back on {host}")
+        else:
+            yield Finding("multicast", "warn", f"a packet to {_MULTICAST_GROUP} on {host} did not come back", remedy)
 
 
 def _clock(config: Config) -> Iterator[Finding]:
@@ -329,7 +331,18 @@ def _host_port(config: Config) -> tuple[str, int]:
     try:
         return parse_address(config.transport.listen)
     except ValueError:  # Told by its own check.
-        return "0.0.0.0", 0
+        return "::", 0
+
+
+def _reach(config: Config) -> Reach:
+    """What a daemon with this configuration would tell its peers; the port 0 stays one."""
+    host, port = _host_port(config)
+    settings = config.transport
+    return Reach(usable_wildcard(host), port, settings.advertise, settings.interfaces)
+
+
+def _told_hosts(config: Config) -> list[str]:
+    return [parse_address(way)[0] for way in _reach(config).address.split(WAYS)]
 
 
 def _try_bind(kind: str, host: str, port: int) -> int:

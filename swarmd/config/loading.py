@@ -297,6 +297,12 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             problems.append(
                 f"{origins[section, key]}: {section}.{key} is {text!r}; write IP:PORT, such as 127.0.0.1:7946"
             )
+    for text in config.transport.advertise.split("+") if config.transport.advertise else ():
+        if not is_host_port(text) or len(config.transport.advertise) > 64:
+            problems.append(
+                f"{origins['transport', 'advertise']}: transport.advertise holds {text!r}; write IP:PORT, several ways "
+                "joined by +, at most 64 characters in all"
+            )
     for text in config.swarm.join:
         if not is_host_port(text):
             problems.append(f"{origins['swarm', 'join']}: swarm.join holds {text!r}; write IP:PORT")

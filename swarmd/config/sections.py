@@ -54,8 +54,15 @@ class TransportSection:
     """How frames travel."""
 
     gossip: str = option("udp", "Transport of probes and gossip.", choices=("udp", "zmq", "dds"), flag="--transport")
-    listen: str = option("0.0.0.0:7946", "Address and port to bind; port 0 takes any free one.", flag="--listen")
-    advertise: str = option("", "Address that peers should use; empty: derived from `listen`.")
+    listen: str = option(
+        "[::]:7946", "Address and port to bind; `[::]` is IPv4 and IPv6, port 0 any free one.", flag="--listen"
+    )
+    advertise: str = option(
+        "", "Address that peers should use, several ways joined by `+`; empty: what the interfaces have."
+    )
+    interfaces: tuple[str, ...] = option(
+        (), "Interfaces whose addresses peers are told, such as `wlan*`; empty: all but those of containers."
+    )
 
 
 @dataclass(frozen=True, slots=True)

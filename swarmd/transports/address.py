@@ -1,5 +1,7 @@
 """Addresses of the transports: "10.0.0.5:7946" and "[fe80::1%wlan0]:7946", numeric, at most 64 characters.
 
+A node on several networks has one of several ways, joined by `+` (`reach.py`).
+
 A peer may claim any address, so `parse_address` is strict; names are resolved once, before they become addresses.
 """
 
@@ -8,13 +10,12 @@ import ipaddress
 import socket
 
 from swarmd.errors import TransportError
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import WAYS, Address
 
 DEFAULT_PORT = 7946
 """Port where none is written: the one that Serf and memberlist use, which operators know."""
 MAX_ADDRESS_CHARS = 64
 """Characters of an address: a bracketed IPv6 address with a scope and a port fits."""
-_ROUTE_PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # Documentation prefixes: never sent to.
 
 
 def format_address(host: str, port: int) -> Address:
@@ -96,22 +97,18 @@ def _split_host_port(text: str, default_port: int) -> tuple[str, int]:
     return host, int(port_text) if port_text else default_port
 
 
-def reachable_host(host: str) -> str:
-    """The host that peers can use when this node listens on `host`.
+def parse_ways(text: str) -> Address:
+    """What a peer says of its address, when every way of it holds.
 
-    Args:
-        host: Numeric; the wildcard ("0.0.0.0" or "::") is replaced by the address of the default route, or by
-            loopback when there is no route at all.
+    Raises:
+        ValueError: A way is no address, has no port, or the text is too long.
 
-    Returns:
-        A numeric host.
+    >>> parse_ways("10.0.0.5:7946+[fe80::5]:7946")
+    '10.0.0.5:7946+[fe80::5]:7946'
     """
-    if not ipaddress.ip_address(host).is_unspecified:
-        return host
-    family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((_ROUTE_PROBES[family], 9))  # Chooses a route; no packet leaves.
-        except OSError:
-            return "::1" if is_ipv6(host) else "127.0.0.1"
-        return str(probe.getsockname()[0])
+    if len(text) > MAX_ADDRESS_CHARS:
+        raise ValueError(f"address of {len(text)} characters; at most {MAX_ADDRESS_CHARS} are allowed")
+    ways = [parse_address(way) for way in text.split(WAYS)]
+    if not all(port for _, port in ways):
+        raise ValueError(f"{text!r} names port 0; a port is a number from 1 to 65535")
+    return WAYS.join(format_address(host, port) for host, port in ways)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from swarmd.transports.curve import CurveKeys
+from swarmd.transports.reach import Reach
 from swarmd_protocols.effects import REFUSED, HostAnswer
 from swarmd_protocols.ids import Address
 
@@ -62,6 +63,15 @@ class Transport(Protocol):
     @property
     def local_address(self) -> Address:
         """The address that peers should use, known after `start` (port 0 has become a real port)."""
+        ...
+
+    @property
+    def reach(self) -> Reach:
+        """Where this node is reached; known after `start`."""
+        ...
+
+    def look_around(self) -> bool:
+        """Look at the device's addresses again; True where peers are to be told another one (`local_address`)."""
         ...
 
     async def start(self, handlers: TransportHandlers) -> None:

@@ -11,11 +11,12 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from swarmd.errors import TransportError
-from swarmd.transports.address import format_address, parse_address, reachable_host
+from swarmd.transports.address import format_address, parse_address
 from swarmd.transports.base import (
     EXPIRED,
     FULL,
@@ -27,8 +28,9 @@ from swarmd.transports.base import (
 )
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.dds_options import DdsOptions
+from swarmd.transports.reach import Reach
 from swarmd.transports.udp import parse_listen
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import WAYS, Address
 
 if TYPE_CHECKING:
     from swarmd.transports.dds_raw import DdsPath, Participant, Writer
@@ -64,15 +66,18 @@ class _Lane:
 class DdsTransport:
     """See the module; one object for one life."""
 
-    def __init__(self, listen: str, options: DdsOptions) -> None:
+    def __init__(self, listen: str, options: DdsOptions, interfaces: Sequence[str] = ()) -> None:
         """Remember the address; nothing is opened before `start`.
 
         Args:
             listen: "ip:number"; number 0 for a random one.
             options: Domain and discovery.
+            interfaces: Patterns of the interfaces of which one is taken, where the ip is a wildcard; none: all.
         """
         self._listen = listen
         self._options = options
+        self._interfaces = interfaces
+        self._reach: Reach | None = None
         self._counts: Counter[str] = Counter()
         self._handlers: TransportHandlers | None = None
         self._participant: Participant | None = None
@@ -90,6 +95,17 @@ class DdsTransport:
             raise TransportError("the transport has no address before it is started")
         return self._participant.address
 
+    @property
+    def reach(self) -> Reach:
+        """Where this node is reached."""
+        if self._reach is None:
+            raise TransportError("the transport has no address before it is started")
+        return self._reach
+
+    def look_around(self) -> bool:
+        """Look at the device's addresses again; the participant stays where it is."""
+        return False
+
     async def start(self, handlers: TransportHandlers) -> None:
         """Join the domain and begin to deliver.
 
@@ -103,8 +119,11 @@ class DdsTransport:
                 f"transport dds needs CycloneDDS: {error}; `pip install swarmd[dds]`, on Arm see docs/transports.md"
             ) from error
         host, number = parse_listen(self._listen)
-        host = reachable_host(host)
-        address = format_address(host, number or secrets.randbelow(65_536 - _FIRST_NUMBER) + _FIRST_NUMBER)
+        number = number or secrets.randbelow(65_536 - _FIRST_NUMBER) + _FIRST_NUMBER
+        # DDS is bound to one interface for good: the best way, and no other.
+        host = parse_address(Reach(host, number, interfaces=self._interfaces).address.split(WAYS)[0])[0]
+        address = format_address(host, number)
+        self._reach = Reach(host, number)
         self._raw = dds_raw
         self._paths = {path.name: path for path in dds_raw.PATHS}
         self._handlers = handlers

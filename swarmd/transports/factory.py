@@ -1,5 +1,7 @@
 """Makes the transport that the configuration names, importing only what that one needs."""
 
+from collections.abc import Sequence
+
 from swarmd.errors import TransportError
 from swarmd.transports.address import resolve
 from swarmd.transports.base import Transport
@@ -12,7 +14,13 @@ KINDS = ("udp", "zmq", "dds")
 
 
 def make_transport(
-    kind: str, listen: str, keys: CurveKeys, *, advertise: str = "", dds: DdsOptions | None = None
+    kind: str,
+    listen: str,
+    keys: CurveKeys,
+    *,
+    advertise: str = "",
+    interfaces: Sequence[str] = (),
+    dds: DdsOptions | None = None,
 ) -> Transport:
     """A transport that has not been started.
 
@@ -20,7 +28,8 @@ def make_transport(
         kind: "udp", "zmq" or "dds".
         listen: "ip:port" or "[ipv6]:port"; port 0 for any free one.
         keys: CURVE keys; `dds` needs none of them.
-        advertise: The address that peers should use, "" for the listening one.
+        advertise: The address that peers should use, "" for what the interfaces have.
+        interfaces: Patterns of the interfaces whose addresses peers are told; none: all but those of containers.
         dds: Options of `dds`; the defaults when None.
 
     Returns:
@@ -33,14 +42,14 @@ def make_transport(
         case "udp":
             from swarmd.transports.udp import UdpTransport
 
-            return UdpTransport(listen, keys, advertise)
+            return UdpTransport(listen, keys, advertise, interfaces)
         case "zmq":
             from swarmd.transports.zmq import ZmqTransport
 
-            return ZmqTransport(listen, keys, advertise)
+            return ZmqTransport(listen, keys, advertise, interfaces)
         case "dds":
             from swarmd.transports.dds import DdsTransport
 
-            return DdsTransport(listen, dds or DdsOptions())
+            return DdsTransport(listen, dds or DdsOptions(), interfaces)
         case _:
             raise TransportError(f"unknown transport {kind!r}; transport.gossip is one of {', '.join(KINDS)}")

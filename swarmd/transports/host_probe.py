@@ -8,8 +8,10 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from swarmd.transports.address import is_ipv6, parse_address
+from swarmd.transports.address import is_ipv6
+from swarmd.transports.reach import Reach, Way
 from swarmd.transports.udp_socket import target_of
 from swarmd_protocols.effects import HostAnswer
 from swarmd_protocols.ids import Address
@@ -19,62 +21,98 @@ _OPEN_PROBES_MAX = 64
 
 
 class HostProber:
-    """Any number of probes at once, within a bound; each costs one descriptor while it is open."""
+    """Any number of probes at once, within a bound; each way of one costs a descriptor while it is open."""
 
-    def __init__(self, answered: Callable[[Address, HostAnswer], None], counts: "Counter[str]") -> None:
+    def __init__(self, reach: Reach, answered: Callable[[Address, HostAnswer], None], counts: "Counter[str]") -> None:
         """Prepare.
 
         Args:
+            reach: Knows the ways to a destination.
             answered: Called, never from within `probe`, with the destination and what its kernel said.
             counts: Where probes are counted.
         """
+        self._reach = reach
         self._answered = answered
         self._counts = counts
-        self._open: dict[Address, tuple[socket.socket, asyncio.TimerHandle]] = {}
+        self._open: dict[Address, _Probe] = {}
 
     def probe(self, destination: Address, timeout_ns: int) -> None:
-        """Begin one probe; a second one to the same destination joins the first."""
+        """Begin one probe, on all ways at once; a second one to the same destination joins the first."""
         if destination in self._open:
             return
         loop = asyncio.get_running_loop()
-        if len(self._open) >= _OPEN_PROBES_MAX:
+        if sum(len(probe.sockets) for probe in self._open.values()) >= _OPEN_PROBES_MAX:
             self._counts["host_probes_dropped"] += 1
             return
         self._counts["host_probes_out"] += 1
         try:
-            host, port = parse_address(destination)
-            family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        except (ValueError, OSError):
-            loop.call_soon(self._answered, destination, HostAnswer.SILENT)
-            return
-        number = _connect(sock, host, port)
-        if number not in (0, errno.EINPROGRESS):
-            sock.close()
-            loop.call_soon(self._answered, destination, _answer_of(number))
-            return
-        timer = loop.call_later(timeout_ns / 1e9, self._finish, destination, HostAnswer.SILENT)
-        self._open[destination] = (sock, timer)
-        loop.add_writer(sock.fileno(), self._on_connected, destination)
+            ways = self._reach.targets(destination)
+        except ValueError:
+            ways = ()
+        probe = _Probe(loop.call_later(timeout_ns / 1e9, self._finish, destination, HostAnswer.SILENT))
+        for way in ways:
+            self._begin(destination, probe, way)
+        if probe.sockets:
+            self._open[destination] = probe
+        else:
+            probe.timer.cancel()
+            loop.call_soon(self._answered, destination, probe.answer or HostAnswer.SILENT)
 
     def close(self) -> None:
         """Give up all probes; may be called twice."""
         for destination in list(self._open):
             self._release(destination)
 
-    def _on_connected(self, destination: Address) -> None:
-        sock, _ = self._open[destination]
-        self._finish(destination, _answer_of(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)))
+    def _begin(self, destination: Address, probe: "_Probe", way: Way) -> None:
+        _, host, port = way
+        try:
+            family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        except OSError:
+            return
+        number = _connect(sock, host, port)
+        if number in (0, errno.EINPROGRESS):
+            probe.sockets.append(sock)
+            asyncio.get_running_loop().add_writer(sock.fileno(), self._on_connected, destination, sock)
+            return
+        sock.close()
+        if _answer_of(number) is not HostAnswer.SILENT:
+            probe.answer = _answer_of(number)
 
-    def _finish(self, destination: Address, answer: HostAnswer) -> None:
+    def _on_connected(self, destination: Address, sock: socket.socket) -> None:
+        probe = self._open[destination]
+        answer = _answer_of(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        if answer is not HostAnswer.SILENT:
+            probe.answer = answer
+        probe.sockets.remove(sock)
+        _close(sock)
+        if answer is HostAnswer.OPEN or not probe.sockets:
+            self._finish(destination, HostAnswer.SILENT)
+
+    def _finish(self, destination: Address, otherwise: HostAnswer) -> None:
+        answer = self._open[destination].answer or otherwise
         self._release(destination)
         self._answered(destination, answer)
 
     def _release(self, destination: Address) -> None:
-        sock, timer = self._open.pop(destination)
-        timer.cancel()
-        asyncio.get_running_loop().remove_writer(sock.fileno())
-        sock.close()
+        probe = self._open.pop(destination)
+        probe.timer.cancel()
+        for sock in probe.sockets:
+            _close(sock)
+
+
+@dataclass(slots=True)
+class _Probe:
+    """One destination that is being asked: the ways still open, and the best that any said so far."""
+
+    timer: asyncio.TimerHandle
+    sockets: list[socket.socket] = field(default_factory=list)
+    answer: HostAnswer | None = None
+
+
+def _close(sock: socket.socket) -> None:
+    asyncio.get_running_loop().remove_writer(sock.fileno())
+    sock.close()
 
 
 def _connect(sock: socket.socket, host: str, port: int) -> int:

@@ -6,15 +6,17 @@ At 30 % loss 45 % of probes over TCP come late against 13 % over UDP with resend
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import zmq
 
 from swarmd.errors import TransportError
-from swarmd.transports.address import format_address, is_ipv6, parse_address, reachable_host
+from swarmd.transports.address import is_ipv6, parse_address
 from swarmd.transports.base import MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, TOO_LARGE, UNREACHABLE, TransportHandlers
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.host_probe import HostProber
-from swarmd.transports.udp_socket import DatagramSocket, SocketAddress, target_of
+from swarmd.transports.reach import Reach
+from swarmd.transports.udp_socket import DatagramSocket, SocketAddress
 from swarmd.transports.zmq_link import BULK_PATH, STREAM_PATH, Dialler, Listener, Path
 from swarmd_protocols.ids import Address
 
@@ -29,30 +31,46 @@ _FLUSH_S = 1.0
 class UdpTransport:
     """See the module; one object for one life."""
 
-    def __init__(self, listen: str, keys: CurveKeys, advertise: str = "") -> None:
+    def __init__(self, listen: str, keys: CurveKeys, advertise: str = "", interfaces: Sequence[str] = ()) -> None:
         """Remember where to listen; nothing is opened before `start`.
 
         Args:
-            listen: "ip:port"; port 0 for any that is free on UDP and TCP.
+            listen: "ip:port"; port 0 for any that is free on UDP and TCP; "[::]:port" is IPv4 and IPv6.
             keys: CURVE keys of the reliable path.
-            advertise: What peers should use instead, "" for the listening address itself.
+            advertise: What peers should use instead, "" for what the interfaces have.
+            interfaces: Patterns of the interfaces whose addresses peers are told; none: all.
         """
         self._listen = listen
         self._keys = keys
         self._advertise = advertise
-        self._address: Address | None = None
+        self._interfaces = interfaces
+        self._reach: Reach | None = None
         self._counts: Counter[str] = Counter()
         self._handlers: TransportHandlers | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._targets: dict[Address, SocketAddress] = {}
+        self._targets: dict[Address, tuple[tuple[Address, SocketAddress], ...]] = {}
         self._closed = False
 
     @property
     def local_address(self) -> Address:
         """The address that peers should use."""
-        if self._address is None:
+        return self.reach.address
+
+    @property
+    def reach(self) -> Reach:
+        """Where this node is reached."""
+        if self._reach is None:
             raise TransportError("the transport has no address before it is started")
-        return self._address
+        return self._reach
+
+    def look_around(self) -> bool:
+        """Look at the device's addresses again; True where peers are to be told another one."""
+        changed = self.reach.refresh()
+        self._targets.clear()
+        if changed:
+            self._streams.move(self.reach.address)
+            self._bulk.move(self.reach.address)
+        return changed
 
     async def start(self, handlers: TransportHandlers) -> None:
         """Bind UDP and TCP and begin to deliver.
@@ -64,40 +82,43 @@ class UdpTransport:
         self._handlers = handlers
         self._context = zmq.Context(io_threads=1)
         self._datagrams = DatagramSocket(handlers.datagram, handlers.send_failed, self._counts)
-        self._prober = HostProber(handlers.host_probed, self._counts)
         self._listener = Listener(self._context, self._keys, self._on_frame, self._counts)
-        self._streams = Dialler(self._context, self._keys, STREAM_PATH, handlers.send_failed, self._counts)
-        self._bulk = Dialler(self._context, self._keys, BULK_PATH, handlers.send_failed, self._counts)
         try:
-            port = self._bind(host, port)
-            self._address = self._advertise or format_address(reachable_host(host), port)
+            host, port = self._bind(host, port)
+            reach = self._reach = Reach(host, port, self._advertise, self._interfaces)
         except BaseException:
             self._datagrams.close()
             self._listener.close()
             self._context.term()
             self._closed = True
             raise
+        self._prober = HostProber(reach, handlers.host_probed, self._counts)
+        self._streams = Dialler(self._context, self._keys, STREAM_PATH, reach, handlers.send_failed, self._counts)
+        self._bulk = Dialler(self._context, self._keys, BULK_PATH, reach, handlers.send_failed, self._counts)
         self._datagrams.start()
         self._listener.start()
-        self._streams.start(self._address, is_ipv6(host))
-        self._bulk.start(self._address, is_ipv6(host))
+        self._streams.start(reach.address, is_ipv6(host))
+        self._bulk.start(reach.address, is_ipv6(host))
 
     def send_datagram(self, destination: Address, data: bytes) -> None:
         """Send at once or never."""
         if len(data) > MAX_DATAGRAM_BYTES:
             self._refuse(destination, TOO_LARGE, "datagrams_refused")
             return
-        target = self._targets.get(destination)
-        if target is None:
+        targets = self._targets.get(destination)
+        if targets is None:
             try:
-                target = target_of(*parse_address(destination))
+                targets = self._resolve(destination)
             except (ValueError, OSError):
                 self._refuse(destination, UNREACHABLE, "datagrams_refused")
                 return
             if len(self._targets) >= _TARGETS_MAX:
                 self._targets.clear()
-            self._targets[destination] = target
-        self._datagrams.send(destination, target, data)
+            self._targets[destination] = targets
+        if not targets:  # A way that leads back here.
+            self._counts["datagrams_dropped_no_way"] += 1
+        for way, target in targets:
+            self._datagrams.send(way, target, data)
 
     def send_stream(self, destination: Address, data: bytes, deadline_ns: int, bulk: bool) -> None:
         """Queue for the reliable path."""
@@ -141,12 +162,16 @@ class UdpTransport:
         await close_links([self._streams, self._bulk], self._listener, self._context, _FLUSH_S)
         self._datagrams.close()
 
-    def _bind(self, host: str, port: int) -> int:
+    def _resolve(self, destination: Address) -> tuple[tuple[Address, SocketAddress], ...]:
+        ways = self.reach.targets(destination)
+        return tuple((name, self._datagrams.target_of(host, port)) for name, host, port in ways)
+
+    def _bind(self, host: str, port: int) -> tuple[str, int]:
         """Bind UDP and TCP on one number; with port 0, try numbers until one is free on both."""
         for attempt in range(_PORT_TRIES):
-            bound = self._datagrams.bind(host, port)
+            host, bound = self._datagrams.bind(host, port)
             try:
-                return self._listener.bind(host, bound)
+                return host, self._listener.bind(host, bound)
             except TransportError:
                 self._datagrams.close()
                 if port != 0 or attempt == _PORT_TRIES - 1:

@@ -50,6 +50,11 @@ _REASONS = {
 }
 _BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS, errno.ENOMEM})
 
+EVERYWHERE = "::"
+"""Listens on all interfaces, IPv6 and IPv4."""
+_MAPPED = "::ffff:"
+"""How a socket of IPv6 names an address of IPv4. Source: RFC 4291 section 2.5.5.2."""
+
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 """The kernel's form of an address: of IPv4, or of IPv6 with flow label and scope."""
 
@@ -83,26 +88,30 @@ class DatagramSocket:
         self._failed = failed
         self._counts = counts
         self._socket: socket.socket | None = None
+        self._maps_ipv4 = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._names: dict[SocketAddress, Address] = {}
         self._reported_s: dict[tuple[Address, str], float] = {}
 
-    def bind(self, host: str, port: int) -> int:
-        """Open and bind.
+    def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Open and bind; "::" takes IPv4 too, and is "0.0.0.0" on a system without IPv6.
 
         Args:
             host: Numeric.
             port: 0 for any free one.
 
         Returns:
-            The port that is now bound.
+            Host and port that are now bound.
 
         Raises:
             TransportError: Names the address, the cause and the remedy.
         """
+        host = usable_wildcard(host)
         family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
+            if host == EVERYWHERE:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.bind(target_of(host, port))
         except OSError as error:
             sock.close()
@@ -110,7 +119,14 @@ class DatagramSocket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         _want_errors(sock, family)
         self._socket = sock
-        return int(sock.getsockname()[1])
+        self._maps_ipv4 = host == EVERYWHERE
+        return host, int(sock.getsockname()[1])
+
+    def target_of(self, host: str, port: int) -> SocketAddress:
+        """What this socket wants for a numeric host and a port; raises `OSError` where the zone names no interface."""
+        if self._maps_ipv4 and not is_ipv6(host):
+            return (_MAPPED + host, port, 0, 0)
+        return target_of(host, port)
 
     def start(self) -> None:
         """Begin to deliver on the running event loop."""
@@ -208,7 +224,8 @@ class DatagramSocket:
             if len(self._names) >= _ADDRESS_CACHE_MAX:
                 self._names.clear()
             scope = f"%{source[3]}" if len(source) == 4 and source[3] else ""
-            name = self._names[source] = format_address(source[0] + scope, source[1])
+            host = source[0].removeprefix(_MAPPED) + scope
+            name = self._names[source] = format_address(host, source[1])
         return name
 
 
@@ -225,13 +242,24 @@ def target_of(host: str, port: int) -> SocketAddress:
     return (bare, port, 0, index)
 
 
+def usable_wildcard(host: str) -> str:
+    """The host, or the one of IPv4 for "::" on a system without IPv6."""
+    if host != EVERYWHERE:
+        return host
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind((EVERYWHERE, 0))
+    except OSError:
+        return "0.0.0.0"
+    return host
+
+
 def _want_errors(sock: socket.socket, family: socket.AddressFamily) -> None:
     if not sys.platform.startswith("linux"):
         return  # Elsewhere a dead peer is found by silence alone.
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
-    else:
-        sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
+    sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)  # Also for IPv4 through a socket of IPv6.
 
 
 def _error_number(control: list[tuple[int, int, bytes]]) -> int:

@@ -7,15 +7,18 @@ Probes, reliable frames and bulk dial connections of their own to one TCP port, 
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import zmq
 
 from swarmd.errors import TransportError
-from swarmd.transports.address import format_address, is_ipv6, reachable_host
+from swarmd.transports.address import is_ipv6
 from swarmd.transports.base import MAX_DATAGRAM_BYTES, MAX_STREAM_BYTES, TOO_LARGE, TransportHandlers
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.host_probe import HostProber
+from swarmd.transports.reach import Reach
 from swarmd.transports.udp import close_links, parse_listen
+from swarmd.transports.udp_socket import usable_wildcard
 from swarmd.transports.zmq_link import BULK_PATH, DATAGRAM_PATH, STREAM_PATH, Dialler, Listener, Path
 from swarmd_protocols.ids import Address
 
@@ -28,18 +31,20 @@ _FLUSH_S = 1.0
 class ZmqTransport:
     """See the module; one object for one life."""
 
-    def __init__(self, listen: str, keys: CurveKeys, advertise: str = "") -> None:
+    def __init__(self, listen: str, keys: CurveKeys, advertise: str = "", interfaces: Sequence[str] = ()) -> None:
         """Remember where to listen; nothing is opened before `start`.
 
         Args:
-            listen: "ip:port"; port 0 for any free one.
+            listen: "ip:port"; port 0 for any free one; "[::]:port" is IPv4 and IPv6.
             keys: CURVE keys of every connection.
-            advertise: What peers should use instead, "" for the listening address itself.
+            advertise: What peers should use instead, "" for what the interfaces have.
+            interfaces: Patterns of the interfaces whose addresses peers are told; none: all.
         """
         self._listen = listen
         self._keys = keys
         self._advertise = advertise
-        self._address: Address | None = None
+        self._interfaces = interfaces
+        self._reach: Reach | None = None
         self._counts: Counter[str] = Counter()
         self._handlers: TransportHandlers | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -48,9 +53,22 @@ class ZmqTransport:
     @property
     def local_address(self) -> Address:
         """The address that peers should use."""
-        if self._address is None:
+        return self.reach.address
+
+    @property
+    def reach(self) -> Reach:
+        """Where this node is reached."""
+        if self._reach is None:
             raise TransportError("the transport has no address before it is started")
-        return self._address
+        return self._reach
+
+    def look_around(self) -> bool:
+        """Look at the device's addresses again; True where peers are to be told another one."""
+        changed = self.reach.refresh()
+        if changed:
+            for dialler in self._diallers.values():
+                dialler.move(self.reach.address)
+        return changed
 
     async def start(self, handlers: TransportHandlers) -> None:
         """Bind TCP and begin to deliver.
@@ -61,22 +79,23 @@ class ZmqTransport:
         host, port = parse_listen(self._listen)
         self._handlers = handlers
         self._context = zmq.Context(io_threads=1)
-        self._prober = HostProber(handlers.host_probed, self._counts)
         self._listener = Listener(self._context, self._keys, self._on_frame, self._counts)
-        self._diallers = {
-            path: Dialler(self._context, self._keys, path, handlers.send_failed, self._counts)
-            for path in (DATAGRAM_PATH, STREAM_PATH, BULK_PATH)
-        }
         try:
+            host = usable_wildcard(host)
             port = self._listener.bind(host, port)
         except BaseException:
             self._context.term()
             self._closed = True
             raise
-        self._address = self._advertise or format_address(reachable_host(host), port)
+        reach = self._reach = Reach(host, port, self._advertise, self._interfaces)
+        self._prober = HostProber(reach, handlers.host_probed, self._counts)
+        self._diallers = {
+            path: Dialler(self._context, self._keys, path, reach, handlers.send_failed, self._counts)
+            for path in (DATAGRAM_PATH, STREAM_PATH, BULK_PATH)
+        }
         self._listener.start()
         for dialler in self._diallers.values():
-            dialler.start(self._address, is_ipv6(host))
+            dialler.start(reach.address, is_ipv6(host))
 
     def send_datagram(self, destination: Address, data: bytes) -> None:
         """Send within half a second or never."""

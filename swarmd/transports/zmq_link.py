@@ -30,10 +30,12 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from swarmd.errors import TransportError
-from swarmd.transports.address import format_address, is_ipv6, parse_address
+from swarmd.transports.address import format_address, is_ipv6, parse_address, parse_ways
 from swarmd.transports.base import EXPIRED, FULL, MAX_STREAM_BYTES, REFUSED, REJECTED, UNREACHABLE
 from swarmd.transports.curve import CurveKeys
-from swarmd_protocols.ids import Address
+from swarmd.transports.reach import Reach
+from swarmd.transports.udp_socket import target_of
+from swarmd_protocols.ids import Address, without_zone
 
 _HEARTBEAT_INTERVAL_MS = 1_000
 """Milliseconds between ZeroMQ's own pings on a connection."""
@@ -57,6 +59,8 @@ _TICK_S, _IDLE_TICK_S = 0.1, 2.0
 """How often to look while frames wait, and while connections merely stand."""
 _SILENCE_S = 3.5
 """Dialling without any event for so long means that an event was taken for another connection's: dial anew."""
+_WAY_PATIENCE_S, _WAY_PATIENCE_MAX_S = 0.3, 3.0
+"""How long one of several ways is dialled before the next; twice as long in each round, for links that are slow."""
 _REDIAL_AFTER_REJECTION_S = 2.0
 """Seconds until a peer that refused our keys is dialled again: new keys spread in about that time."""
 _ROUTING_ID_MAX_BYTES = 96
@@ -266,11 +270,9 @@ def parse_routing_id(routing_id: bytes) -> tuple[Path, Address] | None:
     if len(routing_id) > _ROUTING_ID_MAX_BYTES or len(fields) != 3 or fields[0] not in PATHS:
         return None
     try:
-        address = fields[1].decode("ascii")
-        host, port = parse_address(address)
+        return PATHS[fields[0]], parse_ways(fields[1].decode("ascii"))
     except ValueError:
         return None
-    return (PATHS[fields[0]], format_address(host, port)) if port else None
 
 
 @dataclass(slots=True)
@@ -278,9 +280,12 @@ class _Connection:
     """What the dialler knows of one peer."""
 
     address: Address
-    endpoint: str
-    routing_id: bytes
-    used_s: float
+    endpoint: str = ""
+    """What is dialled: one of the ways of the address."""
+    turn: int = 0
+    """How often another way was taken."""
+    routing_id: bytes = b""
+    used_s: float = 0.0
     queue: deque[tuple[bytes, int]] = field(default_factory=deque)
     """Frame and deadline, in the order in which they were given."""
     queued_bytes: int = 0
@@ -302,6 +307,7 @@ class Dialler:
         context: "zmq.Context[zmq.Socket[bytes]]",
         keys: CurveKeys,
         path: Path,
+        reach: Reach,
         failed: Callable[[Address, str], None],
         counts: "Counter[str]",
     ) -> None:
@@ -311,12 +317,14 @@ class Dialler:
             context: Shared by all sockets of the transport.
             keys: Dials with the own pair and expects the group's.
             path: Which traffic this is, with its bounds.
+            reach: Knows the ways to a destination.
             failed: Called, never from within `send`, with a destination and one of the reasons of `base`.
             counts: Where frames, bytes and drops are counted.
         """
         self._context = context
         self._keys = keys
         self._path = path
+        self._reach = reach
         self._failed = failed
         self._counts = counts
         self._watched: _WatchedSocket | None = None
@@ -351,6 +359,10 @@ class Dialler:
         monitor = sock.get_monitor_socket(_EVENTS)
         self._watched = _WatchedSocket(sock, self._on_ready)
         self._monitor = _WatchedSocket(monitor, self._on_monitor)
+
+    def move(self, own_address: Address) -> None:
+        """Peers see this as the source of our frames from here on, on new connections."""
+        self._own_address = own_address
 
     def send(self, destination: Address, data: bytes, deadline_ns: int) -> None:
         """Queue a frame; it is dropped, counted and reported once `deadline_ns` of the monotonic clock has passed."""
@@ -408,11 +420,12 @@ class Dialler:
     # --- connections -----------------------------------------------------------------------------------------------
 
     def _new_connection(self, destination: Address) -> _Connection:
-        host, port = parse_address(destination)
-        endpoint = f"tcp://{format_address(host, port)}"
-        connection = _Connection(destination, endpoint, b"", used_s=0.0)
-        self._connections[destination] = connection
-        self._by_endpoint[endpoint] = connection
+        """A connection for a destination; one that another name of the same peer has opened serves both."""
+        for _, host, port in self._reach.targets(destination):
+            shared = self._by_endpoint.get(without_zone(f"tcp://{format_address(host, port)}"))
+            if shared is not None and shared.dialled:
+                return shared
+        connection = self._connections[destination] = _Connection(destination)
         return connection
 
     def _dial(self, connection: _Connection) -> None:
@@ -420,6 +433,22 @@ class Dialler:
         if connection.dialled or now_s < connection.redial_s:
             return
         assert self._watched is not None, "send has checked"
+        ways = self._reach.targets(connection.address)
+        if not ways:  # They lead back here: the frames wait for other news of the peer, until their deadline.
+            return
+        _, host, port = ways[connection.turn % len(ways)]
+        endpoint = f"tcp://{format_address(host, port)}"
+        other = self._by_endpoint.get(without_zone(endpoint), connection)
+        if other is not connection and other.dialled:
+            other.queue.extend(connection.queue)
+            other.queued_bytes += connection.queued_bytes
+            connection.queue.clear()
+            connection.queued_bytes = 0
+            self._flush(other)
+            return
+        self._forget_endpoint(connection)
+        connection.endpoint = endpoint
+        self._by_endpoint[without_zone(endpoint)] = connection
         self._next_id += 1
         connection.routing_id = self._next_id.to_bytes(8, "big")
         sock = self._watched.socket
@@ -435,6 +464,21 @@ class Dialler:
         connection.dialled, connection.standing = True, False
         connection.dialling_since_s = now_s
         self._watched.look_again()
+
+    def _forget_endpoint(self, connection: _Connection) -> None:
+        key = without_zone(connection.endpoint)
+        if self._by_endpoint.get(key) is connection:
+            del self._by_endpoint[key]
+
+    def _next_way(self, connection: _Connection) -> bool:
+        """Take the next way of an address that has several; False when this was the last of them."""
+        ways = len(self._reach.targets(connection.address))
+        if ways < 2:
+            return False
+        connection.turn += 1
+        self._hang_up(connection)
+        self._dial(connection)
+        return connection.turn % ways != 0
 
     def _hang_up(self, connection: _Connection) -> None:
         """Close the connection with whatever ZeroMQ holds for it; our own queue stays."""
@@ -493,7 +537,7 @@ class Dialler:
                 return
             self._monitor.look_again()
             message = parse_monitor_message(parts)
-            connection = self._by_endpoint.get(message["endpoint"].decode("ascii", "replace"))
+            connection = self._by_endpoint.get(without_zone(message["endpoint"].decode("ascii", "replace")))
             if connection is not None and connection.dialled:
                 self._on_connection_event(connection, int(message["event"]))
 
@@ -501,6 +545,7 @@ class Dialler:
         now_s = asyncio.get_running_loop().time()
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             connection.standing = True
+            connection.turn %= max(1, len(self._reach.targets(connection.address)))
             self._flush(connection)
         elif event in _HANDSHAKE_FAILURES:
             self._on_rejected(connection, now_s)
@@ -508,10 +553,13 @@ class Dialler:
             connection.dialling_since_s = now_s
         elif event == zmq.EVENT_DISCONNECTED:
             connection.standing = False
+            self._next_way(connection)
         elif event == zmq.EVENT_CLOSED:
             connection.standing = False
+            if self._next_way(connection):
+                return
             quick = now_s - connection.dialling_since_s < 0.8 * _CONNECT_TIMEOUT_MS / 1_000
-            self._failed(connection.address, REFUSED if quick and _has_route(connection.address) else UNREACHABLE)
+            self._failed(connection.address, REFUSED if quick and _has_route(connection.endpoint) else UNREACHABLE)
 
     def _on_rejected(self, connection: _Connection, now_s: float) -> None:
         """Try the next key under which the peer may listen; after the last one, say so and wait."""
@@ -519,6 +567,8 @@ class Dialler:
         connection.key_index = (connection.key_index + 1) % len(self._keys.server_publics)
         if connection.key_index:
             self._dial(connection)
+            return
+        if self._next_way(connection):
             return
         connection.redial_s = now_s + _REDIAL_AFTER_REJECTION_S
         self._failed(connection.address, REJECTED)
@@ -541,13 +591,23 @@ class Dialler:
             self._flush(connection)
             if connection.dialled and not connection.standing and self._is_hopeless(connection, now_s):
                 self._hang_up(connection)
+            elif connection.dialled and not connection.standing and self._is_slow(connection, now_s):
+                self._next_way(connection)
             if connection.queue:
                 self._dial(connection)
             elif now_s - connection.used_s > self._path.idle_s:
                 self._hang_up(connection)
-                del self._connections[connection.address], self._by_endpoint[connection.endpoint]
+                self._forget_endpoint(connection)
+                del self._connections[connection.address]
         if self._connections:
             self._arm(_TICK_S if self.pending else _IDLE_TICK_S)
+
+    def _is_slow(self, connection: _Connection, now_s: float) -> bool:
+        """Whether another of several ways has its turn."""
+        ways = len(self._reach.targets(connection.address))
+        rounds = connection.turn // max(1, ways)
+        patience_s = min(_WAY_PATIENCE_S * 2 ** min(rounds, 8), _WAY_PATIENCE_MAX_S)
+        return ways > 1 and now_s - connection.dialling_since_s > patience_s
 
     @staticmethod
     def _is_hopeless(connection: _Connection, now_s: float) -> bool:
@@ -558,12 +618,12 @@ class Dialler:
         return outdated or unwanted or now_s - connection.dialling_since_s > _SILENCE_S
 
 
-def _has_route(address: Address) -> bool:
-    host, port = parse_address(address)
+def _has_route(endpoint: str) -> bool:
+    host, port = parse_address(endpoint.removeprefix("tcp://"))
     family = socket.AF_INET6 if is_ipv6(host) else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((host, port))
+            probe.connect(target_of(host, port))
         except OSError:
             return False
     return True

@@ -84,7 +84,7 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, content: bytes, message: 
 def test_a_missing_file_is_an_error_only_when_it_was_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path / "none.toml")
-    assert load(None).config.transport.listen == "0.0.0.0:7946"
+    assert load(None).config.transport.listen == "[::]:7946"
 
 
 def test_reload_tells_what_can_be_applied(tmp_path: Path) -> None:
