@@ -16,13 +16,18 @@ from nacl.exceptions import CryptoError
 from swarmd_protocols.errors import IdentityError
 
 SEED_BYTES = 32
+"""Private half of an Ed25519 or X25519 key."""
 PUBLIC_KEY_BYTES = 32
+"""Ed25519 and X25519."""
 SIGNATURE_BYTES = 64
+"""Ed25519."""
 NONCE_BYTES = 24
+"""XSalsa20."""
 SEAL_BYTES = 16
 """What a seal adds to the plaintext."""
 
 _VERDICTS_KEPT = 8_192
+"""Signatures whose verdict is remembered, some 1 MB: gossip shows each statement many times."""
 _T = TypeVar("_T", bound=Hashable)
 
 

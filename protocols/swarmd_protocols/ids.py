@@ -19,6 +19,7 @@ WAYS = "+"
 """Stands between the ways of one address."""
 
 NODE_ID_BYTES = 16
+"""BLAKE2b of the public key, cut: 64 bits of strength against collisions, and half the bytes of a key."""
 
 
 def node_id_of(public_key: bytes) -> NodeId:

@@ -17,12 +17,11 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.crypto import SIGNATURE_BYTES, NaClCrypto
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import (
     BATCH_MAX_BYTES,
     HEAD_BYTES,
-    SIGNATURE_BYTES,
     NodeSigner,
     Stream,
     seal_batch,

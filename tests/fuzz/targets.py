@@ -29,7 +29,7 @@ from swarmd_models.errors import ModelError
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
 from swarmd_protocols.channel.codec import encode, join
-from swarmd_protocols.crypto import ModelCrypto
+from swarmd_protocols.crypto import SIGNATURE_BYTES, ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.node import Node, NodeConfig
@@ -37,7 +37,7 @@ from swarmd_protocols.releases import messages, slots
 from swarmd_protocols.releases.reports import Report, Verdict, parse_report
 from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
 from swarmd_protocols.state.crdt import messages as state
-from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
+from swarmd_protocols.state.crdt.batch import HEAD_BYTES, open_batch
 from swarmd_protocols.state.crdt.facts import decode_facts
 from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport

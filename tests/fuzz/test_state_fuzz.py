@@ -6,9 +6,10 @@
 import os
 import random
 
+from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.state.crdt import messages
-from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES, open_batch
+from swarmd_protocols.state.crdt.batch import HEAD_BYTES, open_batch
 from swarmd_protocols.state.crdt.facts import decode_facts
 from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.state.crdt.batch import HEAD_BYTES, SIGNATURE_BYTES
+from swarmd_protocols.state.crdt.batch import HEAD_BYTES
 from swarmd_protocols.state.crdt.facts import decode_facts
 from tests.support.state_vectors import PATH, read_again, samples
 

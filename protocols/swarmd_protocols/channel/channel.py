@@ -23,14 +23,21 @@ WIRE_VERSION = 2
 """The upper half of a frame's first byte; frames of other versions are refused and counted."""
 DATAGRAM, STREAM, BULK, GROUP, CAST, NOTICE, COOKIE, CONTACT = range(1, 9)
 PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
+"""First byte, tag of the session, counter, seal."""
 GROUP_OVERHEAD_BYTES = 1 + 4 + 24 + SEAL_BYTES
+"""First byte, counter of the group key, nonce, seal: a nonce that is drawn needs XSalsa20's full 24 bytes."""
 MAC_BYTES = 16
 """As long as Poly1305's: nobody guesses one at any rate that a network carries."""
 NONCE_START_BYTES = 8
+"""Start of the nonce of the frame that is answered: it names the frame to its sender."""
 NOTICE_BYTES = 1 + 4 + 4 + MAC_BYTES
+"""First byte, tag, counter, MAC."""
 COOKIE_BYTES = 1 + NONCE_START_BYTES + MAC_BYTES + MAC_BYTES
+"""First byte, start of the nonce, the cookie, MAC."""
 CONTACT_OVERHEAD_BYTES = 1 + MAC_BYTES
+"""First byte and the cookie's MAC, before the group frame."""
 REPLAY_WINDOW = 64
+"""Datagrams that may overtake each other: those of some seconds to one peer (RFC 4303 asks for 32 at least)."""
 STREAM_REPLAY_WINDOW = 1_024
 """Streams are sent in bursts of many frames, and a transport may use several connections for them."""
 TAG_BYTES = 4
@@ -39,6 +46,7 @@ PAST_MAX = 512
 """Sessions remembered after their peer was forgotten."""
 
 _HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in range(DATAGRAM, CONTACT + 1)}
+"""First byte of each kind."""
 _LENGTH_MIN = {
     GROUP: GROUP_OVERHEAD_BYTES,
     CAST: GROUP_OVERHEAD_BYTES,
@@ -48,6 +56,7 @@ _LENGTH_MIN = {
 _COUNTER_MAX = 2**32 - 1
 """Frames of one boot to one peer on one path: 13 years at ten a second."""
 _NONCE_HEAD = {kind: bytes(19) + bytes((kind,)) for kind in (DATAGRAM, STREAM, BULK)}
+"""What precedes the counter in a nonce: one counter a path, so the path stands in it."""
 
 
 Past: TypeAlias = tuple[int, ...]

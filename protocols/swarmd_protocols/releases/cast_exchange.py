@@ -30,6 +30,7 @@ from swarmd_protocols.releases.swarming import BlobSwarm
 from swarmd_protocols.subprotocol import Cast, Priority, Send, SubEffect
 
 MAX_MASK_BYTES = MAX_BLOB_BYTES // PIECE_BYTES // 8
+"""One bit for each piece of the largest file."""
 
 
 def send_to(to: NodeId, message: BlobMessage, priority: Priority) -> Send:

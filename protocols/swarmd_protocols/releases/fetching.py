@@ -46,6 +46,7 @@ MAX_BLOBS = 64
 MAX_UNWRITTEN = 64
 """Chunks that are on their way to the disk, 4 MiB at most; beyond it nothing new is asked for until half is written."""
 _HELLO_NS = 1_000_000_000
+"""A peer is told at most so often what of a file is here, nanoseconds."""
 _GATHER_NS = 20_000_000
 """News of a chunk goes to its sender at once (it waits for it) and to the others gathered over this time."""
 _GATHER_CAST_NS = 500_000_000

@@ -8,6 +8,7 @@ from swarmd_protocols.releases.requests import LookFor
 MAX_FILES = 8_192
 """Files remembered: more than the releases that are kept of 8 models name. Beyond it, what is absent is forgotten."""
 _ASK_AT_ONCE = 256
+"""Files in one question: the storage looks at each name, some milliseconds in all."""
 
 
 class Inventory:

@@ -18,8 +18,11 @@ import msgspec
 from swarmd_protocols.errors import WireError
 
 PREFIX_BYTES = 8
+"""Of a digest, to name a file among the few that are on their way between two peers."""
 MAX_MESSAGE_BYTES = 1 << 20
+"""One message of this sub-protocol: a quarter of a stream frame."""
 MAX_PUSH_BYTES = 512 << 10
+"""Statements handed over in one message: half a message, so that the answer fits beside it."""
 
 
 class Have(msgspec.Struct, frozen=True, array_like=True, tag=1):

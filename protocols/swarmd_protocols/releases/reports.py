@@ -75,6 +75,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 _REPORT = msgspec.msgpack.Decoder(Report)
 _PAYLOAD_MAX_BYTES = 1_024
+"""A report with its longest reason, twice."""
 
 
 def parse_report(payload: bytes) -> Report:

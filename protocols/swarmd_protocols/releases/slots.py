@@ -14,6 +14,7 @@ from zlib import crc32
 import msgspec
 
 TRIES = 3
+"""Starts of a slot on trial before the way back: one bad start may be the battery's."""
 _MAGIC = b"SWS1"
 MAX_REJECTED = 64
 """Releases remembered as failed here: twice those that are kept of one model."""

@@ -25,8 +25,11 @@ from swarmd_protocols.trust.envelopes import DAMAGE, DIGEST_BYTES
 from swarmd_protocols.trust.roots import Mark
 
 MAX_BLOB_BYTES = 256 << 20
+"""One file: fifty times the largest model that is meant for a drone."""
 MAX_BUNDLE_FILES = 16
+"""Files of one bundle: model, TOML, labels, golden vectors, a second stage."""
 MAX_DELTAS = 16
+"""Deltas that a manifest offers: one from each of the last versions that fly."""
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4_096, 65_536
 CODECS = ("blocks", "tflite-brotli", "tflite-rans", "tflite-xz")
 """Codecs that a signed statement may name."""
@@ -34,6 +37,7 @@ RETIRED_CODECS = frozenset({"tflite-rans"})
 """Of these no delta is made or applied: who signed one has a release that holds, and nodes fetch the whole file."""
 SWAP_MOMENTS = ("any", "disarmed", "idle")
 U63 = (1 << 63) - 1
+"""Largest integer here: signed 64 bits, as SQLite and every language's decoder hold it."""
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 

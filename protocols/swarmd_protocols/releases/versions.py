@@ -36,11 +36,14 @@ from swarmd_protocols.trust.envelopes import MARK_BYTES, Envelope, merge_signatu
 from swarmd_protocols.trust.roots import RootChain
 
 MAX_MODELS = 64
+"""Models of which statements are kept; a drone runs one or two."""
 MAX_RELEASES = 32
+"""Releases kept of one model: the newest, and what the way back may name."""
 MAX_REMOVALS = 2_048
 """Removals kept of one key about releases that are not in the state, the lowest digests; beside them all that the
 newest root names. At most 3 kB each."""
 MAX_GRANTS = 256
+"""Offers of deltas, and orders that force, kept of one model: eight for each release."""
 VERSION_GAP = 1_024
 """A version may stand at most this far above the floor, so that one signature cannot use the counter up."""
 

@@ -17,7 +17,15 @@ from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, stamp_of
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Signer, Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval, SightingKey
+from swarmd_protocols.state.crdt.facts import (
+    NOTE_DOTS_MAX,
+    NOTE_KEY_MAX_BYTES,
+    NOTE_VALUE_MAX_BYTES,
+    Facts,
+    NotePut,
+    NoteRemoval,
+    SightingKey,
+)
 from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, SURE_KEY, fact_key, record_key
 from swarmd_protocols.state.crdt.log import Verdict
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, OwnLog, facts_of
@@ -40,15 +48,13 @@ from swarmd_protocols.state.observations import LocalDetection
 from swarmd_protocols.state.projection import Reading
 from swarmd_protocols.subprotocol import SubEffect
 
-NOTE_KEY_MAX_BYTES = 64
-NOTE_VALUE_MAX_BYTES = 512
-NOTE_REMOVES_MAX = 16
-"""Puts that one note replaces: a key is written by few people at once."""
 PENDING_MAX = 128
 """Facts that wait for the next flush; more do not wait, they fill a batch."""
 
 _NEVER_NS = -(1 << 62)
+"""Earlier than any time."""
 _NO_HASH = bytes(16)
+"""Stands where there is no batch before."""
 
 
 class Author:
@@ -154,7 +160,7 @@ class Author:
         """Put or (b"") remove an operator note."""
         if not 0 < len(key.encode()) <= NOTE_KEY_MAX_BYTES or len(value) > NOTE_VALUE_MAX_BYTES:
             raise StateError("a note's key has 1 to 64 bytes and its value at most 512")
-        removes = self._holdings.projection.notes.dots_of(key)[:NOTE_REMOVES_MAX]
+        removes = self._holdings.projection.notes.dots_of(key)[:NOTE_DOTS_MAX]
         if value:
             self._note_serial += 1
             stamp = self._clock.tick(now_ns)

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from swarmd_protocols.ids import NodeId
 
 EPOCH_2020_NS = 1_577_836_800 * 1_000_000_000
+"""Unix time of 2020-01-01, nanoseconds: stamps count milliseconds from there."""
 LOGICAL_BITS = 16
+"""Lowest bits of a stamp: a counter within one millisecond (hybrid logical clock, Kulkarni et al. 2014)."""
 STAMP_MAX = (1 << 60) - 1
 """Largest stamp that is accepted from outside; the year 2577."""
 _MS = 1_000_000

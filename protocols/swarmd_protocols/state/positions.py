@@ -24,6 +24,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.effects import Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError, WireError
 from swarmd_protocols.ids import NodeId
@@ -32,19 +33,24 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 NAME = "where"
 SAY_NS = 1_000_000_000
+"""A node that moves says where it is so often, nanoseconds: a drone flies some 10 m in it."""
 _VERSION = 1
+"""First byte of a message; others are refused."""
 _TAG = b"swarmd/where/v1\0"
 _BODY = struct.Struct("<B16sQQiiiHHHB")
-_SIGNATURE_BYTES = 64
-MESSAGE_BYTES = _BODY.size + _SIGNATURE_BYTES
+MESSAGE_BYTES = _BODY.size + SIGNATURE_BYTES
 _HAS_FIX = 1
+"""Bit of the flags."""
 _UNKNOWN = 0xFFFF
+"""Stands for a value that the node does not know."""
 _BOOT_SHIFT = 28
+"""Messages of one boot: 2^28, eight years at one a second."""
 _DUE: TimerKey = (NAME, "say")
 _MS = 1_000_000
 _MOVED_E7 = 45
 """Half a metre of latitude."""
 _MOVED_CM = 50
+"""Height that counts as a move."""
 
 
 @dataclass(frozen=True, slots=True)

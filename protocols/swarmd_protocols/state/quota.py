@@ -50,6 +50,7 @@ ANSWER_COPY_S = 16
 """One more copy of everything held in this time: whoever reads a large log at its author's rate asks for it again."""
 
 _NS = 1_000_000_000
+"""Nanoseconds a second."""
 
 
 @dataclass(slots=True)

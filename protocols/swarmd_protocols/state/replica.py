@@ -65,7 +65,9 @@ _UNSURE_ASK_NS = 1_000_000_000
 _RESTORE_UNITS = 2_000_000
 """Decisions made before the node starts, about two seconds of work; what a flood left beyond is decided in slices."""
 _SUMMARY_BYTES = 16
+"""Of the digest that goes round with membership's probes."""
 _INCARNATION_MAX = (1 << 48) - 2
+"""One below what the wire takes, so that the next life still has a number."""
 
 
 class Replica:

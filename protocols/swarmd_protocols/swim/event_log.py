@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
 _COUNT_MASK = (1 << BOOT_SHIFT) - 1
+"""The number of an event within its boot."""
 _PENDING_MAX = 64
 """Events held that came before their turn; the one furthest ahead is dropped first."""
 _KEPT_MAX = 64

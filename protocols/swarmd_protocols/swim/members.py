@@ -20,6 +20,7 @@ from swarmd_protocols.channel.channel import Session
 
 MEMBERS, EVENTS, TRUST, META, LINKS = range(5)
 SECTIONS = 5
+"""Parts of the digest."""
 SHARED_SECTIONS = (EVENTS, TRUST)
 """What all nodes hold alike when none of them knows all members."""
 _MASK = 2**64 - 1

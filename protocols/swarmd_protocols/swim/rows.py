@@ -9,6 +9,7 @@ from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY
 
 _QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
+"""Words for a link."""
 _LOSSY = 0.2
 """A link that loses a larger share of pings is called lossy."""
 

@@ -48,8 +48,11 @@ REMOVALS = frozenset({"revoke", "model-revoke", "halt", "floor"})
 """What can only take away; where one falls by a planned root, nodes raise an alarm."""
 
 MAX_PAYLOAD_BYTES = 49_152
+"""A root that names `roots.KEPT_MAX` statements, with room for its keys."""
 MAX_SIGNATURES = 32
+"""Of one statement: more officers than a threshold ever needs."""
 STATEMENT_MAX_BYTES = 65_536
+"""The largest payload with all its signatures; a stream frame takes several."""
 KEY_BYTES, SIGNATURE_BYTES, DIGEST_BYTES, MARK_BYTES = 32, 64, 32, 16
 DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding bytes from outside raises: wrong types, text that is not UTF-8, arrays nested without end."""

@@ -48,6 +48,7 @@ from swarmd_protocols.trust.envelopes import (
 )
 
 ROOT_CHAIN_MAX = 256
+"""Roots of one fleet: one a week for five years."""
 RIVALS_MAX = 4
 """Branches kept while a chain stands at a fork; of more, the latest. Peers hand a chain over in order, so the branch
 that ends the fork grows to its end before others push it out."""

@@ -25,7 +25,9 @@ from swarmd_protocols.trust.envelopes import DAMAGE, MARK_BYTES, Envelope, KeyId
 from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Mark, Root, RootChain, role_of
 
 NAME_MAX_CHARS = 64
+"""Of a node or a swarm."""
 GROUP_KEY_BYTES = 32
+"""XSalsa20."""
 GROUP_COUNTER_MAX = 2**32 - 1
 """Group counters travel in 4 bytes of a frame."""
 CERTIFICATES_MAX = 8_192

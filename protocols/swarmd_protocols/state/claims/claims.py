@@ -27,6 +27,7 @@ from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
 
 _NEIGHBOURS_MAX = 8
+"""Nearest cells that a claim looks at: those around a cell of a grid."""
 _PAUSE_NS = 50_000_000
 """Never look more often than this without a reason."""
 

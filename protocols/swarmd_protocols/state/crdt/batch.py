@@ -16,18 +16,21 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
+from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
 from swarmd_protocols.state.clock import STAMP_MAX
 
 WIRE_VERSION = 1
-SIGNATURE_BYTES = 64
+"""First byte of a batch; others are refused."""
 HASH_BYTES = 16
+"""BLAKE2b of a batch, cut: names it in summaries and in the one after it."""
 BATCH_MAX_BYTES = 960
 """A batch of facts fits one datagram with the envelope around it."""
 RECORD_MAX_BYTES = 3_072
 """A status or event record may be larger; then it travels on the reliable path only."""
 INCARNATION_MAX = (1 << 48) - 1
+"""Six bytes on the wire; an author begins some hundred in its life."""
 
 Dot: TypeAlias = tuple[int, int]
 """(incarnation, n), n counting from 1 in each incarnation."""

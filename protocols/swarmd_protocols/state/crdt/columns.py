@@ -16,8 +16,11 @@ from itertools import accumulate, pairwise
 from swarmd_protocols.errors import WireError
 
 _ZERO = 0
+"""Code of a column of zeros."""
 _SAME = 1
+"""Code of a column of one value."""
 _WIDTHS = {ord("b"): 1, ord("h"): 2, ord("i"): 4, ord("q"): 8}
+"""Code to bytes a value; the letters of `struct`."""
 _I64 = struct.Struct("<q")
 
 

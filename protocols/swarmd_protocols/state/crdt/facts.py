@@ -24,21 +24,25 @@ from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
 
 LABEL_MAX_BYTES = 64
+"""UTF-8 bytes of a label."""
 ROWS_MAX = 128
+"""Rows of one batch: more than fit `batch.BATCH_MAX_BYTES` packed as small as can be."""
 BESIDE_MAX = 8
+"""Things that an author names as seen beside this one: those of one frame around it."""
 POSITION_MAX_CM = 100_000_000
 """1,000 km from the mission origin."""
 VARIANCE_MAX_CM2 = 10**10
-NOTE_KEY_MAX_BYTES = 64
-NOTE_VALUE_MAX_BYTES = 512
+"""A standard deviation of 1 km: beyond it nothing is known of the place."""
+NOTE_KEY_MAX_BYTES, NOTE_VALUE_MAX_BYTES = 64, 512
+"""Of a note: its key in UTF-8, and its value."""
 NOTE_DOTS_MAX = 16
+"""Puts that one note replaces or removes: a key is written by few people at once."""
 CELL_HASH_BYTES = 6
-
+"""Of a cell's name: among 10,000 cells two share one with a probability of 2 in 10 million."""
 WIRE_PITCH_CM = 50
 """Positions of lattice rows travel as offsets from `place` times this."""
-
 _PLACE_MAX = 1 << 48
-
+"""Column or row of a lattice: beyond `POSITION_MAX_CM` at any pitch, and far from overflow."""
 LATTICE = 0
 """Placed by position: `place` is (column, row) of a lattice point."""
 ASSET = 1

@@ -22,9 +22,14 @@ from swarmd_protocols.ids import NODE_ID_BYTES
 from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES, Stream
 
 MESSAGE_MAX_BYTES = 1 << 20
+"""One message of the state: a quarter of a stream frame (`channel.codec.STREAM_MAX_BYTES`), so that none
+holds the loop long."""
 BUCKETS = 32
+"""Groups of origins in a summary: a bit of a 32-bit mask each."""
 BUCKET_HASH_BYTES = 4
+"""Of a group's content, in a summary: an accidental match is found by the next summary, which is salted by news."""
 HEAD_HASH_BYTES = 4
+"""Of an origin's last batch, in a summary: shows two logs under one number."""
 BATCHES_MAX = 4_096
 """Batches in one message: what fits its bytes where each is as small as can be."""
 HAVE_ROWS_MAX = 2_048
@@ -43,7 +48,9 @@ PROVEN = 4
 """In a summary, instead of a stream: the sender holds the proof that this origin contradicts itself."""
 
 LASTING = 1
+"""Bit of a scope: logs of facts."""
 VITALS = 2
+"""Bit of a scope: records of which the newest counts."""
 
 
 class Batches(msgspec.Struct, array_like=True, frozen=True, tag=0):

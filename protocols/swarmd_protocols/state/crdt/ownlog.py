@@ -12,13 +12,13 @@ Rules this file keeps:
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
+from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.crdt.batch import (
     BATCH_MAX_BYTES,
     HASH_BYTES,
     HEAD_BYTES,
-    SIGNATURE_BYTES,
     Batch,
     Dot,
     Signer,
@@ -42,7 +42,9 @@ FactId: TypeAlias = tuple[object, ...]
 
 _BODY_MAX_BYTES = BATCH_MAX_BYTES - HEAD_BYTES - SIGNATURE_BYTES
 _ROWS_A_BATCH = 40
+"""Rows tried in one batch when the log is written anew: some 20 bytes each fill it."""
 _INCARNATIONS_KEPT = 4
+"""Lives whose logs stay apart; with more the log is written anew."""
 
 
 def fact_id(fact: Fact) -> FactId:

@@ -18,10 +18,15 @@ from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 LEASES_MAX = 2
 """Live claims of one node: the cell in work and the next."""
 COUNTERS_MAX = 64
+"""Counters of one author."""
 COUNTER_NAME_MAX_BYTES = 48
+"""UTF-8 bytes."""
 COUNTERS_BODY_MAX_BYTES = 800
+"""All counters of an author fit one datagram."""
 STATUS_MAX_BYTES = 1_024
+"""One author's status: health of its eye, battery, versions."""
 COUNTER_MAX = (1 << 62) - 1
+"""Two of them add up within signed 64 bits."""
 EVENTS_MAX = 16
 """Events that one node keeps in front of everybody: a bad night's. What one author can put before others is this many
 rows, whatever it signs; a node's whole history lies in its own file of events."""

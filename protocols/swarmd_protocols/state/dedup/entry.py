@@ -11,6 +11,7 @@ from swarmd_protocols.state.crdt.facts import ASSET, Sighting
 Rank: TypeAlias = int
 """Lower ranks first: without an asset (1 bit), first seen (60 bits), a hash of origin and key (64 bits)."""
 HASH_MASK = (1 << 64) - 1
+"""64 bits."""
 
 
 class Entry:

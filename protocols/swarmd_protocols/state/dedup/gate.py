@@ -10,6 +10,7 @@ Covariance: TypeAlias = tuple[int, int, int]
 """(east-east, east-north, north-north), square centimetres."""
 
 _INFORMATION_BITS = 48
+"""Binary places of an inverse covariance: 1 mm and 1 km keep three digits in one sum."""
 
 
 def distance_milli(dx_cm: int, dy_cm: int, a: Covariance, b: Covariance, floor_cm: int) -> int:

@@ -38,6 +38,7 @@ from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
 
 _TRACKS_MAX = 4_096
+"""Tracks of the own eye that are still open; the one seen longest ago is closed first."""
 
 
 @dataclass(slots=True)

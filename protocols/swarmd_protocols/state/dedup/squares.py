@@ -7,6 +7,7 @@ from swarmd_protocols.state.dedup.entry import Entry
 
 _K = TypeVar("_K")
 _AROUND = tuple((column << 24) + row for column in (-1, 0, 1) for row in (-1, 0, 1))
+"""A square and its eight neighbours, as differences of keys."""
 
 
 def bucket_of(row: Sighting, size_cm: int) -> int:
