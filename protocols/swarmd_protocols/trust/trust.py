@@ -26,10 +26,8 @@ from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Mark, Root, RootChain, 
 
 NAME_MAX_CHARS = 64
 """Of a node or a swarm."""
-GROUP_KEY_BYTES = 32
-"""XSalsa20."""
-GROUP_COUNTER_MAX = 2**32 - 1
-"""Group counters travel in 4 bytes of a frame."""
+GROUP_KEY_BYTES, GROUP_COUNTER_MAX = 32, 2**32 - 1
+"""A key of XSalsa20; a counter travels in 4 bytes of a frame."""
 CERTIFICATES_MAX = 8_192
 """Nodes, and names, of which the best certificate is kept, the first in order: twice `gossip.members_max`; 3 MB."""
 GROUP_KEYS_MAX = 64
