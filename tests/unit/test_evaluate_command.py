@@ -10,6 +10,8 @@ from swarmd_models.errors import ArtefactError
 from swarmd_models.evaluate import choose_split, main, parse_spec
 from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops, draw_module
 
+pytestmark = pytest.mark.slow
+
 
 def drawn_crops(path: Path, per_class: int = 6) -> Path:
     """Crops drawn by procedure, in the real file's format (portrait, 40 x 24)."""

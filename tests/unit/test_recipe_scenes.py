@@ -10,6 +10,8 @@ from swarmd_models.synthetic.staging import PER_FRAME, stage_crops
 from swarmd_models.synthetic.targets import STRIDE, core_cells, grid_of, targets_of
 from swarmd_models.synthetic.thermal import FAULT_LABELS, NORMAL_LABEL, Crops
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = SceneOptions()
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.releases import requests, rollout
 from swarmd_protocols.releases.local import LocalModel
@@ -9,6 +11,8 @@ from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Floor, Force, Halt, Heartbeat, Revoke
 from swarmd_protocols.subprotocol import Send
 from tests.support.release_world import MODEL, Keys, World, make_release
+
+pytestmark = pytest.mark.slow
 
 V1, V2, V3 = b"one" * 20_000, b"two" * 20_000, b"bad" * 20_000
 

@@ -8,6 +8,8 @@ from swarmd_models.synthetic.compose import Sensor, pixel_to_ground, project, ro
 from swarmd_sim.world.farm import Farm
 from swarmd_sim.world.render import FarmView
 
+pytestmark = pytest.mark.slow
+
 LENS = Intrinsics.from_hfov(32.13, 320, 256)
 CLEAN = Sensor(blur_px=0.0, noise_levels=0.0, vignette_levels=0.0)
 

@@ -13,6 +13,8 @@ from swarmd_models.geo.geolocate import ground_to_pixel
 from swarmd_models.types import Frame
 from swarmd_sim.world.source import FarmSource, open_source
 
+pytestmark = pytest.mark.slow
+
 
 def read_all(source: FarmSource, limit: int = 5000) -> list[Frame]:
     frames = []
