@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swarmd.cli import key_status, node_keys, officers
+from swarmd.cli import admit, key_status, node_keys, officers
 from swarmd.cli.common import add_control, add_json, print_json, print_table
 from swarmd.cli.desk import (
     add_passphrase,
@@ -35,6 +35,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     officers.add_verbs(verbs)
     node_keys.add_verbs(verbs)
     key_status.add_status(verbs)
+    admit.add_verbs(verbs)
     root = _verb(verbs, "root", "begin a fleet, of officers' public halves or with all keys in one folder")
     root.add_argument("--name", required=True, help="the fleet's name")
     root.add_argument("--root", nargs="+", metavar=("NEED", "PUB"), help="signatures that a root takes, and whose keys")
@@ -100,6 +101,9 @@ def run(args: argparse.Namespace) -> int:
         "enrol": _enrol,
         "renew": key_status.run_renew,
         "status": key_status.run_status,
+        "token": admit.run_token,
+        "admit": admit.run_admit,
+        "sign-request": admit.run_sign_request,
         "rotate": _rotate,
         "revoke": _revoke,
         "show": _show,

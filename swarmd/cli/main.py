@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "asyncapi": ("swarmd.cli.asyncapi", "print the AsyncAPI 3 document of the MQTT topics"),
     "doctor": ("swarmd.cli.doctor", "check this device for what a member needs, each with its remedy"),
     "keys": ("swarmd.cli.keys", "the fleet's root and roles; enrol, rotate, revoke"),
+    "enrol": ("swarmd.cli.enrol", "on a device: make its key, and join a fleet by a token or a signed request"),
     "install": ("swarmd.cli.install", "write configuration, identity and systemd unit on this device"),
     "check-config": ("swarmd.cli.check_config", "print the merged configuration and where each value came from"),
     "record": ("swarmd.cli.record", "record to MCAP until Ctrl-C"),

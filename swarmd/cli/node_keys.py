@@ -58,7 +58,7 @@ def run_enrolment(args: argparse.Namespace) -> int:
 def enrol_public(args: argparse.Namespace) -> int:
     """`keys enrol --public`: certify a key that was made on the device, where enough enrol keys are at this desk."""
     from swarmd.cli.desk import check_free, passphrases
-    from swarmd.cli.officers import public_half
+    from swarmd.cli.officers import device_half
     from swarmd.identity.desk import prepare_certificate, submit
     from swarmd.identity.enrolment import EnrolmentError
     from swarmd.identity.fleet import Fleet
@@ -70,7 +70,7 @@ def enrol_public(args: argparse.Namespace) -> int:
     if out.exists():
         raise EnrolmentError(f"{out} exists already; nothing was written")
     fleet = Fleet(args.fleet)
-    half = public_half(str(args.public))
+    half = device_half(str(args.public), args.node)
     if any((one.name, one.node) == (args.node, node_id_of(half.public)) for one in fleet.nodes(args.swarm)):
         write_enrolment(fleet, args.swarm, args.node, out)  # Certified by a run that was stopped before this.
         return 0

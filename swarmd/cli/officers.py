@@ -282,13 +282,30 @@ def holders(args: argparse.Namespace) -> dict[str, tuple[int, "list[PublicHalf]"
 
 
 def public_half(reference: str) -> "PublicHalf":
-    """The public half in a file, in a key's file, or of a key in the agent."""
+    """The public half in a file, in a device's request, in a key's file, or of a key in the agent."""
+    from swarmd.identity.node_requests import is_request, read_request
     from swarmd.identity.officers import Passphrases, read_public
     from swarmd.identity.signers import AGENT_PREFIX, open_signer
 
     if reference.startswith(AGENT_PREFIX):
         return open_signer(reference, Passphrases()).half
-    return read_public(Path(reference))
+    return read_request(Path(reference)) if is_request(Path(reference)) else read_public(Path(reference))
+
+
+def device_half(reference: str, name: str) -> "PublicHalf":
+    """The public half of a device that is to be enrolled by a name; a request asks for one.
+
+    Raises:
+        DaemonError: The request asks for another name.
+    """
+    from swarmd.identity.node_requests import is_request
+
+    half = public_half(reference)
+    if is_request(Path(reference)) and half.name != name:
+        raise DaemonError(
+            f"{reference} asks to be {half.name}, not {name}; enrol it as that, or ask for another request"
+        )
+    return half
 
 
 def _tell_missing(prepared: "Prepared", root: "Root | None") -> None:
@@ -381,7 +398,7 @@ def _prepare_enrol(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":
     swarm = chosen_swarm(fleet, args.swarm)
     if args.public is None:
         return prepare_again(fleet, swarm, args.node)
-    return prepare_certificate(fleet, swarm, args.node, public_half(str(args.public)).public, args.node_role)
+    return prepare_certificate(fleet, swarm, args.node, device_half(str(args.public), args.node).public, args.node_role)
 
 
 def _prepare_group(args: argparse.Namespace, fleet: "Fleet") -> "Prepared":

@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from swarmd.cli.main import main
+from swarmd.errors import DaemonError
 from swarmd.identity import files, officers
+from swarmd.identity.admission import Desk
 from swarmd.identity.duties import duties
 from swarmd.identity.fleet import Fleet
+from swarmd.identity.join_channel import ask, open_answer
+from swarmd.identity.join_tokens import make_token, parse_token
 from swarmd.identity.prepared import read
 from swarmd.identity.role_keys import read_role_key
+from swarmd.identity.signers import open_signer
 from tests.support.officers import officer
 
 PASSPHRASE = "correct horse battery"
@@ -25,6 +30,27 @@ WRITES_MAX = 40
 def one_folder() -> None:
     assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1", "--role", "revoke=1/1"]) == 0
     assert main(["keys", "enrol", "fleet", "drone-1", "--swarm", "farm", "--out", "d1"]) == 0
+
+
+def token_given() -> None:
+    one_folder()
+    Path("token").write_text(make_token(Fleet(Path("fleet")), "farm", "d", []).text)
+
+
+def admitted() -> int:
+    token = parse_token(Path("token").read_text())
+    question = ask(token, b"d" * 32)
+    try:
+        signer = open_signer("fleet/keys/enrol-1.key", officers.Passphrases())
+        frame = Desk(Path("fleet"), [signer]).answer(question.frame).frame
+    except DaemonError:
+        return 1
+    return int(open_answer(token, question, frame).kind != "enrolled")
+
+
+def requested() -> None:
+    one_folder()
+    assert main(["enrol", "--identity", "dev", "--request", "r", "--name", "d"]) == 0
 
 
 def replaced_enrol() -> None:
@@ -104,6 +130,10 @@ VERBS: dict[str, tuple[Callable[[], None], Callable[[], int]]] = {
     "enrol": (one_folder, verb("enrol", "fleet", "drone-2", "--swarm", "farm", "--out", "d2")),
     "rotate": (one_folder, verb("rotate", "fleet", "--swarm", "farm")),
     "revoke": (one_folder, verb("revoke", "fleet", "drone-1", "--swarm", "farm", "--reason", "x")),
+    "token": (one_folder, verb("token", "fleet", "d", "--at", "10.0.0.5:7990")),
+    "a device with a token": (token_given, admitted),
+    "a device's request": (nothing, lambda: main(["enrol", "--identity", "d", "--request", "r", "--name", "d"])),
+    "sign-request": (requested, verb("sign-request", "fleet", "r", "--out", "d")),
     "renew": (replaced_enrol, verb("renew", "fleet")),
     "enrol of a device's key": (device_key, verb("enrol", "fleet", "d", "--public", "dev/d.pub", "--out", "d")),
     "enrolment": (enrolled_device, verb("enrolment", "fleet", "d", "-o", "given")),
