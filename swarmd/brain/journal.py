@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from swarmd.errors import JournalError
+from swarmd.sqlite_files import is_the_disk, move_aside
 
 FILE_NAME = "journal.sqlite"
 FILE_BYTES = 256 << 20
@@ -271,7 +272,7 @@ class Journal:
             self._database = self._connected()
             return dict(_read_all(self._database))
         except sqlite3.DatabaseError as error:
-            if _is_the_disk(error):
+            if is_the_disk(error):
                 self._database = None
                 self._failed(error, time.monotonic_ns())
                 return _salvage(self._path)
@@ -282,7 +283,7 @@ class Journal:
             self._database.close()
             self._database = None
         kept = _salvage(self._path)
-        aside = _move_aside(self._path)
+        aside = move_aside(self._path)
         self.recovered_from = aside
         self._alarm(
             "journal_corrupt",
@@ -338,21 +339,6 @@ def _read_all(database: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
     return [(bytes(key), bytes(value)) for key, value in database.execute("SELECT key, value FROM records")]
 
 
-def _is_the_disk(error: sqlite3.Error) -> bool:
-    """Whether the disk, not the file's content, is at fault: such an error may pass, and the file must stay."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_NOMEM,
-    )
-
-
 def _salvage(path: Path) -> dict[bytes, bytes]:
     """Whatever rows can still be read, from the front and, past the damage, from the back."""
     kept: dict[bytes, bytes] = {}
@@ -364,20 +350,6 @@ def _salvage(path: Path) -> dict[bytes, bytes]:
         except (sqlite3.Error, TypeError, ValueError):
             continue
     return kept
-
-
-def _move_aside(path: Path) -> Path:
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    number = 0
-    while True:
-        aside = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
-        if not aside.exists():
-            break
-        number += 1
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(path.with_name(path.name + suffix), aside.with_name(aside.name + suffix))
-    return aside
 
 
 def summary(journal: Journal) -> Mapping[str, object]:

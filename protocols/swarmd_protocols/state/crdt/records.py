@@ -163,13 +163,14 @@ def decode_events(body: bytes) -> tuple[EventRow, ...]:
 
 
 def add_event(held: tuple[EventRow, ...], row: EventRow) -> tuple[EventRow, ...]:
-    """The rows with one more: as many of the newest as fit; rows numbered no lower than the new one go.
+    """The rows with one more, which may be said late: as many of those with the highest numbers as fit.
 
     Raises:
         WireError: The row is out of bounds.
     """
     decode_events(encode_events((row,)))
-    rows = (*(one for one in held if one.key < row.key), row)[-EVENTS_MAX:]
+    others = [one for one in held if one.key != row.key]
+    rows = tuple(sorted([*others, row], key=lambda one: one.key)[-EVENTS_MAX:])
     while len(encode_events(rows)) > EVENTS_BODY_MAX_BYTES:
         rows = rows[1:]
     return rows

@@ -1,0 +1,1 @@
+"""What happened: the record of it, the table of its kinds, the file it is kept in, and what stands unsolved."""
