@@ -3,14 +3,20 @@
 A record is a short fixed `event` plus fields: `log.info("peer_failed", peer="drone-2")`. Fields never hold keys or
 frames. The same message is written at most `BURST` times in `WINDOW_S`; what was held back is counted in the next line
 that passes, so that a flood from outside cannot fill a disk.
+
+Where standard error is the journal's own stream, each line begins with its syslog priority, `<4>` for a warning, so
+that `journalctl -p warning` finds it. Source: sd-daemon(3), `JOURNAL_STREAM` in systemd.exec(5).
 """
 
 import json
+import os
 import sys
 import time
 from typing import Any, TextIO
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+"""Level to syslog severity. Source: RFC 5424, table 2."""
 BURST = 10
 WINDOW_S = 10.0
 FIELD_MAX_CHARS = 2000
@@ -25,6 +31,7 @@ class Logger:
         """Write to `stream` (standard error by default) in the name of `node`."""
         self._node = node
         self._stream = stream
+        self._has_priorities = stream is None and is_journal(os.environ.get("JOURNAL_STREAM", ""), sys.stderr)
         self._seen: dict[str, tuple[float, int]] = {}
         self.lines = dict.fromkeys(LEVELS, 0)
         """Lines asked for by level, also those held back."""
@@ -66,7 +73,8 @@ class Logger:
             fields["held_back"] = held_back
         stream = self._stream if self._stream is not None else sys.stderr
         try:
-            stream.write(self._line(level, event, fields) + "\n")
+            priority = f"<{PRIORITIES[level]}>" if self._has_priorities else ""
+            stream.write(f"{priority}{self._line(level, event, fields)}\n")
             stream.flush()
         except (OSError, ValueError):
             return  # Nobody reads standard error any more; the daemon's work does not depend on it.
@@ -90,6 +98,15 @@ class Logger:
             )
         tail = " ".join(f"{name}={value}" for name, value in clean.items())
         return f"{time.strftime('%H:%M:%S')} {level.upper():7} {self._node} {event} {tail}".rstrip()
+
+
+def is_journal(told: str, stream: TextIO) -> bool:
+    """Whether a stream is the one that systemd named: `device:inode` of its connection to the journal."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return told == f"{status.st_dev}:{status.st_ino}"
 
 
 def _short(value: Any) -> Any:

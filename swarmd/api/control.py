@@ -15,7 +15,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ TIMEOUT_S = 10.0
 
 Answer = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 Watch = Callable[[], AsyncIterator[Mapping[str, Any]]]
+Slow = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+OnCommand = Callable[[str, Mapping[str, Any], str, str], None]
+"""Told of each request: verb, arguments, who asked, why it was refused ("" where it was not)."""
 
 
 def socket_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -134,10 +138,17 @@ class ControlClient:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def watch(self) -> Iterator[dict[str, Any]]:
-        """What happens from now on, one notice at a time, until the daemon hangs up."""
-        self.call("watch")
+    def watch(self, verb: str = "watch") -> Iterator[dict[str, Any]]:
+        """What happens from now on, one notice at a time, until the daemon hangs up.
+
+        Args:
+            verb: Which stream: `watch`, or `follow_events`.
+        """
+        self.call(verb)
         self._socket.settimeout(None)
+        return self._notices()
+
+    def _notices(self) -> Iterator[dict[str, Any]]:
         while True:
             try:
                 yield json.loads(self._line())["notice"]
@@ -189,12 +200,34 @@ def _only_one() -> Path:
 class ControlServer:
     """Serves the registry of verbs on the loop."""
 
-    def __init__(self, path: Path, answer: Answer, watch: Watch, log: Logger) -> None:
-        """Answer verbs with `answer`; stream `watch` to watchers."""
+    def __init__(
+        self,
+        path: Path,
+        answer: Answer,
+        watch: Watch,
+        log: Logger,
+        *,
+        on_command: OnCommand = lambda verb, arguments, by, problem: None,
+        slow: Mapping[str, Slow] | None = None,
+        streams: Mapping[str, Watch] | None = None,
+    ) -> None:
+        """Serve.
+
+        Args:
+            path: Where the socket lies.
+            answer: Answers a verb at once.
+            watch: What the verb `watch` streams.
+            log: Where failures of verbs are said.
+            on_command: Told of each request.
+            slow: Verbs that wait for something, such as a file; others are answered meanwhile.
+            streams: More verbs like `watch`, by name.
+        """
         self.path = path
         self._answer = answer
-        self._watch = watch
         self._log = log
+        self._on_command = on_command
+        self._slow = dict(slow or {})
+        self._streams = {"watch": watch, **(streams or {})}
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -258,6 +291,7 @@ class ControlServer:
             self._clients.discard(task)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        by = _asker(writer)
         while True:
             try:
                 async with asyncio.timeout(IDLE_S):
@@ -267,14 +301,14 @@ class ControlServer:
                 return
             if not line.endswith(b"\n"):
                 return
-            verb, answer = self._one(line)
+            verb, answer = await self._one(line, by)
             writer.write(_encode(answer))
             await writer.drain()
-            if verb == "watch" and answer["ok"]:
-                await self._stream(reader, writer)
+            if verb in self._streams and answer["ok"]:
+                await self._stream(self._streams[verb], reader, writer)
                 return
 
-    def _one(self, line: bytes) -> tuple[str, dict[str, Any]]:
+    async def _one(self, line: bytes, by: str) -> tuple[str, dict[str, Any]]:
         try:
             request = json.loads(line)
             verb, arguments = request["verb"], request.get("arguments", {})
@@ -282,20 +316,24 @@ class ControlServer:
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "", {"ok": False, "error": 'a request is {"verb": "…", "arguments": {…}} in one line'}
-        if verb == "watch":
+        if verb in self._streams:
             return verb, {"ok": True, "result": {}}
         try:
-            return verb, {"ok": True, "result": self._answer(verb, arguments)}
+            slow = self._slow.get(verb)
+            result = self._answer(verb, arguments) if slow is None else await slow(arguments)
+            self._on_command(verb, arguments, by, "")
+            return verb, {"ok": True, "result": result}
         except DaemonError as error:
+            self._on_command(verb, arguments, by, str(error))
             return verb, {"ok": False, "error": str(error)}
         except Exception as error:  # A bug in one verb must not end the daemon; it is logged in full.
             self._log.error("control_verb_failed", verb=verb, error=error)
             return verb, {"ok": False, "error": f"{verb} failed inside the daemon: {type(error).__name__}: {error}"}
 
-    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _stream(self, watch: Watch, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass notices on until the client hangs up (whatever it still says is not read) or there are no more."""
         gone = asyncio.ensure_future(reader.read())
-        pump = asyncio.ensure_future(self._pump(writer))
+        pump = asyncio.ensure_future(self._pump(watch, writer))
         try:
             await asyncio.wait({gone, pump}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -303,10 +341,21 @@ class ControlServer:
                 task.cancel()
             await asyncio.gather(gone, pump, return_exceptions=True)
 
-    async def _pump(self, writer: asyncio.StreamWriter) -> None:
-        async for notice in self._watch():
+    async def _pump(self, watch: Watch, writer: asyncio.StreamWriter) -> None:
+        async for notice in watch():
             writer.write(_encode({"notice": notice}))
             await writer.drain()
+
+
+def _asker(writer: asyncio.StreamWriter) -> str:
+    """Who is at the other end of the socket, as the kernel says it."""
+    channel = writer.get_extra_info("socket")
+    try:
+        data = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    except (AttributeError, OSError):
+        return "somebody at the control socket"
+    pid, uid, _ = struct.unpack("3i", data)
+    return f"{'root' if uid == 0 else f'user {uid}'} (process {pid}) at the control socket"
 
 
 def _encode(answer: Mapping[str, Any]) -> bytes:

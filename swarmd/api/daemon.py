@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from swarmd.api.histogram import Histogram
+from swarmd.events.alerts import Alert
+from swarmd.events.record import EventRecord, Happened
+from swarmd.events.store import Query
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
@@ -80,7 +83,7 @@ class PictureSeen:
 
 TRUST_KEY = "trust"
 """Metadata key under which each daemon tells what it holds of the fleet's trust (`brain/trust_told.py`)."""
-BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | PoseSeen | PositionSeen
+BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | PoseSeen | PositionSeen | Happened
 """What happens; a sighting, own or a peer's, is `StateChanged("state", DetectionLearned(…))`."""
 
 
@@ -168,6 +171,26 @@ class EyeControl(Protocol):
         ...
 
 
+class Past(Protocol):
+    """What happened at this node and what others told, and what stands unsolved."""
+
+    def standing(self) -> Sequence[Alert]:
+        """Alerts, the gravest first."""
+        ...
+
+    def set_alert(self, code: str, text: str, subject: str = "") -> None:
+        """Raise a standing alert, or clear it with an empty text."""
+        ...
+
+    async def find(self, query: Query) -> Sequence[EventRecord]:
+        """Events, oldest first."""
+        ...
+
+    def dismiss(self, name: str) -> NodeId:
+        """Take a failed member off the lists until it returns; raises `DaemonError` where there is none."""
+        ...
+
+
 class Operations(DaemonView, Protocol):
     """What the control verbs and pages need beyond a `DaemonView`; refusals are `ProtocolError`s of the protocols."""
 
@@ -176,7 +199,12 @@ class Operations(DaemonView, Protocol):
         ...
 
     def problems(self) -> Sequence[str]:
-        """What a person has to mend."""
+        """What a person has to mend before this node is healthy."""
+        ...
+
+    @property
+    def past(self) -> "Past":
+        """What happened, and what stands unsolved."""
         ...
 
     def waits_for(self) -> str:

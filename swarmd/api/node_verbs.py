@@ -44,15 +44,17 @@ _VERBS = (
     "latency",
     "trust",
     "trust_status",
+    "forget",
 )
+_CHANGING = frozenset({"event", "away", "join", "leave", "note", "eye_start", "eye_stop", "trust", "forget"})
 
 
 def register_verbs(daemon: Operations, verbs: Verbs) -> None:
     """Fill the registry."""
     answers = _Answers(daemon)
     for verb in _VERBS:
-        verbs.add(verb, getattr(answers, verb))
-    for verb in ("pose", "note_problem"):
+        verbs.add(verb, getattr(answers, verb), changes=verb in _CHANGING)
+    for verb in ("pose", "note_problem", "alert"):
         verbs.add(verb, getattr(answers, verb), internal=True)
 
 
@@ -183,6 +185,11 @@ class _Answers:
         self._daemon.ask("state", SetNote(key, text_argument(arguments, "value", "", most=4096).encode()))
         return {"key": key}
 
+    def forget(self, arguments: Arguments) -> Mapping[str, Any]:
+        """Take a failed member off the lists, everywhere, until it returns."""
+        name = text_argument(arguments, "name", most=64)
+        return {"name": name, "node": self._daemon.past.dismiss(name).hex()}
+
     def observe(self, arguments: Arguments) -> Mapping[str, Any]:
         """Detections of an outside detector: metres about the mission origin, degrees, or without a place."""
         rows = arguments.get("detections")
@@ -235,6 +242,12 @@ class _Answers:
     def note_problem(self, arguments: Arguments) -> Mapping[str, Any]:
         """A bridge's trouble, said at a bounded rate."""
         self._daemon.note_problem(str(arguments.get("where", "")), str(arguments.get("text", "")))
+        return {}
+
+    def alert(self, arguments: Arguments) -> Mapping[str, Any]:
+        """A bridge's standing alert: raised with a text, cleared with none."""
+        text, subject = str(arguments.get("text", "")), str(arguments.get("subject", ""))
+        self._daemon.past.set_alert(str(arguments["code"]), text, subject)
         return {}
 
     # --- inside ---------------------------------------------------------------------------------------------------

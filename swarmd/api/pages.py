@@ -25,9 +25,9 @@ def pages(daemon: Operations, verbs: Verbs, metrics: Metrics) -> dict[str, Page]
 
 
 def health(daemon: Operations) -> Reply:
-    """503 once a person has to do something: the eye is given up, or facts wait in memory for a disk."""
-    problems = daemon.problems()
-    return _json(503 if problems else 200, {"healthy": not problems, "problems": problems})
+    """503 while an alert of level `error` stands; `alerts` names all that stand, with reason and remedy."""
+    problems, alerts = list(daemon.problems()), [alert.row() for alert in daemon.past.standing()]
+    return _json(503 if problems else 200, {"healthy": not problems, "problems": problems, "alerts": alerts})
 
 
 def readiness(daemon: Operations) -> Reply:

@@ -20,12 +20,23 @@ class Verbs:
         """Start with none."""
         self._handlers: dict[str, Handler] = {}
         self._internal: dict[str, Handler] = {}
+        self.changing: set[str] = set()
+        """Verbs that change something: who used them is written down."""
 
-    def add(self, verb: str, handler: Handler, *, internal: bool = False) -> None:
-        """Register a handler, once a verb; an internal one is for bridges in this process, never for the socket."""
+    def add(self, verb: str, handler: Handler, *, internal: bool = False, changes: bool = False) -> None:
+        """Register a handler, once a verb.
+
+        Args:
+            verb: Its name.
+            handler: Answers it.
+            internal: It is for bridges in this process, never for the socket.
+            changes: It changes something, so whoever uses it is written down.
+        """
         assert verb not in self._handlers
         assert verb not in self._internal
         (self._internal if internal else self._handlers)[verb] = handler
+        if changes:
+            self.changing.add(verb)
 
     def answer_inside(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run one verb for a bridge, internal ones included; raises `DaemonError` as `answer` does."""

@@ -18,6 +18,7 @@ from swarmd import __version__
 from swarmd.api.bus import Bus, Feed, Notice
 from swarmd.api.control import ControlServer, default_path
 from swarmd.api.daemon import PoseSeen, PositionSeen
+from swarmd.api.event_verbs import find_events
 from swarmd.api.events import EventLines, event_of, read_commands
 from swarmd.api.metrics import Metrics
 from swarmd.api.node_verbs import register_verbs
@@ -26,8 +27,9 @@ from swarmd.brain import compose
 from swarmd.brain.discovery import discover
 from swarmd.brain.driver import Driver
 from swarmd.brain.group_keys import follow_group_keys
+from swarmd.brain.history import History
 from swarmd.brain.journal import Journal
-from swarmd.brain.node_metrics import register_bridge, register_metrics
+from swarmd.brain.node_metrics import register_bridge, register_history, register_metrics
 from swarmd.brain.notify import Notifier
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import Throttle, position_of
@@ -39,6 +41,7 @@ from swarmd.bridges.record.verbs import RecordVerbs
 from swarmd.config.loading import Loaded, changed_keys
 from swarmd.config.sections import Config
 from swarmd.errors import DaemonError, EyeError
+from swarmd.events.record import Happened
 from swarmd.identity.files import curve_keys
 from swarmd.logs import Logger
 from swarmd.transports.base import Transport
@@ -122,9 +125,20 @@ class Brain:
         site_map, cells = compose.read_site(config, plane)
         sightings = SightingFilter(LocalDetection, plane, site_map, config.dedup.asset_probability)
         parts = self.parts = await self._compose(identity, sightings)
-        self.view = View(parts, self.stop)
+        history = self._history
+        self.view = View(parts, history, self.stop)
         control_path = Path(config.node.control) if config.node.control else default_path(identity.name)
-        control = ControlServer(control_path, self._verbs.answer, self._watch, self.log)
+        control = ControlServer(
+            control_path,
+            self._verbs.answer,
+            self._watch,
+            self.log,
+            on_command=lambda verb, arguments, by, problem: (
+                history.watch.on_command(verb, arguments, by, problem) if verb in self._verbs.changing else None
+            ),
+            slow={"events": lambda arguments: find_events(self.view, arguments)},
+            streams={"follow_events": lambda: _follow_events(self._bus)},
+        )
         self._register()
         await self._open_http()
         # From here to `Started` nothing is awaited, so that the first question finds what the journal held.
@@ -139,6 +153,7 @@ class Brain:
         self._bus.subscribe(self._on_notice)
         parts.driver.attach(parts.node, parts.transport)
         parts.driver.request(Started())
+        history.begin()
         if cells:
             parts.driver.command("state", DefineCells(cells))
         self._say_up()
@@ -151,6 +166,7 @@ class Brain:
     async def _stop(self) -> None:
         self._notifier.stopping()
         self.log.info("stopping")
+        self._history.end()
         if self.parts.eye is not None:
             await self.parts.eye.close()
         self.parts.driver.post(Leave())
@@ -185,7 +201,7 @@ class Brain:
         node = compose.make_node(config, identity, trust, crypto, seeds, records, subprotocols, address)
         # A node without an eye flies no cells: whoever asks for one at the control socket reads the answer there.
         driver.on_order("state", lambda request: None)
-        return Parts(
+        parts = Parts(
             config=config,
             log=self.log,
             metrics=self._metrics,
@@ -203,6 +219,11 @@ class Brain:
             positions=positions,
             releases=releases,
         )
+        history = self._history = History(parts, trust, journal, boot)
+        stack.callback(history.store.close)
+        await history.open()
+        releases.on_note = history.watch.on_release_note
+        return parts
 
     async def _open_transport(self, identity: Identity, driver: Driver) -> Transport:
         settings = self.config.transport
@@ -236,6 +257,7 @@ class Brain:
         RecordVerbs(self.view, self.config.record, self._supervisor.keep).register(self._verbs)
         ModelVerbs(self.parts.releases, self._member_names).register(self._verbs)
         register_metrics(self.parts)
+        register_history(self._metrics, self._history)
 
     def _signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -252,6 +274,7 @@ class Brain:
         parts = self.parts
         eye = parts.eye = EyeLink(self.config, parts.driver, self._bus, parts.sightings, self._metrics, self.log)
         eye.model_path = parts.releases.start_model()
+        eye.on_event = self._history.watch.on_eye
         parts.releases.use_runner(EyeRunner(eye, lambda: parts.is_armed))
         parts.releases.announce()
         self._supervisor.keep("eye", self._run_eye)
@@ -326,6 +349,7 @@ class Brain:
                 self._notifier.status(line)
             journal.retry(time.monotonic_ns())
             self._journal_alarms()
+            self._history.tick()
             if parts.eye is not None:
                 parts.eye.tick()
             if journal.wal_bytes() > WAL_BYTES:
@@ -378,6 +402,8 @@ class Brain:
             now, later = changed_keys(self.config, fresh)
             self.log.configure(fresh.log.level, fresh.log.format)
             self.log.info("reloaded", applied=now, needs_restart=later)
+            what = f"applied: {', '.join(now) or 'nothing'}; needs a restart: {', '.join(later) or 'nothing'}"
+            self._history.recorder.record("reloaded", "configuration", what)
         self._notifier.ready(self._status_line())
 
     async def _watch(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -389,6 +415,17 @@ class Brain:
                     yield {**line, "t_ns": time.monotonic_ns()}
         finally:
             feed.close()
+
+
+async def _follow_events(bus: Bus) -> AsyncIterator[Mapping[str, Any]]:
+    feed = Feed(bus)
+    try:
+        while True:
+            notice = await feed.next()
+            if isinstance(notice, Happened):
+                yield notice.record.row()
+    finally:
+        feed.close()
 
 
 def _runner(run: Callable[[Any], Any], view: View) -> Callable[[], Any]:

@@ -60,6 +60,10 @@ class EyeLink:
         self.model_path = config.eye.model
         """The bundle the eye is started with; releases put theirs here."""
         self.problem = ""
+        self._said: tuple[str, str] | None = None
+        """Model and state of the last line about the eye in the log."""
+        self.on_event: Callable[[str, str], None] = lambda event, text: None
+        """Told of starts, deaths, steps down and changes of the model, for the history."""
         self.pose: PoseSeen | None = None
         self.pictures = Pictures(self._send)
         self.telemetry = EyeTelemetry(metrics, self._command)
@@ -115,6 +119,7 @@ class EyeLink:
     def _on_supervisor(self, event: str, text: str) -> None:
         say = self._log.info if event == "eye_ready" else self._log.warning
         say(event, text=text)
+        self.on_event(event, text)
 
     async def close(self) -> None:
         """Stop for good."""
@@ -178,7 +183,11 @@ class EyeLink:
         battery = self.pose.battery_milli if self.pose is not None else None
         said = self.telemetry.report(self.model, self.model_digest, self.state, battery)
         if said is not None:
-            self._log.info("eye", **said)
+            # Of what stays as it is, one line is enough; the numbers are in status and metrics.
+            standing = (self.model_digest, self.state)
+            say = self._log.debug if standing == self._said else self._log.info
+            self._said = standing
+            say("eye", state=self.state, **said)
         self._pilot.tick()
 
     @property
@@ -263,6 +272,7 @@ class EyeLink:
             if self._supervisor is not None:
                 self._supervisor.use_model(self.model_path)
         self._log.info("eye_model", model=swap.model, model_digest=swap.digest, backend="swapped")
+        self.on_event("eye_model", f"{swap.model} {swap.version}" + (", chosen by the eye" if swap.chosen else ""))
 
     def _on_here(self, here: ipc.Here) -> None:
         if here.pose is None:

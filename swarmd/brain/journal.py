@@ -92,6 +92,11 @@ class Journal:
         """True while records wait in memory for a disk that takes them."""
         return bool(self._pending) or self._database is None
 
+    @property
+    def folder(self) -> Path:
+        """Where it lies; this daemon's alone."""
+        return self._path.parent
+
     def commit(self, records: Sequence[Record], now_ns: int | None = None) -> None:
         """Write a batch in one transaction; never raises: a failing disk degrades to memory.
 

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from swarmd import __version__
 from swarmd.api.metrics import Metrics
+from swarmd.brain.history import History
 from swarmd.brain.parts import Parts
 from swarmd.bridges.base import Bridge, Measured
+from swarmd.events.kinds import ALERTS
 
 
 def register_metrics(parts: Parts) -> None:
@@ -42,6 +44,22 @@ def register_metrics(parts: Parts) -> None:
         "swarmd_model_version",
         "The model that the eye runs.",
         lambda: _model(parts),
+    )
+
+
+def register_history(metrics: Metrics, history: History) -> None:
+    """Show which alerts stand, and what becomes of events."""
+
+    def standing() -> Mapping[str, int]:
+        held = {alert.code for alert in history.standing()}
+        return {code: int(code in held) for code in ALERTS}
+
+    metrics.gauges("swarmd_alert", "1: this alert stands.", "code", standing)
+    metrics.counters(
+        "swarmd_events",
+        "Events written down, heard, said, limited.",
+        "what",
+        lambda: {**history.recorder.counts, **history.store.counts},
     )
 
 

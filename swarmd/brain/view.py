@@ -2,20 +2,21 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from swarmd import __version__
 from swarmd.api.bus import Notice
 from swarmd.api.daemon import BusEvent, EyeControl, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.api.histogram import Histogram
+from swarmd.brain.history import History
 from swarmd.brain.journal import summary as journal_summary
 from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
 from swarmd.eye.ipc import ShowFrames
-from swarmd.identity.remedies import remedy
 from swarmd_models.geo.sightings import SightingFilter
-from swarmd_protocols.effects import Event, MemberChanged
+from swarmd_protocols.effects import Event, MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
@@ -25,14 +26,16 @@ from swarmd_protocols.trust.trust import AddStatement
 class View:
     """One brain, seen from outside."""
 
-    def __init__(self, parts: Parts, stop: Callable[[], None]) -> None:
+    def __init__(self, parts: Parts, history: History, stop: Callable[[], None]) -> None:
         """Look at these parts.
 
         Args:
             parts: The brain's.
+            history: What happened here.
             stop: Begins to leave.
         """
         self._parts = parts
+        self._history = history
         self._stop = stop
         self._names: dict[NodeId, str] = {}
         parts.bus.subscribe(self._on_notice)
@@ -62,8 +65,16 @@ class View:
         )
 
     def members(self) -> Sequence[MemberView]:
-        """All members, this node included."""
-        return self._parts.node.members()
+        """All members, this node included; failed ones that an operator dismissed apart."""
+        members = self._parts.node.members()
+        if not any(member.state is MemberState.FAILED for member in members):
+            return members
+        gone = self._history.dismissed()
+        return [
+            member
+            for member in members
+            if member.state is not MemberState.FAILED or gone.get(member.node, -1) < member.incarnation
+        ]
 
     def name_of(self, node: NodeId) -> str:
         """A member's name; its id in hexadecimal digits where it is not known."""
@@ -105,7 +116,10 @@ class View:
 
     def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Run a control verb as the CLI would, or one that only bridges have."""
-        return self._parts.verbs.answer_inside(verb, arguments)
+        answer = self._parts.verbs.answer_inside(verb, arguments)
+        if verb in self._parts.verbs.changing:
+            self._history.watch.on_command(verb, arguments, "a client of a bridge", "")
+        return answer
 
     # --- Operations -----------------------------------------------------------------------------------------------
 
@@ -134,21 +148,20 @@ class View:
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
             "journal": journal_summary(parts.journal),
+            "alerts": [alert.row() for alert in self._history.standing()],
+            "events": dict(self._history.store.counts | self._history.recorder.counts),
             "state": dict(parts.replica.views.health()),
             "transport": parts.transport.counters(),
         }
 
     def problems(self) -> Sequence[str]:
-        """What a person has to mend."""
-        parts, found = self._parts, []
-        why_out = parts.node.trust().why_out
-        if why_out:
-            found.append(f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}")
-        if parts.eye is not None and parts.eye.state == "failed":
-            found.append(f"the eye is given up: {parts.eye.problem}")
-        if parts.journal.degraded:
-            found.append("the journal cannot be written; own facts wait in memory")
-        return found
+        """What a person has to mend before this node is healthy."""
+        return self._history.problems()
+
+    @property
+    def past(self) -> History:
+        """What happened, and what stands unsolved."""
+        return self._history
 
     def waits_for(self) -> str:
         """What is missing until this daemon is ready."""
@@ -156,8 +169,17 @@ class View:
         return "the first frame" if eye is not None and eye.telemetry.frames == 0 else ""
 
     def summary(self) -> NodeSummary:
-        """The membership at a glance."""
-        return self._parts.node.summary()
+        """The membership at a glance; failed members that an operator dismissed apart."""
+        summary = self._parts.node.summary()
+        if MemberState.FAILED not in summary.members.values():
+            return summary
+        shown = {member.name for member in self.members() if member.state is MemberState.FAILED}
+        members = {
+            name: state
+            for name, state in summary.members.items()
+            if state is not MemberState.FAILED or name in shown or "~" in name
+        }
+        return replace(summary, members=members)
 
     def trust(self) -> TrustSummary:
         """What this node holds of the fleet's trust."""

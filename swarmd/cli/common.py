@@ -41,13 +41,14 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns as wide as their widest cell."""
-    cells = [list(columns), *([_text(value) for value in row] for row in rows)]
+    cells = [list(columns), *([plain(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     for row in cells:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _text(value: object) -> str:
+def plain(value: object) -> str:
+    """A value as one cell of text."""
     if value is None:
         return "-"
     if isinstance(value, float):

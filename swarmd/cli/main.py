@@ -18,6 +18,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "bench": ("swarmd.cli.bench", "measure this device: a model on every runtime"),
     "status": ("swarmd.cli.status", "what the daemon does right now"),
     "members": ("swarmd.cli.members", "who is in the swarm, as this node sees it"),
+    "events": ("swarmd.cli.events", "what happened: joins, failures, halts, alerts, commands"),
+    "forget": ("swarmd.cli.forget", "dismiss a failed member until it returns"),
     "detections": ("swarmd.cli.detections", "what every node has seen"),
     "objects": ("swarmd.cli.objects", "the deduplicated picture of the swarm"),
     "cells": ("swarmd.cli.cells", "the survey area: list cells, ask for the next one"),

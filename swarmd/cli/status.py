@@ -30,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"  eye         {eye['state']}, {model}, {status['fps']:.1f} fps, {eye['frames']} frames")
         if eye["problem"]:
             print(f"              {eye['problem']}")
-    if status["journal"]["degraded"]:
-        print("  journal     cannot be written; own facts wait in memory")
+    for alert in status["alerts"]:
+        about = f" {alert['subject']}" if alert["subject"] else ""
+        print(f"  {alert['level'].upper():10}  {alert['code']}{about}: {alert['text']}, since {alert['since']}")
+        print(f"              {alert['remedy']}")
     print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
     return 0

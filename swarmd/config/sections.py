@@ -206,6 +206,19 @@ class HttpSection:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsSection:
+    """What is kept of what happened (`swarmd events`)."""
+
+    max_mib: int = option(16, "The file of events stays below so many MiB; the oldest rows go.", low=2, high=4096)
+    max_age_days: int = option(
+        90, "Rows older than this go, except the newest 1,000 whatever the clock says.", low=1, high=36_500
+    )
+    author_rows: int = option(
+        256, "Rows kept of what one other node said or caused; more push out its own.", low=16, high=100_000
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSection:
     """What the daemon says on standard error."""
 
@@ -236,6 +249,7 @@ class Config:
     record: RecordConfig = dataclasses.field(default_factory=RecordConfig)
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     http: HttpSection = HttpSection()
+    events: EventsSection = EventsSection()
     log: LogSection = LogSection()
 
 

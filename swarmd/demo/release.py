@@ -83,7 +83,7 @@ class ReleaseDemo:
     async def _story(self) -> dict[str, Any]:
         await asyncio.to_thread(self._make_fleet)
         await self._start()
-        first = await asyncio.to_thread(self._publication, 1, _factory_bundle(self.folder / "v1", 1), None, ())
+        first = await asyncio.to_thread(self._publication, 1, factory_bundle(self.folder / "v1", 1), None, ())
         self._say("four daemons fly; v1 is published as the first release")
         await self._publish(0, first)
         await self._until(lambda status: _versions(status) == [1] * NODES, "v1 on all nodes")
@@ -356,7 +356,7 @@ def _all_have_bytes(status: Mapping[str, Any]) -> bool:
 # --- Bundles for the story ---
 
 
-def _factory_bundle(folder: Path, version: int) -> Path:
+def factory_bundle(folder: Path, version: int) -> Path:
     """The zoo's bundle without its ONNX twins, as a folder of its own."""
     from swarmd_models.bundle import load_bundle
 

@@ -68,7 +68,6 @@ KINDS: dict[str, Kind] = {
     "release-rolled-back": Kind(_W, _SWARM, "this node went back from a release"),
     "root-replaced": Kind(_W, _WITNESS, "a new root of the fleet counts"),
     "revoked": Kind(_W, _WITNESS, "an officer shut members out; the subject names them, the reason is the officer's"),
-    "enrolled-again": Kind(_I, _HERE, "a member has a new certificate"),
     "group-key": Kind(_I, _WITNESS, "the swarm's group key was replaced"),
     "command": Kind(_I, _HERE, "an operator's command: verb, by whom, arguments"),
     "user-event": Kind(_I, _HERE, "a user event; the reason says who said it, the evidence is its payload"),
@@ -89,6 +88,8 @@ class AlertKind:
     """One sentence without its full stop."""
     remedy: str
     """What a person does, one sentence."""
+    solved: str
+    """What is said when it is over, a few words."""
 
 
 ALERTS: dict[str, AlertKind] = {
@@ -96,66 +97,79 @@ ALERTS: dict[str, AlertKind] = {
         _E,
         "another process runs with this node's identity",
         "Stop one of the two; enrol the other device under a name of its own.",
+        "one process has it again",
     ),
     "revoked": AlertKind(
         _E,
         "this node has no certificate that holds, so the swarm does not hear it",
         "Enrol the device anew if it is to stay: `swarmd keys enrol`.",
+        "it has a certificate again",
     ),
     "group-key-unknown": AlertKind(
         _E,
         "peers seal with a group key that this node does not hold",
         "Hand over the newest key: `swarmd keys push` to this node, or enrol it anew.",
+        "the key is known again",
     ),
     "loopback-advertised": AlertKind(
         _W,
         "this node tells others to reach it at a loopback address, which only works on one machine",
         "Name the interface's address: `transport.advertise`.",
+        "another address is advertised",
     ),
     "clock-wrong": AlertKind(
         _W,
         "this device's clock differs from what the swarm agrees on",
         "Set the clock: `timedatectl`, or give the device a time source.",
+        "the clocks agree again",
     ),
     "broker-lost": AlertKind(
         _W,
         "the MQTT broker does not answer; messages wait in memory",
         "Look at the reason; `mqtt.host`, `mqtt.port`, certificates and password are its usual causes.",
+        "connected again",
     ),
     "no-fix": AlertKind(
         _W,
         "the autopilot has no position good enough to place detections",
         "Wait for the receiver, or look at `mavlink.min_satellites` and the antenna.",
+        "the fix is back",
     ),
     "autopilot-silent": AlertKind(
         _W,
         "the autopilot says nothing on its link",
         "Check `mavlink.connection`, the cable and the baud rate.",
+        "the autopilot speaks again",
     ),
     "wrong-sysid": AlertKind(
         _W,
         "another autopilot than the one asked for speaks on the link",
         "Set `mavlink.system_id` to the vehicle's, or separate the links.",
+        "the right autopilot speaks again",
     ),
     "eye-given-up": AlertKind(
         _E,
         "the eye cannot work any more and is not started again",
         "Look at the reason; `swarmd eye start` tries again.",
+        "the eye sees again",
     ),
     "journal-failing": AlertKind(
         _E,
         "the journal cannot be written; own facts wait in memory",
         "Free some space on the disk, or replace it.",
+        "the disk takes records again",
     ),
     "events-failing": AlertKind(
         _W,
         "the file of events cannot be written; events wait in memory",
         "Free some space on the disk, or replace it.",
+        "the disk takes events again",
     ),
     "release-halted": AlertKind(
         _W,
         "a rollout is halted",
         "Read why: `swarmd model status`; then revoke the release or publish a better one.",
+        "the rollout goes on, or is over",
     ),
 }
 """Code to what it is."""

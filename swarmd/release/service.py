@@ -125,6 +125,8 @@ class ReleaseService:
         self._work: asyncio.Queue[object] = asyncio.Queue()
         self._command: Callable[[str, object], None] = lambda name, request: None
         self._bus: Bus | None = None
+        self.on_note: Callable[[Note, int], None] = lambda note, version: None
+        """Told what the agent did here, and to which version, for the history."""
 
     @classmethod
     def open(
@@ -288,7 +290,9 @@ class ReleaseService:
     def _on_note(self, note: Note) -> None:
         """What the agent has to say: verdicts, ways back, damaged files."""
         release = self.protocol.release(self.config.model, note.release)
-        self._say(note.what.split()[0], text=note.what, version=release.version if release else 0, reason=note.text)
+        version = release.version if release else 0
+        self._say(note.what.split()[0], text=note.what, version=version, reason=note.text)
+        self.on_note(note, version)
         self._work.put_nowait(note)
 
     async def _carry_out(self, detail: object) -> None:

@@ -48,7 +48,7 @@ class ModelVerbs:
         """Fill the registry."""
         verbs.add("model_status", self.status)
         verbs.add("model_put", self.put)
-        verbs.add("model_publish", self.publish)
+        verbs.add("model_publish", self.publish, changes=True)
 
     @property
     def _protocol(self) -> Releases:

@@ -28,6 +28,7 @@ class _Supervisor:
 
 def _link() -> tuple[EyeLink, _Supervisor]:
     link, supervisor = EyeLink.__new__(EyeLink), _Supervisor()
+    link.on_event = lambda event, text: None
     link._supervisor = supervisor  # type: ignore[assignment]
     link._log = Logger("n", stream=io.StringIO())
     link.model_path, link.pose = "zoo:auto", None
@@ -65,7 +66,7 @@ def test_what_the_autopilot_says_of_arms_is_what_a_release_waits_for() -> None:
     """A model that asks for "disarmed" is swapped in once the vehicle says so, and not before."""
     log = Logger("n", stream=io.StringIO())
     parts = SimpleNamespace(bus=Bus(log), eye=None, is_armed=None)
-    view = View(parts, lambda: None)  # type: ignore[arg-type]
+    view = View(parts, None, lambda: None)  # type: ignore[arg-type]
     verbs = Verbs()
     register_verbs(view, verbs)
     said: list[object] = []

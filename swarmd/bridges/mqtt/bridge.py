@@ -167,6 +167,7 @@ class MqttBridge:
         if daemon is None or link is None:
             return
         info = daemon.info()
+        self._alert("")
         self._publish("state", b"online")
         self._publish(
             "birth",
@@ -237,6 +238,15 @@ class MqttBridge:
         assert self._daemon is not None
         with contextlib.suppress(DaemonError):
             self._daemon.command("note_problem", {"where": "mqtt", "text": text})
+            if self._link is not None and not self._link.connected:
+                self._alert(text)
+
+    def _alert(self, text: str) -> None:
+        """The broker is lost, or ("") there again."""
+        assert self._daemon is not None
+        subject = f"{self._config.host}:{self._config.port}"
+        with contextlib.suppress(DaemonError):
+            self._daemon.command("alert", {"code": "broker-lost", "text": text, "subject": subject})
 
     def _names(self) -> dict[bytes, str]:
         assert self._daemon is not None

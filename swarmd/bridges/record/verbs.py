@@ -36,8 +36,8 @@ class RecordVerbs:
 
     def register(self, verbs: Verbs) -> None:
         """Add `record_start`, `record_stop` and `record_status`."""
-        verbs.add("record_start", self._start)
-        verbs.add("record_stop", self._stop)
+        verbs.add("record_start", self._start, changes=True)
+        verbs.add("record_stop", self._stop, changes=True)
         verbs.add("record_status", self._status)
 
     def _start(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

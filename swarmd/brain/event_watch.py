@@ -1,0 +1,215 @@
+"""Turns what the parts of the brain tell and show into events and standing alerts; nothing it does changes them.
+
+Most events are notices of the bus. What no notice speaks of (clock, trust, disk) is looked at once a second, and
+whenever somebody asks how this node is.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from swarmd.api.bus import Notice
+from swarmd.brain.parts import Parts
+from swarmd.events.alerts import Alerts
+from swarmd.events.recorder import Recorder
+from swarmd.identity.remedies import remedy
+from swarmd.rates import TokenBuckets
+from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Rejected, StateChanged, UserEventDelivered
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.agent import Note
+from swarmd_protocols.releases.requests import RolloutChanged
+from swarmd_protocols.state.clock import EPOCH_2020_NS
+from swarmd_protocols.state.observations import EventsLearned
+from swarmd_protocols.trust.trust import Trust, TrustChanged
+
+CLOCK_STEP_MS = 100
+"""Swarm time that jumps by more between two looks was set, not slewed: slewing moves it by half a millisecond."""
+CLOCK_WRONG_MS = 2_000
+"""A device's clock that is farther from swarm time is wrong: four times what stamps may differ by."""
+CLONED_S = 600.0
+"""Seconds after the last sign of a second process with this identity until the alert is cleared."""
+UNKNOWN_KEY_S = 120.0
+"""The same for contacts under a group key that is not held: two rounds of a member that looks for its swarm."""
+ALARMS_PER_S = 1 / 60
+"""One code's alarms are written down at this rate after the first few: each is in the log as well."""
+ALARMS_BURST = 3
+_AWAY_STATES = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY)
+_UNKNOWN_KEY = "group key that this node does not hold"
+_EYE_EVENTS = {
+    "eye_ready": "eye-ready",
+    "eye_died": "eye-restarted",
+    "eye_degraded": "eye-fallback",
+    "eye_model": "eye-model",
+}
+
+
+class EventWatch:
+    """The eyes and ears of one node's history."""
+
+    def __init__(self, parts: Parts, recorder: Recorder, alerts: Alerts, trust: Trust) -> None:
+        """Listen from now on."""
+        self._parts = parts
+        self._recorder = recorder
+        self._alerts = alerts
+        self._trust = trust
+        self._troubled: set[NodeId] = set()
+        self._alarms = TokenBuckets(ALARMS_PER_S, ALARMS_BURST, 64)
+        self._offset_ns: int | None = None
+        self._cloned_s = self._unknown_key_s = float("-inf")
+        self._root = trust.root.version
+        self._group = max(trust.group_keys, default=0)
+        self._revocations = {(one.counter, one.nodes) for one in trust.revocations}
+        parts.bus.subscribe(self.on_notice)
+
+    # --- what is told -----------------------------------------------------------------------------------------------
+
+    def on_notice(self, notice: Notice) -> None:
+        """Something happened."""
+        match notice:
+            case MemberChanged():
+                self._on_member(notice)
+            case UserEventDelivered(origin, origin_name, name, payload):
+                text = payload.decode("utf-8", "replace")
+                self._recorder.record("user-event", name, f"said by {origin_name}", text, cause=origin)
+            case StateChanged(_, EventsLearned(origin, rows)):
+                self._recorder.learn(origin, rows)
+            case StateChanged(_, RolloutChanged() as changed):
+                self._on_rollout(changed)
+            case StateChanged("node", TrustChanged()):
+                self._on_trust()
+            case Alarm(code, text):
+                self._on_alarm(code, text)
+            case Rejected(_, reason):
+                if _UNKNOWN_KEY in reason:
+                    self._unknown_key_s = time.monotonic()
+            case _:
+                pass
+
+    def on_eye(self, event: str, text: str) -> None:
+        """The eye's supervisor or link says something."""
+        kind = _EYE_EVENTS.get(event)
+        if kind is not None:
+            self._recorder.record(kind, "eye", text)
+
+    def on_release_note(self, note: Note, version: int) -> None:
+        """The agent of releases says what it did here."""
+        subject, what = f"{self._parts.releases.config.model} {version}", note.what
+        if what.startswith("verdict"):
+            self._recorder.record("release-trial", subject, what, note.text)
+        elif what == "unfit":
+            self._recorder.record("release-trial", subject, f"not tried: {note.text}")
+        elif what == "went_back":
+            self._recorder.record("release-rolled-back", subject, note.text, note.release.hex()[:16])
+
+    def on_command(self, verb: str, arguments: Mapping[str, Any], by: str, problem: str) -> None:
+        """A verb that changes something was asked for; `problem` says why it was refused, "" where it was not."""
+        said = ", ".join(f"{name}={value}" for name, value in sorted(arguments.items()) if len(str(value)) <= 128)
+        self._recorder.record("command", verb, f"by {by}" + (f"; refused: {problem}" if problem else ""), said)
+
+    # --- what is looked at ------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Once a second."""
+        self._recorder.tick()
+        offset_ns, before_ns = self._parts.replica.clock.offset_ns, self._offset_ns
+        self._offset_ns = offset_ns
+        if before_ns is not None and abs(offset_ns - before_ns) > CLOCK_STEP_MS * 1_000_000:
+            step_s = (offset_ns - before_ns) / 1e9
+            self._recorder.record("clock-set", "", f"by {step_s:+.3f} s, to what most members agree on")
+        self.look()
+
+    def look(self) -> None:
+        """Which alerts stand, by what the parts show now."""
+        parts, now_s = self._parts, time.monotonic()
+        self._set("journal-failing", parts.journal.degraded, "own facts wait in memory")
+        eye = parts.eye
+        is_failed = eye is not None and eye.state == "failed"
+        self._set("eye-given-up", is_failed, f"the eye is given up: {eye.problem}" if eye is not None else "")
+        why_out = parts.node.trust().why_out
+        what = f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}"
+        self._set("revoked", bool(why_out), what)
+        self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")
+        is_alone = len(parts.node.summary().members) < 2
+        is_unknown = is_alone and now_s - self._unknown_key_s < UNKNOWN_KEY_S
+        self._set("group-key-unknown", is_unknown, "nobody is reached, and who calls uses a key that is not held")
+        self._look_at_clock()
+
+    def _look_at_clock(self) -> None:
+        clock = self._parts.replica.clock
+        wall_ns = time.time_ns() - time.monotonic_ns() - EPOCH_2020_NS
+        off_ms = (wall_ns - clock.offset_ns) // 1_000_000
+        is_wrong = clock.synced and abs(off_ms) > CLOCK_WRONG_MS
+        held = any(alert.code == "clock-wrong" for alert in self._alerts.standing())
+        if is_wrong and not held:
+            self._alerts.set("clock-wrong", f"this device's clock is {off_ms / 1000:+.1f} s off swarm time")
+        elif not is_wrong:
+            self._alerts.set("clock-wrong", "")
+
+    def _set(self, code: str, stands: bool, text: str) -> None:
+        self._alerts.set(code, text if stands else "")
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _on_member(self, change: MemberChanged) -> None:
+        node, old, new = change.node, change.old, change.new
+        if old is new or node == self._parts.identity.node:
+            return
+        kind = ""
+        if new is MemberState.FAILED:
+            kind = "failed" if old is not None else ""
+        elif new is MemberState.LEFT:
+            kind = "left"
+        elif new is MemberState.AWAY:
+            kind = "away"
+        elif old is None:
+            kind = "joined"
+        elif old in _AWAY_STATES:
+            kind = "returned"
+        elif new is MemberState.DEGRADED:
+            kind = "link-trouble"
+            self._troubled.add(node)
+        elif new is MemberState.ALIVE and node in self._troubled:
+            kind = "link-restored"
+        if new is not MemberState.DEGRADED:
+            self._troubled.discard(node)
+        if kind:
+            states = f"{'unknown' if old is None else old.value} to {new.value}"
+            self._recorder.record(kind, change.name, change.reason, states, cause=node)
+
+    def _on_rollout(self, changed: RolloutChanged) -> None:
+        subject, digest = f"{changed.model} {changed.version}", changed.digest.hex()[:16]
+        match changed.what:
+            case "promoted" | "revoked" | "halted":
+                protocol = self._parts.releases.protocol
+                release = protocol.release(changed.model, changed.digest)
+                reason = ""
+                if changed.what == "halted" and release is not None:
+                    fails = protocol.standing(changed.model, changed.digest, release).fails
+                    reason = f"{fails} canaries failed" if fails else "an officer halted it"
+                self._recorder.record(f"release-{changed.what}", subject, reason, f"release {digest}")
+                self._alerts.set("release-halted", reason if changed.what == "halted" else "", subject)
+            case what:
+                reason = f"{what} {changed.stage + 1}" if what == "stage" else what
+                self._recorder.record("release-rollout", subject, reason, f"release {digest}")
+
+    def _on_trust(self) -> None:
+        trust, name_of = self._trust, {one.node: one.name for one in self._parts.node.members()}
+        if trust.root.version > self._root:
+            self._root = trust.root.version
+            self._recorder.record("root-replaced", f"root {self._root}", "officers signed a new root")
+        fresh = {(one.counter, one.nodes): one for one in trust.revocations}
+        for key in [key for key in fresh if key not in self._revocations]:
+            names = ", ".join(name_of.get(NodeId(node), node.hex()) for node in fresh[key].nodes)
+            evidence = f"revocation {key[0]} of {', '.join(node.hex()[:16] for node in fresh[key].nodes)}"
+            self._recorder.record("revoked", names, fresh[key].reason, evidence)
+        self._revocations |= set(fresh)
+        group = max(trust.group_keys, default=0)
+        if group > self._group:
+            self._group = group
+            self._recorder.record("group-key", f"group key {group}", "the swarm seals with a new key")
+
+    def _on_alarm(self, code: str, text: str) -> None:
+        if code == "identity-twice":
+            self._cloned_s = time.monotonic()
+        if self._alarms.take(code, time.monotonic_ns()):
+            self._recorder.record("alarm", code, text)

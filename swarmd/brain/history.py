@@ -1,0 +1,176 @@
+"""The history of one node: its file, its recorder, what stands, and what watches the brain for it, as one part."""
+
+import time
+from ipaddress import ip_address
+
+from swarmd.brain.event_watch import EventWatch
+from swarmd.brain.journal import Journal
+from swarmd.brain.parts import Parts
+from swarmd.errors import DaemonError
+from swarmd.events.alerts import Alert, Alerts
+from swarmd.events.kinds import ALERTS, Level, level_of
+from swarmd.events.record import EventRecord, Happened
+from swarmd.events.recorder import Recorder
+from swarmd.events.store import Bounds, EventStore, Query
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.clock import EPOCH_2020_NS
+from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.state.observations import SayEvent, SetNote
+from swarmd_protocols.trust.trust import Trust
+
+_DAY_MS = 86_400_000
+_FORGET = "forget/"
+"""Keys of the notes that dismiss a failed member: this and its id; the value is the incarnation that failed."""
+_LOGGED_ELSEWHERE = ("alarm", "started", "stopped", "reloaded", "eye-", "release-")
+"""Beginnings of kinds whose lines in the log come from where they happen."""
+
+
+class History:
+    """What happened at one node, and what still stands."""
+
+    def __init__(self, parts: Parts, trust: Trust, journal: Journal, boot: int) -> None:
+        """Compose it; `open` and `begin` follow.
+
+        Args:
+            parts: The brain's.
+            trust: Who counts.
+            journal: Whose folder the file shares.
+            boot: This life's number.
+        """
+        self._parts = parts
+        self._trust = trust
+        settings = parts.config.events
+        bounds = Bounds(settings.max_mib << 20, settings.max_age_days * _DAY_MS, settings.author_rows)
+        self.store = EventStore(journal.folder, bounds, lambda text: self.alerts.set("events-failing", text))
+        self.alerts = Alerts(self._on_alert)
+        self.recorder = Recorder(
+            parts.identity.node,
+            parts.identity.name,
+            boot,
+            self.store,
+            now_ms=self._now_ms,
+            name_of=self._name_of,
+            members=lambda: [member.node for member in parts.node.members()],
+            publish=self._publish,
+            say=self._say,
+        )
+        self.watch = EventWatch(parts, self.recorder, self.alerts, trust)
+        self._last_kind = ""
+
+    async def open(self) -> None:
+        """Open the file."""
+        self._last_kind = await self.store.open()
+
+    def begin(self) -> None:
+        """The node has started: say so, and how the last life ended."""
+        ended = {"": "its first life, as far as the file of events goes", "stopped": "after a clean stop"}
+        reason = ended.get(self._last_kind, "after an end without a good-bye: a crash, a kill or a power cut")
+        self.recorder.record("started", self._parts.identity.name, reason)
+        if self.store.moved_aside is not None:
+            self.recorder.record("alarm", "events-damaged", f"the file of events was moved to {self.store.moved_aside}")
+        advertised = self._parts.transport.local_address
+        if _is_loopback(advertised) and not _is_loopback(self._parts.config.transport.listen):
+            self.alerts.set("loopback-advertised", f"it advertises {advertised}")
+        self.watch.tick()
+
+    def end(self) -> None:
+        """The daemon leaves."""
+        self.recorder.record("stopped", self._parts.identity.name)
+
+    def tick(self) -> None:
+        """Once a second."""
+        self.watch.tick()
+        self.store.tick()
+
+    # --- standing ---------------------------------------------------------------------------------------------------
+
+    def standing(self) -> list[Alert]:
+        """What stands now."""
+        self.watch.look()
+        return self.alerts.standing()
+
+    def set_alert(self, code: str, text: str, subject: str = "") -> None:
+        """Raise a standing alert, or clear it with an empty text."""
+        self.alerts.set(code, text, subject)
+
+    async def find(self, query: Query) -> list[EventRecord]:
+        """Events, oldest first."""
+        return await self.store.find(query)
+
+    def problems(self) -> list[str]:
+        """What makes this node unhealthy, in sentences."""
+        return [alert.sentence() for alert in self.standing() if alert.level is Level.ERROR]
+
+    # --- dismissed members ------------------------------------------------------------------------------------------
+
+    def dismissed(self) -> dict[NodeId, int]:
+        """Members that an operator dismissed, and up to which incarnation that goes."""
+        found: dict[NodeId, int] = {}
+        for key, value in self._parts.replica.views.notes().items():
+            if key.startswith(_FORGET) and len(key) == len(_FORGET) + 32 and value.isdigit() and len(value) < 20:
+                try:
+                    found[NodeId(bytes.fromhex(key[len(_FORGET) :]))] = int(value)
+                except ValueError:
+                    continue  # Anybody may write notes.
+        return found
+
+    def dismiss(self, name: str) -> NodeId:
+        """Take a failed member off the lists of the whole swarm until it returns.
+
+        Raises:
+            DaemonError: There is no such member, or it has not failed.
+        """
+        members = [one for one in self._parts.node.members() if name in (one.name, one.node.hex())]
+        if not members:
+            raise DaemonError(f"no member {name!r} is known here; `swarmd members` lists them")
+        member = members[0]
+        if member.state.value != "failed":
+            raise DaemonError(f"{name} is {member.state.value}, not failed: only a failed member can be dismissed")
+        self._parts.driver.command("state", SetNote(_FORGET + member.node.hex(), str(member.incarnation).encode()))
+        self.recorder.record("dismissed", member.name, "until it returns", f"incarnation {member.incarnation}")
+        return member.node
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return (self._parts.replica.clock.physical_ns(time.monotonic_ns()) + EPOCH_2020_NS) // 1_000_000
+
+    def _name_of(self, node: NodeId) -> str:
+        named = next((member.name for member in self._parts.node.members() if member.node == node), "")
+        if named:
+            return named
+        # A newcomer has never met who is gone, but knows its certificate, which came with its words.
+        certificate = self._trust.certified(node)
+        return node.hex()[:16] if certificate is None else certificate.name
+
+    def _say(self, row: EventRow) -> None:
+        try:
+            self._parts.driver.command("state", SayEvent(row))
+        except StateError as error:
+            self._parts.log.warning("event_not_said", kind=row.kind, error=str(error))
+
+    def _on_alert(self, alert: Alert, is_raised: bool) -> None:
+        about = f"{alert.code} {alert.subject}".strip()
+        if is_raised:
+            self.recorder.record("alert-raised", about, alert.text, alert.remedy)
+        else:
+            self.recorder.record("alert-cleared", about, ALERTS[alert.code].solved, f"it was: {alert.text}")
+
+    def _publish(self, record: EventRecord) -> None:
+        """Tell the bus; the log too, of what happened here and what nobody else has logged."""
+        log = self._parts.log
+        if record.origin_id == self._parts.identity.node.hex() and not record.kind.startswith(_LOGGED_ELSEWHERE):
+            say = {Level.INFO: log.info, Level.WARNING: log.warning, Level.ERROR: log.error}
+            fields = {"subject": record.subject, "reason": record.reason, "evidence": record.evidence}
+            told = {name: value for name, value in fields.items() if value}
+            say[level_of(record.kind)](record.kind.replace("-", "_"), **told)
+        self._parts.bus.publish(Happened(record))
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
