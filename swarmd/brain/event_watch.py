@@ -180,17 +180,24 @@ class EventWatch:
         subject, digest = f"{changed.model} {changed.version}", changed.digest.hex()[:16]
         match changed.what:
             case "promoted" | "revoked" | "halted":
-                protocol = self._parts.releases.protocol
-                release = protocol.release(changed.model, changed.digest)
-                reason = ""
-                if changed.what == "halted" and release is not None:
-                    fails = protocol.standing(changed.model, changed.digest, release).fails
-                    reason = f"{fails} canaries failed" if fails else "an officer halted it"
+                reason = self._why(changed)
                 self._recorder.record(f"release-{changed.what}", subject, reason, f"release {digest}")
                 self._alerts.set("release-halted", reason if changed.what == "halted" else "", subject)
             case what:
                 reason = f"{what} {changed.stage + 1}" if what == "stage" else what
                 self._recorder.record("release-rollout", subject, reason, f"release {digest}")
+
+    def _why(self, changed: RolloutChanged) -> str:
+        """Why a release is halted or revoked: the officer's words, or how many failed."""
+        protocol = self._parts.releases.protocol
+        mine, release = protocol.view.models.get(changed.model), protocol.release(changed.model, changed.digest)
+        if mine is None or release is None or changed.what == "promoted":
+            return ""
+        statement = (mine.revoked if changed.what == "revoked" else mine.halted).get(changed.digest)
+        if statement is not None:
+            return f"an officer: {statement.reason}"
+        fails = protocol.standing(changed.model, changed.digest, release).fails
+        return f"{fails} of its canaries failed"
 
     def _on_trust(self) -> None:
         trust, name_of = self._trust, {one.node: one.name for one in self._parts.node.members()}

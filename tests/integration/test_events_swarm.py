@@ -208,7 +208,12 @@ def test_show_a_newcomer_reads_of_a_kill_a_halt_and_a_key_rotation(enrolled):
     )
     shown = cli(late, "events", "--since", "1h")
     assert shown.returncode == 0
-    for words in (("seeing", "release-halted", "eye 1"), ("failed", "c"), ("group-key", "group key"), ("c  ", "started")):
+    for words in (
+        ("seeing", "release-halted", "eye 1", "it sees ghosts"),
+        ("failed", "c"),
+        ("group-key", "group key"),
+        ("c  ", "started"),
+    ):
         assert any(all(word in line for word in words) for line in shown.stdout.splitlines()), shown.stdout
     commands = [row["subject"] for row in events(seeing, "command")]
     assert commands.count("model_publish") >= 2
