@@ -178,6 +178,10 @@ class Past(Protocol):
         """Alerts, the gravest first."""
         ...
 
+    def problems(self) -> Sequence[str]:
+        """What a person has to mend before this node is healthy."""
+        ...
+
     def set_alert(self, code: str, text: str, subject: str = "") -> None:
         """Raise a standing alert, or clear it with an empty text."""
         ...
@@ -196,10 +200,6 @@ class Operations(DaemonView, Protocol):
 
     def status(self) -> Mapping[str, Any]:
         """Everything at a glance, JSON-ready."""
-        ...
-
-    def problems(self) -> Sequence[str]:
-        """What a person has to mend before this node is healthy."""
         ...
 
     @property

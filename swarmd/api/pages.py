@@ -26,7 +26,7 @@ def pages(daemon: Operations, verbs: Verbs, metrics: Metrics) -> dict[str, Page]
 
 def health(daemon: Operations) -> Reply:
     """503 while an alert of level `error` stands; `alerts` names all that stand, with reason and remedy."""
-    problems, alerts = list(daemon.problems()), [alert.row() for alert in daemon.past.standing()]
+    problems, alerts = list(daemon.past.problems()), [alert.row() for alert in daemon.past.standing()]
     return _json(503 if problems else 200, {"healthy": not problems, "problems": problems, "alerts": alerts})
 
 

@@ -154,10 +154,6 @@ class View:
             "transport": parts.transport.counters(),
         }
 
-    def problems(self) -> Sequence[str]:
-        """What a person has to mend before this node is healthy."""
-        return self._history.problems()
-
     @property
     def past(self) -> History:
         """What happened, and what stands unsolved."""
