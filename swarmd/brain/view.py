@@ -130,7 +130,7 @@ class View:
             "node": parts.identity.name,
             "node_id": parts.identity.node.hex(),
             "swarm": parts.identity.swarm,
-            "problems": list(self.problems()),
+            "problems": self._history.problems(),
             "members": {name: state.value for name, state in node.members.items()},
             "digest": parts.replica.views.digest().hex(),
             "members_digest": node.digest.hex(),

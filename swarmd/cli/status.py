@@ -18,8 +18,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     states = ", ".join(f"{name} {state}" for name, state in status["members"].items())
     print(f"{status['node']} of swarm {status['swarm']}, up {status['uptime_s']:.0f} s, swarmd {status['version']}")
-    for problem in status["problems"]:
-        print(f"  PROBLEM     {problem}")
+    for alert in status["alerts"]:
+        word = "PROBLEM" if alert["level"] == "error" else "ALERT"
+        about = f" {alert['subject']}" if alert["subject"] else ""
+        print(f"  {word:11} {alert['code']}{about}: {alert['text']}, since {alert['since']}")
+        print(f"              {alert['remedy']}")
     print(f"  members     {states}")
     if status["partial"]:
         print(f"              neighbours only (partial view); about {status['estimated_members']} members in all")
@@ -30,9 +33,5 @@ def run(args: argparse.Namespace) -> int:
         print(f"  eye         {eye['state']}, {model}, {status['fps']:.1f} fps, {eye['frames']} frames")
         if eye["problem"]:
             print(f"              {eye['problem']}")
-    for alert in status["alerts"]:
-        about = f" {alert['subject']}" if alert["subject"] else ""
-        print(f"  {alert['level'].upper():10}  {alert['code']}{about}: {alert['text']}, since {alert['since']}")
-        print(f"              {alert['remedy']}")
     print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
     return 0
