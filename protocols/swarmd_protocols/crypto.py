@@ -34,6 +34,9 @@ _T = TypeVar("_T", bound=Hashable)
 class Crypto(Protocol):
     """What identity and channel ask of a cryptographic library; no method keeps a secret it was not given."""
 
+    checks: int
+    """Signatures checked so far, answers from memory apart: the unit of work in which strangers' words are paid."""
+
     def public_key(self, seed: bytes) -> bytes:
         """The Ed25519 public key of a 32-byte seed."""
         ...
@@ -78,9 +81,10 @@ class Crypto(Protocol):
 class NaClCrypto:
     """libsodium through PyNaCl's bindings, with expanded keys and verdicts remembered (bounded)."""
 
-    __slots__ = ("_expanded", "_verdicts")
+    __slots__ = ("_expanded", "_verdicts", "checks")
 
     def __init__(self) -> None:
+        self.checks = 0
         self._expanded: dict[bytes, tuple[bytes, bytes]] = {}
         self._verdicts: dict[bytes, bool] = {}
 
@@ -107,6 +111,7 @@ class NaClCrypto:
         question = blake2b(public_key + signature + message, digest_size=16).digest()
         verdict = self._verdicts.get(question)
         if verdict is None:
+            self.checks += 1
             try:
                 bindings.crypto_sign_open(signature + message, public_key)
                 verdict = True
@@ -162,9 +167,10 @@ class NaClCrypto:
 class ModelCrypto:
     """Same sizes, same verdicts, no secrecy: for simulations only; the daemon cannot select it."""
 
-    __slots__ = ("_shared",)
+    __slots__ = ("_shared", "checks")
 
     def __init__(self) -> None:
+        self.checks = 0
         self._shared: dict[object, object] = {}
 
     def public_key(self, seed: bytes) -> bytes:
@@ -177,6 +183,7 @@ class ModelCrypto:
 
     def verify(self, public_key: bytes, message: bytes, signature: bytes) -> bool:
         """See `Crypto.verify`."""
+        self.checks += 1
         if len(public_key) != PUBLIC_KEY_BYTES:
             return False
         return blake2b(message, key=public_key).digest() == signature

@@ -52,7 +52,7 @@ from swarmd_protocols.subprotocol import (
     SubProtocol,
 )
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
-from swarmd_protocols.swim.allowance import Allowance
+from swarmd_protocols.swim.allowance import QUESTIONS, Allowance
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, Member
@@ -75,8 +75,6 @@ _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
 _TICK_SLACK_NS = 1_000_000
 """The driver's timer is not set anew for less than this, nanoseconds."""
-_FLOOD_ALARM_NS = 60_000_000_000
-"""Whoever asks too much is named at most so often, nanoseconds."""
 _DATAGRAMS_ONLY = (DATAGRAM, CAST, NOTICE, COOKIE, CONTACT)
 _OWN_NETWORK = ("unreachable", "forbidden")
 """Reasons of `SendFailed` that speak about this node's own network; full queues and expired frames do not."""
@@ -153,7 +151,6 @@ class Node:
         self._trust_revision = trust.revision
         self._is_forked = False
         self._allowance = Allowance()
-        self._flooded_ns = -_FLOOD_ALARM_NS
         if not trust.group_keys:
             raise IdentityError("the identity holds no group key: enrol the node anew")
         channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
@@ -284,7 +281,8 @@ class Node:
         for message in messages:
             if held.get(member.node) is not member:
                 break  # Forgotten for what it said before: its view became partial, or it is revoked.
-            self._dispatch(member, message, source)
+            if not self._dispatch(member, message, source):
+                break
             if core.trust.has_news:
                 self._on_trust()
 
@@ -308,33 +306,38 @@ class Node:
                 effects = self._hearers[message.name].on_cast(message.payload, self._core.now_ns)
                 self._perform(self._subs[message.name], effects)
 
-    def _dispatch(self, member: Member, message: Message, source: Address) -> None:
+    def _dispatch(self, member: Member, message: Message, source: Address) -> bool:
+        """Take one message; False where the rest of its frame is not read, since the sender floods."""
         if type(message) is Sub:
             sub = self._subs.get(message.name)
             if sub is not None:
                 self._perform(sub, sub.on_message(member.node, message.payload, self._core.now_ns))
-            return
+            return True
         core, effects = self._core, self._wire.effects
         if not self._allowance.hears(member.node, message, core.now_ns):
-            self._on_flood(member)
-            return
-        begun = len(effects)
+            self._on_flood(member, message)
+            return isinstance(message, QUESTIONS)
+        begun, checks = len(effects), core.crypto.checks
         self._swim.on_message(member, message, source)
-        news = core.trust.has_news
-        self._allowance.spend(member.node, message, effects[begun:], core.now_ns, brought_news=news)
+        news, checks = core.trust.has_news, core.crypto.checks - checks
+        self._allowance.spend(member.node, message, effects[begun:], checks, core.now_ns, brought=news)
+        if core.deaf_to is not None:
+            core.deaf_to = None
+            self._on_flood(member, message)
+            return False
         if type(message) is Sections:
             for name, summary in message.summaries:
                 sub = self._subs.get(name)
                 if sub is not None:
                     self._perform(sub, sub.on_summary(member.node, summary, self._core.now_ns))
+        return True
 
-    def _on_flood(self, member: Member) -> None:
+    def _on_flood(self, member: Member, message: Message) -> None:
         core = self._core
         core.counters["messages_over_rate"] += 1
-        if core.now_ns - self._flooded_ns >= _FLOOD_ALARM_NS:
-            self._flooded_ns = core.now_ns
-            text = f"{member.name!r} asks more of this node's membership than one member may; revoke it if it goes on"
-            self._wire.emit(Alarm("member-flood", text))
+        alarm = self._allowance.flooded(member.node, member.name, type(message).__name__, core.now_ns)
+        if alarm is not None:
+            self._wire.emit(alarm)
 
     def _on_send_failed(self, event: SendFailed) -> None:
         if event.reason == REFUSED:

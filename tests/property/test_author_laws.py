@@ -80,7 +80,8 @@ def test_one_authors_storm_costs_the_others_a_bounded_rate(kind: str, per_s: int
     # Once: what an author may have passed on, to every member that lacks it. Then what it may have passed on a second.
     assert during <= quiet + (COUNT - 1) * (BURST_BYTES / STORM_S + BUDGET_BYTES_S), f"{during:,.0f} B/s"
     named = names_of_flooders(net)
-    assert all(f"n{FLOODER:03d}" in text and "signed by it last: " in text for _, text in named), named
+    evidence = ("signed by it last: ", "in a frame that it sealed")
+    assert all(f"n{FLOODER:03d}" in text and any(one in text for one in evidence) for _, text in named), named
     assert {who for who, _ in named} >= set(range(COUNT // 2)), "the flooder is named"
     net.run(SETTLED_S)
     assert honest_bytes_s(net, 5) <= 2 * quiet, "it ends with the storm"
@@ -145,11 +146,12 @@ def test_an_author_never_has_more_passed_on_than_its_account_holds(steps: list[t
         author = NodeId(bytes([who]) * 16)
         begun.setdefault(author, now)
         if repairs:
-            if relays.floods(author) and relays.may_repair(author, size, now) and relays.floods(author):
+            if relays.floods(author) and relays.may_repair(author, size, COUNT, now) and relays.floods(author):
                 spent[author] = spent.get(author, 0) + size
         elif relays.may_pass_on(author, size, COUNT, now):
             spent[author] = spent.get(author, 0) + size
-        assert spent.get(author, 0) <= BURST_BYTES + BUDGET_BYTES_S * (now - begun[author]) / S + 1
+        # A repair may begin with less than it takes: one word more, at most.
+        assert spent.get(author, 0) <= BURST_BYTES + BUDGET_BYTES_S * (now - begun[author]) / S + 20_000
     assert relays.anybody_floods == any(relays.floods(author) for author in begun)
 
 

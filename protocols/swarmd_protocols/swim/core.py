@@ -94,6 +94,39 @@ class Port(Protocol):
         ...
 
 
+class Author(Protocol):
+    """Who signs words about itself."""
+
+    @property
+    def node(self) -> NodeId:
+        """Its id."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name, for people."""
+        ...
+
+    @property
+    def public_key(self) -> bytes:
+        """Its Ed25519 key."""
+        ...
+
+
+class SignedWord(Protocol):
+    """A message that its author signed."""
+
+    @property
+    def body(self) -> bytes:
+        """What is signed."""
+        ...
+
+    @property
+    def signature(self) -> bytes:
+        """By the author."""
+        ...
+
+
 class Scheduler:
     """Due times of many things behind one timer of the driver."""
 
@@ -203,6 +236,8 @@ class Core:
         """When a fresh sealed frame last came from anybody."""
         self.changed_ns = 0
         """When the view last changed."""
+        self.deaf_to: Member | None = None
+        """Who has just said more in its own name than is looked at: the rest of its frame is not read."""
         self._sequence = 0
 
     # --- small services ----------------------------------------------------------------------------------------------
@@ -228,6 +263,32 @@ class Core:
     def signed_by(self, public_key: bytes, kind: str, body: bytes, signature: bytes) -> bool:
         """Whether a member signed these bytes under this type."""
         return self.crypto.verify(public_key, signed_bytes(kind, body), signature)
+
+    def holds_word(
+        self, author: Author, kind: str, message: SignedWord, via: Member | None, what: str, *, owed: bool = False
+    ) -> bool:
+        """Whether a newer word of a member about itself is taken: within its account, and signed by it.
+
+        Args:
+            author: Who is said to have said it.
+            kind: The type under which it is signed.
+            message: The word.
+            via: Who brought it; None for a first contact, which anybody with the group key may send.
+            what: What it is, for people.
+            owed: It answers a doubt that is held here, so that it is never beyond the account: the doubts of others
+                bound how often that is.
+        """
+        direct = via is not None and via.node == author.node
+        if not owed and not self.relays.may_say(author.node, len(self.table), self.now_ns, direct=direct):
+            self.counters["words_over_rate"] += 1
+            if direct:
+                self.deaf_to = via
+            return False
+        if not self.signed_by(author.public_key, kind, message.body, message.signature):
+            self.reject(via, f"{what} is not signed by {author.name!r}")
+            return False
+        self.relays.said(author.node, len(self.table), self.now_ns, direct=direct)
+        return True
 
     def reject(self, via: Member | None, reason: str) -> None:
         """Count and report something that a peer should not have sent."""
@@ -271,6 +332,14 @@ class Core:
         if alarm is not None:
             self.port.emit(alarm)
         return False
+
+    def may_push(self, author: bytes, size: int) -> bool:
+        """Whether what an author said is pushed at once; what this node says itself always is."""
+        return author == self.own.node or self.relays.may_push(author, size, len(self.table), self.now_ns)
+
+    def may_repair(self, author: bytes, size: int) -> bool:
+        """Whether a comparison is answered with what an author said; of who does not flood, always."""
+        return self.relays.may_repair(author, size, len(self.table), self.now_ns)
 
     def isolated(self) -> bool:
         """Whether this node hears nobody at all although it should: then the fault is more likely its own."""

@@ -59,6 +59,7 @@ class LinkReports:
         """Who is deaf, and who no longer, is urgent: it keeps a member from being called failed; the rest may ride."""
         deaf = {node for node, quality in entries if quality == LINK_ONE_WAY}
         urgent = deaf != {node for node, quality in before.items() if quality == LINK_ONE_WAY}
+        urgent = urgent and self.core.may_push(reporter, len(encoded))
         self.core.spread(("links", reporter), encoded, DETAIL, urgent=urgent)
 
     def on_links(self, message: Links, via: Member | None) -> None:
@@ -76,8 +77,7 @@ class LinkReports:
             return  # Of two reports under one number every node takes the same.
         if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
             return  # Said in an earlier life, which the reporter itself no longer knows of.
-        if not core.signed_by(reporter.public_key, "links", message.body, message.signature):
-            core.reject(via, f"a link report is not signed by {reporter.name!r}")
+        if not core.holds_word(reporter, "links", message, via, "a link report"):
             return
         counted = reporter.repair.counted
         core.table.count(reporter, False)
@@ -87,8 +87,10 @@ class LinkReports:
         before = dict(reporter.report.links)
         self.count(reporter, body.entries)
         reporter.report.links_encoded = encode(message)
-        self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
-        core.changed()
+        size = len(reporter.report.links_encoded)
+        if core.heard(reporter.node, reporter.name, size, f"link report {body.sequence}"):
+            self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
+        core.changed_by(reporter.node)
 
     def forget(self, reporter: Member) -> None:
         """The reporter began a new life: what it said of its links in the one before is over."""

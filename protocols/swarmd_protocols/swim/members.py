@@ -26,6 +26,7 @@ SHARED_SECTIONS = (EVENTS, TRUST)
 _MASK = 2**64 - 1
 
 REACHABLE = (MemberState.ALIVE, MemberState.SUSPECT, MemberState.DEGRADED)
+GONE = (MemberState.FAILED, MemberState.LEFT)
 
 
 class HeldAccusation:

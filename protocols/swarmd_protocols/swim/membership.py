@@ -19,9 +19,9 @@ from swarmd_protocols.effects import MemberChanged, MemberState, Persist
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.accusations import Accusations
-from swarmd_protocols.swim.core import RECORD, VERDICT, Core
+from swarmd_protocols.swim.core import DETAIL, RECORD, VERDICT, Core
 from swarmd_protocols.swim.links import LinkReports
-from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.messages import (
     LEVEL_FAILED,
     LINK_LATE,
@@ -45,6 +45,8 @@ _BODY_NODE_AT, _BODY_NODE_END = 3, 19
 """Where an encoded `AliveBody` holds its node: after the heads of the array and of 16 bytes."""
 _AWAY_GRACE_NS = 2 * _S
 """An announced absence may end so much later, nanoseconds: it starts when the news is heard, and a boot takes time."""
+_ABSENCE_LOOK_NS = 60 * _S
+"""A longer absence is looked at so often, nanoseconds, so that a shorter one announced later needs few timers."""
 _SNAPSHOT_DELAY_NS = 2 * _S
 """Changes of the members are gathered for so long before they are journalled, nanoseconds."""
 _SNAPSHOT_MEMBERS = 256
@@ -68,6 +70,10 @@ class Membership:
         self.prober = Prober(core, self, self.accusations, self.links)
         self.overlay = Overlay(core, self, self, self.accusations, self.links, self.prober, metadata, events)
         self._snapshot_due = False
+        self._absences: dict[NodeId, int] = {}
+        """Members whose announced absence is looked at again, and when: one timer each, however often they announce."""
+        self._forgetting: set[NodeId] = set()
+        """Members that are gone and will be forgotten: one timer each, however often they come and go."""
 
     # --- records: what members say of themselves ---------------------------------------------------------------------
 
@@ -190,8 +196,9 @@ class Membership:
 
     def _merge(self, member: Member, body: AliveBody, raw: bytes, signature: bytes, via: Member | None) -> None:
         core = self.core
-        if not core.signed_by(member.public_key, "alive", raw, signature):
-            core.reject(via, f"a record of {member.name!r} is not signed by it")
+        doubted = bool(member.accusations) or member.suspected or member.unresponsive or member.failed
+        alive = Alive(raw, signature)
+        if not core.holds_word(member, "alive", alive, via, "a record", owed=doubted):
             return
         same_boot = body.incarnation >> BOOT_SHIFT == member.incarnation >> BOOT_SHIFT
         if same_boot and body.session != member.session_public:
@@ -203,8 +210,15 @@ class Membership:
         old_state = member.state
         if same_boot:
             self.accusations.refuted(member)
+        encoded = encode(alive)
+        passed = core.heard(member.node, member.name, len(encoded), f"record, incarnation {body.incarnation}")
         self._adopt(member, body, raw, signature)
-        core.spread(("alive", member.node), encode(Alive(raw, signature)), VERDICT)
+        if doubted:
+            core.spread(("alive", member.node), encoded, VERDICT)
+        elif passed:
+            # News that no doubt asks for is urgent while its author says little.
+            urgent = core.may_push(member.node, len(encoded))
+            core.spread(("alive", member.node), encoded, VERDICT if urgent else DETAIL, urgent=urgent)
         if not same_boot or reason == "moved":
             self._snapshot_soon()
         if member.link.probe is not None and not same_boot:
@@ -244,8 +258,8 @@ class Membership:
         member.failed = member.suspected = member.unresponsive = member.unheard = False
         if body.status == STATUS_AWAY:
             member.away_until_ns = core.now_ns + body.away_s * _S + _AWAY_GRACE_NS
-            core.scheduler.at(member.away_until_ns, self._absence_over, member)
-        core.changed()
+            self._await_return(member)
+        core.changed_by(member.node)
 
     def _end_session(self, member: Member) -> None:
         if member.link.quality:
@@ -261,9 +275,22 @@ class Membership:
             member.link.quality = 0
             self.links.changed()
 
-    def _absence_over(self, member: Member) -> None:
-        if member.status == STATUS_AWAY and self.core.now_ns >= member.away_until_ns:
+    def _await_return(self, member: Member) -> None:
+        due_ns = min(member.away_until_ns, self.core.now_ns + _ABSENCE_LOOK_NS)
+        if due_ns < self._absences.get(member.node, due_ns + 1):
+            self._absences[member.node] = due_ns
+            self.core.scheduler.at(due_ns, self._absence_over, member.node)
+
+    def _absence_over(self, node: NodeId) -> None:
+        if self._absences.get(node, 0) <= self.core.now_ns:
+            self._absences.pop(node, None)
+        member = self.core.table.by_node.get(node)
+        if member is None or member.status != STATUS_AWAY:
+            return
+        if self.core.now_ns >= member.away_until_ns:
             self.evaluate(member, "the announced absence is over")
+        else:
+            self._await_return(member)
 
     def _correct(self, member: Member, via: Member) -> None:
         """A peer showed an older record: show it the newer one, at a bounded rate."""
@@ -369,10 +396,11 @@ class Membership:
         member.state = new
         member.since_ns = core.now_ns
         core.table.set_reachable(member, new in REACHABLE)
-        core.table.count(member, new not in (MemberState.FAILED, MemberState.LEFT))
-        if new in (MemberState.FAILED, MemberState.LEFT):
-            if core.view.forgets_lost:
-                core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, (member, core.now_ns))
+        core.table.count(member, new not in GONE)
+        if new in GONE:
+            if core.view.forgets_lost and member.node not in self._forgetting:
+                self._forgetting.add(member.node)
+                core.scheduler.at(core.now_ns + core.config.forget_ns, self._forget_if_gone, member.node)
         else:
             self.overlay.grown()
         core.changed()
@@ -380,10 +408,18 @@ class Membership:
             core.port.peers_changed()
         core.port.emit(MemberChanged(member.node, member.name, None if fresh else old, new, reason))
 
-    def _forget_if_gone(self, gone: tuple[Member, int]) -> None:
-        member, since_ns = gone
-        if member.since_ns == since_ns and self.core.table.by_node.get(member.node) is member:
+    def _forget_if_gone(self, node: NodeId) -> None:
+        core = self.core
+        self._forgetting.discard(node)
+        member = core.table.by_node.get(node)
+        if member is None or member.state not in GONE:
+            return
+        due_ns = member.since_ns + core.config.forget_ns
+        if core.now_ns >= due_ns:
             self.forget(member)
+        else:
+            self._forgetting.add(member.node)
+            core.scheduler.at(due_ns, self._forget_if_gone, member.node)
 
     def on_trust(self, news: list[bytes]) -> None:
         """Judge everybody anew: who is shut out is told why and forgotten; a newer certificate is shown from here on.

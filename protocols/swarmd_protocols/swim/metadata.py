@@ -106,10 +106,11 @@ class Metadata:
         if body.key not in within:
             core.counters["metadata_left_behind"] += 1
             return
-        if not core.signed_by(member.public_key, "meta", message.body, message.signature):
-            core.reject(via, f"metadata is not signed by {member.name!r}")
+        if not core.holds_word(member, "meta", message, via, "metadata"):
             return
         gone = [entry for key, entry in held.items() if key == body.key or key not in within]
+        for key in sorted(held.keys() - within.keys()):
+            core.queue.drop(("meta", member.node, key))
         member.repair.meta = within
         counted = member.repair.counted
         core.table.count(member, False)
@@ -146,7 +147,7 @@ class Metadata:
         if not core.signed_by(core.crypto.public_key(core.own.seed), "meta", message.body, message.signature):
             core.reject(via, "metadata in this node's name is not signed by it")
             return
-        if own is None and len(self.own_meta) >= _KEYS_MAX:
+        if own is None and len(self.own_meta) >= _KEYS_MAX and not self._gives_up_a_key(body):
             core.counters["metadata_left_behind"] += 1
             return
         self._meta_sequence = max(self._meta_sequence, body.sequence)
@@ -160,12 +161,24 @@ class Metadata:
             core.port.emit(Persist(_META_JOURNAL + body.key.encode(), encoded))
             self._hold_own(body, message.body, encoded)
 
+    def _gives_up_a_key(self, newer: MetaBody) -> bool:
+        """Drop the oldest own key for a newer one, as the peers have done, unless this life has set it."""
+        key = min(self.own_meta, key=lambda one: (self.own_meta[one][0], one))
+        if self.own_meta[key][0] >= newer.sequence or key in self._set_here:
+            return False
+        _, _, encoded = self.own_meta.pop(key)
+        new = (self.own_meta_fp - fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)) & _MASK
+        self.core.table.adjust(META, self.own_meta_fp, new)
+        self.own_meta_fp = new
+        self.core.port.emit(Persist(_META_JOURNAL + key.encode(), None))
+        return True
+
     def may_send(self, encoded: bytes) -> bool:
         """Whether a comparison is answered with this entry: of another member that floods, it may not be."""
         if not self.core.relays.anybody_floods:
             return True
         body = decode_body(_META_BODY, msgspec.msgpack.decode(encoded, type=MetaEntry).body)
-        return self.core.relays.may_repair(body.node, len(encoded), self.core.now_ns)
+        return self.core.may_repair(body.node, len(encoded))
 
     def own_meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of this node alone."""

@@ -144,7 +144,7 @@ class Repair:
 
     def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""
-        parts = [] if message.asks == VECTOR_BASELINE else self._events.beyond(message.vector)
+        parts = [] if message.asks == VECTOR_BASELINE else self._events.beyond(member.node, message.vector)
         if message.asks != VECTOR_ANSWER:
             parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
             parts += self.core.view.answer_riders(member)

@@ -111,8 +111,7 @@ class UserEvents:
         log = self._log(body.origin)
         if body.sequence <= log.delivered or body.sequence in log.pending:
             return
-        if not core.signed_by(origin.public_key, "event", message.body, message.signature):
-            core.reject(via, f"an event is not signed by {origin.name!r}")
+        if not core.holds_word(origin, "event", message, via, "an event"):
             return
         self._ledger.heard(origin)
         encoded = self._ledger.encoded(origin.certificate, message)
@@ -126,7 +125,7 @@ class UserEvents:
 
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         core = self.core
-        urgent = origin == core.own.node or core.relays.may_push(origin, len(encoded), len(core.table), core.now_ns)
+        urgent = core.may_push(origin, len(encoded))
         if len(encoded) <= 1_000:
             core.spread(("event", origin, sequence), encoded, EVENT if urgent else DETAIL, urgent=urgent)
             return
@@ -165,19 +164,22 @@ class UserEvents:
             while log.pending and self.core.relays.floods(origin.node):
                 # Of a flood much is missing, and nobody repairs it: one wait is enough for all of it.
                 self._deliver(origin.node, origin.name, log, skip_gap=True)
+            if log.pending:
+                self._await_gap(origin, min(log.pending))
 
     def vector(self) -> tuple[tuple[bytes, int], ...]:
         """How far each live origin was delivered."""
         return self._ledger.vector()
 
-    def beyond(self, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
-        """Kept events that a peer with this vector has not delivered, in order per origin."""
+    def beyond(self, peer: bytes, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
+        """Kept events that a peer with this vector has not delivered, in order per origin; its own it has said."""
         told = dict(vector)
-        relays, now_ns = self.core.relays, self.core.now_ns
         found: list[bytes] = []
         for node, log in sorted(self.logs.items()):
+            if node == peer:
+                continue
             for encoded in log.after(told.get(node, 0)):
-                if not relays.may_repair(node, len(encoded), now_ns):
+                if not self.core.may_repair(node, len(encoded)):
                     break
                 found.append(encoded)
         return found
@@ -248,6 +250,8 @@ class UserEvents:
             else:
                 log.delivered = delivered
                 self._ledger.mark(node, log)
+        if log.pending:
+            self._await_gap(origin, min(log.pending))
 
     def begin(self) -> None:
         """This node is the first of its swarm: nothing was said before it came."""
