@@ -144,9 +144,11 @@ class DecisionsChecker(CheckerBase):
         component = self.run.component()
         for host in component:
             trust = _trust_of(host)
-            knows = len(trust.roots) >= len(officers.roots)
+            has_newest_root = len(trust.roots) >= len(officers.roots)
             for view in host.node.members():
-                if view.node in shut_out and view.state in _HERE and (view.node in trust.revoked or knows):
+                # A frozen host has every root and no word of the revocation yet.
+                knows = view.node in trust.revoked if view.node in officers.revoked_ns else has_newest_root
+                if view.node in shut_out and view.state in _HERE and knows:
                     since_ns = self._known_ns.setdefault(
                         bytes([host.index & 255, host.boots & 255]) + view.node, now_ns
                     )
