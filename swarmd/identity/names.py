@@ -5,7 +5,6 @@ letters, digits, dots, dashes or underlines, and begins with a letter or a digit
 A node refuses a certificate for any other name.
 """
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -59,6 +58,8 @@ def check_known(text: str, known: Iterable[str], what: str) -> str:
     """
     words = sorted(known)
     if text not in words:
+        import difflib  # A quarter of a megabyte that no running node needs.
+
         near = difflib.get_close_matches(text, words, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         raise NameRefused(f"there is no {what} {text[:80]!r}{meant} (known: {', '.join(words[:40]) or 'none'})")

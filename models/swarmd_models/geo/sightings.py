@@ -15,11 +15,13 @@ this module only asks that it is a dataclass with the fields of `Placed`.
 
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from swarmd_models.geo.positions import Plane
-from swarmd_models.geo.sitemap import SiteMap
 from swarmd_models.types import TrackEvent
+
+if TYPE_CHECKING:
+    from swarmd_models.geo.sitemap import SiteMap
 
 UPDATE_NS = 1_000_000_000
 """Nanoseconds after which a track that stays where it was is told again: peers keep a sighting's time to a second."""
@@ -127,7 +129,7 @@ class _Track(Generic[D]):
 class SightingFilter(Generic[D]):
     """Places track events and says which of them are worth sharing."""
 
-    def __init__(self, make: Make[D], plane: Plane | None, site_map: SiteMap | None, asset_probability: float) -> None:
+    def __init__(self, make: Make[D], plane: Plane | None, site_map: "SiteMap | None", asset_probability: float) -> None:
         """Place detections about `plane` and name assets from `site_map`, where there are any.
 
         Args:
