@@ -17,7 +17,6 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import (
     REFUSED,
     Alarm,
-    CancelTimer,
     Command,
     DatagramReceived,
     Effect,
@@ -28,14 +27,12 @@ from swarmd_protocols.effects import (
     Leave,
     MemberState,
     Moved,
-    Order,
     Persist,
     Rejected,
     SendFailed,
     SetMeta,
     SetTimer,
     Started,
-    StateChanged,
     StreamReceived,
     TimerFired,
     UserEvent,
@@ -369,7 +366,7 @@ class Node:
             elif isinstance(effect, Cast):
                 if not self._core.own.left:
                     self._wire.cast(encode(Sub(sub.name, effect.payload)))
-            elif isinstance(effect, SetTimer | CancelTimer | Persist | Order | Rejected | Alarm | StateChanged):
+            else:
                 wire.emit(effect)
 
     def _send(self, sub: SubProtocol, send: Send) -> None:

@@ -129,7 +129,9 @@ class _Track(Generic[D]):
 class SightingFilter(Generic[D]):
     """Places track events and says which of them are worth sharing."""
 
-    def __init__(self, make: Make[D], plane: Plane | None, site_map: "SiteMap | None", asset_probability: float) -> None:
+    def __init__(
+        self, make: Make[D], plane: Plane | None, site_map: "SiteMap | None", asset_probability: float
+    ) -> None:
         """Place detections about `plane` and name assets from `site_map`, where there are any.
 
         Args:

@@ -280,6 +280,8 @@ class Projection:
     def orphans(self) -> list[Fact]:
         """What must be said of own sightings because others' rows that stood for them are gone; marks it as said."""
         keys = self.own.take_orphans()
+        if not keys:
+            return []
         rows, joins = self.own.to_say(keys, frozenset())
         return [*rows, *joins]
 

@@ -78,6 +78,8 @@ class Accounts:
             burst: Units that an account holds.
         """
         self._burst = burst
+        self._full = burst * _NS
+        """A full account's level."""
         self._code = code
         self._what = what
         self._accounts: dict[NodeId, _Account] = {}
@@ -112,7 +114,7 @@ class Accounts:
         if account is None:
             if len(self._accounts) >= ACCOUNTS_MAX:
                 self._drop_full(now_ns)
-            account = self._accounts[node] = _Account(self._burst * _NS, now_ns)
+            account = self._accounts[node] = _Account(self._full, now_ns)
         self._refill(account, now_ns)
         account.level -= units * _NS
         account.units += units
@@ -131,16 +133,17 @@ class Accounts:
         return [Alarm(self._code, f"{text}; the last was {account.evidence}" if account.evidence else text)]
 
     def _refill(self, account: _Account, now_ns: int) -> None:
-        account.level += max(0, now_ns - account.at_ns) * WORK_RATE
-        account.at_ns = max(account.at_ns, now_ns)
-        if account.level >= self._burst * _NS:
-            account.level = self._burst * _NS
+        if now_ns > account.at_ns:
+            account.level += (now_ns - account.at_ns) * WORK_RATE
+            account.at_ns = now_ns
+        if account.level >= self._full:
+            account.level = self._full
             account.units = account.things = 0
 
     def _drop_full(self, now_ns: int) -> None:
         for node, account in list(self._accounts.items()):
             self._refill(account, now_ns)
-            if account.level == self._burst * _NS:
+            if account.level == self._full:
                 del self._accounts[node]
         while len(self._accounts) >= ACCOUNTS_MAX:
             del self._accounts[next(iter(self._accounts))]

@@ -159,7 +159,7 @@ class DedupView:
 
     def has_changed(self) -> bool:
         """Whether `settle` has work, or changes wait to be told."""
-        return bool(self.undecided or self.touched or self.merged)
+        return bool(self.touched or self.merged or self.undecided)
 
     def settle(self, budget: int | None = None) -> int:
         """Decide what is undecided, in the order of rank; the cost is that of the neighbourhoods that changed.
