@@ -142,6 +142,12 @@ class Node:
         self._swim = Swim(self._core, config.seeds)
         self._swarm = claims.swarm
         self._restored = restored
+        self._given: tuple[bytes, ...] = (
+            *identity.roots,
+            *identity.revocations,
+            *identity.group_keys,
+            identity.certificate,
+        )
         self._subs = {sub.name: sub for sub in subprotocols}
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._armed_ns: int | None = None
@@ -221,7 +227,10 @@ class Node:
         held = {trust_key(*one) for one in core.trust.journalled()}
         for key in sorted(key for key in self._restored if key.startswith(TRUST_JOURNAL) and key not in held):
             self._wire.emit(Persist(key, None))  # Replaced, revoked, or by keys that no longer count.
-        self._restored = {}
+        for kind, statement in core.trust.journalled():
+            if trust_key(kind, statement) not in self._restored and statement not in self._given:
+                self._wire.emit(Persist(trust_key(kind, statement), statement))  # Out of a damaged record.
+        self._restored, self._given = {}, ()
         self._swim.on_trust([])
         for sub in self._subs.values():
             self._perform(sub, sub.start(core.now_ns))

@@ -10,6 +10,7 @@ from swarmd_protocols.channel.channel import Session
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.node import Node
 from swarmd_protocols.releases import versions
+from swarmd_protocols.releases.statement_book import StatementBook
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.sender import FrameSender
 from swarmd_protocols.trust import roots
@@ -20,7 +21,9 @@ from swarmd_protocols.trust.trust import Trust
 from tests.property import test_bounded_tables as tables
 from tests.property import test_root_laws as root_laws
 from tests.property import test_trust_laws as laws
+from tests.property import test_trust_restarts as restarts
 from tests.support.mutants import Mutant, assert_found
+from tests.support.trust_history import HONEST
 from tests.unit import test_node_composition as composition
 from tests.unit import test_trust_attacks as attacks
 
@@ -185,6 +188,12 @@ def _forked_by_old_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RootChain, "_bows", lambda self, one, other: True)
 
 
+def _shuffled(seed: int) -> list[int]:
+    order = list(range(len(HONEST)))
+    random.Random(seed).shuffle(order)
+    return order
+
+
 MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     "signatures are joined before they are verified": (laws.test_all_attacks_at_once_change_nothing, _merge_first),
     "what was not verified is kept": (
@@ -244,6 +253,10 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     "tables have no bound": (
         tables.test_a_flood_by_one_key_pushes_out_its_own_alone,
         lambda patch: patch.setattr(Trust, "_cut_revocations", lambda self: _out(self)),
+    ),
+    "what a damaged journal said is not written again": (
+        lambda: [restarts.check_restarts(_shuffled(seed), [], seed) for seed in (12, 78, 79)],
+        lambda patch: patch.setattr(StatementBook, "mend", lambda self: []),
     ),
     "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),

@@ -1,6 +1,7 @@
 """Attacks on the fleet's trust through the real node, releases and fleet folder: none has its effect."""
 
 import contextlib
+from itertools import permutations
 
 import pytest
 
@@ -294,6 +295,42 @@ def test_a_journal_forgets_what_no_longer_counts() -> None:
         net.restart(0)
         net.run(2)
         assert sum(key.startswith(TRUST_JOURNAL) for key in net.hosts[0].journal) <= 3 + 1 + 2 + 3
+
+
+def test_a_revoked_key_leaves_its_name_to_whoever_is_enrolled_later_and_to_nobody_before() -> None:
+    """To free the name for any number would bring the key back that the revoked one had replaced."""
+    keys = {word: NodeId(node_id_of(MODEL_CRYPTO.public_key(node(word)))) for word in ("old", "lost", "new")}
+    told = {
+        word: say("node", certificate("drone", node(word), number), 0)
+        for word, number in (("old", 5), ("lost", 6), ("new", 7))
+    }
+    out = say("revoke", Revocation(SWARM, 1, (keys["lost"],), "lost"), 0)
+    for order in permutations((told["old"], told["lost"], out)):
+        trust = Trust(SWARM, [FIRST[1]], MODEL_CRYPTO)
+        for statement in order:
+            trust.add(*statement)
+        assert [trust.certified(key) for key in keys.values()] == [None, None, None]
+        trust.add(*told["new"])
+        assert trust.certified(keys["new"]) is not None
+        assert trust.certified(keys["old"]) is None
+
+
+def test_what_is_read_out_of_a_damaged_record_is_written_again() -> None:
+    """A revocation with one signature spoilt still counts: it must not be deleted as damaged and then be gone."""
+    with fleet_folder() as fleet:
+        net = FleetNet(fleet, [fleet.enrol("a", "farm")])
+        net.run(1)
+        fleet.revoke("farm", [NodeId(b"x" * 16)], "stolen")
+        path = next((fleet.folder / "swarms" / "farm").glob("revoke-*"))
+        envelope = decode_envelope(path.read_bytes())
+        spoilt = Envelope("revoke", envelope.payload, tuple(sorted([*envelope.signatures, (b"k" * 16, bytes(64))])))
+        net.hosts[0].journal[TRUST_JOURNAL + b"revoke/damaged"] = spoilt.encode()
+        for _ in range(3):
+            net.restart(0)
+            net.run(1)
+            assert net.trust(0).revoked == {b"x" * 16}
+        kept = [one for key, one in net.hosts[0].journal.items() if key.startswith(TRUST_JOURNAL + b"revoke/")]
+        assert kept == [envelope.encode()]
 
 
 def test_old_certificates_said_again_are_no_news() -> None:

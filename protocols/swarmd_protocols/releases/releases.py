@@ -10,6 +10,7 @@ should know, `Fetcher` gets and gives the files.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from swarmd_protocols.effects import Alarm, Rejected, TimerKey
 from swarmd_protocols.errors import IdentityError, StateError, WireError
@@ -115,7 +116,7 @@ class Releases:
 
         for key, value in sorted(restored.items()):
             if key.startswith(STATEMENT):
-                take(self.statements.restore, value)
+                take(partial(self.statements.restore, key), value)
             elif key.startswith(PROMOTED):
                 self.policy.restore(key.removeprefix(PROMOTED))
         self._look()
@@ -169,7 +170,7 @@ class Releases:
     def start(self, now_ns: int) -> list[SubEffect]:
         """See `SubProtocol.start`."""
         self._time.on_heartbeat(now_ns)
-        effects: list[SubEffect] = self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS)
+        effects: list[SubEffect] = [*self.statements.mend(), *self._timers.arm((NAME, "slow"), now_ns + _SLOW_NS)]
         if "journal" in self.policy.alarmed:
             effects.append(Alarm("releases-journal", "a journal record about models does not hold and was left aside"))
         for model in self.local:

@@ -35,17 +35,28 @@ class StatementBook:
         self._revision = trust.revision
         self._epoch = trust.chain.current.epoch
         self.entries: dict[bytes, versions.Entry] = {}
+        self._restored: dict[bytes, bytes] = {}
+        """What the journal said, until the start."""
         self._seen: tuple[object, ...] = ()
         """What the view was made of: it is made again only when that has changed."""
 
-    def restore(self, record: bytes) -> None:
+    def restore(self, key: bytes, record: bytes) -> None:
         """Take a record of the journal in.
 
         Raises:
             IdentityError: It does not hold any longer.
             WireError: It is no statement.
         """
+        self._restored[key] = record
         self.admit(decode_envelope(record))
+
+    def mend(self) -> list[SubEffect]:
+        """Make the journal say what is held, where it was damaged or no longer counts; once, at the start."""
+        held = {STATEMENT + digest: entry.envelope.encode() for digest, entry in self.entries.items()}
+        effects: list[SubEffect] = [Persist(key, None) for key in sorted(self._restored.keys() - held.keys())]
+        effects += [Persist(key, one) for key, one in held.items() if self._restored.get(key) != one]
+        self._restored = {}
+        return effects
 
     def admit(self, envelope: Envelope) -> bool:
         """Verify and join; True when the state grew.
