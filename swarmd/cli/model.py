@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from swarmd.cli.common import add_control, add_json, add_read_flags, ask, print_json, print_table
 from swarmd.cli.desk import add_passphrase
 from swarmd.errors import DaemonError
+from swarmd_protocols.errors import ProtocolError
 
 if TYPE_CHECKING:
     from swarmd_protocols.trust.envelopes import Envelope
@@ -39,6 +40,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     verify = verbs.add_parser("verify", help="check a statement as a node would")
     verify.add_argument("statement", type=Path)
     verify.add_argument("--fleet", type=Path, required=True, metavar="FLEET", help="the fleet's folder, for its roots")
+    show = verbs.add_parser("show", help="say in words what a statement or publication does, and who has signed it")
+    show.add_argument("statement", type=Path, help="release.swm, a publication folder, or another statement file")
+    show.add_argument("--fleet", type=Path, metavar="FLEET", help="the fleet's folder, for names and its roots")
+    add_json(show)
     publish = verbs.add_parser("publish", help="give a publication or statements to a running daemon")
     publish.add_argument("what", type=Path, nargs="+", help="publication folder, statement file, or a root (.root)")
     publish.add_argument("--rollout", metavar="5,25,100", help="refuse unless these are the signed stages")
@@ -128,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
         "delta": _delta,
         "sign": _sign,
         "verify": _verify,
+        "show": _show,
         "publish": _publish,
         "status": _status,
         "key": _key,
@@ -247,6 +253,12 @@ def _seeds(args: argparse.Namespace, role: str) -> list[bytes]:
     from swarmd.identity.signers import read_seed
 
     source = Passphrases(args.passphrase_fd, args.passphrase_credential)
+    if args.fleet and args.key:
+        from swarmd.identity.desk import check_role
+        from swarmd.identity.signers import open_signer
+
+        for path in args.key:  # Before any passphrase is asked for.
+            check_role(Fleet(args.fleet), role, open_signer(str(path), source).half)
     seeds = [read_seed(str(path), source, role) for path in args.key]
     if args.fleet and not args.key:
         seeds += Fleet(args.fleet).seeds(role)
@@ -281,6 +293,42 @@ def _say(envelope: "Envelope") -> None:
     print(f"{told.title}; it")
     for line in (*told.effects, *(f"WARNING: {warning}" for warning in told.warnings)):
         print(f"  {line}")
+
+
+def _show(args: argparse.Namespace) -> int:
+    """What a statement says, and who has signed it; whether that is enough is said where a fleet is given."""
+    from swarmd.identity.words import Context, describe
+    from swarmd.release.author import check_file, read_statement
+
+    path = _statement_path(args.statement)
+    envelope = read_statement(path)
+    names: dict[bytes, str] = {}
+    problem = ""
+    if args.fleet:
+        from swarmd.identity.desk import officers
+        from swarmd.identity.fleet import Fleet
+
+        fleet = Fleet(args.fleet)
+        names = officers(fleet)
+        try:
+            check_file(path, fleet.roots())
+        except (DaemonError, ProtocolError) as error:
+            problem = str(error)
+    signed = [names.get(key, key.hex()[:8]) for key, _ in envelope.signatures]
+    if args.json:
+        told = describe(envelope.kind, envelope.payload, Context())
+        said = {"kind": envelope.kind, "digest": envelope.digest.hex(), "does": list(told.effects)}
+        holds = (not problem) if args.fleet else None
+        print_json({**said, "warnings": list(told.warnings), "signatures": signed, "holds": holds, "problem": problem})
+        return 0
+    _say(envelope)
+    print(f"{envelope.kind} {envelope.digest.hex()}")
+    print(f"carries signatures of: {', '.join(signed) or 'nobody'}")
+    if args.fleet:
+        print(f"does not hold: {problem}" if problem else "holds")
+    else:
+        print("whether they are right and enough: --fleet FLEET")
+    return 0
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -334,8 +382,8 @@ def _statement(args: argparse.Namespace) -> int:
     from swarmd_protocols.trust.envelopes import ROLE_OF, Envelope
 
     kind, payload = _payload(args)
+    seeds = _seeds(args, ROLE_OF[kind])  # A key of another role is refused before anything is written.
     args.out.write_bytes(Envelope(kind, payload).encode())
-    seeds = _seeds(args, ROLE_OF[kind])
     envelope = sign_file(args.out, seeds)
     print(f"{kind} {envelope.digest.hex()} in {args.out}, {len(envelope.signatures)} signatures")
     if args.publish:

@@ -175,6 +175,21 @@ def officers(fleet: Fleet) -> dict[bytes, str]:
     return {half.key_id: half.name for half in known_halves(fleet)}
 
 
+def check_role(fleet: Fleet, role: str, half: PublicHalf) -> None:
+    """Refuse a key that the fleet's root does not name for a role.
+
+    Raises:
+        FleetError: Names the roles that it has, and whose keys it takes.
+    """
+    roles, names = roles_of(fleet.root()), officers(fleet)
+    if role in roles and half.key_id in roles[role].key_ids:
+        return
+    held = [name for name, one in sorted(roles.items()) if half.key_id in one.key_ids]
+    is_of = f"is a key of {', '.join(held)}" if held else "is no key of this fleet"
+    who = ", ".join(sorted(names.get(key, key.hex()[:8]) for key in roles[role].key_ids)) if role in roles else "nobody"
+    raise FleetError(f"{half.name} {is_of}; this takes keys of the role {role}: {who}; nothing was signed")
+
+
 def known_halves(fleet: Fleet) -> list[PublicHalf]:
     """The public halves that lie in the folder."""
     found = []

@@ -374,6 +374,32 @@ def test_model_statements_say_what_they_do_and_refuse_the_wrong_role(
     assert "below version 4" in capsys.readouterr().out
 
 
+def test_a_statement_is_shown_with_who_signed_it_and_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "root", "fleet", "--name", "acme"]) == 0
+    floor = ["model", "floor", "4", "--model", "faults", "-o", "floor.swm", "--fleet", "fleet"]
+    assert main([*floor, "--key", "fleet/keys/revoke-1.key"]) == 1
+    assert "revoke-1 is a key of revoke; this takes keys of the role floor" in capsys.readouterr().err
+    assert not Path("floor.swm").exists()
+    assert main([*floor, "--key", "fleet/keys/floor-1.key"]) == 0
+    capsys.readouterr()
+    assert main(["model", "show", "floor.swm"]) == 0
+    said = capsys.readouterr().out
+    assert "no node will ever again run 'faults' below version 4" in said
+    assert "--fleet FLEET" in said
+    assert main(["model", "show", "floor.swm", "--fleet", "fleet"]) == 0
+    assert "does not hold: floor.swm: floor statement lacks 2 good signatures" in capsys.readouterr().out
+    assert main(["model", "sign", "floor.swm", "--fleet", "fleet"]) == 0
+    capsys.readouterr()
+    assert main(["model", "show", "floor.swm", "--fleet", "fleet", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["holds"], len(shown["signatures"]), shown["kind"]) == (True, 2, "floor")
+    Path("junk").write_bytes(b"junk")
+    assert main(["model", "show", "junk"]) == 1
+
+
 def test_a_sealed_key_signs_at_one_desk_as_well(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.pipe()
     os.write(theirs, f"{PASSPHRASE}\n".encode())
