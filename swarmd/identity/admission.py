@@ -110,6 +110,9 @@ class Desk:
             waiting = self._certify(fleet, kept, half)
             if waiting:
                 return Answer("waiting", waiting)
+        pending = self.folder / "pending" / f"enrol-{kept.name}"
+        if pending.exists() and _is_for(read(pending), half, fleet.roots()[-1]):
+            pending.unlink()
         enrolment = make_enrolment(Fleet(self.folder), kept.swarm, kept.name)
         return Answer("enrolled", f"node {node.hex()} of swarm {kept.swarm}", enrolment)
 

@@ -92,6 +92,60 @@ def test_a_revoked_node_is_shut_out_everywhere_also_when_it_comes_back(
     assert "a" not in stolen.members() or stolen.members()["a"] != "alive"
 
 
+def test_a_member_whose_certificate_falls_says_so_and_is_renewed_without_a_visit(
+    tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], PlainDaemon], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, guest = enrolled("a"), enrolled("b"), enrolled("guest")
+    a.start()
+    b.start([a.address])
+    guest.start([a.address])
+    all_see([a, b, guest], {"a": "alive", "b": "alive", "guest": "alive"})
+    wait_for(lambda: all(row["certificate"] for row in a.ask("trust_status")["members"]), "all tell", 20)
+    aside = tmp_path / "aside"
+    (recorded,) = (fleet.folder / "swarms" / "farm").glob("node-guest-*")
+    recorded.rename(aside)  # It was enrolled at another desk.
+
+    words = ["keys", "role", str(fleet.folder), "enrol", "--need", "1", "--keys", "1", "--control", str(a.control)]
+    assert main(words) == 1
+    assert "these members would fall" in (said := capsys.readouterr().err)
+    assert "guest" in said
+    assert fleet.root().version == 1, "nothing was changed"
+    assert main([*words, "--yes"]) == 0
+    assert "WARNING: these members fall: guest" in capsys.readouterr().out
+    problem = wait_for(lambda: guest.status().get("problems"), "the guest knows that it is out", 20, guest.log)[0]
+    assert "root 2 stands behind none" in problem
+    assert "swarmd keys renew FLEET guest --swarm farm" in problem
+    wait_for(lambda: "not-certified" in guest.log(), "its log says so", 10, guest.log)
+    flags = ["--identity", str(tmp_path / "guest"), "--set", f"node.control={guest.control}", "--listen", "127.0.0.1:0"]
+    assert main(["doctor", *flags]) == 1
+    assert "stands behind none" in capsys.readouterr().out
+    assert main(["status", "--control", str(guest.control)]) == 0
+    assert "PROBLEM" in capsys.readouterr().out
+
+    aside.rename(recorded)
+    assert main(["keys", "renew", str(fleet.folder), "guest", "--control", str(b.control)]) == 0
+    all_see([a, b, guest], {"a": "alive", "b": "alive", "guest": "alive"}, 60)
+    assert guest.status()["problems"] == []
+    capsys.readouterr()
+    assert main(["keys", "renew", str(fleet.folder), "--control", str(b.control)]) == 0
+    wait_for(lambda: len({row["certificate"] for row in a.ask("trust_status")["members"]}) == 3, "all tell", 20)
+    assert main(["keys", "status", str(fleet.folder), "--control", str(a.control)]) == 0
+    assert "nothing is due" in wait_status(fleet, a, capsys)
+
+
+def wait_status(fleet: Fleet, daemon: PlainDaemon, capsys: pytest.CaptureFixture[str]) -> str:
+    """`keys status` once the members have told what they hold."""
+
+    def settled() -> str:
+        capsys.readouterr()
+        assert main(["keys", "status", str(fleet.folder), "--control", str(daemon.control)]) == 0
+        said = capsys.readouterr().out
+        return said if "DUE" not in said else ""
+
+    said: str = wait_for(settled, "nothing is due", 20)
+    return said
+
+
 def test_another_fleet_and_another_swarm_stay_outside(
     tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], PlainDaemon]
 ) -> None:
