@@ -75,11 +75,15 @@ def _unbanned(init):  # type: ignore[no-untyped-def]
 
 
 def _root_by_itself(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(roots.RootChain, "_checked_successor", lambda self, at, new: new)
+    patch.setattr(roots.RootChain, "_checked_successor", lambda self, old, new: new)
 
 
 def _pick_a_root(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(roots.RootChain, "_prove_fork", lambda self, at, link: False)
+    def branch(self, path, signed):  # type: ignore[no-untyped-def]
+        if len(path) == len(self.links) + 1:
+            self.links.append(path[-1])
+
+    patch.setattr(roots.RootChain, "_branch", branch)
 
 
 def _count_all_epochs(patch: pytest.MonkeyPatch) -> None:

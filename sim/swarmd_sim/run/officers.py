@@ -154,11 +154,12 @@ class Officers:
 
         Args:
             role: Whose.
-            stolen: A new epoch begins, in which the old keys can remove nothing either.
+            stolen: A new epoch begins. Thieves have the old keys in either case: replaced keys decide nothing.
         """
         old = list(self.signers("root"))
         if stolen:
             self.epoch += 1
+        if role != "root":
             self.leaked[role] = self.signers(role)
         self.generation[role] = self.generation.get(role, 0) + 1
         right = [*self._revocations, *self.groups.values()]
