@@ -55,6 +55,17 @@ def _least(key: str) -> Callable[[Any], float]:
     return lambda found: min(float(row[key]) for row in found["attacks"])
 
 
+def _dearest(figure: str) -> Callable[[Any], float]:
+    """The worst of a figure over all floods of one frame."""
+    return lambda found: max(one[figure] for one in found["floods"].values())
+
+
+def _chatter(found: Any) -> float:
+    """The worst over all kinds of words, ever new keys of metadata apart: `docs/performance/hostile.md` says why."""
+    rates = found["chatterers_bytes_s"]
+    return max(rate for kind, by_audience in rates.items() if kind != "many keys" for rate in by_audience.values())
+
+
 BOUNDS: Sequence[Bound] = (
     Bound(4, "memory that one author makes a member spend", "state", _worst("memory_mb"), 32, "MB"),
     Bound(4, "share of a core that one author takes", "state", _worst("cpu_share"), 0.05),
@@ -65,6 +76,10 @@ BOUNDS: Sequence[Bound] = (
     Bound(4, "memory that one peer makes a member spend on models", "releases", _worst("memory_mb"), 32, "MB"),
     Bound(4, "share of a core that one peer takes with models", "releases", _worst("cpu_share"), 0.05),
     Bound(4, "longest event of a member about models", "releases", _worst("longest_ms"), 20, "ms"),
+    Bound(4, "longest event of a member under words of one", "swim", _dearest("longest_ms"), 20, "ms"),
+    Bound(4, "signatures checked in that event", "swim", _dearest("checks"), 150),
+    Bound(4, "bytes a member sends beside the usual for an author", "swim", _chatter, 2_000, "B/s"),
+    Bound(4, "bytes held of one author's events", "swim", lambda d: d["event_bytes"], 2 << 20, "B"),
     Bound(4, "lines of refusals that a flood writes", "daemon", lambda d: d["audit"]["lines_per_s"], 1, "/s"),
     Bound(4, "refusals that wait to be written", "daemon", lambda d: d["audit"]["queue_longest"], 1_024),
     Bound(4, "history that a flood leaves standing", "daemon", lambda d: d["audit"]["history_kept"], 1, "", True),

@@ -1,7 +1,7 @@
-"""Measures what one mad accuser and what strangers without any key can do to membership; prints one JSON object.
+"""Measures what a mad accuser, a chatterer and strangers without a key can do to membership; prints one JSON object.
 
 `python -m tests.bench.hostile_swim` (also by `make bench-hostile`). Virtual time, real cryptography for the costs; the
-laws are in `tests/property/test_accuser_laws.py` and `tests/property/test_stranger_laws.py`.
+laws are `tests/property/test_{accuser,own_word,stranger}_laws.py`.
 """
 
 import argparse
@@ -11,13 +11,22 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.crypto import Crypto, NaClCrypto
 from swarmd_protocols.effects import DatagramReceived, Started
+from swarmd_protocols.swim.event_log import EventLog
+from swarmd_protocols.swim.messages import Message
 from tests.property import test_accuser_laws as accuser
+from tests.property import test_author_laws as author
+from tests.property import test_own_word_laws as own_word
 from tests.property import test_stranger_laws as stranger
+from tests.support.swim_chatter import Chatter
 from tests.support.swim_net import MS, Net, S
 
 COST_FRAMES = 10_000
+FLOOD_WORDS = 4_000
+"""Messages of one frame: nearly as many as are read."""
+CHATTER_PER_S, CHATTER_S = 80, (30, 20)
+"""Newer words a second, for so many seconds first and so many that are counted."""
 
 
 def accusers(seeds: int) -> dict[str, object]:
@@ -83,6 +92,63 @@ def cost(kind: Callable[[Random, Net], bytes]) -> dict[str, float]:
     }
 
 
+def floods() -> dict[str, dict[str, float]]:
+    """One frame of 4,000 newer own words, and one of as many that do not hold: what the receiver pays, by kind."""
+    found = {}
+    for kind in own_word.KINDS:
+        count = FLOOD_WORDS // (5 if kind == "large event" else 1)
+        found[f"own: {kind}"] = paid(lambda net, chatter, kind=kind, count=count: chatter.words(kind, count))
+    for kind in ("links", "meta", "events", "statements"):
+        count = FLOOD_WORDS // (4 if kind == "statements" else 1)
+        found[f"refused: {kind}"] = paid(lambda net, _, kind=kind, count=count: own_word.bad_words(net, kind, count))
+    return found
+
+
+def formed(crypto: Crypto) -> Net:
+    """Eight members that know each other."""
+    net = Net(author.COUNT, 3, crypto=crypto)
+    net.run_until(net.formed, 15)
+    net.run(3)
+    return net
+
+
+def paid(words: Callable[..., list[Message]]) -> dict[str, float]:
+    """What the dearest frame cost its receiver, the least of three runs, and whether its sender was named for it."""
+    longest_ms, checks, named = [], 0, True
+    for _ in range(3):
+        net = formed(NaClCrypto())
+        chatter = Chatter(net, author.FLOODER)
+        chatter.tell(net.hosts[0], words(net, chatter))
+        net.run(1)
+        texts = [text for who, text in author.names_of_flooders(net) if who == 0]
+        named = named and any(f"n{author.FLOODER:03d}" in text for text in texts)
+        longest_ms.append(chatter.longest_s * 1e3)
+        checks = max(checks, chatter.most_checks)
+    return {"longest_ms": round(min(longest_ms), 1), "checks": checks, "named_at_the_receiver": int(named)}
+
+
+def chatterers() -> dict[str, dict[str, float]]:
+    """A member says newer words without end, to one member or other ones to each: what the others send, beside."""
+    found = {}
+    for kind in own_word.KINDS:
+        if kind in ("born", "left"):
+            continue  # It is not heard any more.
+        found[kind] = {
+            whom: round(own_word.goes_on(kind, whom, CHATTER_PER_S, *CHATTER_S)[0]) for whom in ("one", "each other")
+        }
+    return found
+
+
+def event_bytes() -> int:
+    """Bytes held of one origin's events, of the largest that can travel, with and without gaps."""
+    log = EventLog(0)
+    for number in range(1, 400):
+        log.offer(number if number < 200 else 2 * number, "x", bytes(65_000), bytes(65_100))
+        for _ in log.due():
+            pass
+    return log.held_bytes
+
+
 def strangers() -> dict[str, object]:
     """Every kind of junk at 10,000/s to every node."""
     kinds = {kind.__name__: kind for kind in stranger.KINDS}
@@ -103,7 +169,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="runs with a mad accuser, and as many without")
     parser.add_argument("--json", action="store_true", help="the output is JSON in any case")
     arguments = parser.parse_args()
-    print(json.dumps({"accuser": accusers(arguments.seeds), "strangers": strangers()}, indent=1))
+    figures = {
+        "accuser": accusers(arguments.seeds),
+        "floods": floods(),
+        "chatterers_bytes_s": chatterers(),
+        "event_bytes": event_bytes(),
+        "strangers": strangers(),
+    }
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

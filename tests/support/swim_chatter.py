@@ -3,6 +3,7 @@
 It is a whole member, so that it answers, and is believed; every word is signed and newer than the one before.
 """
 
+import time
 from collections.abc import Callable
 
 from swarmd_protocols.channel.codec import encode
@@ -34,6 +35,8 @@ class Chatter:
         self.number = self.core.own.incarnation
         self.most_checks = 0
         """Signatures that a host checked for one frame, at most."""
+        self.longest_s = 0.0
+        """Processor time that a host took for one frame, at most."""
         self.kinds: dict[str, Callable[[int], Message]] = {
             "record": lambda number: self.record(number),
             "moved": lambda number: self.record(number, address=f"10.77.{number % 250}.7:{1 + number % 60_000}"),
@@ -97,8 +100,9 @@ class Chatter:
         frames = [effect.data for effect in wire.effects if isinstance(effect, SendStream)]
         effects: list[Effect] = []
         for frame in frames:
-            before = self.net.crypto.checks
+            before, began_s = self.net.crypto.checks, time.process_time()
             effects += host.node.handle(StreamReceived(self.core.own.address, frame), self.net.now)
+            self.longest_s = max(self.longest_s, time.process_time() - began_s)
             self.most_checks = max(self.most_checks, self.net.crypto.checks - before)
         self.net.perform(host, effects)
         return effects

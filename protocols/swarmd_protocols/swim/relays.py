@@ -23,9 +23,9 @@ _PUSH_BURST_SHARE, _PUSH_RATE_SHARE = 8, 12
 are half of what news may borrow, and what it earns (a third of the budget)."""
 _BURST_PER_MEMBER = 256
 """Bytes more that an author may have pushed for each member known, as news may borrow 2,048 more for each."""
-_WORDS_PER_S, _WORDS_BURST = 50, 160
+_WORDS_PER_S, _WORDS_BURST = 50, 136
 """Newer words of one author that are looked at: a healed partition brings 64 events, 64 metadata keys, a record and a
-link report at most. With 75 microseconds a check the burst takes 12 ms, and the rate 0.4 % of a core."""
+link report at most. With 75 microseconds a check the burst takes 10 ms, and the rate 0.4 % of a core."""
 _REFUSED_MAX = 128
 """So much refused since the account was last full is a flood to be named: a partition that heals brings 64 events and
 64 metadata keys of a member at most, and they are no flood."""
