@@ -22,7 +22,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--dds", action="store_true", help="all of it, pictures too, on its ROS 2 topics; needs no daemon"
     )
     parser.add_argument("--domain", type=int, default=-1, help="of --dds (default: ROS_DOMAIN_ID, else 0)")
-    parser.add_argument("--interface", default="lo", help="of --dds, without CYCLONEDDS_URI (default: %(default)s)")
+    parser.add_argument("--interface", default="auto", help="of --dds, without CYCLONEDDS_URI (default: %(default)s)")
     add_control(parser)
     add_json(parser)
 

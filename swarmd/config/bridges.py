@@ -56,7 +56,11 @@ class DdsConfig:
 
     enabled: bool = option(False, "Publish DDS topics.")
     domain: int = option(-1, "DDS domain; -1: ROS_DOMAIN_ID, else 0.", low=-1, high=232)
-    interface: str = option("lo", "Network interface when CYCLONEDDS_URI is not set.")
+    interface: str = option(
+        "auto",
+        "Network interface when CYCLONEDDS_URI is not set; `auto`: the one that ROS 2 on this device takes, and "
+        "loopback; `lo`: loopback alone. Nothing leaves the device by it.",
+    )
     detections_in: bool = option(
         True, "Read detections (Detection3DArray or Detection2DArray) of a ROS 2 detector on /{node}/detections_in."
     )

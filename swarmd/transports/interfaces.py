@@ -25,7 +25,7 @@ CONTAINERS = ("docker*", "veth*", "virbr*", "br-????????????", "cni*", "podman*"
 """Interfaces whose addresses are told to nobody, unless `transport.interfaces` names them."""
 _ROUTE_PROBES = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}  # Documentation prefixes: never sent to.
 _SIOCGIFFLAGS = 0x8913
-_IFF_UP_AND_RUNNING = 0x1 | 0x40
+_IFF_UP, _IFF_RUNNING = 0x1, 0x40
 """Source: linux/sockios.h, linux/if.h."""
 _CHANGES = 0x1 | 0x10 | 0x100
 """RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR. Source: linux/rtnetlink.h."""
@@ -43,17 +43,18 @@ class OwnAddress:
     """Numeric, without a zone."""
 
 
-def own_addresses(patterns: Sequence[str] = ()) -> list[OwnAddress]:
-    """The addresses of the interfaces that are up and have a carrier, without loopback, in the system's order.
+def own_addresses(patterns: Sequence[str] = (), *, carrier: bool = True) -> list[OwnAddress]:
+    """The addresses of the interfaces that are up, without loopback, in the system's order.
 
     Args:
         patterns: Names of interfaces, such as "wlan*"; none: all but those of containers.
+        carrier: Leave out those without a carrier: a cable that is out, a radio that is in no cell.
     """
     found: list[OwnAddress] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         for adapter in ifaddr.get_adapters():
             name = adapter.nice_name
-            if not _is_wanted(name, patterns) or not _is_up(asker, name):
+            if not _is_wanted(name, patterns) or not _is_up(asker, name, carrier=carrier):
                 continue
             for address in adapter.ips:
                 host = address.ip if isinstance(address.ip, str) else address.ip[0]
@@ -117,7 +118,7 @@ def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
     return not any(fnmatch.fnmatchcase(name, pattern) for pattern in CONTAINERS)
 
 
-def _is_up(asker: socket.socket, name: str) -> bool:
+def _is_up(asker: socket.socket, name: str, *, carrier: bool) -> bool:
     if not sys.platform.startswith("linux"):
         return True
     request = array.array("b", struct.pack("16sh14x", name.encode()[:15], 0))
@@ -126,7 +127,8 @@ def _is_up(asker: socket.socket, name: str) -> bool:
     except OSError:
         return False  # It went while we looked.
     flags = int(struct.unpack_from("H", request, 16)[0])
-    return flags & _IFF_UP_AND_RUNNING == _IFF_UP_AND_RUNNING
+    wanted = _IFF_UP | (_IFF_RUNNING if carrier else 0)
+    return flags & wanted == wanted
 
 
 class AddressBell:

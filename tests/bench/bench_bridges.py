@@ -37,6 +37,7 @@ from cyclonedds.domain import DomainParticipant
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 from swarmd.bridges.ros2 import messages as m
+from swarmd.bridges.ros2.network import loopback_xml
 from swarmd.bridges.ros2.participant import qos
 participant = DomainParticipant(int(sys.argv[1]))
 kept = []

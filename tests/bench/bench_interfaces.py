@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.api.control import ControlClient
-from swarmd.bridges.ros2.participant import loopback_xml
+from swarmd.bridges.ros2.network import loopback_xml
 from tests.support.bridge_world import broker
 from tests.support.exclusive import own_port
 

@@ -16,7 +16,8 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.participant import loopback_xml, qos
+from swarmd.bridges.ros2.network import loopback_xml
+from swarmd.bridges.ros2.participant import qos
 from tests.integration.test_mavlink_bridge import write_tlog
 from tests.support.daemons import Daemon, wait_for
 

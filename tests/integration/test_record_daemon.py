@@ -18,7 +18,8 @@ from cyclonedds.topic import Topic
 
 from swarmd.bridges.record.reading import Recording
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.participant import loopback_xml, qos
+from swarmd.bridges.ros2.network import loopback_xml
+from swarmd.bridges.ros2.participant import qos
 from tests.support.daemons import Daemon, wait_for
 
 FARM = "sim://farm?seed=7&tables=4&fly=lanes&laps=0"

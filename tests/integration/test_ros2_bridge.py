@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +17,7 @@ from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
 from swarmd.config.bridges import DdsConfig
 from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
-from tests.support import ros2_store
+from tests.support import fastdds, ros2_store
 from tests.support.bridge_world import BOB, World, detection, object_view, pose
 from tests.support.transport_endpoints import until_sent
 
@@ -32,7 +31,8 @@ from cyclonedds.topic import Topic
 
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.bridge import Ros2Bridge
-from swarmd.bridges.ros2.participant import SAMPLE_MAX_BYTES, Ros2Participant, loopback_xml, qos
+from swarmd.bridges.ros2.network import loopback_xml
+from swarmd.bridges.ros2.participant import SAMPLE_MAX_BYTES, Ros2Participant, qos
 
 _ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 
@@ -355,19 +355,14 @@ def test_a_rate_that_cannot_be_read_is_said(entry: str) -> None:
 
 async def test_fast_dds_reads_the_picture(tmp_path: Path, dds_domain: int) -> None:
     """The vendor behind ROS 2's default middleware receives what we write, and rosbags decodes it."""
-    compiler = shutil.which("g++")
-    if compiler is None or not Path("/usr/include/fastdds/dds/domain/DomainParticipant.hpp").exists():
-        pytest.skip("g++ or Fast DDS is not installed (apt install g++ libfastrtps-dev)")
     if not hasattr(DataWriter, "get_publication_matched_status"):
         pytest.skip("CycloneDDS 0.10 on loopback alone does not see Fast DDS (docs/operations.md)")
-    program = tmp_path / "fastdds_reader"
-    source = Path(__file__).with_name("fastdds_reader.cpp")
-    command = [compiler, "-O1", "-std=c++17", "-o", str(program), str(source), "-lfastrtps", "-lfastcdr"]
-    await asyncio.to_thread(subprocess.run, command, check=True, timeout=90)
+    program, environment = await asyncio.to_thread(fastdds.build, tmp_path)
     async with running(dds_domain, World()):
         name = m.Detection3DArray.__idl_typename__
-        arguments = [str(program), str(dds_domain), "rt/swarm/objects", name, "1"]
-        done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=40)
+        arguments = [program, str(dds_domain), "rt/swarm/objects", name, "1"]
+        env = {**os.environ, **environment}
+        done = await asyncio.to_thread(subprocess.run, arguments, env=env, capture_output=True, text=True, timeout=40)
     assert done.stdout, done.stderr
     types = ros2_store.store()
     decoded = types.deserialize_cdr(bytes.fromhex(done.stdout.split()[0]), "vision_msgs/msg/Detection3DArray")

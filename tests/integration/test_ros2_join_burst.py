@@ -15,7 +15,8 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.participant import loopback_xml, qos
+from swarmd.bridges.ros2.network import loopback_xml
+from swarmd.bridges.ros2.participant import qos
 
 PROCESSES, EACH = 4, 5
 NODES = {f"swarmd_n{number}" for number in range(PROCESSES * EACH)}

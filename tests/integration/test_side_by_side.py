@@ -21,7 +21,8 @@ HEARS = """
 import os, sys, time
 from tests.support.exclusive import own_domain
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.participant import loopback_xml, qos
+from swarmd.bridges.ros2.network import loopback_xml
+from swarmd.bridges.ros2.participant import qos
 os.environ["CYCLONEDDS_URI"] = loopback_xml("lo")
 from cyclonedds.domain import DomainParticipant
 from cyclonedds.pub import DataWriter

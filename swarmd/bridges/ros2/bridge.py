@@ -26,6 +26,7 @@ from swarmd.bridges.ros2.intake import Intake, Row
 from swarmd.bridges.ros2.limits import TopicLimits
 from swarmd.bridges.ros2.mapping import DIAGNOSTIC_LEVELS, FRAME
 from swarmd.bridges.ros2.names import dds_topic, ros_type, token
+from swarmd.bridges.ros2.network import hosts_of, is_outdated
 from swarmd.bridges.ros2.participant import Ros2Participant, is_read, write
 from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import DdsConfig
@@ -36,6 +37,8 @@ from swarmd_protocols.state.observations import CellChanged, DetectionLearned, D
 
 PEERS_MAX = 128
 """Peers whose positions are published again at once; the one that was silent for longest makes room."""
+_NETWORK_LOOK_S = 5.0
+"""Seconds between two looks at the addresses under the participant."""
 _STREAM, _EVENTS, _LATCHED, _SENSOR = (True, False, 100), (True, False, 10), (True, True, 1), (False, False, 5)
 """Reliable, transient local, depth."""
 
@@ -123,7 +126,7 @@ class Ros2Bridge:
             unsubscribe = daemon.subscribe(self._on_event)
             self._picture_due.set()
             try:
-                await asyncio.gather(self._send_detections(), self._send_picture())
+                await asyncio.gather(self._send_detections(), self._send_picture(), self._watch_network())
             finally:
                 unsubscribe()
         finally:
@@ -132,6 +135,13 @@ class Ros2Bridge:
             self._tokens.clear()
             self._participant = None
             participant.close()
+
+    async def _watch_network(self) -> None:
+        """End, to be started anew, when the addresses under the participant change: it keeps those it began with."""
+        begun = hosts_of(self._config.interface)
+        while not is_outdated(begun, self._config.interface):
+            await asyncio.sleep(_NETWORK_LOOK_S)
+        raise TransportError("dds starts again: the addresses of this device changed")
 
     def topics(self) -> list[tuple[str, str]]:
         """What `swarmd topics` shows: ROS 2 names; empty before `run`."""

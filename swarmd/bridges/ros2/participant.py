@@ -21,6 +21,7 @@ from cyclonedds.util import duration
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.cdr import ENCODERS
 from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type
+from swarmd.bridges.ros2.network import network_xml
 from swarmd.errors import TransportError
 
 try:
@@ -42,20 +43,6 @@ SAMPLE_MAX_BYTES = 256 * 1024
 """Larger samples are dropped undecoded: decoding is the slow part, and anybody on this host may write."""
 READ_BYTES_PER_S = 1 << 20
 """What is decoded in a second, over all readers; twenty detections a frame at thirty frames need a third of it."""
-WIRE_SAMPLE_MAX_BYTES = 16 << 20
-"""CycloneDDS forgets larger samples before they are put together."""
-
-
-def loopback_xml(interface: str) -> str:
-    """CycloneDDS configuration that keeps all traffic on one interface and discovers without multicast."""
-    return (
-        '<CycloneDDS><Domain id="any"><General><Interfaces>'
-        f'<NetworkInterface name="{interface}" multicast="false"/></Interfaces>'
-        f"<AllowMulticast>false</AllowMulticast></General><Internal><MaxSampleSize>{WIRE_SAMPLE_MAX_BYTES} B"
-        "</MaxSampleSize></Internal><Discovery><SPDPInterval>1s</SPDPInterval>"
-        "<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>"
-        '<Peers><Peer address="127.0.0.1"/></Peers></Discovery></Domain></CycloneDDS>'
-    )
 
 
 def qos(*, reliable: bool, transient_local: bool, depth: int, type_name: str = "") -> Qos:
@@ -96,7 +83,7 @@ class Ros2Participant:
         Args:
             domain: DDS domain; -1 takes ROS_DOMAIN_ID, else 0.
             node_name: Name in `ros2 node list`, a valid token.
-            interface: Used when CYCLONEDDS_URI is not set.
+            interface: "auto", "lo" or a name; used when CYCLONEDDS_URI is not set.
 
         Raises:
             TransportError: CycloneDDS refuses; names the domain, the interface and what to check.
@@ -107,7 +94,7 @@ class Ros2Participant:
         number = domain if domain >= 0 else int(text)
         try:
             # A Domain made in code would override the user's CYCLONEDDS_URI: only without one.
-            self._domain = None if os.environ.get("CYCLONEDDS_URI") else Domain(number, loopback_xml(interface))
+            self._domain = None if os.environ.get("CYCLONEDDS_URI") else Domain(number, network_xml(interface, number))
             self._participant = DomainParticipant(number, qos=Qos(Policy.Userdata(b"enclave=/;")))
         except Exception as error:  # cyclonedds raises several unrelated classes here
             raise TransportError(
