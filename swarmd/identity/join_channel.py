@@ -121,7 +121,7 @@ def open_question(frame: bytes, key: bytes) -> Asked:
     try:
         body = _open(_derive(key, b"question", head), head, frame[_HEAD_BYTES:])
         request = msgspec.msgpack.decode(body, type=_Request)
-    except (CryptoError, msgspec.MsgspecError, RecursionError) as error:
+    except (CryptoError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JoinError("the question was not made with this token") from error
     if not _CRYPTO.verify(request.public, _signed(head), request.signature):
         raise JoinError("the question is not signed by the key that it brings")
@@ -155,7 +155,7 @@ def open_answer(token: Token, question: Question, frame: bytes) -> Answer:
     try:
         key = _derive(token.key, b"answer", question.head + head + _shared(question.secret, head))
         return msgspec.msgpack.decode(_open(key, question.head + head, frame[32:]), type=Answer)
-    except (CryptoError, msgspec.MsgspecError, RecursionError) as error:
+    except (CryptoError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JoinError("whoever answers does not know the token; nothing was taken from it") from error
 
 

@@ -10,6 +10,7 @@ the fingerprint with what the device says.
 
 from pathlib import Path
 
+from swarmd.errors import DaemonError
 from swarmd.identity.enrolment import EnrolmentError, new_node_key, read_node_key
 from swarmd.identity.files import write_public_file
 from swarmd.identity.officers import PublicHalf, parse_public
@@ -63,23 +64,35 @@ def read_request(path: Path) -> PublicHalf:
 
     Raises:
         EnrolmentError: It is no request, or its signature does not hold.
-        OfficerKeyError: Its key is none.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(REQUEST_MAX_BYTES + 1).decode("ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise EnrolmentError(f"cannot read {path}: {error}") from error
+            data = file.read(REQUEST_MAX_BYTES + 1)
+    except OSError as error:
+        raise EnrolmentError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return parse_request(data)
+    except DaemonError as error:
+        raise EnrolmentError(f"{path}: {error}") from error
+
+
+def parse_request(data: bytes) -> PublicHalf:
+    """Read a request's bytes from anywhere.
+
+    Raises:
+        DaemonError: It is no request, or its signature does not hold.
+    """
+    text = data.decode("ascii", "replace")
     lines = text.split("\n")
-    if len(text) > REQUEST_MAX_BYTES or lines[0] != HEADER or len(lines) != 4 or lines[3]:
-        raise EnrolmentError(f"{path} is no request of swarmd; it starts with {HEADER} and has three lines")
+    if len(data) > REQUEST_MAX_BYTES or lines[0] != HEADER or len(lines) != 4 or lines[3]:
+        raise EnrolmentError(f"no request of swarmd; it starts with {HEADER} and has three lines")
     half = parse_public(lines[1])
     try:
         signature = bytes.fromhex(lines[2].removeprefix("signature "))
     except ValueError:
         signature = b""
     if len(signature) != 64 or not _CRYPTO.verify(half.public, _signed(half), signature):
-        raise EnrolmentError(f"{path}: the request is not signed by the key that it brings; ask for it again")
+        raise EnrolmentError("the request is not signed by the key that it brings; ask for it again")
     return half
 
 

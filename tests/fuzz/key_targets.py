@@ -1,13 +1,17 @@
-"""Fuzz targets of what officers hand to each other: prepared statements, key files, public halves, agents' answers,
-enrolments."""
+"""Fuzz targets of what officers and devices hand to each other: prepared statements, key files, public halves, agents'
+answers, enrolments, join tokens, requests, and both sides of joining by a token."""
 
 import contextlib
 from collections.abc import Callable
 
 import msgspec
+from nacl import bindings
 
 from swarmd.errors import DaemonError
+from swarmd.identity import join_channel
 from swarmd.identity.enrolment import Enrolment, decode_enrolment
+from swarmd.identity.join_tokens import Token, parse_token
+from swarmd.identity.node_requests import parse_request
 from swarmd.identity.officers import parse_public, parse_sealed, seal_key
 from swarmd.identity.prepared import add_signature, decode, encode, merge, missing, prepare, words
 from swarmd.identity.ssh_agent import parse_keys, parse_signature, public_blob
@@ -59,3 +63,42 @@ def read_keys(data: bytes) -> None:
     for reader in readers:
         with contextlib.suppress(DaemonError):
             reader(data)
+
+
+TOKEN = Token(b"i" * 8, b"s" * 32, b"r" * 32, "drone-1", "farm", ("10.0.0.5:7990",))
+
+
+def joining_corpus() -> list[bytes]:
+    """A token, a request, a question and its inside, an answer and its inside."""
+    question = join_channel.ask(TOKEN, bytes(32))
+    asked = join_channel.open_question(question.frame, TOKEN.key)
+    answer = join_channel.Answer("enrolled", "welcome", b"enrolment")
+    request = join_channel._Request(asked.public, bytes(64))
+    made = b"swarmd-request-1\n" + HALVES[0].line.encode() + b"\nsignature " + b"00" * 64 + b"\n"
+    inside = [msgspec.msgpack.encode(one) for one in (request, answer)]
+    return [TOKEN.text.encode(), made, question.frame, join_channel.seal_answer(asked, answer), *inside]
+
+
+def read_joining(data: bytes) -> None:
+    """Every reader of what a device and a desk say to each other, sealed rightly too."""
+    question = join_channel.ask(TOKEN, bytes(32))
+    asked = join_channel.open_question(question.frame, TOKEN.key)
+    key = join_channel._derive(TOKEN.key, b"question", question.head)
+    secret = b"\1" * 32
+    head = bindings.crypto_scalarmult_base(secret)
+    shared = join_channel._shared(secret, asked.device)
+    other = join_channel._derive(TOKEN.key, b"answer", asked.head + head + shared)
+    sealed = head + join_channel._seal(other, asked.head + head, data)
+    readers: tuple[Callable[[], object], ...] = (
+        lambda: parse_token(data.decode("utf-8", "replace")),
+        lambda: parse_request(data),
+        lambda: join_channel.open_question(data, TOKEN.key),
+        lambda: join_channel.open_question(
+            question.head + join_channel._seal(key, question.head, data[:256]), TOKEN.key
+        ),
+        lambda: join_channel.open_answer(TOKEN, question, data),
+        lambda: join_channel.open_answer(TOKEN, question, sealed),
+    )
+    for reader in readers:
+        with contextlib.suppress(DaemonError):
+            reader()

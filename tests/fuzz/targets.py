@@ -380,4 +380,5 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "transport-frames": _transport_frames,
     "prepared-statements": lambda: Fuzzed(key_targets.prepared_corpus(), key_targets.read_prepared, 20),
     "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),
+    "joining": lambda: Fuzzed(key_targets.joining_corpus(), key_targets.read_joining, 10),
 }
