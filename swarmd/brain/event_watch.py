@@ -5,12 +5,13 @@ whenever somebody asks how this node is.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from swarmd.api.bus import Notice
 from swarmd.brain.parts import Parts
 from swarmd.events.alerts import Alerts
+from swarmd.events.record import EventRecord
 from swarmd.events.recorder import Recorder
 from swarmd.identity.remedies import remedy
 from swarmd.rates import TokenBuckets
@@ -56,6 +57,9 @@ class EventWatch:
         self._alarms = TokenBuckets(ALARMS_PER_S, ALARMS_BURST, 64)
         self._offset_ns: int | None = None
         self._cloned_s = self._unknown_key_s = float("-inf")
+        self._address = parts.transport.local_address
+        self._releases: set[tuple[str, str, str]] = set()
+        """(kind, subject, evidence) of what has been written down of releases: a new life says nothing of it again."""
         self._root = trust.root.version
         self._group = max(trust.group_keys, default=0)
         self._revocations = {(one.counter, one.nodes) for one in trust.revocations}
@@ -106,6 +110,10 @@ class EventWatch:
         said = ", ".join(f"{name}={value}" for name, value in sorted(arguments.items()) if len(str(value)) <= 128)
         self._recorder.record("command", verb, f"by {by}" + (f"; refused: {problem}" if problem else ""), said)
 
+    def know_releases(self, rows: Iterable[EventRecord]) -> None:
+        """What earlier lives have written down of releases."""
+        self._releases |= {(row.kind, row.subject, row.evidence) for row in rows}
+
     # --- what is looked at ------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -116,6 +124,10 @@ class EventWatch:
         if before_ns is not None and abs(offset_ns - before_ns) > CLOCK_STEP_MS * 1_000_000:
             step_s = (offset_ns - before_ns) / 1e9
             self._recorder.record("clock-set", "", f"by {step_s:+.3f} s, to what most members agree on")
+        address = self._parts.transport.local_address
+        if address != self._address:
+            self._recorder.record("address-changed", address, f"it was {self._address}")
+            self._address = address
         self.look()
 
     def look(self) -> None:
@@ -132,6 +144,8 @@ class EventWatch:
         is_alone = len(parts.node.summary().members) < 2
         is_unknown = is_alone and now_s - self._unknown_key_s < UNKNOWN_KEY_S
         self._set("group-key-unknown", is_unknown, "nobody is reached, and who calls uses a key that is not held")
+        problem = parts.transport.reach.problem
+        self._set("loopback-advertised", bool(problem), problem)
         self._look_at_clock()
 
     def _look_at_clock(self) -> None:
@@ -177,15 +191,18 @@ class EventWatch:
             self._recorder.record(kind, change.name, change.reason, states, cause=node)
 
     def _on_rollout(self, changed: RolloutChanged) -> None:
-        subject, digest = f"{changed.model} {changed.version}", changed.digest.hex()[:16]
+        subject, evidence = f"{changed.model} {changed.version}", f"release {changed.digest.hex()[:16]}"
+        kind, reason = "release-rollout", changed.what
         match changed.what:
             case "promoted" | "revoked" | "halted":
-                reason = self._why(changed)
-                self._recorder.record(f"release-{changed.what}", subject, reason, f"release {digest}")
+                kind, reason = f"release-{changed.what}", self._why(changed)
                 self._alerts.set("release-halted", reason if changed.what == "halted" else "", subject)
-            case what:
-                reason = f"{what} {changed.stage + 1}" if what == "stage" else what
-                self._recorder.record("release-rollout", subject, reason, f"release {digest}")
+            case "stage":
+                reason = f"stage {changed.stage + 1}"
+                evidence += f", {reason}"
+        if (kind, subject, evidence) not in self._releases:
+            self._releases.add((kind, subject, evidence))
+            self._recorder.record(kind, subject, reason, evidence)
 
     def _why(self, changed: RolloutChanged) -> str:
         """Why a release is halted or revoked: the officer's words, or how many failed."""

@@ -1,14 +1,13 @@
 """The history of one node: its file, its recorder, what stands, and what watches the brain for it, as one part."""
 
 import time
-from ipaddress import ip_address
 
 from swarmd.brain.event_watch import EventWatch
 from swarmd.brain.journal import Journal
 from swarmd.brain.parts import Parts
 from swarmd.errors import DaemonError
 from swarmd.events.alerts import Alert, Alerts
-from swarmd.events.kinds import ALERTS, Level, level_of
+from swarmd.events.kinds import ALERTS, KINDS, Level, level_of
 from swarmd.events.record import EventRecord, Happened
 from swarmd.events.recorder import Recorder
 from swarmd.events.store import Bounds, EventStore, Query
@@ -61,6 +60,9 @@ class History:
     async def open(self) -> None:
         """Open the file."""
         self._last_kind = await self.store.open()
+        releases = tuple(kind for kind in KINDS if kind.startswith("release-"))
+        rows = await self.store.find(Query(kinds=releases, origin=self._parts.identity.node.hex()))
+        self.watch.know_releases(rows)
 
     def begin(self) -> None:
         """The node has started: say so, and how the last life ended."""
@@ -69,9 +71,6 @@ class History:
         self.recorder.record("started", self._parts.identity.name, reason)
         if self.store.moved_aside is not None:
             self.recorder.record("alarm", "events-damaged", f"the file of events was moved to {self.store.moved_aside}")
-        advertised = self._parts.transport.local_address
-        if _is_loopback(advertised) and not _is_loopback(self._parts.config.transport.listen):
-            self.alerts.set("loopback-advertised", f"it advertises {advertised}")
         self.watch.tick()
 
     def end(self) -> None:
@@ -166,11 +165,3 @@ class History:
             told = {name: value for name, value in fields.items() if value}
             say[level_of(record.kind)](record.kind.replace("-", "_"), **told)
         self._parts.bus.publish(Happened(record))
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]").partition("%")[0]
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -121,10 +121,13 @@ class RecordConfig:
 
 @dataclass(frozen=True, slots=True)
 class OtelConfig:
-    """Section `[otel]`: traces from capture to the neighbour's object, as OTLP over HTTP (extra `otel`)."""
+    """Section `[otel]`: traces from capture to the neighbour's object, and events, as OTLP over HTTP (extra `otel`)."""
 
-    enabled: bool = option(False, "Export traces.")
+    enabled: bool = option(False, "Export traces and events.")
     endpoint: str = option("http://127.0.0.1:4318/v1/traces", "Traces address of the collector.")
+    logs_endpoint: str = option(
+        "", "Logs address of the collector, for events; by default `/v1/logs` where the traces go."
+    )
     service_name: str = option("swarmd", "`service.name` of every span; the node is `service.instance.id`.")
     sample_ratio: float = option(
         1.0, "Part of the sightings that is traced; every node with the same ratio picks the same ones.", low=0, high=1

@@ -26,6 +26,7 @@ from tests.support.bridge_world import (
     World,
     broker,
     detection,
+    happened,
     mosquitto_binary,
     object_view,
     own_detection,
@@ -96,6 +97,44 @@ async def test_picture_is_published_and_retained(tmp_path: Path) -> None:
             )
             assert not retained
             assert json.loads(text)["properties"]["node"] == "bob"
+
+
+async def test_what_happened_here_is_told_and_what_others_said_is_left_to_them(tmp_path: Path) -> None:
+    world = World()
+    with broker(tmp_path) as server:
+        async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+
+            def tell() -> None:
+                world.say(happened(1, origin=BOB))
+                world.say(happened(2))
+
+            topic, retained, text = await heard(server.port, "swarm/v1/farm/#", is_event, tell)
+    assert (topic, retained) == ("swarm/v1/farm/node/alice/events", False)
+    row = json.loads(text)
+    assert row == happened(2).record.row()
+    assert (row["kind"], row["level"], row["time"]) == ("failed", "warning", "2026-09-21T14:13:20.123Z")
+
+
+async def test_a_lost_broker_is_an_alert_until_it_is_connected_again(tmp_path: Path) -> None:
+    world = World()
+
+    def alerts() -> list[bool]:
+        return [bool(arguments["text"]) for verb, arguments in world.commands if verb == "alert"]
+
+    with broker(tmp_path) as server:
+        server.stop()
+        async with running(world, MqttConfig(enabled=True, port=server.port)):
+            await until(lambda: True in alerts())
+            assert alerts()[-1]
+            server.start()
+            await until(lambda: not alerts()[-1])
+    said = next(arguments for verb, arguments in world.commands if verb == "alert")
+    assert (said["code"], said["subject"]) == ("broker-lost", f"127.0.0.1:{server.port}")
+
+
+def is_event(topic: str, retained: bool, text: str) -> bool:
+    return topic.endswith("/events")
 
 
 async def test_an_object_that_is_gone_is_taken_back(tmp_path: Path) -> None:

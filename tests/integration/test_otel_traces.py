@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.bridge_world import (
     BOB,
     World,
     broker,
+    happened,
     mosquitto_binary,
     object_view,
     own_detection,
@@ -29,6 +31,7 @@ from tests.support.exclusive import own_port
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not installed")
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
@@ -56,6 +59,7 @@ class Collector(http.server.ThreadingHTTPServer):
 
     def __init__(self, status: int = 200) -> None:
         self.spans: list[Span] = []
+        self.logs: list[Any] = []
         self.status = status
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -71,6 +75,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
+        if self.path == "/v1/logs":
+            for told in ExportLogsServiceRequest.FromString(body).resource_logs:
+                self.server.logs += [one for scope in told.scope_logs for one in scope.log_records]
+            body = b""
         request = ExportTraceServiceRequest.FromString(body)
         for resource in request.resource_spans:
             names = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
@@ -161,6 +169,21 @@ async def test_a_collector_that_is_away_or_refuses_is_counted(status: int | None
     assert (counts["spans"], counts["exported"], counts["failed"]) == (1, 0, 1)
 
 
+async def test_events_are_logs_with_their_kind_and_severity() -> None:
+    with collector() as server:
+        counts = await spans_of(
+            World(), OtelConfig(endpoint=server.endpoint), happened(1), happened(2, "release-halted", BOB)
+        )
+        assert (counts["logs_exported"], counts["logs_failed"]) == (2, 0)
+        first, second = server.logs
+    assert (first.event_name, first.severity_text, first.severity_number) == ("failed", "WARNING", 13)
+    assert first.body.string_value == "failed: drone-3 no answer"
+    assert first.time_unix_nano == 1_790_000_000_123_000_000
+    told = {pair.key: pair.value.string_value for pair in second.attributes}
+    assert (second.severity_number, told["swarmd.event.origin"]) == (17, "bob")
+    assert told["swarmd.event.id"] == happened(2, "release-halted", BOB).record.event_id
+
+
 async def test_an_own_sighting_is_traced_from_its_frame_on() -> None:
     world = World()
     world.looks[7] = Look(None, {"infer": 2_000_000}, 1)
@@ -190,7 +213,7 @@ def test_one_trace_spans_two_daemons(tmp_path: Path) -> None:
             assert by["share"].parent == by["capture"].id
             assert by["learn"].parent == by["share"].id
             assert by["object"].parent == by["learn"].id
-            assert b.ask("topics")["topics"][-1]["topic"] == server.endpoint
+            assert server.endpoint in [row["topic"] for row in b.ask("topics")["topics"]]
         finally:
             a.close()
             b.close()

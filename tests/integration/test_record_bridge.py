@@ -26,7 +26,7 @@ from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError, RecordError
 from swarmd_protocols.effects import MemberChanged, MemberState
 from tests.support import ros2_store
-from tests.support.bridge_world import BOB, World, detection, pose
+from tests.support.bridge_world import BOB, World, detection, happened, pose
 
 JPEG = b"\xff\xd8" + bytes(range(256)) * 40 + b"\xff\xd9"
 
@@ -45,6 +45,7 @@ async def record(path: Path, profile: str, images_hz: float = 0.0) -> World:
     world.say(PositionSeen(BOB, "bob", None))
     for watcher in world.watchers:
         watcher(PictureSeen(JPEG, 640, 480, time.monotonic_ns()))
+    world.say(happened())
     world.say(MemberChanged(BOB, "bob", MemberState.ALIVE, MemberState.FAILED, "silent"))
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -75,6 +76,7 @@ async def test_ros2_profile_is_read_by_mcap_and_by_rosbags(tmp_path: Path) -> No
             "/swarm/objects",
             "/swarm/peers",
             "/swarm/cells",
+            "/swarm/events",
             "/alice/fix",
             "/alice/pose",
             "/bob/fix",
@@ -83,6 +85,10 @@ async def test_ros2_profile_is_read_by_mcap_and_by_rosbags(tmp_path: Path) -> No
         connection, _, raw = next(bag.messages(connections=[topics["/swarm/objects"]]))
         decoded: Any = bag.deserialize(raw, connection.msgtype)
         assert decoded.detections[0].bbox.center.position.x == 10.0
+        connection, _, raw = next(bag.messages(connections=[topics["/swarm/events"]]))
+        event: Any = bag.deserialize(raw, connection.msgtype)
+        assert (event.kind, event.level, event.subject, event.origin) == ("failed", 1, "drone-3", "alice")
+        assert event.header.stamp.sec == 1_790_000_000
         assert decoded.detections[0].results[0].pose.covariance[0] == pytest.approx(0.04)
 
 
@@ -94,6 +100,8 @@ async def test_foxglove_profile(tmp_path: Path) -> None:
         found = [(schema.name, json.loads(message.data)) for schema, _, message in reader.iter_messages() if schema]
     assert [name for name, _ in found].count("foxglove.LocationFix") == 2
     assert [name for name, _ in found].count("foxglove.CompressedImage") == 0
+    (log,) = [body for name, body in found if name == "foxglove.Log"]
+    assert (log["level"], log["name"], log["message"]) == (3, "alice", "failed drone-3 no answer alive to failed")
     collection = json.loads(next(body for name, body in found if name == "foxglove.GeoJSON")["geojson"])
     assert collection["type"] == "FeatureCollection"
 
@@ -273,4 +281,4 @@ def test_definitions_have_the_hashes_of_ros() -> None:
         types.register(get_types_from_msg(file.read_text(), name))
         assert types.hash_rihs01(name) == TYPE_HASHES[name], name
         checked += 1
-    assert checked == 8
+    assert checked == 9

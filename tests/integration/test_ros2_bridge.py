@@ -18,7 +18,7 @@ from swarmd.config.bridges import DdsConfig
 from swarmd.errors import TransportError
 from swarmd_protocols.ids import NodeId
 from tests.support import fastdds, ros2_store
-from tests.support.bridge_world import BOB, World, detection, object_view, pose
+from tests.support.bridge_world import BOB, World, detection, happened, object_view, pose
 from tests.support.transport_endpoints import until_sent
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
@@ -118,6 +118,7 @@ TYPES = [
     m.Odometry,
     m.CompressedImage,
     m.CellArray,
+    m.Event,
     m.ParticipantEntitiesInfo,
 ]
 
@@ -157,7 +158,7 @@ async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
         graph = RawReader(participant, "ros_discovery_info", m.ParticipantEntitiesInfo, latched=True)
         info = types.deserialize_cdr(await graph.take(), graph.name)
         assert info.node_entities_info_seq[0].node_name == "swarmd_drone_7"
-        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 10
+        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 11
 
         live = RawReader(participant, "rt/swarm/detections", m.Detection3DArray, latched=False)
         await matched(live.reader)
@@ -166,6 +167,24 @@ async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
             world.say(one)
         array = types.deserialize_cdr(await live.take(), live.name)
         assert [one.id for one in array.detections] == [one.detail.view.detection_id for one in told[:2]]
+
+
+async def test_what_happened_is_read_by_a_late_joiner_in_order(dds_domain: int) -> None:
+    world, types = World("drone-7"), ros2_store.store()
+    async with running(dds_domain, world):
+        told = [happened(1), happened(2, "release-halted"), happened(3, "joined", BOB)]
+        for one in told:
+            world.say(one)
+        reader = RawReader(DomainParticipant(dds_domain), "rt/swarm/events", m.Event, latched=True)
+        got = [types.deserialize_cdr(await reader.take(), reader.name) for _ in told]
+    assert [one.id for one in got] == [one.record.event_id for one in told]
+    assert [(one.kind, one.level, one.origin) for one in got] == [
+        ("failed", 1, "alice"),
+        ("release-halted", 2, "alice"),
+        ("joined", 0, "bob"),
+    ]
+    assert (got[0].subject, got[0].reason, got[0].evidence) == ("drone-3", "no answer", "alive to failed")
+    assert (got[0].header.stamp.sec, got[0].header.stamp.nanosec) == (1_790_000_000, 123_000_000)
 
 
 async def test_no_fix_is_said_and_places_nothing(dds_domain: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from swarmd.api.daemon import BusEvent, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.errors import DaemonError
+from swarmd.events.record import EventRecord, Happened
 from swarmd_protocols.effects import MemberState, StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, DetectionLearned, DetectionView, ObjectView
@@ -39,6 +40,14 @@ def detection(number: int = 1, label: str = "hot-spot", east_cm: int | None = 10
 def own_detection(track_id: int = 1, kind: str = "new", name: str = "hot-spot|1|(1, 2)") -> StateChanged:
     """An own sighting becomes known."""
     return StateChanged("state", DetectionLearned(sighting(ALICE, name=name), kind, track_id, time.monotonic_ns()))
+
+
+def happened(number: int = 1, kind: str = "failed", origin: NodeId = ALICE) -> Happened:
+    """An event of a node."""
+    name = {ALICE: "alice", BOB: "bob"}[origin]
+    return Happened(
+        EventRecord(1_790_000_000_123, name, origin.hex(), 7, number, kind, "drone-3", "no answer", "alive to failed")
+    )
 
 
 def object_view(object_id: str = "o1") -> ObjectView:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rosbags.typesys import Stores, get_types_from_idl, get_types_from_msg, get_typestore
 
-from swarmd.bridges.ros2.mapping import CELL_STATES
+from swarmd.bridges.ros2.mapping import CELL_STATES, EVENT_LEVELS
 from swarmd.bridges.ros2.names import TYPE_HASHES
 
 FOLDER = Path(__file__).parents[2] / "swarmd" / "bridges" / "ros2" / "msg"
@@ -29,7 +29,7 @@ def store(kind: str) -> Any:
 
 
 def test_every_message_has_both_files() -> None:
-    assert NAMES == ["Cell", "CellArray"] == sorted(file.stem for file in FOLDER.glob("*.idl"))
+    assert NAMES == ["Cell", "CellArray", "Event"] == sorted(file.stem for file in FOLDER.glob("*.idl"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,11 +51,16 @@ def test_the_constants_are_the_states() -> None:
     assert constants == CELL_STATES
 
 
+def test_the_constants_of_events_are_the_levels() -> None:
+    constants = {name.lower(): value for name, _, value in store("msg").fielddefs["swarmd_msgs/msg/Event"][0]}
+    assert constants == EVENT_LEVELS
+
+
 def test_the_fields_are_those_of_the_class() -> None:
     pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
     from swarmd.bridges.ros2 import messages as m
 
     types = store("msg")
-    for name, message in (("Cell", m.Cell), ("CellArray", m.CellArray)):
+    for name, message in (("Cell", m.Cell), ("CellArray", m.CellArray), ("Event", m.Event)):
         ours = [field.name for field in dataclasses.fields(message)]
         assert ours == [field for field, _ in types.fielddefs[f"swarmd_msgs/msg/{name}"][1]]

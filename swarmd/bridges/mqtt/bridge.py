@@ -25,6 +25,7 @@ from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import DaemonError
+from swarmd.events.record import Happened
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
 from swarmd_protocols.state.observations import CellChanged, CellView, DetectionLearned, ObjectChanged
 
@@ -332,6 +333,10 @@ class MqttBridge:
                 self._on_position(event)
             case MemberChanged():
                 self._members_due.set()
+            case Happened(record):
+                # Each device tells its own: what others said of theirs would come from all of them.
+                if self._daemon is not None and record.origin_id == self._daemon.info().node.hex():
+                    self._publish("event", record.row())
             case PoseSeen():
                 self._on_pose(event)
             case _:

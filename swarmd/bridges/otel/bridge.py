@@ -19,9 +19,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from swarmd.api.daemon import BusEvent, DaemonView, Look, NodeInfo
+from swarmd.bridges.otel.logs import EventLogs, logs_endpoint
 from swarmd.bridges.trace import SightingTrace, trace_of_view
 from swarmd.config.bridges import OtelConfig
 from swarmd.errors import DaemonError
+from swarmd.events.record import Happened
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
@@ -103,16 +105,18 @@ class OtelBridge:
         self._daemon: DaemonView | None = None
         self._tracer: api.Tracer | None = None
         self._exporter: _Counted | None = None
+        self._logs: EventLogs | None = None
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: spans made, exported and failed."""
         exporter = self._exporter
         sent = {} if exporter is None else {"exported": exporter.exported, "failed": exporter.failed}
-        return {**self._counts, **sent}
+        return {**self._counts, **sent, **(self._logs.counters() if self._logs is not None else {})}
 
     def topics(self) -> list[tuple[str, str]]:
         """What `swarmd topics` shows."""
-        return [(self._config.endpoint, "traces, OTLP over HTTP")]
+        logs = logs_endpoint(self._config.logs_endpoint, self._config.endpoint)
+        return [(self._config.endpoint, "traces, OTLP over HTTP"), (logs, "events, OTLP over HTTP")]
 
     async def run(self, daemon: DaemonView) -> None:
         """Serve until cancelled; what is waiting then is still sent, if the collector answers."""
@@ -124,6 +128,8 @@ class OtelBridge:
         finally:
             unsubscribe()
             self._tracer = None
+            if self._logs is not None:
+                await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._logs.close))
             # Joins the exporter's thread: never on the loop.
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, provider.shutdown))
 
@@ -152,6 +158,7 @@ class OtelBridge:
             BatchSpanProcessor(self._exporter, max_queue_size=QUEUE_MAX, schedule_delay_millis=BATCH_MS)
         )
         self._tracer = provider.get_tracer("swarmd", info.version)
+        self._logs = EventLogs(logs_endpoint(self._config.logs_endpoint, self._config.endpoint), resource, info.version)
         return provider
 
     async def _watch(self) -> None:
@@ -185,6 +192,9 @@ class OtelBridge:
                         "swarmd.label": view.label,
                     }
                     self._span(trace, "object", self._node(), "learn", self._node(), (learned_ns, _now()), attributes)
+            case Happened(record):
+                if self._logs is not None:
+                    self._logs.say(record)
             case _:
                 pass
 

@@ -11,10 +11,11 @@ from typing import Any
 from swarmd.api import geojson
 from swarmd.api.daemon import BusEvent, DaemonView, NodePosition, PictureSeen, PoseSeen, PositionSeen
 from swarmd.bridges.record.recorder import Recorder
-from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, FRAME, covariance36
+from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, EVENT_LEVELS, FRAME, covariance36
 from swarmd.bridges.ros2.names import token
 from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError
+from swarmd.events.record import EventRecord, Happened
 from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.state.observations import DetectionLearned
@@ -167,6 +168,8 @@ class RecordBridge:
                 self._on_position(name, position)
             case StateChanged() | MemberChanged():
                 self._changed = True
+            case Happened(record):
+                self._on_happened(record)
             case _:
                 pass
 
@@ -186,6 +189,27 @@ class RecordBridge:
             found = _detection3d(view.label, view.score_milli, place, view.covariance_cm2, view.detection_id, now_ns)
             message = {"header": _header(now_ns), "detections": [found]}
             self._write("/swarm/detections", "vision_msgs/msg/Detection3DArray", message, now_ns)
+
+    def _on_happened(self, record: EventRecord) -> None:
+        """What happened, at the moment it became known; the message says when it was."""
+        at_ns = record.at_ms * 1_000_000
+        if self._config.profile == "foxglove":
+            levels = {"info": 2, "warning": 3, "error": 4}
+            text = " ".join(part for part in (record.kind, record.subject, record.reason, record.evidence) if part)
+            said = {"timestamp": _stamp(at_ns), "level": levels[record.level], "message": text, "name": record.origin}
+            self._write("/swarm/events", "foxglove.Log", {**said, "file": "", "line": 0}, time.time_ns())
+            return
+        message = {
+            "header": {"stamp": _time(at_ns), "frame_id": ""},
+            "id": record.event_id,
+            "origin": record.origin,
+            "kind": record.kind,
+            "level": EVENT_LEVELS[record.level],
+            "subject": record.subject,
+            "reason": record.reason,
+            "evidence": record.evidence,
+        }
+        self._write("/swarm/events", "swarmd_msgs/msg/Event", message, time.time_ns())
 
     def _on_position(self, name: str, position: PoseSeen | NodePosition | None) -> None:
         """Where this node or a peer is; None: no fix, which has no place in either profile."""

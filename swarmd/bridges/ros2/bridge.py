@@ -14,6 +14,7 @@ from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.convert import (
     cell_of,
     detection_of,
+    event_of,
     fix_of,
     marker_of,
     object_of,
@@ -31,6 +32,7 @@ from swarmd.bridges.ros2.participant import Ros2Participant, is_read, write
 from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import DdsConfig
 from swarmd.errors import DaemonError, TransportError
+from swarmd.events.record import Happened
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellChanged, DetectionLearned, DetectionView, ObjectChanged
@@ -41,6 +43,8 @@ _NETWORK_LOOK_S = 5.0
 """Seconds between two looks at the addresses under the participant."""
 _STREAM, _EVENTS, _LATCHED, _SENSOR = (True, False, 100), (True, False, 10), (True, True, 1), (False, False, 5)
 """Reliable, transient local, depth."""
+_HISTORY = (True, True, 100)
+"""Who comes later still gets the last hundred."""
 
 
 def _outlets(node: str, *, traced: bool = False) -> list[tuple[str, str, type[Any], tuple[bool, bool, int], str]]:
@@ -57,6 +61,7 @@ def _outlets(node: str, *, traced: bool = False) -> list[tuple[str, str, type[An
         ("peers", "/swarm/peers", m.DiagnosticArray, _LATCHED, "the members"),
         ("diagnostics", "/diagnostics", m.DiagnosticArray, _EVENTS, "the members, for diagnostic tools"),
         ("cells", "/swarm/cells", m.CellArray, _LATCHED, "the survey area"),
+        ("events", "/swarm/events", m.Event, _HISTORY, "what happened"),
         ("fix", f"/{node}/fix", m.NavSatFix, _SENSOR, "position of this device"),
         ("pose", f"/{node}/pose", m.PoseStamped, _SENSOR, "pose of this device"),
         ("odom", f"/{node}/odom", m.Odometry, _SENSOR, "the pose with its covariance"),
@@ -307,6 +312,8 @@ class Ros2Bridge:
                 self._on_pose(event)
             case PositionSeen(node, name, position):
                 self._on_peer(node, name, position)
+            case Happened(record):
+                self._write("events", event_of(record))
             case _:
                 pass
 

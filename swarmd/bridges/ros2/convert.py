@@ -5,7 +5,8 @@ import time
 
 from swarmd.api.daemon import NodeInfo, NodePosition, PoseSeen
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.mapping import CELL_STATES, covariance36
+from swarmd.bridges.ros2.mapping import CELL_STATES, EVENT_LEVELS, covariance36
+from swarmd.events.record import EventRecord
 from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
 
@@ -121,3 +122,17 @@ def pose_of(position: NodePosition | PoseSeen, info: NodeInfo) -> m.Pose:
     # REP 103: yaw counter-clockwise from east; ours is clockwise from north.
     half = (math.pi / 2 - position.yaw_rad) / 2
     return m.Pose(point, m.Quaternion(0.0, 0.0, math.sin(half), math.cos(half)))
+
+
+def event_of(record: EventRecord) -> m.Event:
+    """What happened, stamped with when."""
+    return m.Event(
+        m.Header(stamp(record.at_ms * 1_000_000), ""),
+        record.event_id,
+        record.origin,
+        record.kind,
+        EVENT_LEVELS[record.level],
+        record.subject,
+        record.reason,
+        record.evidence,
+    )

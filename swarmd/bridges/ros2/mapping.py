@@ -11,6 +11,7 @@ DIAGNOSTIC_LEVELS = {
     MemberState.LEFT: 3,
     MemberState.FAILED: 2,
 }
+EVENT_LEVELS = {"info": 0, "warning": 1, "error": 2}
 CELL_STATES = {"open": 0, "claimed": 1, "done": 2}
 
 

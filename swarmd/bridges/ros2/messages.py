@@ -414,3 +414,17 @@ class CellArray(IdlStruct, typename="swarmd_msgs::msg::dds_::CellArray_"):
 
     header: Header = field(default_factory=Header)
     cells: sequence[Cell] = field(default_factory=list)
+
+
+@dataclass
+class Event(IdlStruct, typename="swarmd_msgs::msg::dds_::Event_"):
+    """One thing that happened (our own message: msg/Event.msg); the header's stamp says when."""
+
+    header: Header = field(default_factory=Header)
+    id: str = ""
+    origin: str = ""
+    kind: str = ""
+    level: uint8 = 0
+    subject: str = ""
+    reason: str = ""
+    evidence: str = ""

@@ -18,6 +18,7 @@ TYPE_HASHES = {
     "nav_msgs/msg/Odometry": "RIHS01_3cc97dc7fb7502f8714462c526d369e35b603cfc34d946e3f2eda2766dfec6e0",
     "sensor_msgs/msg/CompressedImage": "RIHS01_15640771531571185e2efc8a100baf923961a4d15d5569652e6cb6691e8e371a",
     "swarmd_msgs/msg/CellArray": "RIHS01_67e6e844d486599b33c824230d35666102f4c6bc5b276fa169cec00a1e57aac0",
+    "swarmd_msgs/msg/Event": "RIHS01_6866bb61b7400f25131a25418a5657baebec8654a23d041cd0fb648250d50577",
     "rmw_dds_common/msg/ParticipantEntitiesInfo": (
         "RIHS01_e725f4a506958c79f95dd693b965722c57b19cd18e7eff984f49561b93dc985d"
     ),
