@@ -258,25 +258,26 @@ def _identity(config: Config) -> Iterator[Finding]:
 
 
 def _membership(config: Config) -> Iterator[Finding]:
-    from swarmd.cli.membership_check import remembered_problem, running_problems
+    from swarmd.cli.membership_check import remembered_problem, running_alerts
     from swarmd.errors import DaemonError
     from swarmd.identity.files import load_credentials, load_identity
 
-    if config.swarm.dev_fleet:
-        return
-    try:
-        identity = load_identity(Path(config.swarm.identity)) if config.swarm.identity else load_credentials()
-    except DaemonError:  # Told by its own check.
-        return
-    if identity is None:
-        return
-    found = running_problems(config.node.control, identity.name)
+    identity = None
+    if not config.swarm.dev_fleet:
+        try:
+            identity = load_identity(Path(config.swarm.identity)) if config.swarm.identity else load_credentials()
+        except DaemonError:  # Told by its own check.
+            return
+    name = config.node.name if identity is None else identity.name
+    alerts = running_alerts(config.node.control, name) if name else None
+    for alert in alerts or ():
+        told = f"{alert['code']} {alert['subject']}".strip()
+        verdict: Verdict = "fail" if alert["level"] == "error" else "warn"
+        yield Finding("alert", verdict, f"{told}: {alert['text']}, since {alert['since']}", alert["remedy"])
     state = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
-    if found is None and (problem := remembered_problem(identity, state)):
-        found = [problem]
-    for problem in found or ():
-        told, _, remedy = problem.partition("; ")
-        yield Finding("member", "fail", told, remedy)
+    if identity is not None and alerts is None and (problem := remembered_problem(identity, state)):
+        text, _, remedy = problem.partition("; ")
+        yield Finding("member", "fail", text, remedy)
 
 
 def _state_folder(config: Config) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Whether the swarm hears this node: asked of the running daemon, else read from its journal."""
+"""What stands unsolved at this node: asked of the running daemon; whether it is out, else, read from its journal."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ _ANSWER_S = 2.0
 """Seconds that the daemon is given: its loop turns many times in one."""
 
 
-def running_problems(control: str, name: str) -> list[str] | None:
-    """What the running daemon says that a person has to mend; None where none runs, or it is somebody else's.
+def running_alerts(control: str, name: str) -> list[dict[str, str]] | None:
+    """The alerts that stand at the running daemon; None where none runs, or it is somebody else's.
 
     Args:
         control: The configured control socket; "" for the usual places.
@@ -27,7 +27,8 @@ def running_problems(control: str, name: str) -> list[str] | None:
     for path in places:
         status = _status(path)
         if status is not None and status.get("node") == name:
-            return [str(problem) for problem in status.get("problems", [])]
+            alerts: list[dict[str, str]] = status.get("alerts", [])
+            return alerts
     return None
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from urllib.request import urlopen
 
 import pytest
 
@@ -12,7 +13,9 @@ from swarmd.cli.main import main
 from swarmd.demo.release import factory_bundle
 from swarmd.identity.files import IDENTITY_FILE, write_secret_file
 from swarmd.identity.fleet import create_fleet
+from tests.support.bridge_world import Broker, mosquitto_binary
 from tests.support.daemons import Daemon, PlainDaemon, wait_for
+from tests.support.exclusive import own_port
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -125,6 +128,46 @@ def test_a_failed_member_is_dismissed_everywhere_until_it_returns(swarm):
     c.start()
     c.up()
     wait_for(lambda: b.members().get("c") == a.members().get("c") == "alive", "its return", 60)
+
+
+def test_what_stands_is_in_status_health_metrics_and_doctor_until_it_is_solved(swarm, tmp_path):
+    """A broker that does not answer: raised, said everywhere with its remedy, an event; over when it answers."""
+    port = own_port()
+    config = tmp_path / "mqtt.toml"
+    config.write_text(f"[mqtt]\nenabled = true\nport = {port}\n")
+    a = swarm("a", "--config", str(config), "--http", "127.0.0.1:0")
+    wait_for(lambda: a.status()["alerts"], "the alert", 30)
+    (alert,) = a.status()["alerts"]
+    assert (alert["code"], alert["subject"], alert["level"]) == ("broker-lost", f"127.0.0.1:{port}", "warning")
+    assert alert["remedy"]
+    shown = cli(a, "status")
+    assert "ALERT" in shown.stdout
+    assert alert["remedy"] in shown.stdout
+    address = a.status()["http"]
+    health = json.loads(urlopen(f"http://{address}/healthz").read())
+    assert health["healthy"], "it works on; only an error makes it unhealthy"
+    assert [one["code"] for one in health["alerts"]] == ["broker-lost"]
+    metrics = urlopen(f"http://{address}/metrics").read().decode()
+    assert 'swarmd_alert{code="broker-lost"} 1' in metrics
+    assert 'swarmd_alert{code="clock-wrong"} 0' in metrics
+    doctor = ["doctor", "--dev-fleet", str(tmp_path / "fleet"), "--name", "a", "--control", str(a.control), "--json"]
+    done = subprocess.run([sys.executable, "-m", "swarmd", *doctor], capture_output=True, text=True, timeout=60)
+    found = [row for row in json.loads(done.stdout)["findings"] if row["check"] == "alert"]
+    assert [row["verdict"] for row in found] == ["warn"]
+    assert "broker-lost" in found[0]["found"]
+    (raised,) = events(a, "alert-raised")
+    assert raised["subject"] == f"broker-lost 127.0.0.1:{port}"
+    if mosquitto_binary() is None:
+        return
+    broker = Broker(tmp_path, port=port)
+    broker.start()
+    try:
+        wait_for(lambda: not a.status()["alerts"], "it to be over", 60)
+        (cleared,) = events(a, "alert-cleared")
+        assert cleared["reason"] == "connected again"
+        assert "connected again" in a.log()
+    finally:
+        broker.stop()
 
 
 def test_a_damaged_file_is_said_and_the_daemon_runs(swarm):

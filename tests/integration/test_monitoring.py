@@ -24,7 +24,7 @@ def test_promtool_accepts_the_rules() -> None:
     assert promtool is not None
     done = subprocess.run([promtool, "check", "rules", str(RULES)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 rules found" in done.stdout
+    assert "8 rules found" in done.stdout
 
 
 @pytest.mark.skipif(prometheus is None, reason="prometheus is not installed (apt install prometheus)")
