@@ -4,11 +4,11 @@ Rules this file keeps:
 
 - News goes at once: to everybody in a small swarm, to a few in a large one, and each who hears it for the first time
   passes it on.
-- For a few rounds after news, a node tells two others what it holds (`Have`), which also asks for what it lacks: that
-  closes the gaps that loss leaves. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked
-  for and does not come is asked for again.
+- For a few rounds after news, a node tells one other six bytes of each batch (`Recent`), which asks for those it lacks
+  (`Wanted`): that closes the gaps that loss leaves.
 - A digest that differs in a probe starts a comparison: all positions in a small swarm, hashes of 32 groups first in a
-  large one.
+  large one. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked for and does not come
+  is asked for again. While news goes round digests differ anyway: then comparisons are rare.
 - Repairs are cut to datagrams while they are small and to reliable frames when they are not.
 - Everything is bounded: what is hot, who is asked how often, how much one answer may hold.
 """
@@ -25,6 +25,8 @@ from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.crdt.messages import (
     BUCKET_HASH_BYTES,
     BUCKETS,
+    ID_BYTES,
+    IDS_MAX,
     LASTING,
     VITALS,
     Batches,
@@ -32,6 +34,8 @@ from swarmd_protocols.state.crdt.messages import (
     ClockAsk,
     Have,
     Proof,
+    Recent,
+    Wanted,
 )
 from swarmd_protocols.state.crdt.store import Store, bucket_of
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
@@ -40,7 +44,8 @@ DATAGRAM_BYTES = 1_000
 _ENVELOPE_BYTES = 12
 _ROWS_AT_ONCE = 24
 _DATAGRAMS_A_REPAIR = 4
-_RUMOR_ORIGINS_MAX = 512
+_KNOWN_MAX = 1_024
+"""Batches by which a `Recent` is judged: those of the last seconds."""
 _WANTS_MAX = 256
 _SMALL_SWARM = 8
 _HAVE_ORIGINS = 1_000
@@ -71,7 +76,13 @@ class AntiEntropy:
         self._swarm = 0
         """Members of the whole swarm, where the peers are only this node's neighbours."""
         self._hot: dict[bytes, tuple[Batch, int]] = {}
-        self._rumor: dict[NodeId, int] = {}
+        self._news: dict[bytes, int] = {}
+        """Rounds in which others are still told of a batch, by the first bytes of its digest."""
+        self._known: dict[bytes, Batch | None] = {}
+        """What came lately, by the same; None: of no use here."""
+        self._leases: dict[NodeId, Batch] = {}
+        """The last that was news of each origin: an older one need not go round."""
+        self._compared_ns = -(1 << 62)
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
         self._wants: dict[NodeId, _Want] = {}
         self._second = 0
@@ -107,11 +118,9 @@ class AntiEntropy:
             return []
         repaired = len(batches) > _DATAGRAMS_A_REPAIR
         for batch in batches:
-            if batch.stream in (Stream.FACTS, Stream.LEASES):
-                if batch.origin in self._rumor or len(self._rumor) < _RUMOR_ORIGINS_MAX:
-                    self._rumor[batch.origin] = self._config.rumor_rounds
-                if not repaired and len(batch.raw) < DATAGRAM_BYTES:
-                    self._heat(batch)
+            self._know(batch.digest, batch)
+            if batch.stream in (Stream.FACTS, Stream.LEASES) and (not repaired or heard_from == self._node):
+                self._go_round(batch)
         if repaired and heard_from != self._node:
             # A repair brought these: whoever lacks them too will ask, so they are not pushed around again.
             return []
@@ -128,6 +137,27 @@ class AntiEntropy:
             self._passed_on.clear()
         self._passed_on[origin] = self._passed_on.get(origin, 0) + 1
         return origin == self._node or self._passed_on[origin] <= self._config.passed_on_max
+
+    def _know(self, digest: bytes, batch: Batch | None) -> None:
+        if len(self._known) >= _KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[digest[:ID_BYTES]] = batch
+
+    def pass_over(self, batch: Batch) -> None:
+        """A batch came that is known or of no use: nobody need be asked for it."""
+        self._know(batch.digest, self._known.get(batch.digest[:ID_BYTES]))
+
+    def _go_round(self, batch: Batch) -> None:
+        if batch.stream is Stream.LEASES:
+            old = self._leases.get(batch.origin)
+            if old is not None:
+                self._news.pop(old.digest[:ID_BYTES], None)
+                self._hot.pop(old.digest, None)
+            self._leases[batch.origin] = batch
+        if len(self._news) < _KNOWN_MAX // 2:
+            self._news[batch.digest[:ID_BYTES]] = self._config.rumor_rounds
+        if len(batch.raw) < DATAGRAM_BYTES:
+            self._heat(batch)
 
     def _heat(self, batch: Batch) -> None:
         if len(self._hot) >= self._config.hot_max:
@@ -187,22 +217,32 @@ class AntiEntropy:
 
     def has_news(self) -> bool:
         """Whether rumours are still going round."""
-        return bool(self._rumor) and bool(self._peers)
+        return bool(self._news) and bool(self._peers)
 
     def rumor(self) -> list[SubEffect]:
-        """Tell a few others what is held of the origins that had news, and ask for what is not."""
+        """Tell somebody which batches were news of late."""
         if not self._peers:
-            self._rumor.clear()
+            self._news.clear()
             return []
-        origins = list(self._rumor)[:_ROWS_AT_ONCE]
-        payload = messages.encode(self._store.have(origins, LASTING | VITALS, True, 0))
-        for origin in origins:
-            if self._rumor[origin] <= 1:
-                del self._rumor[origin]
+        ids = list(self._news)[:IDS_MAX]
+        for one in ids:
+            if self._news[one] <= 1:
+                del self._news[one]
             else:
-                self._rumor[origin] -= 1
+                self._news[one] -= 1
+        payload = messages.encode(Recent(b"".join(ids)))
         chosen = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
-        return [Send(peer, payload, len(payload) > DATAGRAM_BYTES, Priority.SYNC) for peer in chosen]
+        return [Send(peer, payload, False, Priority.SYNC) for peer in chosen]
+
+    def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
+        """Ask for what a peer has heard and this node has not."""
+        missing = [one for one in _ids(recent.ids) if one not in self._known]
+        return [Send(peer, messages.encode(Wanted(b"".join(missing))), False, Priority.SYNC)] if missing else []
+
+    def answer_wanted(self, peer: NodeId, wanted: Wanted) -> list[SubEffect]:
+        """Send what a peer has asked for by name."""
+        found = {one: batch for one in _ids(wanted.ids) if (batch := self._known.get(one)) is not None}
+        return self._repair(peer, list(found.values())) if found else []
 
     def tell(self, payload: bytes, but: NodeId) -> list[SubEffect]:
         """A proof, which each node that learns it tells once: to everybody in a small swarm, else to some."""
@@ -224,6 +264,8 @@ class AntiEntropy:
     def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int) -> list[SubEffect]:
         """A peer's digest differs: begin a comparison, at a bounded rate."""
         scope = 0
+        if self._news and now_ns - self._compared_ns < self._config.busy_sync_ns:
+            lasting = False
         for wanted, bit, pause_ns in (
             (lasting, LASTING, self._config.sync_ns),
             (vitals, VITALS, self.stretch(self._config.vitals_sync_ns)),
@@ -235,6 +277,8 @@ class AntiEntropy:
                 scope |= bit
         if not scope:
             return []
+        if scope & LASTING:
+            self._compared_ns = now_ns
         if len(self._store.origins()) <= _ROWS_AT_ONCE:
             message: messages.Message = self._store.have(self._store.origins(), scope, True, (1 << BUCKETS) - 1)
         else:
@@ -328,6 +372,10 @@ class AntiEntropy:
             sent += len(payload)
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
         return out
+
+
+def _ids(joined: bytes) -> list[bytes]:
+    return [joined[at : at + ID_BYTES] for at in range(0, len(joined), ID_BYTES)]
 
 
 def _send(peer: NodeId, message: messages.Message) -> Send:

@@ -85,6 +85,7 @@ class Author:
         self._events: tuple[EventRow, ...] = ()
         self._said_ns: dict[Stream, int] = {}
         self._dirty: dict[Stream, None] = {}
+        self._said: list[Batch] = []
         self._note_serial = 0
         self._has_counted_before = False
         self.sure_life = 0
@@ -190,7 +191,7 @@ class Author:
         for batch in batches:
             effects.append(Persist(fact_key(batch), batch.raw))
             self._join(batch, effects, now_ns)
-        effects += self._anti_entropy.publish(batches, self._node, now_ns)
+        self._said += batches
 
     def _join(self, batch: Batch, effects: list[SubEffect], now_ns: int) -> None:
         verdict, reading = self._holdings.join(batch, now_ns)
@@ -204,6 +205,11 @@ class Author:
                 self.pending = [*self.log.rewrite({batch.dot for batch in batches}), *self.pending]
                 self.flush(effects, now_ns)
             self._holdings.defer(batches)
+
+    def take_said(self) -> list[Batch]:
+        """What was said since the last call: what one event makes travels together."""
+        said, self._said = self._said, []
+        return said
 
     # --- Records --------------------------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class Author:
         record = encode_leases(self._holdings.projection.survey.claims.record())
         batch = self._seal(Stream.LEASES, record, effects, now_ns)
         self._join(batch, effects, now_ns)
-        effects += self._anti_entropy.publish([batch], self._node, now_ns)
+        self._said.append(batch)
 
     def vitals_due_ns(self) -> int | None:
         """When the records that wait must be said."""
@@ -270,7 +276,7 @@ class Author:
         if body:
             batch = self._seal(stream, body, effects, now_ns)
             self._join(batch, effects, now_ns)
-            effects += self._anti_entropy.publish([batch], self._node, now_ns)
+            self._said.append(batch)
 
     def _body(self, stream: Stream) -> bytes:
         if stream is Stream.STATUS:

@@ -17,9 +17,9 @@ class ReplicaConfig:
     flush_ns: int = 50_000_000
     """Facts that follow each other within this time share a batch; the first of them goes at once."""
     rumor_ns: int = 200_000_000
-    """How often a node with news asks others whether they have it."""
+    """How often a node with news names it to others."""
     rumor_rounds: int = 4
-    rumor_peers: int = 2
+    rumor_peers: int = 1
     ask_ns: int = 120_000_000
     """How long an answer may take before the question is put again."""
     ask_tries: int = 6
@@ -31,6 +31,8 @@ class ReplicaConfig:
     hot_max: int = 64
     sync_ns: int = 400_000_000
     """Least time between two comparisons of facts with one peer."""
+    busy_sync_ns: int = 2_000_000_000
+    """The same with anybody while news goes round, which makes digests differ."""
     vitals_sync_ns: int = 4_000_000_000
     """The same for records, which differ nearly always."""
     vitals_ns: int = 5_000_000_000

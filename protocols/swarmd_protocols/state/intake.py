@@ -11,6 +11,7 @@ Rules this file keeps:
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import TypeAlias
 
 from swarmd_protocols.effects import Alarm, Rejected
 from swarmd_protocols.errors import IdentityError, WireError
@@ -31,6 +32,8 @@ from swarmd_protocols.state.crdt.messages import (
     ClockTell,
     Have,
     Proof,
+    Recent,
+    Wanted,
 )
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.quota import (
@@ -47,6 +50,8 @@ from swarmd_protocols.state.quota import (
 )
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 from swarmd_protocols.trust.view import TrustView
+
+Question: TypeAlias = Have | Buckets | Recent | Wanted | ClockAsk | CertificateAsk
 
 ASKED_MAX = 256
 """Origins whose certificates have been asked for and may still come."""
@@ -104,9 +109,7 @@ class Intake:
         self._queued_bytes[sender] = self._queued_bytes.get(sender, 0) + size
         self._queues.setdefault(sender, deque()).extend(raws)
 
-    def on_question(
-        self, asker: NodeId, question: Have | Buckets | ClockAsk | CertificateAsk, effects: list[SubEffect], now_ns: int
-    ) -> None:
+    def on_question(self, asker: NodeId, question: Question, effects: list[SubEffect], now_ns: int) -> None:
         """Answer a peer, as long as its share of answers lasts."""
         if not self._answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
@@ -117,6 +120,10 @@ class Intake:
                 answer = self._compare(asker, question, effects, now_ns)
             case Buckets():
                 answer = self._anti_entropy.answer_buckets(asker, question)
+            case Recent():
+                answer = self._anti_entropy.answer_recent(asker, question)
+            case Wanted():
+                answer = self._anti_entropy.answer_wanted(asker, question)
             case ClockAsk(sent_ns):
                 told = messages.encode(ClockTell(sent_ns, self._holdings.clock.physical_ns(now_ns)))
                 answer = [Send(asker, told, False, Priority.SYNC)]
@@ -223,6 +230,7 @@ class Intake:
             self.counts["muted"] += 1
             is_of_use = False
         if not is_of_use or key is None:
+            self._anti_entropy.pass_over(batch)
             self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
             return OPEN_UNITS, False
         if not verify_batch(batch, key, self._signer):

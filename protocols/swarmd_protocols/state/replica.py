@@ -36,6 +36,8 @@ from swarmd_protocols.state.crdt.messages import (
     Have,
     Message,
     Proof,
+    Recent,
+    Wanted,
 )
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
@@ -221,7 +223,7 @@ class Replica:
                 self._follow_clock(effects, now_ns)
             case Certificates():
                 self._intake.on_certificates(sender, message, effects, now_ns)
-            case Have() | Buckets() | ClockAsk() | CertificateAsk():
+            case Have() | Buckets() | Recent() | Wanted() | ClockAsk() | CertificateAsk():
                 self._intake.on_question(sender, message, effects, now_ns)
 
     def _follow_clock(self, effects: list[SubEffect], now_ns: int) -> None:
@@ -364,6 +366,7 @@ class Replica:
         if projection.survey.claims.dirty:
             projection.survey.claims.dirty = False
             author.say_leases(effects, now_ns)
+        effects += self._anti_entropy.publish(author.take_said(), self._node, now_ns)
         effects += [Order(NAME, order) for order in projection.survey.take_orders()]
         effects += [StateChanged(NAME, detail) for detail in details]
         if lease_due is not None and self._timers.get((NAME, "claims")) != lease_due:

@@ -9,6 +9,9 @@ Rules this file keeps:
   at once.
 - Work begins after the claim has stood for `settle`. The next cell is claimed during work on the current one, so
   settling costs no time.
+- Nodes that are free at the same time do not reach for the same cell: of the `n` nearest free cells, where `n` nodes
+  are free, each takes the one at its own rank by a draw. With fewer cells than free nodes the last ranks wait.
+- What others know anyway is not said: that a claim has lost to a better one, or that its cell is done.
 - A done cell is done for ever. Every cell that a live drone can reach gets done; in a partition some are done twice.
 - Cells whose owner (by hash over the roster) cannot be reached come last: both sides of a partition then work on
   different cells first.
@@ -18,6 +21,7 @@ Rules this file keeps:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from heapq import nsmallest
 from math import isqrt
 
 from swarmd_protocols.errors import StateError
@@ -93,6 +97,9 @@ class Claims:
         self._battery_milli = 1000
         self._epoch = 0
         self._roster: Sequence[NodeId] = (node,)
+        self._first_wanted_ns: int | None = None
+        self._waiting_since_ns: int | None = None
+        """Since when this node is free and lets those before it choose."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
         self.dirty = False
 
@@ -117,6 +124,7 @@ class Claims:
         self._beside = _neighbours(list(table.values()))
         for key in [key for key in self.held if key not in table]:
             self._release(key)
+            self.dirty = True
 
     def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId]) -> None:
         """Who belongs to the mission (also those out of reach), sorted, and who can be reached now."""
@@ -176,6 +184,7 @@ class Claims:
         if cell is None:
             raise StateError(f"cell {cell_id!r} is unknown; define the survey area first")
         self._place = (cell.east_cm, cell.north_cm)
+        # Nobody need be told that the claim has ended: the cell is done.
         self._release(key)
         return key
 
@@ -221,7 +230,7 @@ class Claims:
                     self.dirty = True
                     begun.append(self.cells[key].cell_id)
                     break
-        if self._wanted or self._working is not None:
+        if self._working is not None or (self._wanted and not self.held):
             self._claim(now_ns)
         return begun, [cell for cell in lost if cell]
 
@@ -256,8 +265,7 @@ class Claims:
         return ""
 
     def _release(self, key: bytes) -> None:
-        if self.held.pop(key, None) is not None:
-            self.dirty = True
+        self.held.pop(key, None)
         if self._working == key:
             self._working = None
 
@@ -271,7 +279,8 @@ class Claims:
         self.dirty = True
 
     def _claim(self, now_ns: int) -> None:
-        while len(self.held) < self._config.bundle:
+        # The first cell, or the next one while the first is worked on.
+        while len(self.held) < (1 if self._working is None else self._config.bundle):
             key = self._choose(now_ns)
             if key is None:
                 return
@@ -297,23 +306,49 @@ class Claims:
         return (max(0, way_cm + battery_cm) << 16) | draw
 
     def _choose(self, now_ns: int) -> bytes | None:
-        """The nearest free cell; among equals the one with the fewest free neighbours, so that no islands are left."""
-        best: tuple[bool, int, int, bytes] | None = None
+        """A free cell: the nearest, or of as many nearest ones as nodes are free the one at this node's rank.
+
+        Among equals those with the fewest free neighbours come first, so that no islands are left.
+        """
         east, north = self._origin()
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
+        free: list[tuple[bool, int, bytes]] = []
         for key, cell in self.cells.items():
             if done.get(key) or key in self.held:
                 continue
-            away = roster[cell.owner_draw % len(roster)] not in reachable
-            way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
-            if best is not None and (away, way_cm) > best[:2]:
-                continue
             if key in heard and self._best_heard(key, now_ns) is not None:
                 continue
-            order = (away, way_cm, self._free_beside(key), key)
-            if best is None or order < best:
-                best = order
-        return None if best is None else best[3]
+            away = roster[cell.owner_draw % len(roster)] not in reachable
+            free.append((away, abs(cell.east_cm - east) + abs(cell.north_cm - north), key))
+        if not free:
+            return None
+        rank = self._rank(now_ns)
+        if rank >= len(free):
+            # There is less to do than there are hands: look again when those before have chosen.
+            if self._waiting_since_ns is None:
+                self._waiting_since_ns = now_ns
+            if now_ns - self._waiting_since_ns < self._config.settle_ns:
+                return None
+            rank = 0
+        self._waiting_since_ns = None
+        near = nsmallest(rank + 1, free)[rank]
+        equals = [key for away, way_cm, key in free if (away, way_cm) == near[:2]] if rank == 0 else [near[2]]
+        return min(equals, key=lambda key: (self._free_beside(key), key))
+
+    def _rank(self, now_ns: int) -> int:
+        """How many of the nodes that are free just now come before this one; none while it works."""
+        if self._working is not None:
+            return 0
+        if self._first_wanted_ns is None:
+            self._first_wanted_ns = now_ns
+        # Who has not claimed anything by the time that a claim takes to be heard of does not want to.
+        is_young = now_ns - self._first_wanted_ns < self._config.settle_ns
+        at_work = {node for claims in self._heard.values() for node in claims}
+        own = _draw(self._node)
+        return sum(
+            node != self._node and node not in at_work and (is_young or node in self._records) and _draw(node) < own
+            for node in self._reachable
+        )
 
     def _free_beside(self, key: bytes) -> int:
         return sum(
@@ -324,6 +359,10 @@ class Claims:
     def record(self) -> tuple[Lease, ...]:
         """The own lease record, to be said to everybody."""
         return tuple(held.lease for held in self.held.values())
+
+
+def _draw(node: NodeId) -> bytes:
+    return blake2b(node, digest_size=8, person=b"swarmd-rank").digest()
 
 
 def _neighbours(cells: list[Cell]) -> dict[bytes, list[bytes]]:

@@ -11,6 +11,8 @@
 5 ClockTell [sent_ns, physical_ns]
 6 CertificateAsk [origins]                                "I know no certificate of these", answered by
 7 Certificates   [statements]                             each as the enrol role signed it
+8 Recent    [ids]                                         first six bytes of the digests of batches that were news
+9 Wanted    [ids]                                         "I lack these of them", answered by Batches
 """
 
 from typing import TypeAlias
@@ -42,6 +44,10 @@ CERTIFICATES_MAX = 16
 """Certificates in one message: checking one costs a signature, so 16 take about 3 ms."""
 CERTIFICATE_MAX_BYTES = 2_048
 """A certificate has about 300 bytes; a longer name and more signatures still fit."""
+ID_BYTES = 6
+"""Of a batch's digest: a thousand batches of the last seconds share a name with a chance of one in 10^9."""
+IDS_MAX = 128
+"""Names in one message, which fits a datagram."""
 HELD = 5
 """In a summary, instead of a stream: n batches of facts from this number on are held above a gap; n in 4 bytes."""
 PROVEN = 4
@@ -109,7 +115,21 @@ class Certificates(msgspec.Struct, array_like=True, frozen=True, tag=7):
     statements: tuple[bytes, ...]
 
 
-Message: TypeAlias = Batches | Have | Buckets | Proof | ClockAsk | ClockTell | CertificateAsk | Certificates
+class Recent(msgspec.Struct, array_like=True, frozen=True, tag=8):
+    """Names of batches that were news to the sender of late."""
+
+    ids: bytes
+
+
+class Wanted(msgspec.Struct, array_like=True, frozen=True, tag=9):
+    """Names out of a `Recent` that the sender lacks."""
+
+    ids: bytes
+
+
+Message: TypeAlias = (
+    Batches | Have | Buckets | Proof | ClockAsk | ClockTell | CertificateAsk | Certificates | Recent | Wanted
+)
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -172,6 +192,8 @@ def _check(message: Message) -> None:
         case Certificates(statements):
             _require(len(statements) <= CERTIFICATES_MAX, "too many certificates at once")
             _require(all(len(one) <= CERTIFICATE_MAX_BYTES for one in statements), "a certificate is too long")
+        case Recent(ids) | Wanted(ids):
+            _require(len(ids) % ID_BYTES == 0 and len(ids) <= IDS_MAX * ID_BYTES, "names of batches are out of range")
 
 
 def _require(holds: bool, what: str) -> None:
