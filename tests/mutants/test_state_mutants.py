@@ -36,6 +36,7 @@ from tests.property import test_state_answers as answers
 from tests.property import test_state_laws as laws
 from tests.property import test_state_trust as trusts
 from tests.sim import test_claims_swarm as claims_tests
+from tests.sim import test_state_freshness as freshness
 from tests.sim import test_state_schedules as schedules
 from tests.unit import test_state_attacks as attacks
 from tests.unit import test_state_events as events_tests
@@ -339,6 +340,11 @@ MUTANTS = [
      events_tests.test_an_author_goes_on_where_its_last_life_ended),
     ("a record of events has no bound", records_module, "EVENTS_MAX", 10_000,
      lambda: events_tests.check_the_newest_stay("x")),
+    ("everybody takes the nearest cell", claims_module.Claims, "_rank", lambda self, now_ns: 0,
+     claims_tests.check_no_scramble),
+    ("news has no names", AntiEntropy, "rumor", lambda self: [], freshness.check_freshness),
+    ("what was named is not asked for", AntiEntropy, "answer_recent", lambda self, peer, recent: [],
+     freshness.check_freshness),
     ("margin below drift", ClaimConfig, "holder_ns", property(lambda self: self.lease_ns),
      claims_tests.check_leases_under_drift),
 ]  # fmt: skip

@@ -129,6 +129,20 @@ def test_a_cut_doubles_little(seed):
     assert survey.mesh.agree()
 
 
+def check_no_scramble():
+    """Drones that start at one place, twice as many as there are cells: few claims are made in vain."""
+    survey = Survey(24, 4, seed=2, loss=0.05)
+    cells = len(survey.cells)
+    survey.fly(400)
+    claims = sum(replica._projection.survey.claims._epoch for replica in survey.mesh.replicas)
+    assert survey.duplicates == 0
+    assert claims <= 2 * cells, f"{claims} claims to {cells} cells"
+
+
+def test_free_nodes_do_not_scramble_for_cells():
+    check_no_scramble()
+
+
 def test_a_crashed_holder_is_replaced():
     survey = Survey(2, 1, seed=1, work_s=20)
     while not survey.until:

@@ -93,6 +93,8 @@ def samples() -> dict[str, bytes]:
         "message ClockAsk": messages.encode(messages.ClockAsk(123_456_789)),
         "message ClockTell": messages.encode(messages.ClockTell(123_456_789, 987_654_321)),
         "message CertificateAsk": messages.encode(messages.CertificateAsk((bytes(NODE),))),
+        "message Recent": messages.encode(messages.Recent(bytes(range(12)))),
+        "message Wanted": messages.encode(messages.Wanted(bytes(range(6)))),
         "message Certificates": messages.encode(messages.Certificates((b"as the enrol role signed it",))),
     }
 

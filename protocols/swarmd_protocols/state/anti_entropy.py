@@ -10,7 +10,7 @@ Rules this file keeps:
   large one. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked for and does not come
   is asked for again. While news goes round digests differ anyway: then comparisons are rare.
 - Repairs are cut to datagrams while they are small and to reliable frames when they are not.
-- Everything is bounded: what is hot, who is asked how often, how much one answer may hold.
+- Everything is bounded: what goes round, who is asked how often, how much one answer may hold.
 """
 
 import random
@@ -75,7 +75,6 @@ class AntiEntropy:
         self._peers: list[NodeId] = []
         self._swarm = 0
         """Members of the whole swarm, where the peers are only this node's neighbours."""
-        self._hot: dict[bytes, tuple[Batch, int]] = {}
         self._news: dict[bytes, int] = {}
         """Rounds in which others are still told of a batch, by the first bytes of its digest."""
         self._known: dict[bytes, Batch | None] = {}
@@ -85,6 +84,8 @@ class AntiEntropy:
         self._compared_ns = -(1 << 62)
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
         self._wants: dict[NodeId, _Want] = {}
+        self._named: dict[bytes, tuple[NodeId, int]] = {}
+        """Batches of a `Recent` that have not come yet: who named them last, and how often they were asked for."""
         self._second = 0
         self._passed_on: dict[NodeId, int] = {}
         """Batches of each origin that were passed on in the present second."""
@@ -152,18 +153,9 @@ class AntiEntropy:
             old = self._leases.get(batch.origin)
             if old is not None:
                 self._news.pop(old.digest[:ID_BYTES], None)
-                self._hot.pop(old.digest, None)
             self._leases[batch.origin] = batch
         if len(self._news) < _KNOWN_MAX // 2:
             self._news[batch.digest[:ID_BYTES]] = self._config.rumor_rounds
-        if len(batch.raw) < DATAGRAM_BYTES:
-            self._heat(batch)
-
-    def _heat(self, batch: Batch) -> None:
-        if len(self._hot) >= self._config.hot_max:
-            del self._hot[next(iter(self._hot))]
-        times = self._config.piggyback_lambda * max(1, (len(self._peers) + 1).bit_length())
-        self._hot[batch.digest] = (batch, times)
 
     def _targets(self, batches: Sequence[Batch], heard_from: NodeId) -> list[NodeId]:
         peers = self._peers
@@ -193,28 +185,6 @@ class AntiEntropy:
             out += [Send(target, payload, not fits, priority) for target in targets]
         return out
 
-    def piggyback(self, budget_bytes: int) -> list[bytes]:
-        """News that fits, leases first; each batch rides a bounded number of times."""
-        if not self._hot:
-            return []
-        out: list[bytes] = []
-        left = budget_bytes
-        order = sorted(
-            self._hot, key=lambda digest: (self._hot[digest][0].stream is not Stream.LEASES, -self._hot[digest][1])
-        )
-        for digest in order:
-            batch, times = self._hot[digest]
-            size = len(batch.raw) + _ENVELOPE_BYTES
-            if size > left:
-                continue
-            out.append(messages.encode(Batches((batch.raw,))))
-            left -= size
-            if times <= 1:
-                del self._hot[digest]
-            else:
-                self._hot[digest] = (batch, times - 1)
-        return out
-
     def has_news(self) -> bool:
         """Whether rumours are still going round."""
         return bool(self._news) and bool(self._peers)
@@ -237,7 +207,10 @@ class AntiEntropy:
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""
         missing = [one for one in _ids(recent.ids) if one not in self._known]
-        return [Send(peer, messages.encode(Wanted(b"".join(missing))), False, Priority.SYNC)] if missing else []
+        for one in missing:
+            if one in self._named or len(self._named) < _WANTS_MAX:
+                self._named[one] = (peer, self._named.get(one, (peer, 0))[1])
+        return [_wanted(peer, missing)] if missing else []
 
     def answer_wanted(self, peer: NodeId, wanted: Wanted) -> list[SubEffect]:
         """Send what a peer has asked for by name."""
@@ -348,7 +321,7 @@ class AntiEntropy:
 
     def has_wants(self) -> bool:
         """Whether something that was asked for has not come yet."""
-        return bool(self._wants)
+        return bool(self._wants or self._named)
 
     def ask_again(self) -> list[SubEffect]:
         """The question or the answer was lost: ask once more, for a bounded number of times."""
@@ -359,7 +332,18 @@ class AntiEntropy:
                 continue
             want.tries += 1
             asked.setdefault((want.peer, want.scope), []).append(origin)
-        return [_send(peer, self._store.have(origins, scope, False, 0)) for (peer, scope), origins in asked.items()]
+        out: list[SubEffect] = [
+            _send(peer, self._store.have(origins, scope, False, 0)) for (peer, scope), origins in asked.items()
+        ]
+        named: dict[NodeId, list[bytes]] = {}
+        for one, (peer, tries) in list(self._named.items()):
+            if tries >= self._config.ask_tries or one in self._known:
+                del self._named[one]
+            else:
+                self._named[one] = (peer, tries + 1)
+                named.setdefault(peer, []).append(one)
+        out += [_wanted(peer, ids[:IDS_MAX]) for peer, ids in named.items()]
+        return out
 
     def _repair(self, peer: NodeId, batches: list[Batch]) -> list[SubEffect]:
         out: list[SubEffect] = []
@@ -376,6 +360,10 @@ class AntiEntropy:
 
 def _ids(joined: bytes) -> list[bytes]:
     return [joined[at : at + ID_BYTES] for at in range(0, len(joined), ID_BYTES)]
+
+
+def _wanted(peer: NodeId, ids: list[bytes]) -> Send:
+    return Send(peer, messages.encode(Wanted(b"".join(ids))), False, Priority.SYNC)
 
 
 def _send(peer: NodeId, message: messages.Message) -> Send:

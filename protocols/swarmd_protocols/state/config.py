@@ -18,17 +18,15 @@ class ReplicaConfig:
     """Facts that follow each other within this time share a batch; the first of them goes at once."""
     rumor_ns: int = 200_000_000
     """How often a node with news names it to others."""
-    rumor_rounds: int = 4
-    rumor_peers: int = 1
+    rumor_rounds: int = 5
+    rumor_peers: int = 2
     ask_ns: int = 120_000_000
     """How long an answer may take before the question is put again."""
     ask_tries: int = 6
     direct_peers_max: int = 8
     """Up to so many peers, an origin sends its news to each of them itself."""
-    fanout: int = 4
+    fanout: int = 3
     """Peers to which news is passed on in larger swarms."""
-    piggyback_lambda: int = 3
-    hot_max: int = 64
     sync_ns: int = 400_000_000
     """Least time between two comparisons of facts with one peer."""
     busy_sync_ns: int = 2_000_000_000

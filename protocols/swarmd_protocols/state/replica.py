@@ -317,8 +317,8 @@ class Replica:
         return self._anti_entropy.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns)
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
-        """Fresh facts and leases that should ride along."""
-        return self._anti_entropy.piggyback(budget_bytes)
+        """Nothing: news has datagrams of its own, and names of it go round."""
+        return []
 
     # --- Time passes --------------------------------------------------------------------------------------------
 

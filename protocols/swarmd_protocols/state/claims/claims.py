@@ -10,7 +10,8 @@ Rules this file keeps:
 - Work begins after the claim has stood for `settle`. The next cell is claimed during work on the current one, so
   settling costs no time.
 - Nodes that are free at the same time do not reach for the same cell: of the `n` nearest free cells, where `n` nodes
-  are free, each takes the one at its own rank by a draw. With fewer cells than free nodes the last ranks wait.
+  are free, each takes the one at its own rank by a draw, unless that were far. With fewer cells than free nodes the
+  last ranks wait.
 - What others know anyway is not said: that a claim has lost to a better one, or that its cell is done.
 - A done cell is done for ever. Every cell that a live drone can reach gets done; in a partition some are done twice.
 - Cells whose owner (by hash over the roster) cannot be reached come last: both sides of a partition then work on
@@ -85,6 +86,7 @@ class Claims:
         self._config = config
         self.cells: dict[bytes, Cell] = {}
         self._beside: dict[bytes, list[bytes]] = {}
+        self._reach_cm = 0
         self.done: dict[bytes, dict[NodeId, int]] = {}
         """Cell to the nodes that did it and the quality, thousandths."""
         self._heard: dict[bytes, dict[NodeId, Heard]] = {}
@@ -121,7 +123,7 @@ class Claims:
         if len(table) > self._config.cells_max:
             raise StateError(f"{len(table)} cells are more than claims.cells_max ({self._config.cells_max})")
         self.cells = table
-        self._beside = _neighbours(list(table.values()))
+        self._beside, self._reach_cm = _neighbours(list(table.values()))
         for key in [key for key in self.held if key not in table]:
             self._release(key)
             self.dirty = True
@@ -306,7 +308,7 @@ class Claims:
         return (max(0, way_cm + battery_cm) << 16) | draw
 
     def _choose(self, now_ns: int) -> bytes | None:
-        """A free cell: the nearest, or of as many nearest ones as nodes are free the one at this node's rank.
+        """A free cell: the nearest, or of as many near ones as nodes are free the one at this node's rank.
 
         Among equals those with the fewest free neighbours come first, so that no islands are left.
         """
@@ -331,8 +333,13 @@ class Claims:
                 return None
             rank = 0
         self._waiting_since_ns = None
-        near = nsmallest(rank + 1, free)[rank]
-        equals = [key for away, way_cm, key in free if (away, way_cm) == near[:2]] if rank == 0 else [near[2]]
+        nearest = min(free)
+        if rank:
+            # No long way round for the sake of peace: where nodes stand apart they seldom want the same cell.
+            most_cm = 2 * nearest[1] + self._reach_cm
+            near = [one for one in nsmallest(rank + 1, free) if one[0] == nearest[0] and one[1] <= most_cm]
+            return near[rank % len(near)][2]
+        equals = [key for away, way_cm, key in free if (away, way_cm) == nearest[:2]]
         return min(equals, key=lambda key: (self._free_beside(key), key))
 
     def _rank(self, now_ns: int) -> int:
@@ -365,10 +372,14 @@ def _draw(node: NodeId) -> bytes:
     return blake2b(node, digest_size=8, person=b"swarmd-rank").digest()
 
 
-def _neighbours(cells: list[Cell]) -> dict[bytes, list[bytes]]:
-    """Cell to the cells next to it: within one and a half times the pitch that the area and their number suggest."""
+def _neighbours(cells: list[Cell]) -> tuple[dict[bytes, list[bytes]], int]:
+    """Cell to the cells next to it: within one and a half times the pitch that the area and their number suggest.
+
+    Returns:
+        The cells, and that distance in centimetres.
+    """
     if not cells:
-        return {}
+        return {}, 0
     easts, norths = [cell.east_cm for cell in cells], [cell.north_cm for cell in cells]
     width, height = max(easts) - min(easts), max(norths) - min(norths)
     # n cells of a pitch p cover (width + p) (height + p): p solves (n - 1) p^2 = (width + height) p + width height.
@@ -389,4 +400,4 @@ def _neighbours(cells: list[Cell]) -> dict[bytes, list[bytes]]:
             if other is not cell and abs(other.east_cm - cell.east_cm) + abs(other.north_cm - cell.north_cm) <= reach
         ]
         out[cell.key] = near[:_NEIGHBOURS_MAX]
-    return out
+    return out, reach
