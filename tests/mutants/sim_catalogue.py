@@ -339,9 +339,7 @@ STATE: dict[str, Mutant] = {
     "state-no-restore": Mutant(
         "the journal is not read", "state.replica:Replica._restore", gives(None), overrides=LONELY
     ),
-    "state-counters-restart": Mutant(
-        "counters start at nought", "state.author:Author.restore_records", _counters_lost
-    ),
+    "state-counters-restart": Mutant("counters start at nought", "state.author:Author.restore_records", _counters_lost),
     "state-same-incarnation": Mutant("every life uses the same dots", "state.replica:_first_incarnation", gives(1)),
     "state-digest-blind": Mutant(
         "the digest never changes", "state.crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
