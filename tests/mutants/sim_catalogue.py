@@ -525,6 +525,23 @@ def _deaf_after_noise(sound: Any) -> Any:
     return take
 
 
+def _waits_unbounded(_sound: Any) -> Any:
+    def wait(self: Any, sender: Any, batch: Any, now_ns: int) -> bool:
+        self._waiting[batch.digest] = (sender, batch, now_ns)
+        return True
+
+    return wait
+
+
+def _without_revocations(sound: Any) -> Any:
+    def group_key(held: Any) -> Any:
+        import msgspec
+
+        return msgspec.structs.replace(sound(held), after=())
+
+    return group_key
+
+
 def _attacked(*kinds: str, **overrides: Any) -> dict[str, Any]:
     return {"faults.kinds": [], "faults.attacks": list(kinds), "release.chance": 1.0, **overrides}
 
@@ -578,6 +595,46 @@ LAW: dict[str, Mutant] = {
         "state.intake:Intake.judge",
         gives(None),
         overrides=_attacked("revoke_thief"),
+    ),
+    "law-no-cut": Mutant(
+        "a log of one author has no bound",
+        "state.crdt.log:OriginLog._cut",
+        gives([]),
+        overrides=_attacked("fat_rows", **{"state.origin_cost_max": 4_000_000, "release.chance": 0.0}),
+    ),
+    "law-waiting-unbounded": Mutant(
+        "whatever comes of unknown authors waits",
+        "state.intake:Intake._wait",
+        _waits_unbounded,
+        overrides=_attacked("invent_crowd", **{"state.waiting_max": 64, "release.chance": 0.0}),
+    ),
+    "law-journal-keeps-all": Mutant(
+        "what was dropped of a log stays in the journal",
+        "state.holdings:Holdings.drop",
+        _not_journalled,
+        overrides=_attacked("fill_disk", **{"state.origin_cost_max": 300_000, "release.chance": 0.0}),
+    ),
+    "law-nothing-is-kept": Mutant(
+        "a new root names nothing of what old keys signed as right",
+        "trust.roots:mark",
+        gives(b""),
+        overrides=_attacked("replace_models"),
+    ),
+    "law-promoted-is-open": Mutant(
+        "one member's word halts what is promoted",
+        "releases.policy:RolloutPolicy._settle",
+        gives([]),
+        overrides=_attacked(
+            "vote_down",
+            **{"release.bad_at_s": 0.0, "release.revoke_at_s": 0.0, "release.next_at_s": 0.0, "faults.per_minute": 60},
+        ),
+        more=(("releases.rollout:fails_to_halt", gives(1)),),
+    ),
+    "law-group-key-outruns": Mutant(
+        "a group key is taken before the revocations that it names",
+        "trust.trust:_group_key",
+        _without_revocations,
+        overrides=_attacked("two_desks", "revoke_thief", "replace_root"),
     ),
     "law-no-accounts": Mutant(
         "nobody is in debt, whatever it makes others do",

@@ -1,8 +1,8 @@
 """What an attack may cost: one author, one accuser, one stranger, measured while they go on and after.
 
-cost.author          one author's facts take more rows or bytes at a node than one author may
-cost.waiting         batches wait for what will never come
-cost.journal         one author's facts take more than their share of the disk
+cost.author          one author's facts take more memory, or are more batches, than one author's may
+cost.waiting         more batches wait for a certificate than may
+cost.journal         one author's batches take more than their share of a node's journal, for 10 s
 cost.traffic         honest nodes send more than `checks.attacked_bytes_s` each because of an attack, or 10 s after it
 membership.accused   more than `checks.doubted_ppm` of healthy pairs are SUSPECT or DEGRADED while one member accuses
 membership.kept_out  a node that starts under a flood is unknown to a healthy member after 5 s
@@ -11,6 +11,11 @@ membership.kept_out  a node that starts under a flood is unknown to a healthy me
 from collections import deque
 
 from swarmd_protocols.effects import MemberChanged, MemberState
+from swarmd_protocols.ids import NODE_ID_BYTES
+from swarmd_protocols.state.config import ReplicaConfig
+from swarmd_protocols.state.crdt.batch import BATCH_MAX_BYTES, RECORD_MAX_BYTES, Stream
+from swarmd_protocols.state.crdt.journal_keys import OTHERS_PREFIX, PROOF_PREFIX
+from swarmd_protocols.state.crdt.log import BATCHES_MAX, INCARNATIONS_MAX
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.checkers.decisions import origins
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
@@ -18,10 +23,14 @@ from swarmd_sim.run.host import Host
 
 NS_PER_S = 1_000_000_000
 WINDOW_S = 10
-AUTHOR_BYTES = 4 * 1_024 * 1_024
-"""Bytes of one author's batches at one node: its quota."""
-AUTHOR_BATCHES = 32_768
-WAITING_MAX = 256
+KEY_BYTES = len(OTHERS_PREFIX) + NODE_ID_BYTES + 10
+"""Name of a batch in a journal: its author and its dot."""
+ONE_BATCH_BYTES = 512 * 1_024
+"""A log is cut after a batch was added: what the dearest batch costs may stand above its bound."""
+JOURNAL_NS = 10 * NS_PER_S
+"""Deletions are journalled after what replaced the deleted, a part each second: a share is kept within this."""
+RECORDS_BYTES = len(Stream) * INCARNATIONS_MAX * (RECORD_MAX_BYTES + KEY_BYTES) + 2 * RECORD_MAX_BYTES
+"""What is no fact in an author's share of a journal: the latest of each other stream and life, and a proof."""
 PAIRS_MIN = 400
 """Fewer samples of pairs say nothing about one in a hundred."""
 JOIN_NS = 5 * NS_PER_S
@@ -41,6 +50,8 @@ class BoundsChecker(CheckerBase):
         self._doubts: set[tuple[int, bytes]] = set()
         self._pairs = self._doubted = 0
         self._told: set[tuple[str, int]] = set()
+        self._journal_ns: dict[tuple[int, int, bytes], int] = {}
+        """Since when, in one life of a host, an author's share of its journal is too large."""
 
     def on_member(self, host: Host, change: MemberChanged) -> None:
         """Who doubts whom."""
@@ -56,6 +67,7 @@ class BoundsChecker(CheckerBase):
         if not recent & (ATTACK_KINDS.keys() | {"accuse", "flood", "replay_attack"}):
             return
         self._authors()
+        self._journals(now_ns)
         self._traffic()
         if recent & set(_ACCUSERS):
             self._accused()
@@ -72,6 +84,7 @@ class BoundsChecker(CheckerBase):
             )
 
     def _authors(self) -> None:
+        config = self.run.state_config
         for host in self.run.live():
             replica = self.run.replica(host)
             if replica is None:
@@ -81,15 +94,31 @@ class BoundsChecker(CheckerBase):
                 log = logs.get(origin)
                 if log is None:
                     continue
-                if log.size_bytes > AUTHOR_BYTES or len(log.facts) > AUTHOR_BATCHES:
+                if log.cost > config.origin_cost_max + ONE_BATCH_BYTES or len(log.facts) > BATCHES_MAX:
                     self._violate(
                         "cost.author",
                         host,
-                        f"{host.name} holds {log.size_bytes:,} B in {len(log.facts)} batches of one",
+                        f"{host.name} holds {len(log.facts)} batches of one author, which cost {log.cost:,} B",
                     )
             waiting = replica.views.health()["waiting_for_certificates"]
-            if waiting > WAITING_MAX:
+            if waiting > config.waiting_max:
                 self._violate("cost.waiting", host, f"{host.name} keeps {waiting} batches for which it lacks a key")
+
+    def _journals(self, now_ns: int) -> None:
+        """A full disk takes no deletions: it is not judged."""
+        most = journal_share(self.run.state_config)
+        for host in self.run.live():
+            sizes = {} if host.disk.is_behind else host.disk.sizes((OTHERS_PREFIX, PROOF_PREFIX), NODE_ID_BYTES)
+            for author, size in sizes.items():
+                key = (host.index, host.boots, author)
+                if size <= most:
+                    self._journal_ns.pop(key, None)
+                elif now_ns - self._journal_ns.setdefault(key, now_ns) >= JOURNAL_NS:
+                    self._violate(
+                        "cost.journal",
+                        host,
+                        f"{size:,} B of {host.name}'s journal are one author's; its share: {most:,}",
+                    )
 
     def _traffic(self) -> None:
         """Honest nodes only, and only those that no other fault has touched: what a clog held back is no amplifier."""
@@ -140,6 +169,17 @@ class BoundsChecker(CheckerBase):
         if (rule, host.index) not in self._told:
             self._told.add((rule, host.index))
             self.run.watch.violate(rule, text)
+
+
+def journal_share(config: ReplicaConfig) -> int:
+    """Bytes of a node's journal that one author's batches may take.
+
+    What a batch costs in memory is more than twice its bytes, so the bound of the memory is one of the disk as well.
+
+    Args:
+        config: Of the replicated state.
+    """
+    return min(BATCHES_MAX * (BATCH_MAX_BYTES + KEY_BYTES), config.origin_cost_max // 2) + RECORDS_BYTES
 
 
 def _knows(host: Host, other: Host) -> bool:

@@ -52,6 +52,7 @@ ATTACK_KINDS: dict[str, AttackKind] = {
     "invent_culprits": AttackKind("proofs against authors that do not exist", (1, 4), 4),
     "fat_rows": AttackKind("rows that cost more memory than bytes", (2, 10), 4, beside="kill", stays=True),
     "stack_sightings": AttackKind("sightings on one spot that may not merge", (2, 5), 4, stays=True),
+    "fill_disk": AttackKind("batches as long as may be, of one row each", (2, 10), 4, beside="kill", stays=True),
     "far_stamps": AttackKind("facts from the future", (1, 4), 3, beside="clock_step", stays=True),
     "false_dones": AttackKind("every cell is finished, it says", (1, 2), 3, stays=True),
     "note_storm": AttackKind("operator notes without end", (2, 20), 4, stays=True),

@@ -101,6 +101,29 @@ class ModelledDisk:
             return self._volatile[key]
         return self._durable.get(key)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether some writes only live in memory."""
+        return bool(self._volatile)
+
+    def sizes(self, prefixes: tuple[bytes, ...], owner_bytes: int) -> dict[bytes, int]:
+        """Durable bytes, names included, by whose they are.
+
+        Args:
+            prefixes: Of the names that are looked at.
+            owner_bytes: How many bytes of a name behind its prefix say whose it is.
+
+        Returns:
+            Bytes by owner.
+        """
+        found: dict[bytes, int] = {}
+        for key, value in self._durable.items():
+            for prefix in prefixes:
+                if key.startswith(prefix):
+                    owner = key[len(prefix) : len(prefix) + owner_bytes]
+                    found[owner] = found.get(owner, 0) + len(key) + len(value)
+        return found
+
     def records(self) -> dict[bytes, bytes]:
         """What a starting node finds, sorted by key."""
         return dict(sorted(self._durable.items()))

@@ -9,8 +9,17 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.claims.claims import cell_hash
 from swarmd_protocols.state.clock import STAMP_MAX, stamp_of
-from swarmd_protocols.state.crdt.batch import Batch, NodeSigner, Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, Sighting, encode_facts
+from swarmd_protocols.state.crdt.batch import BATCH_MAX_BYTES, Batch, NodeSigner, Stream, seal_batch
+from swarmd_protocols.state.crdt.facts import (
+    LATTICE,
+    NOTE_VALUE_MAX_BYTES,
+    Done,
+    Facts,
+    Join,
+    NotePut,
+    Sighting,
+    encode_facts,
+)
 from swarmd_protocols.state.crdt.messages import (
     BUCKETS,
     LASTING,
@@ -37,6 +46,9 @@ _YEAR_MS = 365 * 86_400_000
 _HOUR_NS = 3_600_000_000_000
 _HOARD_MAX = 512
 _CELLS_MAX = 60
+_DISK_BATCHES = 32
+_NOTES_BESIDE_BYTES = 220
+"""What a batch of two notes has beside their values: its head, its signature, keys and numbers."""
 
 
 @dataclass(slots=True)
@@ -170,6 +182,18 @@ def stack_sightings(thief: Thief) -> None:
     _tell(thief, Batches((pen.write(Facts(rows), stamp).raw,)))
 
 
+def fill_disk(thief: Thief) -> None:
+    """Batches as long as may be, of two rows each: little work and memory, much of everybody's journal."""
+    pen, stamp = _own_pen(thief), _now_stamp(thief)
+    raws = []
+    for _ in range(_DISK_BATCHES):
+        dot = (pen.incarnation, 2 * pen.number)
+        sizes = (NOTE_VALUE_MAX_BYTES, BATCH_MAX_BYTES - NOTE_VALUE_MAX_BYTES - _NOTES_BESIDE_BYTES)
+        puts = [NotePut(dot[0], dot[1] + i, stamp, f"fill-{dot[1] + i}", thief.noise(sizes[i]), ()) for i in range(2)]
+        raws.append(pen.write(Facts(puts=puts), stamp).raw)
+    _tell(thief, Batches(tuple(raws)))
+
+
 def far_stamps(thief: Thief) -> None:
     """Rows and batches as far in the future as the format goes, and just inside the bound."""
     pen = _own_pen(thief)
@@ -267,6 +291,7 @@ STATE_ATTACKS: Mapping[str, Stroke] = {
     "invent_culprits": invent_culprits,
     "fat_rows": fat_rows,
     "stack_sightings": stack_sightings,
+    "fill_disk": fill_disk,
     "far_stamps": far_stamps,
     "false_dones": false_dones,
     "note_storm": note_storm,
