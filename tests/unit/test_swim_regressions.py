@@ -2,7 +2,9 @@
 
 import pytest
 
+from swarmd_protocols.channel.channel import GROUP
 from swarmd_protocols.effects import HostAnswer, HostProbed, MemberState, SetMeta, UserEvent
+from swarmd_protocols.swim.swim import Swim
 from tests.support.swim_net import Net
 
 
@@ -137,3 +139,28 @@ def test_who_is_not_heard_waits_with_a_gap_until_it_can_ask():
     net.run(10)
     heard = [event.name for _, index, event in net.delivered() if index == 4]
     assert heard == ["first", "second"]
+
+
+def test_seeds_where_nobody_is_keep_no_lost_member_waiting(monkeypatch):
+    """There is one try a second, and three such seeds took all of them."""
+    monkeypatch.setattr(Swim, "_tries_a_seed", lambda _: True)
+    net = formed(2)
+    net.kill(0)
+    net.run(12)
+    assert [member.name for member in net.hosts[1].node._core.table.lost.values()] == ["n000"]
+    net.keep_frames = True
+    net.run(20)
+    assert sum(target == 0 for _, target, _ in net.frames) >= 3
+
+
+def test_who_is_alone_greets_those_whom_it_does_not_call_failed():
+    """What it could be told by them may be under a group key that it does not hold."""
+    net = formed(3)
+    node = net.hosts[0].node
+    net.cut([0], [1, 2])
+    net.run(8)
+    assert not node._core.table.lost, "nobody else says that they are silent"
+    net.keep_frames = True
+    net.run(35)
+    hellos = {target for _, target, data in net.frames if target in (1, 2) and data[0] & 15 == GROUP}
+    assert hellos == {1, 2}

@@ -91,6 +91,8 @@ class Swim:
         self.why_out = ""
         """Why this node's own certificate does not hold, for people; "" while it does."""
         self._seeks = 0
+        self._seed_first = False
+        """Whether the last look for lost ones began with the seeds."""
         self._seed_turn = -1
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -169,24 +171,38 @@ class Swim:
         return seeds
 
     def _rejoin(self, _: object) -> None:
-        """One lost member or unanswered seed, once a second: partitions heal by themselves, however long they last."""
+        """One lost member or unanswered seed, once a second: partitions heal by themselves, however long they last.
+
+        Which of the two goes first changes each time, so that seeds where nobody is keep no lost member waiting.
+        """
         core = self.core
         if core.own.left:
             return
         core.scheduler.at(core.now_ns + core.config.rejoin_ns, self._rejoin)
         self.events.forget_strangers()
-        if self._tries_a_seed():
-            return
+        self._seed_first = not self._seed_first
+        tries = (self._tries_a_seed, self._tries_a_member)
+        any(attempt() for attempt in (tries if self._seed_first else tries[::-1]))
+
+    def _tries_a_member(self) -> bool:
+        """Greet or ask a lost member, where one is worth a try."""
+        core = self.core
+        is_alone = core.now_ns - core.heard_ns > _ALONE_NS
         lost = [
             member for member in core.table.lost.values() if member.status == STATUS_ALIVE and self._worth_a_try(member)
         ]
-        if lost:
-            member = min(lost, key=lambda candidate: (candidate.link.blocked_ns, candidate.node))
-            if member.unheard or core.now_ns - core.heard_ns > _ALONE_NS:
-                member.link.blocked_ns = core.now_ns
-                core.port.hello(member.address, True)
-            else:
-                self.membership.prober.ping_once(member)
+        if is_alone and not lost:
+            # Whom nobody else calls silent is not called failed either.
+            lost = [member for member in core.table.reachable if self._worth_a_try(member)]
+        if not lost:
+            return False
+        member = min(lost, key=lambda candidate: (candidate.link.blocked_ns, candidate.node))
+        if member.unheard or is_alone:
+            member.link.blocked_ns = core.now_ns
+            core.port.hello(member.address, True)
+        else:
+            self.membership.prober.ping_once(member)
+        return True
 
     def _tries_a_seed(self) -> bool:
         """Greet a seed that is no member here, where it is time for one."""
