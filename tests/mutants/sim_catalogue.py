@@ -533,17 +533,9 @@ def _waits_unbounded(_sound: Any) -> Any:
     return wait
 
 
-def _without_revocations(sound: Any) -> Any:
-    def group_key(held: Any) -> Any:
-        import msgspec
-
-        return msgspec.structs.replace(sound(held), after=())
-
-    return group_key
-
-
 def _attacked(*kinds: str, **overrides: Any) -> dict[str, Any]:
-    return {"faults.kinds": [], "faults.attacks": list(kinds), "release.chance": 1.0, **overrides}
+    wanted = {"faults.kinds": [], "faults.attacks": list(kinds), "faults.attacks_off": []}
+    return {**wanted, "release.chance": 1.0, **overrides}
 
 
 LAW: dict[str, Mutant] = {
@@ -612,7 +604,9 @@ LAW: dict[str, Mutant] = {
         "what was dropped of a log stays in the journal",
         "state.holdings:Holdings.drop",
         _not_journalled,
-        overrides=_attacked("fill_disk", **{"state.origin_cost_max": 300_000, "release.chance": 0.0}),
+        overrides=_attacked(
+            "fill_disk", **{"state.origin_cost_max": 300_000, "checks.attacked_bytes_s": 0, "release.chance": 0.0}
+        ),
     ),
     "law-nothing-is-kept": Mutant(
         "a new root names nothing of what old keys signed as right",
@@ -629,12 +623,6 @@ LAW: dict[str, Mutant] = {
             **{"release.bad_at_s": 0.0, "release.revoke_at_s": 0.0, "release.next_at_s": 0.0, "faults.per_minute": 60},
         ),
         more=(("releases.rollout:fails_to_halt", gives(1)),),
-    ),
-    "law-group-key-outruns": Mutant(
-        "a group key is taken before the revocations that it names",
-        "trust.trust:_group_key",
-        _without_revocations,
-        overrides=_attacked("two_desks", "revoke_thief", "replace_root"),
     ),
     "law-no-accounts": Mutant(
         "nobody is in debt, whatever it makes others do",

@@ -18,6 +18,12 @@ GOOD: dict[str, Any] = {
 """One good release."""
 
 
+BAD: dict[str, Any] = {
+    "release": {**GOOD["release"], "bad_at_s": 18.0, "revoke_at_s": 28.0, "revoke": "bad", "next_at_s": 38.0},
+}
+"""A bad one after it, its revocation, and a floor."""
+
+
 def broken_rules(mutant: str, seed: int, script: list[Fault], overrides: dict[str, Any]) -> set[str]:
     scenario = load_scenario("fuzz", {**BARE, **overrides})
     with mutated(mutant):
@@ -65,6 +71,21 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         [Fault(12 * S, "fat_rows", (6,), 12 * S, 10)],
         {"checks.attacked_bytes_s": 20_000},
     ),
+    ("law-no-cut", "cost.author", [Fault(12 * S, "fat_rows", (6,), 12 * S, 10)], {"state.origin_cost_max": 4_000_000}),
+    (
+        "law-waiting-unbounded",
+        "cost.waiting",
+        [Fault(12 * S, "invent_crowd", (6,), 8 * S, 4)],
+        {"state.waiting_max": 64},
+    ),
+    (
+        "law-journal-keeps-all",
+        "cost.journal",
+        [Fault(12 * S, "fill_disk", (6,), 15 * S, 10)],
+        {"state.origin_cost_max": 300_000, "checks.attacked_bytes_s": 0},
+    ),
+    ("law-nothing-is-kept", "releases.forgotten", [Fault(44 * S, "replace_models", (6,), 6 * S, 1)], BAD),
+    ("law-promoted-is-open", "releases.taken_back", [Fault(20 * S, "vote_down", (6,), 12 * S, 2)], GOOD),
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]
 
