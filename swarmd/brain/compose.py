@@ -92,6 +92,28 @@ def read_site(config: Config, plane: Plane | None) -> "tuple[SiteMap | None, Cel
     return site_map, cells
 
 
+def check_pose(config: Config) -> None:
+    """Read a pose that is written into the configuration; one that nobody can read is no pose.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    source = config.pose.source
+    kind = source.partition(":")[0]
+    if source and kind not in ("fixed", "csv", "dataflash", "tlog", "live"):
+        raise ConfigError(
+            f"pose.source is {source!r}; write fixed:LAT,LON,HEIGHT_M, csv:FILE, dataflash:FILE, tlog:FILE or live"
+        )
+    if kind == "fixed":
+        from swarmd_models.errors import ModelError
+        from swarmd_models.geo.poses import open_poses
+
+        try:
+            open_poses(source)
+        except ModelError as error:
+            raise ConfigError(f"pose.source: {error}") from error
+
+
 def state_dir(config: Config, name: str) -> Path:
     """Where this node keeps what survives it."""
     if config.state.dir:

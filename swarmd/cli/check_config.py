@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import sys
 from pathlib import Path
 
 from swarmd.cli.common import add_json, print_json
@@ -16,13 +17,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "-c", "--config", type=Path, metavar="FILE", help="configuration (default /etc/swarmd/swarmd.toml)"
     )
+    parser.add_argument(
+        "--syntax-only", action="store_true", help="do not try files, addresses and models: they are another device's"
+    )
     parser.add_argument("--reference", action="store_true", help="print the reference page of all keys (Markdown)")
     add_json(parser)
     add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it, or every problem."""
+    """Print it, and every problem that this device has with it."""
     if args.reference:
         from swarmd.config.reference import reference
 
@@ -31,6 +35,11 @@ def run(args: argparse.Namespace) -> int:
     from swarmd.config.loading import load
 
     loaded = load(args.config, os.environ, flags_of(args))
+    problems = []
+    if not args.syntax_only:
+        from swarmd.cli.trials import try_out
+
+        problems = try_out(loaded.config)
     rows = {
         section.name: {
             field.name: (
@@ -41,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
         }
         for section in dataclasses.fields(loaded.config)
     }
+    for name, problem in problems:
+        section, _, key = name.partition(".")
+        print(f"{loaded.origins[section, key]}: {name}: {problem}", file=sys.stderr)
     if args.json:
         print_json(
             {
@@ -48,11 +60,11 @@ def run(args: argparse.Namespace) -> int:
                 for section, keys in rows.items()
             }
         )
-        return 0
+        return int(bool(problems))
     for section, keys in rows.items():
         print(f"[{section}]")
         for key, (value, origin) in keys.items():
             text = json.dumps(list(value) if isinstance(value, tuple) else value)
             print(f"{key} = {text}".ljust(44) + f"  # {origin}")
         print()
-    return 0
+    return int(bool(problems))

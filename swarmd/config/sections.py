@@ -102,7 +102,9 @@ class EyeSection:
     source: str = option(
         "", "Camera index or device, RTSP or GStreamer string, video, image, folder or `sim://…`.", flag="--source"
     )
-    model: str = option("", "Zoo name, bundle directory or `.tflite` file.", flag="--model")
+    model: str = option(
+        "zoo:auto", "Zoo name, bundle directory or `.tflite` file; `zoo:auto`: the best that fits.", flag="--model"
+    )
     labels: str = option("", "Label file, one name a line, for a bare `.tflite`.", flag="--labels")
     backends: tuple[str, ...] = option(
         ("litert",), "Runtimes, best first; after repeated deaths the next one is taken.", flag="--backend"
@@ -144,8 +146,8 @@ class PoseSection:
 
     source: str = option(
         "",
-        "`fixed:LAT,LON,HEIGHT_M[,YAW_DEG[,PITCH_DEG]]`, `csv:FILE`, `dataflash:FILE`, `tlog:FILE`, `live`, or empty: "
-        "the autopilot's where `[mavlink]` is on, else the source's own or none.",
+        "`fixed:LAT,LON,HEIGHT_M[,YAW_DEG,PITCH_DEG,ROLL_DEG]`, `csv:FILE`, `dataflash:FILE`, `tlog:FILE`, `live`, or "
+        "empty: the autopilot's where `[mavlink]` is on, else the source's own or none.",
         flag="--pose",
     )
     hfov_deg: float = option(
