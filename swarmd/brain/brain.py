@@ -257,6 +257,7 @@ class Brain:
         register_verbs(self.view, self._verbs)
         RecordVerbs(self.view, self.config.record, self._supervisor.keep).register(self._verbs)
         ModelVerbs(self.parts.releases, self._member_names).register(self._verbs)
+        self._verbs.add("reload", self._read_again, changes=True)
         register_metrics(self.parts)
         register_history(self._metrics, self._history)
 
@@ -392,20 +393,29 @@ class Brain:
             self.log.warning("user_event_refused", name=name, error=str(error))
 
     def _on_reload(self) -> None:
+        # SIGHUP has nobody to answer: what was refused is in the log.
+        with contextlib.suppress(DaemonError):
+            self._read_again({})
+
+    def _read_again(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Read the configuration again and apply what can be; raises `DaemonError`, and the running one stays."""
         if self._reload is None:
-            return
+            raise DaemonError("this daemon has no configuration to read again")
         self._notifier.reloading()
         try:
             fresh = self._reload().config
         except DaemonError as error:
             self.log.error("reload_refused", error=str(error), text="the running configuration stays")
+            raise
         else:
             now, later = changed_keys(self.config, fresh)
             self.log.configure(fresh.log.level, fresh.log.format)
             self.log.info("reloaded", applied=now, needs_restart=later)
             what = f"applied: {', '.join(now) or 'nothing'}; needs a restart: {', '.join(later) or 'nothing'}"
             self._history.recorder.record("reloaded", "configuration", what)
-        self._notifier.ready(self._status_line())
+            return {"applied": now, "needs_restart": later}
+        finally:
+            self._notifier.ready(self._status_line())
 
     async def _watch(self) -> AsyncIterator[Mapping[str, Any]]:
         feed = Feed(self._bus)

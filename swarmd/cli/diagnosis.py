@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from swarmd.cli import installed
 from swarmd.config.sections import Config
 from swarmd.transports.address import is_ipv6, parse_address
 from swarmd.transports.base import MAX_DATAGRAM_BYTES
@@ -74,6 +75,7 @@ def diagnose(config: Config) -> Iterator[Finding]:
         _identity,
         _membership,
         _state_folder,
+        _units,
         _models_key,
     ]
     for check in checks:
@@ -236,7 +238,6 @@ def _dds(config: Config) -> Iterator[Finding]:
 
 def _identity(config: Config) -> Iterator[Finding]:
     from swarmd.errors import DaemonError
-    from swarmd.identity.files import load_credentials, load_identity
 
     if config.swarm.dev_fleet:
         yield Finding(
@@ -247,7 +248,11 @@ def _identity(config: Config) -> Iterator[Finding]:
         )
         return
     try:
-        identity = load_identity(Path(config.swarm.identity)) if config.swarm.identity else load_credentials()
+        identity = installed.identity_of(config)
+    except PermissionError:
+        found = f"what is in {installed.CREDENTIALS} is root's alone, as it should be"
+        yield Finding("identity", "warn", found, "run it as root: sudo swarmd doctor")
+        return
     except DaemonError as error:
         yield Finding("identity", "fail", str(error), "see docs/security.md")
         return
@@ -260,13 +265,12 @@ def _identity(config: Config) -> Iterator[Finding]:
 def _membership(config: Config) -> Iterator[Finding]:
     from swarmd.cli.membership_check import remembered_problem, running_alerts
     from swarmd.errors import DaemonError
-    from swarmd.identity.files import load_credentials, load_identity
 
     identity = None
     if not config.swarm.dev_fleet:
         try:
-            identity = load_identity(Path(config.swarm.identity)) if config.swarm.identity else load_credentials()
-        except DaemonError:  # Told by its own check.
+            identity = installed.identity_of(config)
+        except (DaemonError, PermissionError):  # Told by its own check.
             return
     name = config.node.name if identity is None else identity.name
     alerts = running_alerts(config.node.control, name) if name else None
@@ -274,15 +278,18 @@ def _membership(config: Config) -> Iterator[Finding]:
         told = f"{alert['code']} {alert['subject']}".strip()
         verdict: Verdict = "fail" if alert["level"] == "error" else "warn"
         yield Finding("alert", verdict, f"{told}: {alert['text']}, since {alert['since']}", alert["remedy"])
-    state = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    state = installed.state_of(config)
     if identity is not None and alerts is None and (problem := remembered_problem(identity, state)):
         text, _, remedy = problem.partition("; ")
         yield Finding("member", "fail", text, remedy)
 
 
 def _state_folder(config: Config) -> Iterator[Finding]:
-    folder = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    folder = installed.state_of(config)
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if folder == installed.STATE and not os.access(there, os.W_OK):
+        yield Finding("state", "warn", f"{folder} is the service's alone", "run it as root: sudo swarmd doctor")
+        return
     if not os.access(there, os.W_OK):
         yield Finding(
             "state", "fail", f"{there} cannot be written", "chown it to the user that runs swarmd, or --state"
@@ -299,12 +306,18 @@ def _state_folder(config: Config) -> Iterator[Finding]:
     )
 
 
+def _units(config: Config) -> Iterator[Finding]:
+    for path in installed.hidden_units():
+        remedy = "`swarmd install` puts it out of the way; keep changes in a drop-in: systemctl edit swarmd"
+        yield Finding("unit", "warn", f"{path} hides the unit of the installed version", remedy)
+
+
 def _models_key(config: Config) -> Iterator[Finding]:
     from swarmd.release.sealing import protection
 
     if not config.models.encrypt:
         return
-    folder = Path(config.state.dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0] or "swarmd-state")
+    folder = installed.state_of(config)
     is_apart, how = protection(folder / "releases")
     remedy = (
         ""

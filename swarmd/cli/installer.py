@@ -1,6 +1,7 @@
 """`swarmd install`: configuration, identity and systemd unit on a device, and a line for everything that was done.
 
-Nothing that is there already is overwritten but the unit files, which are ours: a second run is harmless. With a root
+Nothing that is there already is overwritten but what `swarmd install` wrote itself: a second run is harmless. Units of
+a package stay the package's, so that an upgrade brings the new ones: what differs goes into a drop-in. With a root
 other than `/` the files are only written, for images and packages.
 """
 
@@ -14,12 +15,12 @@ from pathlib import Path
 from swarmd.errors import ConfigError, DaemonError
 from swarmd.identity.files import IDENTITY_FILE, load_identity
 
-_UNITS = {
-    "swarmd.service": "etc/systemd/system/swarmd.service",
-    "swarmd@.service": "etc/systemd/system/swarmd@.service",
-    "swarmd.sysusers.conf": "etc/sysusers.d/swarmd.conf",
-    "swarmd.tmpfiles.conf": "etc/tmpfiles.d/swarmd.conf",
-}
+_UNITS = {"swarmd.service": "swarmd", "swarmd@.service": "%i"}
+"""Unit to the name of its configuration file."""
+_PACKAGE_FOLDERS = ("usr/lib/systemd/system", "lib/systemd/system")
+_OWN_FOLDER = "usr/local/lib/systemd/system"
+"""Where units go without a package; systemd prefers `/etc` to it."""
+_DROP_IN = "10-install.conf"
 _PROGRAM = "/usr/bin/swarmd"
 
 
@@ -65,10 +66,43 @@ class Installer:
         self.done.append(f"this device is {identity.name!r} of swarm {identity.swarm!r}")
 
     def units(self) -> None:
-        """Write units, user and directories; the unit starts the program that is running now."""
-        for name, target in _UNITS.items():
-            text = _source(name).read_text().replace(_PROGRAM, str(self._program))
-            self._write(target, text, 0o644)
+        """See to units, user and directories; the unit starts the program that is running now."""
+        packaged = any((self._root / folder / "swarmd.service").is_file() for folder in _PACKAGE_FOLDERS)
+        for name, config in _UNITS.items():
+            self._unshadow(self._root / "etc/systemd/system" / name)
+            if packaged:
+                self._unshadow(self._root / _OWN_FOLDER / name)
+                self._drop_in(f"etc/systemd/system/{name}.d/{_DROP_IN}", config)
+            else:
+                text = _source(name).read_text().replace(_PROGRAM, str(self._program))
+                self._write(f"{_OWN_FOLDER}/{name}", text, 0o644)
+        if not packaged:
+            self._write("usr/local/lib/sysusers.d/swarmd.conf", _source("swarmd.sysusers.conf").read_text(), 0o644)
+            self._write("usr/local/lib/tmpfiles.d/swarmd.conf", _source("swarmd.tmpfiles.conf").read_text(), 0o644)
+
+    def _drop_in(self, target: str, config: str) -> None:
+        if str(self._program) == _PROGRAM:
+            path = self._root / target
+            if path.exists():
+                self.done.append(f"removed {path}")
+                if not self._dry_run:
+                    path.unlink()
+            return
+        start = f"{self._program} run --config /etc/swarmd/{config}.toml"
+        reload = f"{self._program} reload --config /etc/swarmd/{config}.toml"
+        self._write(target, f"[Service]\nExecStart=\nExecStart={start}\nExecReload=\nExecReload={reload}\n", 0o644)
+
+    def _unshadow(self, path: Path) -> None:
+        """Put a whole unit out of the way: it would hide the package's for ever, also after an upgrade."""
+        if path.is_symlink() or not path.is_file():
+            return
+        kept = path.with_name(path.name + ".old")
+        self.done.append(f"moved {path} to {kept.name}: it hid the unit of the installed version")
+        if not self._dry_run:
+            try:
+                path.replace(kept)
+            except OSError as error:
+                raise DaemonError(f"{path}: cannot be moved: {error.strerror}; run as root") from error
 
     def activate(self, start: bool) -> None:
         """Make the running systemd take it up; only below `/`.

@@ -33,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "enrol": ("swarmd.cli.enrol", "on a device: make its key, and join a fleet by a token or a signed request"),
     "install": ("swarmd.cli.install", "write configuration, identity and systemd unit on this device"),
     "check-config": ("swarmd.cli.check_config", "print the merged configuration and where each value came from"),
+    "reload": ("swarmd.cli.reload", "let the daemon read its configuration again"),
     "record": ("swarmd.cli.record", "record to MCAP until Ctrl-C"),
     "replay": ("swarmd.cli.replay", "publish a recording's detections again"),
     "model": ("swarmd.cli.model", "releases: build, sign, publish, status, take back"),

@@ -37,10 +37,12 @@ def test_it_writes_configuration_identity_and_units_and_says_so(
     assert stat.S_IMODE(credential.stat().st_mode) == 0o600
     assert stat.S_IMODE(credential.parent.stat().st_mode) == 0o700
     assert load_identity(credential.parent).name == "rover-3"
-    unit = (root / "etc/systemd/system/swarmd.service").read_text()
+    unit = (root / "usr/local/lib/systemd/system/swarmd.service").read_text()
     assert "ExecStart=/opt/swarmd/bin/swarmd run" in unit
-    assert (root / "etc/sysusers.d/swarmd.conf").exists()
-    assert (root / "etc/tmpfiles.d/swarmd.conf").exists()
+    assert "ExecReload=/opt/swarmd/bin/swarmd reload" in unit
+    assert (root / "usr/local/lib/sysusers.d/swarmd.conf").exists()
+    assert (root / "usr/local/lib/tmpfiles.d/swarmd.conf").exists()
+    assert not (root / "etc/systemd").exists()
 
 
 def test_a_second_run_keeps_what_people_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,3 +71,26 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.C
     (tmp_path / "file").write_text("")
     assert install(tmp_path / "file") == 1
     assert "run as root, or give --root" in capsys.readouterr().err
+
+
+def test_a_package_s_unit_is_never_hidden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a drop-in with what differs; whole units that an older version copied are put out of the way."""
+    package, own = tmp_path / "usr/lib/systemd/system", tmp_path / "etc/systemd/system"
+    for folder in (package, own):
+        folder.mkdir(parents=True)
+        for name in ("swarmd.service", "swarmd@.service"):
+            (folder / name).write_text("[Unit]\nDescription=swarmd\n[Service]\nWatchdogSec=10\n")
+    assert install(tmp_path) == 0
+    assert "it hid the unit of the installed version" in capsys.readouterr().out
+    units = {path.relative_to(tmp_path).as_posix() for path in own.rglob("*") if path.is_file()}
+    assert units == {
+        "etc/systemd/system/swarmd.service.old",
+        "etc/systemd/system/swarmd@.service.old",
+        "etc/systemd/system/swarmd.service.d/10-install.conf",
+        "etc/systemd/system/swarmd@.service.d/10-install.conf",
+    }
+    drop_in = (own / "swarmd@.service.d/10-install.conf").read_text()
+    assert "ExecStart=\nExecStart=/opt/swarmd/bin/swarmd run --config /etc/swarmd/%i.toml\n" in drop_in
+    assert "WatchdogSec" not in drop_in
+    assert main(["install", "--root", str(tmp_path), "--program", "/usr/bin/swarmd"]) == 0
+    assert not list(own.rglob("10-install.conf"))

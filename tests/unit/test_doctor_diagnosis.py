@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swarmd.cli import diagnosis
+from swarmd.cli import diagnosis, installed
 from swarmd.cli.diagnosis import Finding, diagnose
 from swarmd.cli.main import main
 from swarmd.config.loading import load
@@ -122,3 +122,29 @@ def test_the_command_line_says_it_in_both_forms(tmp_path: Path, capsys: pytest.C
     assert main(["doctor", *flags]) == 1
     out = capsys.readouterr().out
     assert "remedy: swarmd keys enrol" in out
+
+
+def test_an_installed_node_has_the_identity_that_systemd_hands_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The credential is the unit's: a person's `swarmd doctor` finds it where `swarmd install` put it."""
+    credentials, state = tmp_path / "credentials", tmp_path / "lib"
+    credentials.mkdir()
+    state.mkdir()
+    write_secret_file(credentials / IDENTITY_FILE, open_dev_fleet(tmp_path / "fleet", "a").to_bytes())
+    monkeypatch.setattr(installed, "CREDENTIALS", credentials)
+    monkeypatch.setattr(installed, "STATE", state)
+    found = look(configured(tmp_path, state__dir=""))
+    assert found["identity"].verdict == "ok"
+    assert found["identity"].found.startswith("a, node ")
+    assert str(state) in found["state"].found
+
+
+def test_a_unit_that_hides_the_package_s_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = tmp_path / "etc", tmp_path / "lib"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        (folder / "swarmd.service").write_text("[Unit]")
+    monkeypatch.setattr(installed, "_UNITS_OF_ADMIN", ours)
+    monkeypatch.setattr(installed, "_UNITS_OF_PACKAGE", (theirs,))
+    assert "hides the unit" in look(configured(tmp_path))["unit"].found
