@@ -11,6 +11,7 @@ from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.node import Node
 from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.statement_book import StatementBook
+from swarmd_protocols.swim import lessons, swim
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.sender import FrameSender
 from swarmd_protocols.trust import roots
@@ -19,13 +20,16 @@ from swarmd_protocols.trust.envelopes import REMOVALS, Envelope, merge_signature
 from swarmd_protocols.trust.roots import Link, RootChain
 from swarmd_protocols.trust.trust import Trust
 from tests.property import test_bounded_tables as tables
+from tests.property import test_comeback_laws as comebacks
 from tests.property import test_root_laws as root_laws
 from tests.property import test_trust_laws as laws
 from tests.property import test_trust_restarts as restarts
+from tests.support.fleet_net import fleet_folder
 from tests.support.mutants import Mutant, assert_found
 from tests.support.trust_history import HONEST
 from tests.unit import test_node_composition as composition
 from tests.unit import test_trust_attacks as attacks
+from tests.unit import test_trust_lessons as alone
 
 
 def _merge_first(patch: pytest.MonkeyPatch) -> None:
@@ -194,6 +198,16 @@ def _shuffled(seed: int) -> list[int]:
     return order
 
 
+def _renewed_while_off() -> None:
+    with fleet_folder() as fleet:
+        alone.test_a_node_that_was_off_while_everybody_was_renewed_comes_back(fleet)
+
+
+def _greeted_for_ever() -> None:
+    with fleet_folder() as fleet:
+        alone.test_who_greets_for_ever_is_shown_a_bounded_number(fleet)
+
+
 MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     "signatures are joined before they are verified": (laws.test_all_attacks_at_once_change_nothing, _merge_first),
     "what was not verified is kept": (
@@ -259,6 +273,15 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
         lambda patch: patch.setattr(StatementBook, "mend", lambda self: []),
     ),
     "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
+    "nobody is shown what it missed": (
+        lambda: comebacks.test_whoever_was_off_comes_back_or_says_why(0),
+        lambda patch: patch.setattr(lessons.Lessons, "on_greeting", lambda *words, **named: None),
+    ),
+    "who is alone goes on to ping": (
+        _renewed_while_off,
+        lambda patch: patch.setattr(swim, "_ALONE_NS", 1 << 62),
+    ),
+    "lessons have no bound": (_greeted_for_ever, lambda patch: patch.setattr(lessons, "_LESSONS_PER_S", 1_000)),
     "a flood of removals displaces": (attacks.test_a_flood_of_one_revoke_key_lets_nothing_in_again, _flooded),
 }
 

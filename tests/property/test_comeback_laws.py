@@ -16,14 +16,20 @@ from swarmd_protocols.ids import NodeId
 from tests.support.fleet_net import ALIVE, FleetNet, fleet_folder
 
 NODES = 4
-STEPS = 8
+STEPS = 12
+UNTOLD = 0.3
+"""Share of what is signed that waits for a later push."""
+ACTS = (
+    *("enrol", "enrol", "revoke keys", "stolen", "rotate", "renew", "renew", "renew one", "revoke"),
+    *("off", "off", "off", "on", "on without its journal", "restart", "restart", "restart"),
+)
 SETTLE_S = 150
 """Seconds of virtual time: ten rounds of greeting a seed, each with one lesson, and as much again for a lost member."""
 
 
 def act(net: FleetNet, rng: Random, off: set[int], out: dict[int, int]) -> str:
     fleet = net.fleet
-    name = rng.choice(["enrol", "revoke keys", "stolen", "rotate", "renew", "renew one", "revoke", "off", "off", "on"])
+    name = rng.choice(ACTS)
     running = [index for index in range(NODES) if index not in off and index not in out]
     match name:
         case "enrol":
@@ -50,14 +56,22 @@ def act(net: FleetNet, rng: Random, off: set[int], out: dict[int, int]) -> str:
             net.kill(gone)
             off.add(gone)
             return f"{name} {gone}"
-        case "on" if off:
+        case "on" | "on without its journal" if off:
             back = rng.choice(sorted(off))
             off.discard(back)
-            net.restart(back)
+            net.restart(back, keep_journal=name == "on")
             return f"{name} {back}"
+        case "restart":
+            again = rng.choice(running)
+            net.kill(again)
+            net.restart(again)
+            return f"{name} {again}"
         case _:
             return "nothing"
-    net.push(rng.choice([index for index in running if index not in out] or [0]))
+    here = [index for index in running if index not in out]
+    if not here or rng.random() < UNTOLD:
+        return f"{name}, and nobody is told yet"
+    net.push(rng.choice(here))
     return name
 
 
@@ -73,6 +87,7 @@ def test_whoever_was_off_comes_back_or_says_why(seed: int) -> None:
         for _ in range(STEPS):
             story.append(act(net, rng, off, out))
             net.run(rng.choice([1, 5, 40]))
+        net.push(next(index for index in range(NODES) if index not in off and index not in out))
         for index in sorted(off):
             net.restart(index)
         net.run(SETTLE_S)
