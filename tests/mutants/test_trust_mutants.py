@@ -28,6 +28,7 @@ from tests.support.fleet_net import fleet_folder
 from tests.support.mutants import Mutant, assert_found
 from tests.support.trust_history import HONEST
 from tests.unit import test_node_composition as composition
+from tests.unit import test_swim_regressions as regressions
 from tests.unit import test_trust_attacks as attacks
 from tests.unit import test_trust_lessons as alone
 
@@ -198,11 +199,6 @@ def _shuffled(seed: int) -> list[int]:
     return order
 
 
-def _renewed_while_off() -> None:
-    with fleet_folder() as fleet:
-        alone.test_a_node_that_was_off_while_everybody_was_renewed_comes_back(fleet)
-
-
 def _greeted_for_ever() -> None:
     with fleet_folder() as fleet:
         alone.test_who_greets_for_ever_is_shown_a_bounded_number(fleet)
@@ -278,7 +274,7 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
         lambda patch: patch.setattr(lessons.Lessons, "on_greeting", lambda *words, **named: None),
     ),
     "who is alone goes on to ping": (
-        _renewed_while_off,
+        regressions.test_who_is_alone_greets_those_whom_it_does_not_call_failed,
         lambda patch: patch.setattr(swim, "_ALONE_NS", 1 << 62),
     ),
     "lessons have no bound": (_greeted_for_ever, lambda patch: patch.setattr(lessons, "_LESSONS_PER_S", 1_000)),
