@@ -16,6 +16,7 @@ from typing import Any
 
 from swarmd.api.daemon import BusEvent, DaemonView
 from swarmd.bridges.mavlink.fusion import VehicleFusion
+from swarmd.bridges.mavlink.link_watch import LinkWatch
 from swarmd.config.bridges import MavlinkConfig
 from swarmd.errors import DaemonError, TransportError
 from swarmd_models.geo.geolocate import quaternion_from_euler
@@ -60,6 +61,8 @@ class MavlinkBridge:
         self._heard_s = 0.0
         self._asked_s = 0.0
         self._outgoing = Outgoing(config)
+        self._watch = LinkWatch(config.connection, config.system_id)
+        self._alerts: dict[str, str] = {}
         self._connection: Any = None
 
     def counters(self) -> dict[str, int]:
@@ -83,6 +86,7 @@ class MavlinkBridge:
         pause_s = _FIRST_PAUSE_S
         while True:
             began_s = time.monotonic()
+            self._say_alerts(began_s)
             try:
                 await self._serve_once()
             except (OSError, ValueError) as error:
@@ -170,6 +174,7 @@ class MavlinkBridge:
             mavlink.MAV_TYPE_ONBOARD_CONTROLLER, mavlink.MAV_AUTOPILOT_INVALID, 0, 0, mavlink.MAV_STATE_ACTIVE
         )
         now_s = time.monotonic()
+        self._say_alerts(now_s)
         if self._target is None:
             return
         if now_s - self._heard_s > SILENT_S:
@@ -177,6 +182,14 @@ class MavlinkBridge:
         elif not self._asked_s:
             self._ask(connection)
             self._asked_s = now_s
+
+    def _say_alerts(self, now_s: float) -> None:
+        """What has changed of what is wrong with the link."""
+        for code, text in self._watch.alerts(now_s).items():
+            if self._daemon is not None and bool(text) != bool(self._alerts.get(code)):
+                self._alerts[code] = text
+                with contextlib.suppress(DaemonError):
+                    self._daemon.command("alert", {"code": code, "text": text})
 
     def _ask(self, connection: Any) -> None:
         assert self._target is not None
@@ -217,6 +230,7 @@ class MavlinkBridge:
             return
         if message.get_type() == "HEARTBEAT" and message.autopilot != mavlink.MAV_AUTOPILOT_INVALID:
             wanted = self._config.system_id
+            self._watch.heartbeat(source[0], time.monotonic())
             if self._target is None and wanted in (0, source[0]):
                 self._target = source
             if self._target == source:
@@ -236,6 +250,7 @@ class MavlinkBridge:
         state = self._fusion.state(now_ns)
         if state is None or self._daemon is None:
             return
+        self._watch.pose(has_fix=state.has_fix, now_s=time.monotonic())
         self._counts["positions"] += 1
         self._counts["positions_without_fix"] += not state.has_fix
         try:
