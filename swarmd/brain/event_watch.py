@@ -141,8 +141,8 @@ class EventWatch:
         what = f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}"
         self._set("revoked", bool(why_out), what)
         self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")
-        is_alone = len(parts.node.summary().members) < 2
-        is_unknown = is_alone and now_s - self._unknown_key_s < UNKNOWN_KEY_S
+        # Anybody can send junk; it means something where nobody of the swarm is heard.
+        is_unknown = now_s - self._unknown_key_s < UNKNOWN_KEY_S and len(parts.node.summary().members) < 2
         self._set("group-key-unknown", is_unknown, "nobody is reached, and who calls uses a key that is not held")
         problem = parts.transport.reach.problem
         self._set("loopback-advertised", bool(problem), problem)
@@ -184,7 +184,7 @@ class EventWatch:
             self._troubled.add(node)
         elif new is MemberState.ALIVE and node in self._troubled:
             kind = "link-restored"
-        if new is not MemberState.DEGRADED:
+        if new not in (MemberState.DEGRADED, MemberState.SUSPECT):
             self._troubled.discard(node)
         if kind:
             states = f"{'unknown' if old is None else old.value} to {new.value}"

@@ -26,6 +26,7 @@ from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Dot, NodeSigner, Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, NotePut, Sighting, encode_facts
 from swarmd_protocols.state.crdt.messages import LASTING, Batches, Certificates, Have, Proof
+from swarmd_protocols.state.crdt.records import EventRow, encode_events
 from tests.support.state_mesh import Member, Mesh, S, detection
 
 SECONDS = 60
@@ -233,6 +234,21 @@ def invented_origins(mesh: Mesh, pen: Pen) -> Iterator[bytes]:
         yield messages.encode(Proof(raws[0], again))
 
 
+def event_rows(mesh: Mesh, pen: Pen) -> Iterator[bytes]:
+    """Records of events, each full of rows that nobody has seen: every one is news to whoever listens."""
+    signer = NodeSigner(CRYPTO, pen.seed)
+    while True:
+        raws = []
+        for _ in range(32):
+            pen.n += 1
+            rows = tuple(EventRow(pen.life, pen.n * 16 + i, 0, "failed", "x" * 60, "y" * 60, "") for i in range(16))
+            dot, base = (pen.life, pen.n), (pen.life, 0)
+            body = encode_events(rows)
+            raws.append(seal_batch(Stream.EVENTS, pen.node, dot, base, bytes(16), stamp_of(mesh), body, signer).raw)
+        mesh.members[0].details.clear()  # The mesh keeps what a daemon takes at a bounded rate (`events/recorder.py`).
+        yield messages.encode(Batches(tuple(raws)))
+
+
 ATTACKS = (
     decoded_rows,
     dear_rows,
@@ -243,6 +259,7 @@ ATTACKS = (
     questions,
     bad_signatures,
     invented_origins,
+    event_rows,
 )
 
 

@@ -1,7 +1,10 @@
 """The file of events: bounds for everybody, a failing disk, a damaged file, a power cut between two syncs."""
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +12,7 @@ from swarmd.events import store as store_module
 from swarmd.events.record import EventRecord, clean
 from swarmd.events.store import FAIR_ROWS, Bounds, EventStore, Query
 
+WAITING = 10
 OWN, THIEF, HONEST = "aa" * 16, "bb" * 16, "cc" * 16
 
 
@@ -178,17 +182,83 @@ def test_a_failing_disk_is_said_once_events_wait_and_are_written_later(tmp_path,
 
 
 def test_what_waits_for_a_disk_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "WAITING_MAX", 10)
+    check_what_waits_is_bounded(tmp_path, monkeypatch)
+
+
+def check_what_waits_is_bounded(tmp_path, monkeypatch):
+    """The newest ones wait, and what others cause goes first."""
+    monkeypatch.setattr(store_module, "WAITING_MAX", WAITING)
     monkeypatch.setattr(EventStore, "_connected", lambda self: (_ for _ in ()).throw(sqlite3.OperationalError("no")))
 
     async def work(store, problems):
         for number in range(1, 31):
             store.put(record(number))
+        for number in range(31, 61):
+            store.put(record(number), THIEF)
         return [one.number for one in await found(store)], store.counts["dropped"]
 
-    assert run(tmp_path, work)[1] == (list(range(21, 31)), 20)
+    assert run(tmp_path, work)[1] == ([*range(21, 31)], 50)
 
 
 def test_text_is_bounded_and_cannot_steer_a_terminal():
     assert clean("a\x1b[2Jb\nc", 64) == "a?[2Jb?c"
     assert len(clean("é" * 500, 240)) == 240
+
+
+def test_every_transaction_is_synced_so_that_a_power_cut_takes_nothing_that_was_written(tmp_path):
+    async def work(store, problems):
+        store.put(record(1))
+        await found(store)
+        database = store._database
+        ask = lambda what: store._thread.submit(lambda: database.execute(f"PRAGMA {what}").fetchone()[0]).result()  # noqa: E731
+        return ask("journal_mode"), ask("synchronous")
+
+    assert run(tmp_path, work)[1] == ("wal", 2)
+
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from swarmd.events.record import EventRecord
+from swarmd.events.store import Bounds, EventStore, Query
+
+async def main():
+    folder, problems = Path(sys.argv[1]), []
+    store = EventStore(folder, Bounds(), problems.append)
+    await store.open()
+    (folder / "ballast").write_bytes(bytes(1 << 20)) if not (folder / "ballast").exists() else None
+    number = 0
+    while not problems and number < 20_000:
+        number += 1
+        store.put(EventRecord(number, "a", "aa" * 16, 1, number, "joined", "x" * 60, "y" * 200, "z" * 200))
+        if number % 100 == 0:
+            await store.find(Query(limit=1))
+            await asyncio.sleep(0)
+    full = problems[0]
+    (folder / "ballast").unlink()
+    store._retry_at_s = 0.0
+    store.tick()
+    rows = await store.find(Query(limit=10_000, since_ms=number - 50))
+    await asyncio.sleep(0.1)
+    store.close()
+    print(full)
+    print(len(rows), repr(problems[-1]), store.counts["dropped"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_disk_that_is_really_full_is_said_and_written_to_again(tmp_path):
+    script = tmp_path / "work.py"
+    script.write_text(PROGRAM)
+    small = tmp_path / "small"
+    small.mkdir()
+    command = f"mount -t tmpfs -o size=2m none {small} && exec {sys.executable} {script} {small}"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, timeout=120)
+    if "unshare failed" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no private mounts here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    said, counts = done.stdout.splitlines()
+    assert "full" in said
+    assert counts == "51 '' 0"

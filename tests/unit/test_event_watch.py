@@ -1,0 +1,238 @@
+"""What the brain's notices become, and which alerts stand by what its parts show."""
+
+import io
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+from swarmd.api.bus import Bus
+from swarmd.brain import event_watch as watch_module
+from swarmd.brain.event_watch import CLONED_S, EventWatch
+from swarmd.events.alerts import Alerts
+from swarmd.events.record import EventRecord
+from swarmd.logs import Logger
+from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Rejected, StateChanged, UserEventDelivered
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.agent import Note
+from swarmd_protocols.releases.requests import RolloutChanged
+from swarmd_protocols.state.clock import EPOCH_2020_NS
+from swarmd_protocols.trust.trust import TrustChanged
+
+ME, PEER, OTHER = (NodeId(bytes([number]) * 16) for number in (1, 2, 3))
+ALIVE, SUSPECT, DEGRADED, FAILED, LEFT, AWAY = (
+    MemberState.ALIVE,
+    MemberState.SUSPECT,
+    MemberState.DEGRADED,
+    MemberState.FAILED,
+    MemberState.LEFT,
+    MemberState.AWAY,
+)
+
+
+class Recorded:
+    def __init__(self):
+        self.rows = []
+        self.causes = []
+
+    def record(self, kind, subject="", reason="", evidence="", cause=None):
+        self.rows.append((kind, subject, reason, evidence))
+        self.causes.append(cause)
+
+    def learn(self, origin, rows):
+        self.rows.append(("learn", origin, rows, ""))
+
+    def tick(self):
+        pass
+
+
+class Brain:
+    """The parts that a watch looks at, as the test sets them."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = 1_000.0
+        fake = SimpleNamespace(
+            monotonic=lambda: self.now_s,
+            monotonic_ns=lambda: int(self.now_s * 1e9),
+            time_ns=lambda: int(self.now_s * 1e9) + EPOCH_2020_NS + self.wall_off_ns,
+        )
+        monkeypatch.setattr(watch_module, "time", fake)
+        self.wall_off_ns = 0
+        self.trusted = SimpleNamespace(why_out="")
+        self.states = {"me": ALIVE, "peer": ALIVE}
+        self.clock = SimpleNamespace(offset_ns=0, synced=True)
+        model = SimpleNamespace(revoked={}, halted={b"r": SimpleNamespace(reason="it sees ghosts")})
+        protocol = SimpleNamespace(
+            view=SimpleNamespace(models={"eye": model}),
+            release=lambda name, digest: object(),
+            standing=lambda name, digest, release: SimpleNamespace(fails=2),
+        )
+        self.journal = SimpleNamespace(degraded=False)
+        self.reach = SimpleNamespace(problem="")
+        self.eye = SimpleNamespace(state="running", problem="")
+        self.transport = SimpleNamespace(local_address="10.0.0.1:7946", reach=self.reach)
+        self.parts = SimpleNamespace(
+            bus=Bus(Logger("n", stream=io.StringIO())),
+            identity=SimpleNamespace(node=ME, name="me", swarm="farm"),
+            node=SimpleNamespace(
+                trust=lambda: self.trusted,
+                summary=lambda: SimpleNamespace(members=self.states),
+                members=lambda: [SimpleNamespace(node=PEER, name="peer")],
+            ),
+            replica=SimpleNamespace(clock=self.clock),
+            journal=self.journal,
+            eye=self.eye,
+            transport=self.transport,
+            releases=SimpleNamespace(config=SimpleNamespace(model="eye"), protocol=protocol),
+        )
+        self.trust = SimpleNamespace(root=SimpleNamespace(version=1), group_keys={1: b""}, revocations=[])
+        self.recorded = Recorded()
+        self.alerts = Alerts(lambda alert, is_raised: None)
+        self.watch = EventWatch(self.parts, self.recorded, self.alerts, self.trust)
+
+    def say(self, notice):
+        self.parts.bus.publish(notice)
+        return self.recorded.rows[-1] if self.recorded.rows else None
+
+    def standing(self):
+        self.watch.look()
+        return [alert.code for alert in self.alerts.standing()]
+
+
+@pytest.fixture
+def brain(monkeypatch):
+    return Brain(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("states", "kinds"),
+    [
+        ([None, ALIVE, SUSPECT, FAILED, ALIVE], ["joined", "failed", "returned"]),
+        ([None, ALIVE, DEGRADED, ALIVE], ["joined", "link-trouble", "link-restored"]),
+        ([None, ALIVE, DEGRADED, SUSPECT, ALIVE], ["joined", "link-trouble", "link-restored"]),
+        ([None, ALIVE, LEFT, ALIVE, AWAY, ALIVE], ["joined", "left", "returned", "away", "returned"]),
+        ([None, ALIVE, SUSPECT, ALIVE, ALIVE], ["joined"]),
+        ([None, FAILED, FAILED, ALIVE], ["returned"]),
+        ([None, DEGRADED, FAILED, LEFT], ["joined", "failed", "left"]),
+    ],
+)
+def test_the_life_of_a_member(brain, states, kinds):
+    for old, new in pairwise(states):
+        brain.say(MemberChanged(PEER, "peer", old, new, "because"))
+    assert [row[0] for row in brain.recorded.rows] == kinds
+    assert all(row[1:3] == ("peer", "because") for row in brain.recorded.rows)
+    assert set(brain.recorded.causes) == {PEER}, "the member answers for what it causes"
+
+
+def test_what_others_cause_is_theirs_and_alarms_are_few(brain):
+    assert brain.say(UserEventDelivered(PEER, "peer", "land", b"now\xff"))[:3] == ("user-event", "land", "said by peer")
+    assert brain.recorded.causes == [PEER]
+    for number in range(100):
+        brain.say(Alarm("state-flood", f"{number}"))
+    brain.say(Alarm("send-failed", "no route"))
+    assert [row[1] for row in brain.recorded.rows[1:]] == ["state-flood"] * watch_module.ALARMS_BURST + ["send-failed"]
+
+
+def test_releases_are_told_once_in_all_lives(brain):
+    changed = StateChanged("releases", RolloutChanged("eye", b"r", 3, "halted", 0))
+    assert brain.say(changed)[:3] == ("release-halted", "eye 3", "an officer: it sees ghosts")
+    assert brain.standing() == ["release-halted"]
+    brain.say(changed)
+    assert len(brain.recorded.rows) == 1
+    brain.say(StateChanged("releases", RolloutChanged("eye", b"q", 4, "halted", 0)))
+    assert brain.recorded.rows[-1][2] == "2 of its canaries failed"
+    brain.say(StateChanged("releases", RolloutChanged("eye", b"r", 3, "revoked", 0)))
+    assert [alert.subject for alert in brain.alerts.standing()] == ["eye 4"]
+    brain.recorded.rows.clear()
+    brain.watch.know_releases([EventRecord(0, "me", "", 1, 1, "release-promoted", "eye 2", "", "release 70")])
+    brain.say(StateChanged("releases", RolloutChanged("eye", b"p", 2, "promoted", 0)))
+    assert brain.recorded.rows == []
+
+
+def test_what_the_agent_did_here(brain):
+    brain.watch.on_release_note(Note("verdict PASS", b"r", "fine"), 3)
+    brain.watch.on_release_note(Note("went_back", b"r", "it is halted"), 3)
+    brain.watch.on_release_note(Note("order_dropped", b"", "64 wait"), 0)
+    assert [row[:3] for row in brain.recorded.rows] == [
+        ("release-trial", "eye 3", "verdict PASS"),
+        ("release-rolled-back", "eye 3", "it is halted"),
+    ]
+
+
+def test_trust_is_told_once_with_the_officers_reason(brain):
+    brain.say(StateChanged("node", TrustChanged("root")))
+    assert brain.recorded.rows == [], "nothing is new"
+    brain.trust.root.version = 2
+    brain.trust.group_keys[5] = b""
+    brain.trust.revocations.append(SimpleNamespace(counter=4, nodes=(bytes(PEER), bytes(OTHER)), reason="stolen"))
+    for _ in range(2):
+        brain.say(StateChanged("node", TrustChanged("revoke")))
+    assert [row[:3] for row in brain.recorded.rows] == [
+        ("root-replaced", "root 2", "officers signed a new root"),
+        ("revoked", f"peer, {OTHER.hex()}", "stolen"),
+        ("group-key", "group key 5", "the swarm seals with a new key"),
+    ]
+
+
+def test_commands_say_who_and_why_not_and_leave_out_what_is_long(brain):
+    brain.watch.on_command("trust", {"kind": "revoke", "statement": "00" * 900}, "root (process 7)", "")
+    brain.watch.on_command("forget", {"name": "x"}, "user 1000", "x is alive")
+    assert brain.recorded.rows == [
+        ("command", "trust", "by root (process 7)", "kind=revoke"),
+        ("command", "forget", "by user 1000; refused: x is alive", "name=x"),
+    ]
+
+
+def test_every_condition_raises_its_alert_and_clears_it(brain):
+    assert brain.standing() == []
+    brain.journal.degraded = True
+    brain.eye.state, brain.eye.problem = "failed", "no camera"
+    brain.reach.problem = "peers are told 127.0.0.1"
+    brain.trusted.why_out = "revoked: stolen"
+    brain.say(Alarm("identity-twice", "stop one"))
+    brain.wall_off_ns = 3_600 * 10**9
+    assert sorted(brain.standing()) == [
+        "clock-wrong",
+        "eye-given-up",
+        "identity-cloned",
+        "journal-failing",
+        "loopback-advertised",
+        "revoked",
+    ]
+    texts = {alert.code: alert.text for alert in brain.alerts.standing()}
+    assert "+3600.0 s" in texts["clock-wrong"]
+    assert "revoked: stolen" in texts["revoked"]
+    assert "no camera" in texts["eye-given-up"]
+    brain.journal.degraded, brain.eye.state, brain.reach.problem, brain.trusted.why_out = False, "running", "", ""
+    brain.wall_off_ns = 0
+    assert brain.standing() == ["identity-cloned"], "until nobody has contradicted it for a while"
+    brain.now_s += CLONED_S + 1
+    assert brain.standing() == []
+
+
+def test_junk_under_unknown_keys_is_no_alert_while_the_swarm_is_heard(brain):
+    unknown = Rejected("10.0.0.9:1", "first contact under a group key that this node does not hold")
+    brain.say(unknown)
+    assert brain.standing() == []
+    del brain.states["peer"]
+    assert brain.standing() == ["group-key-unknown"]
+    brain.now_s += watch_module.UNKNOWN_KEY_S + 1
+    assert brain.standing() == []
+
+
+def test_a_clock_that_is_set_is_told_and_one_that_is_slewed_is_not(brain):
+    brain.watch.tick()
+    brain.clock.offset_ns += 500_000
+    brain.watch.tick()
+    assert brain.recorded.rows == []
+    brain.clock.offset_ns -= 3_600 * 10**9
+    brain.watch.tick()
+    assert brain.recorded.rows[-1][2].startswith("by -3600.000 s")
+
+
+def test_an_address_that_changes_is_told(brain):
+    brain.watch.tick()
+    brain.transport.local_address = "10.0.0.2:7946"
+    brain.watch.tick()
+    brain.watch.tick()
+    assert brain.recorded.rows == [("address-changed", "10.0.0.2:7946", "it was 10.0.0.1:7946", "")]
