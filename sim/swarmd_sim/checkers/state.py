@@ -138,15 +138,19 @@ class StateChecker(CheckerBase):
     def _events(self, hosts: Sequence[Host], now_ns: int) -> None:
         """User events reach every host that was in the swarm from before the event until the end.
 
-        What was said before a node heard others, and others knew it, in this life is not its to deliver.
+        What was said before a node heard others, and others knew it, in this life is not its to deliver. Of one origin
+        the last 64 events are kept for repair: whoever holds its key may push out what it said before, and that alone.
         """
         missed = 0
+        storms = [fault for fault in self.run.injector.script if fault.kind == "event_storm"]
         for at_ns, origin, name in self.run.ledger.events:
             source = self.run.hosts[origin]
             if source.life.started_ns > at_ns or not source.process_up or source.hostile:
                 continue
             if origin in self.run.ledger.disk_lost_ns and not 0 <= source.life.known_ns <= at_ns:
                 # Said under a number that its disk had forgotten, before the swarm could tell it so.
+                continue
+            if any(origin in storm.nodes and storm.end_ns > at_ns for storm in storms):
                 continue
             reached = self.run.ledger.event_deliveries.get(name, {})
             for host in hosts:
