@@ -330,11 +330,6 @@ STATE: dict[str, Mutant] = {
         _not_journalled,
         overrides={"state.slack_rows": 2, "workload.notes_per_min": 600},
     ),
-    "state-certificates-not-asked": Mutant(
-        "nobody is asked for the certificate of an unknown author",
-        "state.intake:Intake._ask_certificates",
-        gives(None),
-    ),
     "state-records-not-persisted": Mutant("counters are not written", "state.author:Author._seal", _without_persist),
     "state-no-restore": Mutant(
         "the journal is not read", "state.replica:Replica._restore", gives(None), overrides=LONELY

@@ -328,6 +328,8 @@ MUTANTS = [
      attacks.test_no_row_is_later_than_the_batch_that_says_it),
     ("a change of trust is not heard", Intake, "judge", lambda self: None,
      trusts.test_a_name_enrolled_again_drops_the_facts_of_the_old_key),
+    ("nobody is asked for a certificate", Intake, "_ask_certificates", lambda *_: None,
+     trusts.test_a_newcomer_reads_the_facts_of_an_author_whom_it_never_met),
     ("the revoked stay on disk", Holdings, "expel", lambda self, origin: None,
      trusts.test_revoking_a_node_takes_its_facts_out_of_every_view_and_keeps_them_out),
     ("who leaned on the revoked says nothing", OwnSightings, "take_orphans", lambda self: [],

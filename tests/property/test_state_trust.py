@@ -167,6 +167,21 @@ def test_facts_outlive_the_replacement_of_the_enrol_keys_their_author_away():
             assert facts_of(replica, away.node)["sightings"], certificates_first
 
 
+def test_a_newcomer_reads_the_facts_of_an_author_whom_it_never_met():
+    """Facts come without the certificate that they need: whoever sends them is asked for it."""
+    mesh = Mesh(3, seed=6)
+    history(mesh, 2)
+    mesh.run(5)
+    gone = mesh.members[2]
+    mesh.crash(2)
+    mesh.newcomer(103)
+    newcomer = mesh.members[-1].replica
+    assert newcomer._intake.key_of(gone.node) is None
+    mesh.run(5)
+    assert mesh.agree()
+    assert facts_of(newcomer, gone.node)["sightings"]
+
+
 def play(seed, steps=45):
     """A random history; who is out for good, and what members have seen."""
     rng = random.Random(seed)
