@@ -138,7 +138,9 @@ class EventWatch:
         is_failed = eye is not None and eye.state == "failed"
         self._set("eye-given-up", is_failed, f"the eye is given up: {eye.problem}" if eye is not None else "")
         why_out = parts.node.trust().why_out
-        what = f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}"
+        what = (
+            f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}" if why_out else ""
+        )
         self._set("revoked", bool(why_out), what)
         self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")
         # Anybody can send junk; it means something where nobody of the swarm is heard.

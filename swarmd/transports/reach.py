@@ -38,6 +38,9 @@ class Reach:
         self.address: Address = ""
         """What peers are told."""
         self.own: list[OwnAddress] = []
+        self.problem = ""
+        """Why peers on other devices could not reach this node at the last look, with the remedy; "" where nothing is
+        known of that."""
         self._advertise = advertise
         self._interfaces = tuple(interfaces)
         self._targets: dict[Address, tuple[Way, ...]] = {}
@@ -48,13 +51,11 @@ class Reach:
         """Whether the node listens on whatever interfaces there are."""
         return ipaddress.ip_address(self.host).is_unspecified
 
-    @property
-    def problem(self) -> str:
-        """Why peers on other devices cannot reach this node, with the remedy; "" where nothing is known of that."""
+    def _problem(self) -> str:
         told = [parse_address(way)[0] for way in self.address.split(WAYS)]
         if not self.everywhere:
-            present = {own.host for own in own_addresses(("*",))}
-            if not is_loopback(self.host) and self.host.partition("%")[0] not in present:
+            host = self.host.partition("%")[0]
+            if not is_loopback(self.host) and host not in {own.host for own in own_addresses(("*",))}:
                 return f"no interface has {self.host} any more, the address listened on: give it back, or listen on ::"
             return ""
         if all(map(is_loopback, told)):
@@ -77,6 +78,7 @@ class Reach:
             address = format_address(self.host, self.port)
         changed = bool(self.address) and address != self.address
         self.address = address
+        self.problem = self._problem()
         return changed
 
     def targets(self, destination: Address) -> tuple[Way, ...]:
