@@ -1,19 +1,25 @@
 """Which numbers of the brain's parts Prometheus and `swarmd counters` see, under which names."""
 
+import functools
+import time
 from collections.abc import Mapping
 
 from swarmd import __version__
+from swarmd.api.daemon import PoseSeen
 from swarmd.api.metrics import Metrics
 from swarmd.brain.history import History
 from swarmd.brain.parts import Parts
+from swarmd.brain.process_metrics import register_process
 from swarmd.bridges.base import Bridge, Measured
 from swarmd.events.kinds import ALERTS
+from swarmd_protocols.state.clock import EPOCH_2020_NS
 
 
 def register_metrics(parts: Parts) -> None:
     """Tell the metrics where to read."""
     metrics = parts.metrics
-    metrics.counters("swarmd_transport", "Frames, bytes and drops of the transport.", "what", parts.transport.counters)
+    for name, help_ in _TRANSPORT.items():
+        metrics.counters(name, help_, "what", functools.partial(_transport, parts, name.rpartition("_")[2]))
     metrics.counters("swarmd_node", "What membership counted.", "what", lambda: parts.node.summary().counters)
     metrics.counters("swarmd_driver", "Events, effects, refusals and alarms.", "what", lambda: parts.driver.counts)
     metrics.counters("swarmd_swarm", "Counters summed over the swarm.", "what", parts.replica.views.counter_sums)
@@ -27,7 +33,18 @@ def register_metrics(parts: Parts) -> None:
     metrics.counters("swarmd_task_restarts", "Restarts of supervised tasks.", "task", lambda: parts.supervisor.restarts)
     metrics.counters("swarmd_eye", "Frames, drops by reason, restarts.", "what", lambda: _eye(parts))
     metrics.gauges("swarmd_members", "Members by state, this node included.", "state", lambda: _members(parts))
-    metrics.gauges("swarmd_peer_rtt_seconds", "Smoothed round trip.", "peer", lambda: _rtt(parts))
+    metrics.gauges(
+        "swarmd_peer_rtt_seconds",
+        f"Smoothed round trip; of up to {_PEERS_SHOWN} peers, in larger swarms of none.",
+        "peer",
+        lambda: _peers(_rtt(parts)),
+    )
+    metrics.gauges(
+        "swarmd_peers_rtt_quantile_seconds",
+        "Smoothed round trip over all peers.",
+        "quantile",
+        lambda: _quantiles(list(_rtt(parts).values())),
+    )
     metrics.gauges(
         "swarmd_gossip_budget_used_ratio",
         "Share of the byte budget that probing uses.",
@@ -39,12 +56,82 @@ def register_metrics(parts: Parts) -> None:
     )
     metrics.gauges("swarmd_eye_measure", "What the eye measures of itself.", "what", lambda: _eye_gauges(parts))
     metrics.gauges("swarmd_journal_degraded", "1: facts wait in memory.", "", lambda: {"": int(parts.journal.degraded)})
+    pose = _LastPose()
+    parts.bus.subscribe(pose.on_notice)
+    metrics.gauges("swarmd_fix", "1: the position is good enough to place things.", "", pose.fix)
+    metrics.gauges("swarmd_battery_ratio", "Charge left, 0 to 1.", "", pose.battery)
+    metrics.gauges(
+        "swarmd_clock_offset_seconds",
+        "This device's clock minus swarm time.",
+        "",
+        lambda: {"": _clock_offset_s(parts)} if parts.replica.clock.synced else {},
+    )
+    metrics.gauges(
+        "swarmd_uptime_seconds",
+        "Since the daemon began.",
+        "",
+        lambda: {"": (time.monotonic_ns() - parts.started_ns) / 1e9},
+    )
+    register_process(metrics)
     metrics.info("swarmd_build", "What runs.", lambda: {"version": __version__, "node": parts.identity.name})
     metrics.info(
         "swarmd_model_version",
         "The model that the eye runs.",
         lambda: _model(parts),
     )
+
+
+_TRANSPORT = {
+    "swarmd_transport_bytes": "Bytes of frames, in and out by path.",
+    "swarmd_transport_frames": "Frames in and out by path, and questions to hosts.",
+    "swarmd_transport_dropped": "Frames that were dropped or refused, by reason.",
+}
+_PEERS_SHOWN = 64
+"""Series of one scrape that speak of single peers: those of a thousand would be nine tenths of all."""
+
+
+def _transport(parts: Parts, kind: str) -> Mapping[str, int]:
+    """One kind of the transport's counters, each under the name of its path and direction."""
+    found = {}
+    for name, value in parts.transport.counters().items():
+        its = "bytes" if "_bytes_" in name else "frames" if name.endswith(("_in", "_out")) else "dropped"
+        if its == kind:
+            found[name.replace("_bytes_", "_")] = value
+    return found
+
+
+def _peers(rtts: Mapping[str, float]) -> Mapping[str, float]:
+    return rtts if len(rtts) <= _PEERS_SHOWN else {}
+
+
+def _quantiles(values: list[float]) -> Mapping[str, float]:
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    return {text: ordered[round(share * (len(ordered) - 1))] for text, share in (("0.5", 0.5), ("0.9", 0.9), ("1", 1))}
+
+
+def _clock_offset_s(parts: Parts) -> float:
+    wall_ns = time.time_ns() - time.monotonic_ns() - EPOCH_2020_NS
+    return (wall_ns - parts.replica.clock.offset_ns) / 1e9
+
+
+class _LastPose:
+    """What the pose source said last."""
+
+    def __init__(self) -> None:
+        self._pose: PoseSeen | None = None
+
+    def on_notice(self, notice: object) -> None:
+        if isinstance(notice, PoseSeen):
+            self._pose = notice
+
+    def fix(self) -> Mapping[str, int]:
+        return {} if self._pose is None else {"": int(self._pose.has_fix)}
+
+    def battery(self) -> Mapping[str, float]:
+        milli = None if self._pose is None else self._pose.battery_milli
+        return {} if milli is None or milli < 0 else {"": milli / 1000}
 
 
 def register_history(metrics: Metrics, history: History) -> None:

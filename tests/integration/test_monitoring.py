@@ -24,7 +24,23 @@ def test_promtool_accepts_the_rules() -> None:
     assert promtool is not None
     done = subprocess.run([promtool, "check", "rules", str(RULES)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 rules found" in done.stdout
+    assert "12 rules found" in done.stdout
+
+
+@pytest.mark.skipif(promtool is None, reason="promtool is not installed (apt install prometheus)")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["test", "rules", "swarmd.rules.test.yml"],
+        ["check", "config", "--agent", "--syntax-only", "prometheus-agent.yml"],
+    ],
+    ids=["alerts fire on what they are for", "the agent's file"],
+)
+def test_promtool_judges(arguments: list[str]) -> None:
+    assert promtool is not None
+    folder = ROOT / "monitoring"
+    done = subprocess.run([promtool, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(prometheus is None, reason="prometheus is not installed (apt install prometheus)")
