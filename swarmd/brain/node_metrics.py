@@ -40,9 +40,9 @@ def register_metrics(parts: Parts) -> None:
         lambda: _peers(_rtt(parts)),
     )
     metrics.gauges(
-        "swarmd_peers_rtt_quantile_seconds",
-        "Smoothed round trip over all peers.",
-        "quantile",
+        "swarmd_peers_rtt_seconds",
+        "Smoothed round trip that this share of all peers has at most.",
+        "share",
         lambda: _quantiles(list(_rtt(parts).values())),
     )
     metrics.gauges(

@@ -23,7 +23,7 @@ NAMES = (
     "swarmd_objects",
     "swarmd_transport_bytes_total",
     "swarmd_transport_frames_total",
-    "swarmd_peers_rtt_quantile_seconds",
+    "swarmd_peers_rtt_seconds",
     "swarmd_uptime_seconds",
     "swarmd_fix",
     "process_cpu_seconds_total",

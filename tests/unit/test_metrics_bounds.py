@@ -56,7 +56,7 @@ def test_a_scrape_is_bounded_however_large_the_swarm(peers: int) -> None:
     assert len(found) <= SERIES_MAX
     assert sum("peer=" in name for name in found) == (peers if peers <= 64 else 0)
     if peers:
-        assert found['swarmd_peers_rtt_quantile_seconds{quantile="1"}'] == pytest.approx(peers / 1000)
+        assert found['swarmd_peers_rtt_seconds{share="1"}'] == pytest.approx(peers / 1000)
 
 
 def test_bytes_frames_and_drops_are_families_of_their_own() -> None:
