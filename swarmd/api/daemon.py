@@ -149,8 +149,14 @@ class DaemonView(Protocol):
         """Call back on the loop for each event from now on; the returned function ends it. Callbacks must not block."""
         ...
 
-    def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Run a control verb as the CLI would; raises `DaemonError` with a sentence for people."""
+    def command(self, verb: str, arguments: Mapping[str, object], by: str = "a bridge") -> Mapping[str, object]:
+        """Run a control verb as the CLI would; raises `DaemonError` with a sentence for people.
+
+        Args:
+            verb: Which.
+            arguments: Of it.
+            by: Who asks, for the history.
+        """
         ...
 
 

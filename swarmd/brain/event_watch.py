@@ -74,7 +74,8 @@ class EventWatch:
                 self._on_member(notice)
             case UserEventDelivered(origin, origin_name, name, payload):
                 text = payload.decode("utf-8", "replace")
-                self._recorder.record("user-event", name, f"said by {origin_name}", text, cause=origin)
+                said_by = f"said by {origin_name}"
+                self._recorder.record("user-event", name, said_by, text, cause=origin, account="user events")
             case StateChanged(_, EventsLearned(origin, rows)):
                 self._recorder.learn(origin, rows)
             case StateChanged(_, RolloutChanged() as changed):
@@ -93,7 +94,7 @@ class EventWatch:
         """The eye's supervisor or link says something."""
         kind = _EYE_EVENTS.get(event)
         if kind is not None:
-            self._recorder.record(kind, "eye", text)
+            self._recorder.record(kind, "eye", text, account="eye")
 
     def on_release_note(self, note: Note, version: int) -> None:
         """The agent of releases says what it did here."""
@@ -105,10 +106,21 @@ class EventWatch:
         elif what == "went_back":
             self._recorder.record("release-rolled-back", subject, note.text, note.release.hex()[:16])
 
-    def on_command(self, verb: str, arguments: Mapping[str, Any], by: str, problem: str) -> None:
-        """A verb that changes something was asked for; `problem` says why it was refused, "" where it was not."""
+    def on_command(
+        self, verb: str, arguments: Mapping[str, Any], by: str, problem: str, *, is_outside: bool = False
+    ) -> None:
+        """A verb that changes something was asked for.
+
+        Args:
+            verb: Which.
+            arguments: Of it; the long ones are left out.
+            by: Who asked.
+            problem: Why it was refused; "" where it was not.
+            is_outside: Through a bridge, whose clients anybody may be.
+        """
         said = ", ".join(f"{name}={value}" for name, value in sorted(arguments.items()) if len(str(value)) <= 128)
-        self._recorder.record("command", verb, f"by {by}" + (f"; refused: {problem}" if problem else ""), said)
+        told = f"by {by}" + (f"; refused: {problem}" if problem else "")
+        self._recorder.record("command", verb, told, said, account="bridges" if is_outside else "")
 
     def know_releases(self, rows: Iterable[EventRecord]) -> None:
         """What earlier lives have written down of releases."""
@@ -238,4 +250,4 @@ class EventWatch:
         if code == "identity-twice":
             self._cloned_s = time.monotonic()
         if self._alarms.take(code, time.monotonic_ns()):
-            self._recorder.record("alarm", code, text)
+            self._recorder.record("alarm", code, text, account="alarms")

@@ -152,9 +152,10 @@ class History:
     def _on_alert(self, alert: Alert, is_raised: bool) -> None:
         about = f"{alert.code} {alert.subject}".strip()
         if is_raised:
-            self.recorder.record("alert-raised", about, alert.text, alert.remedy)
+            self.recorder.record("alert-raised", about, alert.text, alert.remedy, account="alerts")
         else:
-            self.recorder.record("alert-cleared", about, ALERTS[alert.code].solved, f"it was: {alert.text}")
+            solved = ALERTS[alert.code].solved
+            self.recorder.record("alert-cleared", about, solved, f"it was: {alert.text}", account="alerts")
 
     def _publish(self, record: EventRecord) -> None:
         """Tell the bus; the log too, of what happened here and what nobody else has logged."""

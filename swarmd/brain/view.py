@@ -114,11 +114,11 @@ class View:
         """Call back on the loop for each event from now on."""
         return self._parts.bus.subscribe(lambda notice: callback(notice) if isinstance(notice, BusEvent) else None)
 
-    def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    def command(self, verb: str, arguments: Mapping[str, object], by: str = "a bridge") -> Mapping[str, object]:
         """Run a control verb as the CLI would, or one that only bridges have."""
         answer = self._parts.verbs.answer_inside(verb, arguments)
         if verb in self._parts.verbs.changing:
-            self._history.watch.on_command(verb, arguments, "a client of a bridge", "")
+            self._history.watch.on_command(verb, arguments, by, "", is_outside=True)
         return answer
 
     # --- Operations -----------------------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 Rules this file keeps:
 
-- Every row has one node that answers for it: what other members cause (their joins and failures, their user events,
-  their own words) is charged to them, at `CAUSED_PER_S` after the first `CAUSED_BURST`, and bounded by the store.
+- Every row has an account that answers for it: what other members cause (their joins and failures, their user events,
+  their own words) is charged to them, what may repeat without end at this node (alarms, a broker that comes and goes)
+  to an account of its own kind; at `CAUSED_PER_S` after the first `CAUSED_BURST`, and bounded by the store.
+- The same thing is said to the swarm at `SAID_PER_S` after the first `SAID_BURST`, so that what flaps does not push out
+  the little that everybody keeps of this node.
 - A kind of `Reach.WITNESS` is noticed by everybody and said by two: each waits by its rank in a hash, and holds its
   tongue when it has heard two others say it. Two, so that no single liar is the only witness.
 - What others say is taken only of kinds that are told at all.
@@ -18,7 +21,7 @@ from hashlib import blake2b
 from swarmd.events.kinds import KINDS, TOLD, Reach
 from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, EventRecord, clean
 from swarmd.events.store import EventStore
-from swarmd.rates import TokenBucket
+from swarmd.rates import TokenBucket, TokenBuckets
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from swarmd_protocols.state.crdt.records import EventRow
@@ -29,6 +32,10 @@ CAUSED_BURST = 64
 """Rows that another node may cause at once: its whole record of events four times over."""
 ACCOUNTS_MAX = 4_096
 """Nodes whose rate is remembered, as many as the state has origins; the quietest is forgotten first."""
+SAID_PER_S = 1 / 300
+"""How often one kind of one subject is said to the swarm, a second, after the burst."""
+SAID_BURST = 3
+"""Times that one kind of one subject is said at once: it came, went and came again."""
 WITNESSES = 2
 RANK_S = 5.0
 """Seconds that each rank waits longer than the one before: two rounds of records between few peers."""
@@ -87,14 +94,21 @@ class Recorder:
         self._publish = publish
         self._say = say
         self._clock_s = clock_s
-        self._buckets: OrderedDict[NodeId, TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._said = TokenBuckets(SAID_PER_S, SAID_BURST, _HEARD_MAX)
         self._due: list[_Due] = []
         self._heard: OrderedDict[tuple[str, str], dict[NodeId, float]] = OrderedDict()
         """(kind, subject) to who has said it, and when."""
-        self.counts = {"recorded": 0, "told": 0, "said": 0, "limited": 0, "left_to_others": 0}
+        self.counts = {"recorded": 0, "told": 0, "said": 0, "limited": 0, "left_to_others": 0, "unsaid": 0}
 
     def record(
-        self, kind: str, subject: str = "", reason: str = "", evidence: str = "", cause: NodeId | None = None
+        self,
+        kind: str,
+        subject: str = "",
+        reason: str = "",
+        evidence: str = "",
+        cause: NodeId | None = None,
+        account: str = "",
     ) -> None:
         """Write down that something happened here.
 
@@ -104,9 +118,11 @@ class Recorder:
             reason: Why, in words.
             evidence: What shows it, in words or figures.
             cause: The other node that made it happen, which answers for the row.
+            account: What of this node answers for it where it may repeat without end, a word; "": the node itself.
         """
         assert kind in KINDS, f"{kind} is no kind of event"
-        if cause is not None and cause != self._node and not self._admits(cause):
+        account = account if cause is None or cause == self._node else cause.hex()
+        if account and not self._admits(account):
             return
         self._number += 1
         record = EventRecord(
@@ -121,7 +137,7 @@ class Recorder:
             clean(evidence, TEXT_MAX_CHARS),
         )
         self.counts["recorded"] += 1
-        self._store.put(record, "" if cause is None or cause == self._node else cause.hex())
+        self._store.put(record, account)
         self._publish(record)
         reach = KINDS[kind].reach
         if reach is Reach.SWARM:
@@ -134,7 +150,7 @@ class Recorder:
         """Another node's rows have become known."""
         name = self._name_of(origin)
         for row in rows:
-            if row.kind not in TOLD or not self._admits(origin):
+            if row.kind not in TOLD or not self._admits(origin.hex()):
                 self.counts["limited"] += 1
                 continue
             subject = clean(row.subject, SUBJECT_MAX_CHARS)
@@ -171,6 +187,9 @@ class Recorder:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _tell(self, record: EventRecord) -> None:
+        if not self._said.take((record.kind, record.subject), int(self._clock_s() * 1e9)):
+            self.counts["unsaid"] += 1
+            return
         self.counts["said"] += 1
         at_ms = max(0, record.at_ms - _EPOCH_MS)
         self._say(
@@ -192,13 +211,13 @@ class Recorder:
         while len(self._heard) > _HEARD_MAX:
             self._heard.popitem(last=False)
 
-    def _admits(self, node: NodeId) -> bool:
-        bucket = self._buckets.get(node)
+    def _admits(self, account: str) -> bool:
+        bucket = self._buckets.get(account)
         if bucket is None:
-            bucket = self._buckets[node] = TokenBucket(CAUSED_PER_S, CAUSED_BURST)
+            bucket = self._buckets[account] = TokenBucket(CAUSED_PER_S, CAUSED_BURST)
             if len(self._buckets) > ACCOUNTS_MAX:
                 self._buckets.popitem(last=False)
-        self._buckets.move_to_end(node)
+        self._buckets.move_to_end(account)
         if bucket.take(int(self._clock_s() * 1e9)):
             return True
         self.counts["limited"] += 1

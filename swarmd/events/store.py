@@ -133,7 +133,7 @@ class EventStore:
 
         Args:
             record: What happened.
-            account: Id of the node that answers for the row; "": this one.
+            account: Who answers for the row: another node's id, or a word for what repeats at this one; "": this node.
         """
         if self._closed:
             return

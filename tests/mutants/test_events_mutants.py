@@ -31,6 +31,10 @@ def _nothing_is_limited(patch):
     patch.setattr(Recorder, "_admits", lambda self, node: True)
 
 
+def _what_flaps_is_said(patch):
+    patch.setattr(recorder_module, "SAID_PER_S", 1.0)
+
+
 def _every_kind_is_taken(patch):
     class All:
         def __contains__(self, kind):
@@ -93,6 +97,7 @@ def _alerts_have_no_bound(patch):
         (_nobody_follows, recorder_laws.test_when_the_first_two_are_gone_the_next_ones_speak),
         (_nothing_is_limited, recorder_laws.test_what_others_cause_is_charged_to_them_and_bounded),
         (_nothing_is_limited, recorder_laws.test_what_others_say_is_bounded_of_known_kinds_and_harmless_text),
+        (_what_flaps_is_said, recorder_laws.test_what_flaps_is_written_down_within_bounds_and_seldom_said),
         (_every_kind_is_taken, recorder_laws.test_what_others_say_is_bounded_of_known_kinds_and_harmless_text),
         (_text_is_taken_as_it_is, recorder_laws.test_what_others_say_is_bounded_of_known_kinds_and_harmless_text),
         (_an_alert_is_raised_again_and_again, recorder_laws.test_an_alert_stands_once_until_it_is_cleared),

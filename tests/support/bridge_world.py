@@ -110,7 +110,7 @@ class World:
         self.callbacks.append(callback)
         return lambda: self.callbacks.remove(callback)
 
-    def command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    def command(self, verb: str, arguments: Mapping[str, object], by: str = "") -> Mapping[str, object]:
         if arguments.get("fail"):
             raise DaemonError("asked to fail")
         self.commands.append((verb, arguments))

@@ -35,7 +35,7 @@ class Recorded:
         self.rows = []
         self.causes = []
 
-    def record(self, kind, subject="", reason="", evidence="", cause=None):
+    def record(self, kind, subject="", reason="", evidence="", cause=None, account=""):
         self.rows.append((kind, subject, reason, evidence))
         self.causes.append(cause)
 

@@ -2,7 +2,7 @@
 
 from swarmd.events.alerts import STANDING_MAX, Alerts
 from swarmd.events.kinds import ALERTS, KINDS, TOLD, Reach
-from swarmd.events.recorder import CAUSED_BURST, CAUSED_PER_S, RANK_S, Recorder
+from swarmd.events.recorder import CAUSED_BURST, CAUSED_PER_S, RANK_S, SAID_BURST, SAID_PER_S, Recorder
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.records import EventRow
 
@@ -110,6 +110,22 @@ def test_what_others_cause_is_charged_to_them_and_bounded():
     for _ in range(500):
         recorder.record("user-event", "spam", cause=NODES[3])
     assert len(rows) == CAUSED_BURST + 2 + 10
+
+
+def test_what_flaps_is_written_down_within_bounds_and_seldom_said():
+    world = World()
+    recorder, rows = world.all[0], world.stores[0].rows
+    recorder.record("release-rolled-back", "eye 3", "it is halted")
+    for _ in range(2_000):
+        recorder.record("alert-raised", "broker-lost", "no answer", account="alerts")
+        recorder.record("alert-cleared", "broker-lost", "connected again", account="alerts")
+        world.now_s += 1.0
+    accounts = [account for _, account in rows]
+    assert accounts.count("") == 1
+    assert accounts.count("alerts") <= CAUSED_BURST + 2_000 * CAUSED_PER_S + 1
+    said = [row.kind for _, row in world.said]
+    assert said.count("release-rolled-back") == 1
+    assert len(said) <= 1 + 2 * (SAID_BURST + 2_000 * SAID_PER_S + 1)
 
 
 def test_what_others_say_is_bounded_of_known_kinds_and_harmless_text():

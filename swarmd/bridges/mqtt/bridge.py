@@ -57,6 +57,9 @@ class MqttBridge:
         self._daemon: DaemonView | None = None
         self._base = self._discovery_topic = ""
         self._node = ""
+        self._is_lost = False
+        self._asker = ""
+        """Who sent the command at hand, by where its reply goes."""
         self._members_due = asyncio.Event()
         self._homie_link: MqttLink | None = None
         self._last_told_s: dict[str, float] = {}
@@ -245,6 +248,9 @@ class MqttBridge:
     def _alert(self, text: str) -> None:
         """The broker is lost, or ("") there again."""
         assert self._daemon is not None
+        if not text and not self._is_lost:
+            return
+        self._is_lost = bool(text)
         subject = f"{self._config.host}:{self._config.port}"
         with contextlib.suppress(DaemonError):
             self._daemon.command("alert", {"code": "broker-lost", "text": text, "subject": subject})
@@ -402,6 +408,8 @@ class MqttBridge:
 
     def _on_command(self, message: Incoming) -> None:
         """Answer one command where it may be answered; whatever the bytes are, the bridge goes on."""
+        # Its name is its own word: the broker says who may ask, and nothing proves who did.
+        self._asker = message.response_topic.removeprefix(f"{self._base}/")[:64] or "somebody who wants no reply"
         answer = self._commands.answer(message.topic.rsplit("/", 1)[-1], message.payload, message.response_topic)
         self._counts[answer.outcome] += 1
         if answer.reply is not None:
@@ -416,4 +424,4 @@ class MqttBridge:
 
     def _run_command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         assert self._daemon is not None
-        return self._daemon.command(verb, arguments)
+        return self._daemon.command(verb, arguments, f"{self._asker} over MQTT")
