@@ -4,9 +4,11 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from swarmd.cli.common import add_json, print_json, print_table
 from swarmd.cli.desk import add_passphrase, check_free, chosen_swarm, passphrases
 from swarmd.errors import DaemonError
 
@@ -32,6 +34,12 @@ def add_verbs(verbs: Any) -> None:
     token.add_argument("--minutes", type=int, default=60, metavar="N", help="how long it is taken (default 60)")
     token.add_argument("--role", action="append", default=[], help="what the certificate allows besides membership")
     token.add_argument("--replace", action="store_true", help="the name is enrolled: its old key is to be void")
+    token.add_argument("-o", "--out", type=Path, metavar="FILE", help="a new file, 0600 (default: standard output)")
+    text = "join tokens that were made: whose, until when, who used them"
+    tokens = verbs.add_parser("tokens", help=text, description=text)
+    tokens.add_argument("fleet", type=Path, metavar="FLEET", help="the fleet's folder")
+    tokens.add_argument("--take-back", action="append", default=[], metavar="NODE", help="its tokens count no more")
+    add_json(tokens)
     text = "listen for devices with join tokens, and let them in"
     admit = verbs.add_parser("admit", help=text, description=text)
     admit.add_argument("fleet", type=Path, metavar="FLEET", help="the fleet's folder")
@@ -58,6 +66,7 @@ def run_token(args: argparse.Namespace) -> int:
     import sys
 
     from swarmd.config.loading import is_host_port
+    from swarmd.identity.files import write_secret_file
     from swarmd.identity.fleet import Fleet
     from swarmd.identity.join_tokens import make_token
     from swarmd.identity.names import check_name
@@ -66,6 +75,8 @@ def run_token(args: argparse.Namespace) -> int:
     for address in args.at:
         if not is_host_port(address):
             raise DaemonError(f"--at {address[:80]!r}: write it as HOST:PORT, such as 10.0.0.5:{DEFAULT_PORT}")
+    if args.out is not None and args.out.exists():
+        raise DaemonError(f"{args.out} exists already; nothing was written")
     fleet = Fleet(args.fleet)
     if fleet.is_dev:
         raise DaemonError(f"{args.fleet} is a development fleet; its nodes enrol themselves by --dev-fleet")
@@ -77,7 +88,10 @@ def run_token(args: argparse.Namespace) -> int:
     token = make_token(
         fleet, swarm, args.node, args.at, roles=args.role, life_s=args.minutes * 60, replace=args.replace
     )
-    print(token.text)
+    if args.out is not None:
+        write_secret_file(args.out, f"{token.text}\n".encode("ascii"))
+    else:
+        print(token.text)
     where = ", ".join(args.at) or "HOST:PORT, to be given on the device with --at"
     said = (
         f"a secret for one device, which is {args.node} of swarm {swarm} if it comes within {args.minutes} minutes",
@@ -85,6 +99,31 @@ def run_token(args: argparse.Namespace) -> int:
         "there: swarmd enrol --identity DIR, and paste it",
     )
     print("\n".join(said), file=sys.stderr)
+    return 0
+
+
+def run_tokens(args: argparse.Namespace) -> int:
+    """`keys tokens`."""
+    from swarmd.identity.fleet import Fleet
+    from swarmd.identity.join_tokens import kept_tokens, take_back
+    from swarmd.identity.names import check_known
+    from swarmd.identity.officers import PublicHalf
+
+    folder = Fleet(args.fleet).folder
+    for name in args.take_back:
+        check_known(name, {kept.name for kept in kept_tokens(folder)}, "token for a node")
+        take_back(folder, name)
+    rows = []
+    for kept in kept_tokens(folder):
+        used = PublicHalf(bytes.fromhex(kept.public), kept.name).fingerprint if kept.public else ""
+        left_s = kept.expires_s - int(time.time())
+        state = "used" if used else "open" if left_s > 0 else "over"
+        rows.append({"node": kept.name, "swarm": kept.swarm, "state": state, "minutes": left_s // 60, "key": used})
+    if args.json:
+        print_json({"tokens": rows})
+        return 0
+    cells = [[row[name] for name in ("node", "swarm", "state", "minutes", "key")] for row in rows]
+    print_table(("node", "swarm", "state", "minutes left", "used by"), cells)
     return 0
 
 

@@ -102,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         "renew": key_status.run_renew,
         "status": key_status.run_status,
         "token": admit.run_token,
+        "tokens": admit.run_tokens,
         "admit": admit.run_admit,
         "sign-request": admit.run_sign_request,
         "rotate": _rotate,

@@ -102,4 +102,4 @@ def write_enrolment(fleet: "Fleet", swarm: str, name: str, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_secret_file(path, data)
     print(f"{path}: secret (it holds the group key); bring it to the device, and there:")
-    print(f"  swarmd keys node install DIR {path.name}")
+    print(f"  swarmd enrol --identity DIR --install {path.name}")

@@ -163,6 +163,25 @@ def kept_of(folder: Path, number: bytes) -> Kept | None:
         raise TokenError(f"{path} is damaged: {error}; remove it and make another token") from error
 
 
+def kept_tokens(folder: Path) -> list[Kept]:
+    """All that is kept, by name and expiry; damaged files are left aside."""
+    found = []
+    for path in sorted(_folder(folder).glob("[0-9a-f]*"))[:TOKENS_MAX]:
+        with contextlib.suppress(TokenError, IdentityFileError, ValueError):
+            kept = kept_of(folder, bytes.fromhex(path.name))
+            found += [kept] if kept is not None else []
+    return sorted(found, key=lambda kept: (kept.name, kept.expires_s))
+
+
+def take_back(folder: Path, name: str) -> None:
+    """Forget every token for a name: whoever brings one is refused."""
+    for path in _folder(folder).glob("[0-9a-f]*"):
+        with contextlib.suppress(TokenError, IdentityFileError, ValueError):
+            kept = kept_of(folder, bytes.fromhex(path.name))
+            if kept is not None and kept.name == name:
+                path.unlink(missing_ok=True)
+
+
 def sweep(folder: Path) -> None:
     """Forget tokens that have been over for a month."""
     for path in _folder(folder).glob("[0-9a-f]*"):

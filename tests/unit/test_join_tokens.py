@@ -1,5 +1,6 @@
 """Joining by a token, against hostile devices and desks: wrong, used, over, played again, mangled, of another fleet."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarmd.cli.main import main
 from swarmd.identity import admission, join_tokens
 from swarmd.identity.admission import ASKED_BURST, Desk
 from swarmd.identity.desk import submit
@@ -199,6 +201,32 @@ def test_nobody_enrols_a_key_that_is_anothers(fleet: Fleet) -> None:
     frame = mine.head + join_channel._seal(key, mine.head, msgspec.msgpack.encode(played))
     assert desk(fleet).answer(frame).frame == REFUSED, "a signature of another exchange"
     assert [one.name for one in fleet.nodes("farm")] == ["first"]
+
+
+def test_tokens_are_listed_and_taken_back(fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, out = str(fleet.folder), tmp_path / "token"
+    assert main(["keys", "token", place, "drone-1", "--at", "10.0.0.5:7990", "-o", str(out)]) == 0
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert main(["keys", "token", place, "drone-1", "-o", str(out)]) == 1
+    assert "exists already" in capsys.readouterr().err
+    token = parse_token(out.read_text())
+    make_token(fleet, "farm", "drone-2", [])
+    assert join(desk(fleet), token).kind == "enrolled"
+    assert main(["keys", "tokens", place, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["tokens"]
+    assert [(row["node"], row["state"]) for row in rows] == [("drone-1", "used"), ("drone-2", "open")]
+    assert rows[0]["key"].startswith("SHA256:")
+    assert main(["keys", "tokens", place, "--take-back", "drone-3"]) == 1
+    assert "did you mean 'drone-" in capsys.readouterr().err
+    assert main(["keys", "tokens", place, "--take-back", "drone-1"]) == 0
+    assert desk(fleet).answer(ask(token, SEED).frame).frame == REFUSED
+    assert "drone-1" not in capsys.readouterr().out
+    for words in (
+        ["token", place, "..", "--at", "x:1"],
+        ["token", place, "a", "--at", "x"],
+        ["token", place, "a", "--minutes", "0"],
+    ):
+        assert main(["keys", *words]) == 1
 
 
 @settings(max_examples=60, deadline=None)
