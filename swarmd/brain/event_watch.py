@@ -13,7 +13,7 @@ from swarmd.brain.parts import Parts
 from swarmd.events.alerts import Alerts
 from swarmd.events.record import EventRecord
 from swarmd.events.recorder import Recorder
-from swarmd.identity.remedies import remedy
+from swarmd.identity.remedies import OUT_CODES, out_code
 from swarmd.rates import TokenBuckets
 from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Rejected, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
@@ -150,10 +150,8 @@ class EventWatch:
         is_failed = eye is not None and eye.state == "failed"
         self._set("eye-given-up", is_failed, f"the eye is given up: {eye.problem}" if eye is not None else "")
         why_out = parts.node.trust().why_out
-        what = (
-            f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, parts.identity)}" if why_out else ""
-        )
-        self._set("revoked", bool(why_out), what)
+        for code in OUT_CODES:
+            self._set(code, code == out_code(why_out), f"the swarm does not hear this node: it is {why_out}")
         self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")
         # Anybody can send junk; it means something where nobody of the swarm is heard.
         is_unknown = now_s - self._unknown_key_s < UNKNOWN_KEY_S and len(parts.node.summary().members) < 2

@@ -265,6 +265,7 @@ def _identity(config: Config) -> Iterator[Finding]:
 def _membership(config: Config) -> Iterator[Finding]:
     from swarmd.cli.membership_check import remembered_problem, running_alerts
     from swarmd.errors import DaemonError
+    from swarmd.events.kinds import ALERTS
 
     identity = None
     if not config.swarm.dev_fleet:
@@ -279,9 +280,10 @@ def _membership(config: Config) -> Iterator[Finding]:
         verdict: Verdict = "fail" if alert["level"] == "error" else "warn"
         yield Finding("alert", verdict, f"{told}: {alert['text']}, since {alert['since']}", alert["remedy"])
     state = installed.state_of(config)
-    if identity is not None and alerts is None and (problem := remembered_problem(identity, state)):
-        text, _, remedy = problem.partition("; ")
-        yield Finding("member", "fail", text, remedy)
+    if identity is not None and alerts is None:
+        text, code = remembered_problem(identity, state)
+        if text:
+            yield Finding("member", "fail", text, ALERTS[code].remedy)
 
 
 def _state_folder(config: Config) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from swarmd.api.control import ControlClient, socket_folders
 from swarmd.errors import DaemonError
-from swarmd.identity.remedies import remedy
+from swarmd.identity.remedies import out_code
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.trust.identity import Identity, open_trust
 from swarmd_protocols.trust.trust import TRUST_JOURNAL
@@ -32,20 +32,23 @@ def running_alerts(control: str, name: str) -> list[dict[str, str]] | None:
     return None
 
 
-def remembered_problem(identity: Identity, state: Path) -> str:
-    """Why the swarm does not hear this node, by what its journal holds; "" where nothing there says so."""
+def remembered_problem(identity: Identity, state: Path) -> tuple[str, str]:
+    """Why the swarm does not hear this node, by what its journal holds, and the alert's code; "" where it does."""
     path = state / "journal.sqlite"
     if not path.is_file():
-        return ""
+        return "", ""
     try:
         with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as journal:
             high = TRUST_JOURNAL[:-1] + bytes([TRUST_JOURNAL[-1] + 1])
             rows = journal.execute("SELECT key, value FROM records WHERE key >= ? AND key < ?", (TRUST_JOURNAL, high))
             records = dict(rows.fetchall())
     except sqlite3.Error:
-        return ""  # The check of the state's folder, and the daemon's own start, speak of a journal that is damaged.
+        return (
+            "",
+            "",
+        )  # The check of the state's folder, and the daemon's own start, speak of a journal that is damaged.
     why_out = open_trust(identity, records, NaClCrypto()).why_out(identity.node)
-    return f"the swarm does not hear this node: it is {why_out}; {remedy(why_out, identity)}" if why_out else ""
+    return f"the swarm does not hear this node: it is {why_out}" if why_out else "", out_code(why_out)
 
 
 def _folders() -> Iterator[Path]:

@@ -101,8 +101,20 @@ ALERTS: dict[str, AlertKind] = {
     ),
     "revoked": AlertKind(
         _E,
-        "this node has no certificate that holds, so the swarm does not hear it",
-        "Enrol the device anew if it is to stay: `swarmd keys enrol`.",
+        "officers shut this node out, so the swarm does not hear it",
+        "If it is in good hands again, let it in under a new key: `swarmd enrol`.",
+        "it is no longer shut out",
+    ),
+    "replaced": AlertKind(
+        _E,
+        "this node's name was enrolled again under another key, so the swarm does not hear it",
+        "If this is the device that is to have the name, install its newest identity; else `swarmd enrol` by another.",
+        "it has the name again",
+    ),
+    "not-certified": AlertKind(
+        _E,
+        "no root in force stands behind this node's certificate, so the swarm does not hear it",
+        "An officer renews it, nobody has to come here: `swarmd keys renew FLEET NAME`.",
         "it has a certificate again",
     ),
     "group-key-unknown": AlertKind(

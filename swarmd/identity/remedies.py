@@ -1,18 +1,15 @@
-"""What a person does about a node that is out because of keys."""
+"""Which of the standing alerts tells people why a node is out because of keys."""
 
-from swarmd_protocols.trust.identity import Identity
+OUT_CODES = ("revoked", "replaced", "not-certified")
+"""Codes of `swarmd.events.kinds.ALERTS`; one of them stands while `Trust.why_out` says something."""
 
 
-def remedy(why_out: str, identity: Identity) -> str:
-    """What to do, in a sentence.
+def out_code(why_out: str) -> str:
+    """The code for what `Trust.why_out` says; "" where the node is heard.
 
-    Args:
-        why_out: As `Trust.why_out` says it.
-        identity: The node's own.
+    >>> [out_code(text) for text in ("revoked: lost", "replaced: its name", "without a certificate: root 2", "")]
+    ['revoked', 'replaced', 'not-certified', '']
     """
-    name, swarm = identity.name, identity.swarm
-    if why_out.startswith("revoked"):
-        return "if it is back in good hands let it in under a new key: swarmd enrol"
-    if why_out.startswith("replaced"):
-        return f"if this is the device that is to be {name}, install its newest identity; else enrol it by another name"
-    return f"an officer renews its certificate, nobody has to come here: swarmd keys renew FLEET {name} --swarm {swarm}"
+    if not why_out:
+        return ""
+    return next((code for code in OUT_CODES if why_out.startswith(code)), OUT_CODES[-1])

@@ -114,8 +114,9 @@ def test_a_member_whose_certificate_falls_says_so_and_is_renewed_without_a_visit
     assert "WARNING: these members fall: guest" in capsys.readouterr().out
     problem = wait_for(lambda: guest.status().get("problems"), "the guest knows that it is out", 20, guest.log)[0]
     assert "root 2 stands behind none" in problem
-    assert "swarmd keys renew FLEET guest --swarm farm" in problem
+    assert "swarmd keys renew FLEET NAME" in problem
     wait_for(lambda: "not-certified" in guest.log(), "its log says so", 10, guest.log)
+    assert [alert["code"] for alert in guest.status()["alerts"]] == ["not-certified"]
     flags = ["--identity", str(tmp_path / "guest"), "--set", f"node.control={guest.control}", "--listen", "127.0.0.1:0"]
     assert main(["doctor", *flags]) == 1
     assert "stands behind none" in capsys.readouterr().out

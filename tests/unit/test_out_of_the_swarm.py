@@ -9,9 +9,10 @@ from swarmd.api.views import trust_row
 from swarmd.brain.journal import Journal
 from swarmd.brain.trust_told import told_of
 from swarmd.cli.main import main
+from swarmd.events.kinds import ALERTS
 from swarmd.identity.files import IDENTITY_FILE, write_secret_file
 from swarmd.identity.fleet import Fleet, create_fleet
-from swarmd.identity.remedies import remedy
+from swarmd.identity.remedies import OUT_CODES, out_code
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.summary import MemberView, TrustSummary
@@ -58,8 +59,19 @@ def test_the_doctor_of_a_node_whose_certificate_fell_names_who_helps(
     journal.close()
     found = doctor(tmp_path, capsys)["member"]
     assert found["verdict"] == "fail"
-    assert found["remedy"].endswith("swarmd keys renew FLEET drone-1 --swarm farm")
-    assert "another name" in remedy("replaced: its name was enrolled again under another key", identity)
+    assert "nobody has to come here: `swarmd keys renew FLEET NAME`" in found["remedy"]
+
+
+def test_every_reason_to_be_out_is_an_alert() -> None:
+    assert set(OUT_CODES) <= set(ALERTS)
+    assert out_code("") == ""
+    fleet_says = (
+        "revoked",
+        "revoked: x",
+        "replaced: its name was enrolled again under another key",
+        "without a certificate: root 2",
+    )
+    assert [out_code(text) for text in fleet_says] == ["revoked", "revoked", "replaced", "not-certified"]
 
 
 @pytest.mark.parametrize(
