@@ -18,6 +18,8 @@ from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.observations import SayEvent, SetNote
 from swarmd_protocols.trust.trust import Trust
 
+ROSTER_S = 1.0
+"""Seconds for which the list of members is taken as it was: rows of a thousand take milliseconds to make."""
 _DAY_MS = 86_400_000
 _FORGET = "forget/"
 """Keys of the notes that dismiss a failed member: this and its id; the value is the incarnation that failed."""
@@ -50,12 +52,14 @@ class History:
             self.store,
             now_ms=self._now_ms,
             name_of=self._name_of,
-            members=lambda: [member.node for member in parts.node.members()],
+            members=lambda: list(self._roster()),
             publish=self._publish,
             say=self._say,
         )
         self.watch = EventWatch(parts, self.recorder, self.alerts, trust)
         self._last_kind = ""
+        self._names: dict[NodeId, str] = {}
+        self._roster_s = float("-inf")
 
     async def open(self) -> None:
         """Open the file."""
@@ -136,12 +140,20 @@ class History:
         return (self._parts.replica.clock.physical_ns(time.monotonic_ns()) + EPOCH_2020_NS) // 1_000_000
 
     def _name_of(self, node: NodeId) -> str:
-        named = next((member.name for member in self._parts.node.members() if member.node == node), "")
+        named = self._roster().get(node)
         if named:
             return named
         # A newcomer has never met who is gone, but knows its certificate, which came with its words.
         certificate = self._trust.certified(node)
         return node.hex()[:16] if certificate is None else certificate.name
+
+    def _roster(self) -> dict[NodeId, str]:
+        """Members and their names, made anew at most once a second: a swarm that falls apart has a thousand events."""
+        now_s = time.monotonic()
+        if now_s - self._roster_s > ROSTER_S:
+            self._roster_s = now_s
+            self._names = {member.node: member.name for member in self._parts.node.members()}
+        return self._names
 
     def _say(self, row: EventRow) -> None:
         try:

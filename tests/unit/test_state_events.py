@@ -212,3 +212,16 @@ def test_who_floods_is_named():
         say(mesh, 0, 1, Batches((raw,)))
         mesh.run(0.001)
     assert any(isinstance(effect, Alarm) and thief.node.hex() in effect.text for effect in victim.effects)
+
+
+def test_a_swarm_of_twenty_has_them_soon_and_a_newcomer_too():
+    """Larger swarms spread records by comparison: still within a minute, and without a word of their author."""
+    mesh = Mesh(20, seed=17)
+    mesh.run(3)
+    author = mesh.members[7].node
+    mesh.command(7, SayEvent(row(1, "halted")))
+    mesh.run_until(lambda: all(kinds_of(replica, author) for replica in mesh.replicas), 60)
+    mesh.crash(7)
+    mesh.crash(0, lose_disk=True)
+    mesh.boot(0)
+    mesh.run_until(lambda: bool(kinds_of(mesh.members[0].replica, author)), 60)
