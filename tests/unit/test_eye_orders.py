@@ -1,6 +1,7 @@
 """What the brain makes of a swap: an order is what the next eye starts with, the eye's own choice is not."""
 
 import io
+import json
 from types import SimpleNamespace
 
 from swarmd.api.bus import Bus
@@ -79,3 +80,17 @@ def test_what_the_autopilot_says_of_arms_is_what_a_release_waits_for() -> None:
         verbs.answer_inside("pose", {**pose, "armed": armed})
         assert parts.is_armed is armed
     assert [type(one) for one in said] == [PoseSeen] * 3
+
+
+def test_the_log_says_of_an_eye_that_goes_on_only_once() -> None:
+    """Its numbers are in status and metrics; a line each ten seconds would be most of the log."""
+    link, supervisor = _link()
+    out = io.StringIO()
+    link._log = Logger("n", level="info", stream=out)
+    link._said, link.model, link.model_digest = None, "small 1", "ab"
+    link.telemetry = SimpleNamespace(count=lambda: None, report=lambda *_: {"fps": 30.0})  # type: ignore[assignment]
+    link._pilot = SimpleNamespace(tick=lambda: None)  # type: ignore[assignment]
+    for state in ["running"] * 5 + ["degraded"] * 5:
+        supervisor.state = state
+        link.tick()
+    assert [json.loads(line)["state"] for line in out.getvalue().splitlines()] == ["running", "degraded"]
