@@ -149,7 +149,7 @@ class EventWatch:
         eye = parts.eye
         is_failed = eye is not None and eye.state == "failed"
         self._set("eye-given-up", is_failed, f"the eye is given up: {eye.problem}" if eye is not None else "")
-        why_out = parts.node.trust().why_out
+        why_out = self._trust.why_out(parts.identity.node)
         for code in OUT_CODES:
             self._set(code, code == out_code(why_out), f"the swarm does not hear this node: it is {why_out}")
         self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")

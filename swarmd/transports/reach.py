@@ -69,7 +69,8 @@ class Reach:
         """Look at the device again; True where peers are to be told something else."""
         self._targets.clear()
         ipv6 = is_ipv6(self.host)
-        self.own = own_addresses(self._interfaces)
+        # A node that listens on one IPv4 address has no other way, and no zones to try.
+        self.own = own_addresses(self._interfaces) if self.everywhere or ipv6 else []
         if self._advertise:
             address = self._advertise
         elif self.everywhere:

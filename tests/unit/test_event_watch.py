@@ -58,7 +58,7 @@ class Brain:
         )
         monkeypatch.setattr(watch_module, "time", fake)
         self.wall_off_ns = 0
-        self.trusted = SimpleNamespace(why_out="")
+        self.why_out = ""
         self.states = {"me": ALIVE, "peer": ALIVE}
         self.clock = SimpleNamespace(offset_ns=0, synced=True)
         model = SimpleNamespace(revoked={}, halted={b"r": SimpleNamespace(reason="it sees ghosts")})
@@ -75,7 +75,6 @@ class Brain:
             bus=Bus(Logger("n", stream=io.StringIO())),
             identity=SimpleNamespace(node=ME, name="me", swarm="farm"),
             node=SimpleNamespace(
-                trust=lambda: self.trusted,
                 summary=lambda: SimpleNamespace(members=self.states),
                 members=lambda: [SimpleNamespace(node=PEER, name="peer")],
             ),
@@ -85,7 +84,9 @@ class Brain:
             transport=self.transport,
             releases=SimpleNamespace(config=SimpleNamespace(model="eye"), protocol=protocol),
         )
-        self.trust = SimpleNamespace(root=SimpleNamespace(version=1), group_keys={1: b""}, revocations=[])
+        self.trust = SimpleNamespace(
+            root=SimpleNamespace(version=1), group_keys={1: b""}, revocations=[], why_out=lambda node: self.why_out
+        )
         self.recorded = Recorded()
         self.alerts = Alerts(lambda alert, is_raised: None)
         self.watch = EventWatch(self.parts, self.recorded, self.alerts, self.trust)
@@ -188,7 +189,7 @@ def test_every_condition_raises_its_alert_and_clears_it(brain):
     brain.journal.degraded = True
     brain.eye.state, brain.eye.problem = "failed", "no camera"
     brain.reach.problem = "peers are told 127.0.0.1"
-    brain.trusted.why_out = "revoked: stolen"
+    brain.why_out = "revoked: stolen"
     brain.say(Alarm("identity-twice", "stop one"))
     brain.wall_off_ns = 3_600 * 10**9
     assert sorted(brain.standing()) == [
@@ -203,7 +204,7 @@ def test_every_condition_raises_its_alert_and_clears_it(brain):
     assert "+3600.0 s" in texts["clock-wrong"]
     assert "revoked: stolen" in texts["revoked"]
     assert "no camera" in texts["eye-given-up"]
-    brain.journal.degraded, brain.eye.state, brain.reach.problem, brain.trusted.why_out = False, "running", "", ""
+    brain.journal.degraded, brain.eye.state, brain.reach.problem, brain.why_out = False, "running", "", ""
     brain.wall_off_ns = 0
     assert brain.standing() == ["identity-cloned"], "until nobody has contradicted it for a while"
     brain.now_s += CLONED_S + 1
