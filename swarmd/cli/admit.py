@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7990
 """TCP port on which a desk listens; not registered for anything else at IANA."""
-CLIENTS_MAX = 16
-"""Devices at once; more wait in the kernel's queue."""
+CLIENTS_MAX = 64
+"""Clients that have not brought their question yet. One more, and of the host that has most of them the first is hung
+up on: who only connects keeps no device out, unless it brings so many more within the device's round trip."""
 EXCHANGE_S = 10.0
 """Seconds for a question and its answer: some kilobytes over a slow link; whoever is slower is hung up on."""
 
@@ -169,7 +171,8 @@ class Listener:
         self.desk = desk
         self.address = ""
         self._count = count
-        self._busy = asyncio.Semaphore(CLIENTS_MAX)
+        self._silent: dict[asyncio.StreamWriter, str] = {}
+        """Clients whose question has not come, the first one first, and their hosts."""
         self._done = asyncio.Event()
         self._enrolled: set[bytes] = set()
 
@@ -194,25 +197,37 @@ class Listener:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with self._busy, asyncio.timeout(EXCHANGE_S):
+            async with asyncio.timeout(EXCHANGE_S):
                 await self._exchange(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # It was too slow, or has gone; nothing was promised.
+            pass  # It was too slow, was one too many, or has gone; nothing was promised.
         finally:
+            self._silent.pop(writer, None)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from swarmd.identity.join_channel import QUESTION_MAX_BYTES
 
+        host = str((writer.get_extra_info("peername") or ("?",))[0])
+        self._make_room()
+        self._silent[writer] = host
         size = int.from_bytes(await reader.readexactly(4), "big")
         if not 0 < size <= QUESTION_MAX_BYTES:
             return
-        outcome = self.desk.answer(await reader.readexactly(size))
-        peer = writer.get_extra_info("peername") or ("?",)
-        print(f"{peer[0]}: {outcome.told}", flush=True)
+        question = await reader.readexactly(size)
+        del self._silent[writer]
+        outcome = self.desk.answer(question)
+        print(f"{host}: {outcome.told}", flush=True)
         writer.write(len(outcome.frame).to_bytes(4, "big") + outcome.frame)
         await writer.drain()
         if outcome.enrolled:
             self._enrolled.add(outcome.enrolled)
             if 0 < self._count <= len(self._enrolled):
                 self._done.set()
+
+    def _make_room(self) -> None:
+        if len(self._silent) >= CLIENTS_MAX:
+            crowd, _ = Counter(self._silent.values()).most_common(1)[0]
+            first = next(writer for writer, host in self._silent.items() if host == crowd)
+            del self._silent[first]
+            first.transport.abort()

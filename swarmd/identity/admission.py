@@ -1,15 +1,19 @@
 """The desk's side of joining: what a question deserves, and what becomes of it in the fleet's folder; no sockets.
 
     token not known, or the question does not open     refused in one byte
+    a question that came before                        the same, and it counts for nobody
     over, used by another key, name in force, revoked  refused in words
+    certified by it once, and replaced or void since   the same
     enough enrol keys at this desk                     certified at once, and the enrolment is the answer
     otherwise                                          FLEET/pending/enrol-NAME for officers to sign; "waiting"
 
 The token is bound to the key before anything is signed, so that of two devices with one token one is enrolled at most,
-also where the desk is killed in between. Every step can be repeated.
+also where the desk is killed in between. Every step can be repeated, but the certificate: a token stands for one, so
+that a key which was replaced, or which a new root does not stand behind, is not let in again by the token it once had.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +33,13 @@ from swarmd.identity.signers import Signer
 from swarmd.rates import TokenBuckets
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust.identity import read_certificate
 from swarmd_protocols.trust.roots import root_digest
 
 ASKED_PER_S, ASKED_BURST = 2, 8
-"""Questions about one token that are answered, per second and at once: a device that waits asks every two seconds; a
-recorded question that is played again costs the desk no more than these."""
+"""Questions about one token that are answered, per second and at once: a device that waits asks every two seconds."""
+HEARD_MAX = 8_192
+"""Questions remembered, so that one which is played again is told from a device's next: an hour's of a token, 1 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class Desk:
         self.folder = folder
         self._signers = list(signers)
         self._buckets = TokenBuckets(ASKED_PER_S, ASKED_BURST, TOKENS_MAX)
+        self._heard: OrderedDict[bytes, None] = OrderedDict()
+        """Heads of the questions that were answered."""
         Fleet(folder)
 
     def answer(self, frame: bytes) -> Outcome:
@@ -72,8 +80,13 @@ class Desk:
             asked = open_question(frame, bytes.fromhex(kept.key))
         except JoinError as error:
             return Outcome(REFUSED, f"refused: {error}")
+        if asked.head in self._heard:
+            return Outcome(REFUSED, f"a question for {kept.name} was played again, and refused")
         if not self._buckets.take(token_id(frame), time.monotonic_ns()):
             return Outcome(REFUSED, f"{kept.name} asks more often than a device does")
+        self._heard[asked.head] = None
+        if len(self._heard) > HEARD_MAX:
+            self._heard.popitem(last=False)
         half = PublicHalf(asked.public, kept.name)
         who = f"{kept.name} with the key {half.fingerprint}"
         try:
@@ -104,9 +117,15 @@ class Desk:
         is_held = bool(held) and fleet.trust_of(kept.swarm).certified(NodeId(held[0])) is not None
         if is_held and held[0] != node and not kept.replace:
             raise FleetError(f"{kept.name} is node {held[0].hex()} already; ask for another name, or a token --replace")
+        is_in_force = is_held and held[0] == node
+        if not is_in_force and was_certified(self.folder, kept, node):
+            raise FleetError(
+                f"this token has let the device in once, and its certificate as {kept.name} is in force no longer; "
+                "if it is to come back, make another token"
+            )
         if not kept.public:
             keep(self.folder, number, msgspec.structs.replace(kept, public=half.public.hex()))
-        if not (is_held and held[0] == node):
+        if not is_in_force:
             waiting = self._certify(fleet, kept, half)
             if waiting:
                 return Answer("waiting", waiting)
@@ -133,6 +152,13 @@ class Desk:
         if not path.exists():
             write_new(path, prepared)
         return f"officers sign {path.name}: {'; '.join(missing(prepared))}"[:1_024]
+
+
+def was_certified(folder: Path, kept: Kept, node: bytes) -> bool:
+    """Whether the fleet's folder holds a certificate of this node under the token's name, in force or not."""
+    found = (folder / "swarms" / kept.swarm).glob(f"node-{kept.name}-{node.hex()[:8]}-*")
+    known = [read_certificate(path.read_bytes()) for path in found]
+    return any((one.node, one.name) == (node, kept.name) for one in known)
 
 
 def _is_for(prepared: Prepared, half: PublicHalf, root: bytes) -> bool:

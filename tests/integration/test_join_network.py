@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -93,6 +94,22 @@ def test_slow_loud_and_hung_clients_keep_no_device_out(
     stranger.sendall((100).to_bytes(4, "big") + b"swj1" + os.urandom(96))
     assert stranger.recv(8) == b"\0\0\0\1\0", "refused in one byte"
     stranger.close()
+
+
+def test_who_only_connects_keeps_no_device_out(
+    fleet: Fleet, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent connections that nothing ends but the desk itself: a device joins among them, and few stay open."""
+    monkeypatch.setattr(admit, "EXCHANGE_S", 600.0)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connect(address)) for _ in range(3 * CLIENTS_MAX)]
+        assert enrol(tmp_path / "d1", make_token(fleet, "farm", "drone-1", [address]).text) == 0
+
+        def hung_up() -> list[socket.socket]:
+            return select.select(silent, [], [], 0)[0]
+
+        wait_for(lambda: len(hung_up()) >= 2 * CLIENTS_MAX, "those that are too many to be hung up on")
+        assert len(hung_up()) <= 2 * CLIENTS_MAX + 1
 
 
 def test_a_desk_that_hangs_or_lies_gets_nothing_from_the_device(

@@ -29,7 +29,8 @@ from swarmd.identity.officers import Passphrases
 from swarmd.identity.prepared import add_signature, read
 from swarmd.identity.signers import open_signer
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.ids import NodeId, node_id_of
+from swarmd_protocols.trust.trust import Trust
 
 CRYPTO = NaClCrypto()
 ROLES = {"root": (1, 1), "enrol": (1, 1), "revoke": (1, 1)}
@@ -125,6 +126,34 @@ def test_a_name_that_is_in_force_a_revoked_device_and_a_used_name(fleet: Fleet) 
         assert (answer.kind, "revoked: lost" in answer.text, answer.payload) == ("refused", True, b"")
 
 
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_law_a_token_certifies_one_key_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever happened to a name since: by a token that was used nobody comes in whom the officers put out."""
+    fleet = create_fleet(tmp_path_factory.mktemp("law") / "fleet", "acme", ROLES)
+    fleet.enrol("first", "farm")
+    seeds = [bytes([number]) * 32 for number in range(3)]
+    used: dict[int, Token] = {}
+    for number in data.draw(st.permutations(range(3))):
+        token = make_token(fleet, "farm", "drone-1", [], replace=True)
+        assert join(desk(fleet), token, seeds[number]).kind == "enrolled"
+        used[number] = token
+        if data.draw(st.booleans(), label="lost"):
+            fleet.revoke("farm", [node_id_of(CRYPTO.public_key(seeds[number]))], "lost")
+        if data.draw(st.booleans(), label="enrol keys replaced, and nothing kept"):
+            fleet.change_role("enrol", 1, 1, stolen=True)
+
+        def members(trust: Trust) -> set[NodeId]:
+            known = [node_id_of(CRYPTO.public_key(seed)) for seed in seeds]
+            return {node for node in known if trust.certified(node) is not None}
+
+        before = members(fleet.trust_of("farm"))
+        for again, old in used.items():
+            answer = join(desk(fleet), old, seeds[again])
+            assert (answer.kind == "enrolled") == (node_id_of(CRYPTO.public_key(seeds[again])) in before), answer
+        assert members(fleet.trust_of("farm")) == before
+
+
 def test_where_the_key_is_not_here_officers_sign_and_the_device_waits(fleet: Fleet, tmp_path: Path) -> None:
     token = make_token(fleet, "farm", "drone-1", [])
     at = desk(fleet, keys=False)
@@ -152,12 +181,24 @@ def test_a_question_that_is_played_again_opens_nothing_and_is_bounded(fleet: Fle
     at = desk(fleet)
     question = ask(token, SEED)
     answers = [at.answer(question.frame).frame for _ in range(100)]
-    assert sum(answer != REFUSED for answer in answers) == ASKED_BURST
+    assert sum(answer != REFUSED for answer in answers) == 1
+    assert join(at, token).kind == "enrolled", "who plays it again takes nothing from the device"
     assert len([one for one in fleet.nodes("farm") if one.name == "drone-1"]) == 1
     assert len(list((fleet.folder / "swarms" / "farm").glob("node-drone-1-*"))) == 1, "nothing is signed twice"
     thief = Question(question.frame, question.head, bytes(31) + b"\1")
     with pytest.raises(JoinError, match="does not know the token"):
         open_answer(token, thief, answers[0])
+
+
+def test_who_plays_a_question_again_does_not_keep_a_waiting_device_from_asking(fleet: Fleet) -> None:
+    token = make_token(fleet, "farm", "drone-1", [])
+    at = desk(fleet, keys=False)
+    recorded = ask(token, SEED).frame
+    at.answer(recorded)
+    for _ in range(3 * ASKED_BURST):
+        at.answer(recorded)
+        at.answer(recorded[:-1] + bytes([recorded[-1] ^ 1]))
+    assert join(at, token).kind == "waiting"
 
 
 def test_who_finds_the_token_later_cannot_open_what_was_recorded(fleet: Fleet) -> None:
