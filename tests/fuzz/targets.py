@@ -39,7 +39,7 @@ from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, p
 from swarmd_protocols.state.crdt import messages as state
 from swarmd_protocols.state.crdt.batch import HEAD_BYTES, open_batch
 from swarmd_protocols.state.crdt.facts import decode_facts
-from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
+from swarmd_protocols.state.crdt.records import decode_counters, decode_events, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from swarmd_protocols.swim.messages import decode_messages
 from swarmd_protocols.swim.rules import unpack_fingerprints
@@ -197,7 +197,7 @@ def _state_bodies() -> Fuzzed:
         if isinstance(message, state.Batches):
             found += [raw[HEAD_BYTES:-SIGNATURE_BYTES] for raw in message.raws]
             found += message.raws
-    readers = (decode_facts, decode_counters, decode_leases, state.decode, open_batch)
+    readers = (decode_facts, decode_counters, decode_events, decode_leases, state.decode, open_batch)
     return Fuzzed(found, refusing(*readers, by=(WireError,)))
 
 

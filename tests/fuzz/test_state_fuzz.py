@@ -11,7 +11,7 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import HEAD_BYTES, open_batch
 from swarmd_protocols.state.crdt.facts import decode_facts
-from swarmd_protocols.state.crdt.records import decode_counters, decode_leases
+from swarmd_protocols.state.crdt.records import decode_counters, decode_events, decode_leases
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from tests.support.state_mesh import Mesh, detection
 
@@ -79,7 +79,7 @@ def test_mutated_bodies_read_or_are_refused():
         message = messages.decode(payload)
         if isinstance(message, messages.Batches):
             bodies += [raw[HEAD_BYTES:-SIGNATURE_BYTES] for raw in message.raws]
-    readers = (decode_facts, decode_counters, decode_leases, messages.decode, open_batch)
+    readers = (decode_facts, decode_counters, decode_events, decode_leases, messages.decode, open_batch)
     read, refused = set(), set()
     for _ in range(COUNT):
         body = mutate(rng, rng.choice(bodies))

@@ -1,6 +1,7 @@
 """What happened yesterday, asked at a node that was not there: real daemons, a SIGKILL, a halt, a key rotation."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -168,6 +169,48 @@ def test_what_stands_is_in_status_health_metrics_and_doctor_until_it_is_solved(s
         assert "connected again" in a.log()
     finally:
         broker.stop()
+
+
+def test_a_cloned_identity_stands_at_both_that_use_it(swarm, tmp_path):
+    a, b = swarm("a"), swarm("b")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "fleet").symlink_to(tmp_path / "fleet")
+    clone = Daemon(elsewhere, "b", "--no-eye", join=seeds_of(a))
+    try:
+        clone.up()
+        for one in (b, clone):
+            wait_for(lambda one=one: "identity-cloned" in alerts(one), "the alert", 60, one.log)
+        assert "identity-cloned" not in alerts(a)
+        assert any("identity-cloned" in subject for _, subject, _ in told(b, "alert-raised"))
+    finally:
+        clone.close()
+
+
+def alerts(daemon):
+    return [alert["code"] for alert in daemon.status()["alerts"]]
+
+
+def test_the_journal_gets_priorities_from_a_daemon_of_its_own(tmp_path):
+    """As systemd starts it: `JOURNAL_STREAM` names what standard error is."""
+    err = tmp_path / "stream"
+    with err.open("ab") as stream:
+        status = os.fstat(stream.fileno())
+        flags = ["--dev-fleet", str(tmp_path / "fleet"), "--name", "a", "--no-eye", "--http", "off"]
+        flags += ["--state", str(tmp_path / "a"), "--control", str(tmp_path / "a.sock"), "--listen", "127.0.0.1:0"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "swarmd", "run", *flags],
+            stderr=stream,
+            env={**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"},
+        )
+    try:
+        wait_for(lambda: "up" in err.read_text(), "the daemon to speak", 30)
+    finally:
+        process.terminate()
+        process.wait(20)
+    lines = err.read_text().splitlines()
+    assert all(line[0] == "<" and line[2] == ">" for line in lines), lines
+    assert any(line.startswith("<4>") and "dev_fleet" in line for line in lines), "journalctl -p warning finds it"
 
 
 def test_a_damaged_file_is_said_and_the_daemon_runs(swarm):

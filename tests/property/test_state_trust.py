@@ -9,7 +9,8 @@ import random
 
 import pytest
 
-from swarmd_protocols.state.observations import CellDone, Count, DefineCells, SetNote
+from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.state.observations import CellDone, Count, DefineCells, SayEvent, SetNote
 from tests.support.state_mesh import Mesh, detection
 
 CELLS = [(f"c{n}", n * 1000, 0) for n in range(12)]
@@ -30,6 +31,7 @@ def facts_of(replica, node):
         "held": [cell.cell_id for cell in views.cells() if cell.holder == node],
         "counters": [name for name, by in views.counters().items() if node in by],
         "status": views.status(node),
+        "events": views.events().get(node, ()),
     }
 
 
@@ -48,6 +50,7 @@ def history(mesh, index):
     mesh.command(index, CellDone(f"c{index}", 900))
     mesh.command(index, Count((("frames", 5),)))
     mesh.command(index, SetNote(f"note{index}", b"x"))
+    mesh.command(index, SayEvent(EventRow(1, 1, 0, "failed", f"drone-{index}", "", "")))
 
 
 def test_revoking_a_node_takes_its_facts_out_of_every_view_and_keeps_them_out():

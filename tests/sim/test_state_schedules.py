@@ -9,8 +9,9 @@ import random
 import pytest
 
 from swarmd_protocols.state.claims.config import ClaimConfig
+from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.observations import CellDone, Count, DefineCells, SetNote, StatusReport
+from swarmd_protocols.state.observations import CellDone, Count, DefineCells, SayEvent, SetNote, StatusReport
 from swarmd_protocols.state.replica import ReplicaConfig
 from tests.support.state_mesh import Mesh, S, detection
 
@@ -115,6 +116,8 @@ def schedule(seed):
             oracle.done[index, cell] = True
         elif action == "status":
             mesh.command(index, StatusReport(bytes([rng.randrange(256)]) * rng.randrange(1, 1000)))
+            row = EventRow(1, 1 + mesh.now_ns // 1_000_000, 0, "failed", "x", "y" * 50, "")
+            mesh.command(index, SayEvent(row))
         elif action in ("crash", "disk") and len(live) > 1:
             oracle.crash(index, action == "disk")
             mesh.crash(index, lose_disk=action == "disk")
@@ -146,6 +149,7 @@ def test_schedule(seed):
         ]
         assert replica.views.notes() == first.views.notes()
         assert replica.views.counters() == first.views.counters()
+        assert replica.views.events() == first.views.events()
         assert [replica.views.status(m.node) for m in mesh.members] == [
             first.views.status(m.node) for m in mesh.members
         ]
