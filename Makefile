@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-release fix check test test-fast sim fuzz soak bench bench-swim bench-state bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
+.PHONY: help setup demo demo-release fix check test test-fast sim fuzz soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -66,6 +66,9 @@ bench-sim-compiled: setup  ## the same with protocols and simulator compiled by 
 
 bench-release: .venv-bench/.done  ## deltas beside bsdiff4, detools, xdelta3 and zstd; swarming
 	.venv-bench/bin/python -m tests.bench.bench_release $(ARGS)
+
+bench-scale: setup  ## what a device pays as its swarm grows (ARGS="--nodes 20 50 100 200 500 --out docs/performance")
+	$(PY) -m tests.bench.bench_scale $(ARGS)
 
 bench-hostile: setup  ## what one hostile member, accuser, stranger or client can make the others pay (ARGS="--only swim")
 	$(PY) -m tests.bench.bench_hostile $(ARGS)

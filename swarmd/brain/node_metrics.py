@@ -21,6 +21,9 @@ def register_metrics(parts: Parts) -> None:
     for name, help_ in _TRANSPORT.items():
         metrics.counters(name, help_, "what", functools.partial(_transport, parts, name.rpartition("_")[2]))
     metrics.counters("swarmd_node", "What membership counted.", "what", lambda: parts.node.summary().counters)
+    metrics.counters(
+        "swarmd_state_sent", "Payload bytes and messages of the state, by kind.", "what", parts.replica.views.sent
+    )
     metrics.counters("swarmd_driver", "Events, effects, refusals and alarms.", "what", lambda: parts.driver.counts)
     metrics.counters("swarmd_swarm", "Counters summed over the swarm.", "what", parts.replica.views.counter_sums)
     metrics.counters(
@@ -165,6 +168,7 @@ def all_counters(parts: Parts) -> Mapping[str, int]:
     groups: dict[str, Mapping[str, int]] = {
         "transport": parts.transport.counters(),
         "node": parts.node.summary().counters,
+        "state_sent": parts.replica.views.sent(),
         "driver": parts.driver.counts,
         "detections": parts.sightings.counts,
         "positions": parts.positions.counts,

@@ -38,6 +38,7 @@ from swarmd_protocols.state.crdt.messages import (
     Wanted,
 )
 from swarmd_protocols.state.crdt.store import Store, bucket_of
+from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 DATAGRAM_BYTES = 1_000
@@ -72,6 +73,7 @@ class AntiEntropy:
         self._config = config
         self._rng = rng
         self._store = store
+        self.sent = Sent()
         self._peers: list[NodeId] = []
         self._swarm = 0
         """Members of the whole swarm, where the peers are only this node's neighbours."""
@@ -183,7 +185,7 @@ class AntiEntropy:
         priority = Priority.LEASE if urgent else Priority.DETECTION if facts else Priority.SYNC
         for payload, fits in _grouped(batches, DATAGRAM_BYTES):
             out += [Send(target, payload, not fits, priority) for target in targets]
-        return out
+        return self.sent.count("news" if facts else "claims" if urgent else "records", out)
 
     def has_news(self) -> bool:
         """Whether rumours are still going round."""
@@ -202,7 +204,7 @@ class AntiEntropy:
                 self._news[one] -= 1
         payload = messages.encode(Recent(b"".join(ids)))
         chosen = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
-        return [Send(peer, payload, False, Priority.SYNC) for peer in chosen]
+        return self.sent.count("names", [Send(peer, payload, False, Priority.SYNC) for peer in chosen])
 
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""
@@ -210,7 +212,7 @@ class AntiEntropy:
         for one in missing:
             if one in self._named or len(self._named) < _WANTS_MAX:
                 self._named[one] = (peer, self._named.get(one, (peer, 0))[1])
-        return [_wanted(peer, missing)] if missing else []
+        return self.sent.count("asks", [_wanted(peer, missing)] if missing else [])
 
     def answer_wanted(self, peer: NodeId, wanted: Wanted) -> list[SubEffect]:
         """Send what a peer has asked for by name."""
@@ -222,7 +224,7 @@ class AntiEntropy:
         peers = [peer for peer in self._peers if peer != but]
         if len(peers) > self._config.direct_peers_max:
             peers = self._rng.sample(peers, min(len(peers), self._config.fanout))
-        return [Send(peer, payload, True, Priority.LEASE) for peer in peers]
+        return self.sent.count("proofs", [Send(peer, payload, True, Priority.LEASE) for peer in peers])
 
     def ask_clock(self, now_ns: int, clock: Clock) -> list[SubEffect]:
         """Ask one peer for the time: one that has not answered yet, else the one that answered longest ago."""
@@ -230,7 +232,7 @@ class AntiEntropy:
             return []
         first = self._rng.randrange(len(self._peers))
         peer = min((*self._peers[first:], *self._peers[:first]), key=clock.heard_ns)
-        return [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)]
+        return self.sent.count("clock", [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)])
 
     # --- Repair -------------------------------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class AntiEntropy:
             hashes = self._store.bucket_hashes()
             nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
             message = Buckets(hashes[0] if scope & LASTING else nothing, hashes[1] if scope & VITALS else nothing)
-        return [_send(peer, message)]
+        return self.sent.count("digests", [_send(peer, message)])
 
     def answer_buckets(self, peer: NodeId, theirs: Buckets) -> list[SubEffect]:
         """Say what is held in the groups that differ."""
@@ -287,7 +289,7 @@ class AntiEntropy:
             if not covered or len(origins) + len(by_group.get(group, ())) <= _HAVE_ORIGINS:
                 origins += by_group.get(group, ())
                 covered |= 1 << group
-        return [_send(peer, self._store.have(sorted(origins), scope, True, covered))]
+        return self.sent.count("digests", [_send(peer, self._store.have(sorted(origins), scope, True, covered))])
 
     def answer_have(
         self,
@@ -298,9 +300,10 @@ class AntiEntropy:
         proofs: list[tuple[bytes, bytes]],
     ) -> list[SubEffect]:
         """Send what the peer lacks and, when it asked for that, say what is lacking here."""
-        out: list[SubEffect] = [
-            Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs
-        ]
+        out = self.sent.count(
+            "proofs",
+            [Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs],
+        )
         if lacking:
             out += self._repair(peer, lacking)
         if have.reply:
@@ -309,7 +312,7 @@ class AntiEntropy:
                 # What the peer did not name it does not hold; it cannot be asked for it.
                 wanted = [origin for origin in wanted if origin in known]
             if wanted:
-                out.append(_send(peer, self._store.have(wanted, have.scope, False, 0)))
+                out += self.sent.count("asks", [_send(peer, self._store.have(wanted, have.scope, False, 0))])
                 self._remember(peer, have, wanted)
         return out
 
@@ -343,7 +346,7 @@ class AntiEntropy:
                 self._named[one] = (peer, tries + 1)
                 named.setdefault(peer, []).append(one)
         out += [_wanted(peer, ids[:IDS_MAX]) for peer, ids in named.items()]
-        return out
+        return self.sent.count("asks", out)
 
     def _repair(self, peer: NodeId, batches: list[Batch]) -> list[SubEffect]:
         out: list[SubEffect] = []
@@ -355,7 +358,7 @@ class AntiEntropy:
                 break
             sent += len(payload)
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
-        return out
+        return self.sent.count("answers", out)
 
 
 def _ids(joined: bytes) -> list[bytes]:

@@ -48,6 +48,7 @@ from swarmd_protocols.state.quota import (
     Accounts,
     Answers,
 )
+from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
@@ -90,6 +91,11 @@ class Intake:
         self._asked: dict[NodeId, int] = {}
         self.counts = {"rejected": 0, "invalid": 0, "muted": 0, "unanswered": 0}
 
+    @property
+    def sent(self) -> Sent:
+        """What was sent, by kind."""
+        return self._anti_entropy.sent
+
     # --- Messages -------------------------------------------------------------------------------------------------
 
     def may_speak(self, sender: NodeId, payload_bytes: int, effects: list[SubEffect], now_ns: int) -> bool:
@@ -114,7 +120,7 @@ class Intake:
         if not self._answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
             return
-        answer: list[SubEffect] = []
+        sent, answer = self.sent, list[SubEffect]()
         match question:
             case Have():
                 answer = self._compare(asker, question, effects, now_ns)
@@ -126,15 +132,16 @@ class Intake:
                 answer = self._anti_entropy.answer_wanted(asker, question)
             case ClockAsk(sent_ns):
                 told = messages.encode(ClockTell(sent_ns, self._holdings.clock.physical_ns(now_ns)))
-                answer = [Send(asker, told, False, Priority.SYNC)]
+                answer = sent.count("clock", [Send(asker, told, False, Priority.SYNC)])
             case CertificateAsk(origins):
                 found = [self._trust.certificate_statement(NodeId(origin)) for origin in origins]
                 statements = tuple(statement for statement in found if statement is not None)
                 if statements:
-                    answer = [Send(asker, messages.encode(Certificates(statements)), True, Priority.SYNC)]
-        sent = sum(len(send.payload) for send in answer if isinstance(send, Send))
-        self._answers.spend(asker, sent)
-        self._charge_sender(asker, sent // BYTES_A_UNIT, effects, now_ns)
+                    known = messages.encode(Certificates(statements))
+                    answer = sent.count("keys", [Send(asker, known, True, Priority.SYNC)])
+        size_bytes = sum(len(send.payload) for send in answer if isinstance(send, Send))
+        self._answers.spend(asker, size_bytes)
+        self._charge_sender(asker, size_bytes // BYTES_A_UNIT, effects, now_ns)
         effects += answer
 
     def _compare(self, asker: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
@@ -283,7 +290,8 @@ class Intake:
             for origin in part:
                 if len(self._asked) < ASKED_MAX:
                     self._asked[origin] = now_ns
-            effects.append(Send(sender, messages.encode(CertificateAsk(part)), True, Priority.SYNC))
+            ask = Send(sender, messages.encode(CertificateAsk(part)), True, Priority.SYNC)
+            effects += self.sent.count("keys", [ask])
 
     def retry(self, effects: list[SubEffect], now_ns: int) -> None:
         """A certificate has come: let in what waited for it."""

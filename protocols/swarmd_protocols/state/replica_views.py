@@ -1,5 +1,7 @@
 """What can be read of the replicated state: objects, detections, cells, counters, notes, status, digests, figures."""
 
+from collections.abc import Mapping
+
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.crdt.records import EventRow
@@ -70,6 +72,10 @@ class ReplicaViews:
     def vitals_digest(self) -> bytes:
         """16 bytes over status, counters and leases."""
         return self._holdings.store.vitals_digest()
+
+    def sent(self) -> Mapping[str, int]:
+        """Payload bytes and messages by kind (`sent.py`), since this life began."""
+        return self._intake.sent.figures()
 
     def health(self) -> dict[str, int]:
         """Figures for metrics and `doctor`."""

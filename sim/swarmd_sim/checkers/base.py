@@ -1,6 +1,7 @@
 """What checkers look at: a whole run, known from outside."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from swarmd_protocols.effects import MemberChanged
@@ -36,6 +37,7 @@ class RunContext:
         replicas: The replicated state of each host.
         state_config: How that state is configured.
         releases: What is known about models; None where none are published.
+        sent_before: What the state of lives that have ended sent, by kind.
     """
 
     scenario: Scenario
@@ -51,6 +53,7 @@ class RunContext:
     replicas: dict[int, Any]
     state_config: ReplicaConfig
     releases: ReleaseWorld | None = None
+    sent_before: Mapping[str, int] = field(default_factory=dict)
 
     def replica(self, host: Host) -> Any:
         """The host's replicated state; None when it has none."""

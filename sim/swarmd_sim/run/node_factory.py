@@ -49,6 +49,8 @@ class NodeFactory:
         self._identities: dict[int, Identity] = {}
         self.officers = Officers(self._crypto, _SECRET, SWARM, scenario.swarm.role_threshold)
         self.replicas: dict[int, Replica] = {}
+        self.sent_before: dict[str, int] = {}
+        """What the state of lives that have ended sent, by kind."""
         self.releases: ReleaseWorld | None = None
         """What is known about models; None where the scenario publishes none."""
         release = scenario.release
@@ -91,6 +93,9 @@ class NodeFactory:
             wall_offset_ns=host.wall_offset_ns(),
             public_key=self._crypto.public_key(identity.seed),
         )
+        ended = self.replicas.get(host.index)
+        for kind, count in ended.views.sent().items() if ended is not None else ():
+            self.sent_before[kind] = self.sent_before.get(kind, 0) + count
         self.replicas[host.index] = replica
         config = NodeConfig(seeds=tuple(a for a in self._seeds if a != host.address), version="sim", swim=self._swim)
         rng = self._choices.rng("node.swim")

@@ -139,7 +139,32 @@ def _traffic(run: RunContext) -> dict[str, object]:
         "lost": counters.lost,
         "lost_by_reason": dict(sorted(run.radio.lost_by_reason.items())),
         "oversized": counters.oversized,
+        "by_kind": _by_kind(run, seconds),
     }
+
+
+def _by_kind(run: RunContext, seconds: float) -> dict[str, dict[str, float]]:
+    """Bytes and messages a node and second: the state's payloads by kind, and everything else in one."""
+    totals = dict(run.sent_before)
+    for replica in run.replicas.values():
+        for name, count in replica.views.sent().items():
+            totals[name] = totals.get(name, 0) + count
+    nodes = len(run.hosts)
+    kinds = sorted({name.rpartition("_")[0] for name in totals})
+    found = {
+        kind: {
+            "bytes": totals[f"{kind}_bytes"] / seconds / nodes,
+            "messages": totals[f"{kind}_messages"] / seconds / nodes,
+        }
+        for kind in kinds
+    }
+    sent, packets = sum(run.network.sent_bytes) / seconds / nodes, sum(run.network.sent_packets) / seconds / nodes
+    found["other"] = {
+        # Membership, models, positions, and what sealing adds to each message.
+        "bytes": sent - sum(one["bytes"] for one in found.values()),
+        "messages": packets - sum(one["messages"] for one in found.values()),
+    }
+    return {kind: {what: round(value, 2) for what, value in one.items()} for kind, one in found.items()}
 
 
 def _work(run: RunContext, truth: Truth) -> dict[str, object]:

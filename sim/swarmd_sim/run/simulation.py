@@ -224,6 +224,7 @@ class Simulation:
             self.maker.replicas,
             overridden(ReplicaConfig(), scenario.state, "state"),
             self.releases,
+            getattr(self.maker, "sent_before", {}),
         )
         is_partial = scenario.swarm.nodes > full_view_max(scenario)
         self.milestones = Milestones(self.context, self.quiet_ns, is_partial=is_partial)
