@@ -55,7 +55,7 @@ def open_identity(config: Config, crypto: Crypto, log: Logger) -> Identity:
         identity = load_identity(Path(swarm.identity)) if swarm.identity else load_credentials()
         if identity is None:
             raise ConfigError(
-                "this node has no identity: give --identity DIR (from `swarmd keys enrol`), or --dev-fleet DIR "
+                "this node has no identity: give --identity DIR (from `swarmd enrol`), or --dev-fleet DIR "
                 "to try things out"
             )
         identity.trust(crypto)

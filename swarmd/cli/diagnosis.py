@@ -257,7 +257,7 @@ def _identity(config: Config) -> Iterator[Finding]:
         yield Finding("identity", "fail", str(error), "see docs/security.md")
         return
     if identity is None:
-        yield Finding("identity", "fail", "none is configured", "swarmd keys enrol, then swarm.identity or --identity")
+        yield Finding("identity", "fail", "none is configured", "swarmd enrol, then swarm.identity or --identity")
     else:
         yield Finding("identity", "ok", f"{identity.name}, node {identity.node.hex()[:8]} of swarm {identity.swarm}")
 

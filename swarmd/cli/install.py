@@ -9,7 +9,7 @@ from swarmd.cli.common import add_json, print_json
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb."""
     parser = subparsers.add_parser("install", help="write configuration, identity and systemd unit on this device")
-    parser.add_argument("--identity", type=Path, metavar="DIR", help="from `swarmd keys enrol`: copied as a credential")
+    parser.add_argument("--identity", type=Path, metavar="DIR", help="from `swarmd enrol`: copied as a credential")
     parser.add_argument("--root", type=Path, default=Path("/"), help="write below this directory (default /)")
     parser.add_argument("--program", type=Path, help="the command that the unit starts (default: this one)")
     parser.add_argument("--start", action="store_true", help="enable and start the service")

@@ -35,9 +35,7 @@ class NodeSection:
 class SwarmSection:
     """Who belongs together."""
 
-    identity: str = option(
-        "", "Directory with this node's key and certificate (`swarmd keys enrol`).", flag="--identity"
-    )
+    identity: str = option("", "Directory with this node's key and certificate (`swarmd enrol`).", flag="--identity")
     dev_fleet: str = option(
         "", "Directory of a throw-away development fleet that enrols this node by its name.", flag="--dev-fleet"
     )

@@ -53,7 +53,7 @@ def load_identity(directory: Path) -> Identity:
         IdentityFileError: Names the file, what is wrong with it, and the remedy.
     """
     path = directory / IDENTITY_FILE if directory.is_dir() or not directory.exists() else directory
-    return _parse(path, read_secret_file(path, "enrol this node with `swarmd keys enrol`"))
+    return _parse(path, read_secret_file(path, "enrol this node: swarmd enrol, or swarmd keys enrol"))
 
 
 def load_credentials() -> Identity | None:

@@ -121,7 +121,7 @@ def test_the_command_line_says_it_in_both_forms(tmp_path: Path, capsys: pytest.C
     assert {row["verdict"] for row in shown["findings"]} <= {"ok", "warn"}
     assert main(["doctor", *flags]) == 1
     out = capsys.readouterr().out
-    assert "remedy: swarmd keys enrol" in out
+    assert "remedy: swarmd enrol" in out
 
 
 def test_an_installed_node_has_the_identity_that_systemd_hands_over(
