@@ -137,7 +137,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def run_officer(args: argparse.Namespace) -> int:
     """`keys officer new`, `passphrase` and `show`."""
-    from swarmd.identity.officers import change_passphrase, new_key
+    from swarmd.identity.officers import change_passphrase, complete_pair, new_key
 
     if args.officer_verb == "passphrase":
         half = change_passphrase(args.file, passphrases(args))
@@ -152,7 +152,8 @@ def run_officer(args: argparse.Namespace) -> int:
     from swarmd.identity.names import check_name
 
     check_name(name, "an officer (--name)")
-    half = new_key(args.file, name, passphrases(args).get(f"the new key of {name}", twice=True))
+    made = complete_pair(args.file, name)
+    half = made or new_key(args.file, name, passphrases(args).get(f"the new key of {name}", twice=True))
     print(f"{args.file}: {name}'s key; it stays on this machine, and its passphrase in your head")
     print(f"{args.file}.pub: the public half; hand it over, and tell its fingerprint by another way:")
     print(f"  {half.fingerprint}")

@@ -234,6 +234,22 @@ def new_key(path: Path, name: str, passphrase: str) -> PublicHalf:
     return half
 
 
+def complete_pair(path: Path, name: str) -> PublicHalf | None:
+    """Write the public half of a key whose maker was killed before it; None where there is nothing to complete.
+
+    Raises:
+        OfficerKeyError: The file is no key.
+    """
+    public_path = path.with_name(path.name + ".pub")
+    if not path.exists() or public_path.exists():
+        return None
+    half = parse_sealed(read_secret_file(path, "give an officer's key")).half
+    if half.name != name:
+        return None
+    write_public_file(public_path, f"{half.line}\n".encode("ascii"))
+    return half
+
+
 def change_passphrase(path: Path, passphrases: "Passphrases") -> PublicHalf:
     """Seal a key anew, in place; a copy elsewhere keeps the old passphrase.
 

@@ -92,6 +92,42 @@ def test_a_revoked_node_is_shut_out_everywhere_also_when_it_comes_back(
     assert "a" not in stolen.members() or stolen.members()["a"] != "alive"
 
 
+def test_a_revocation_without_enrol_keys_reaches_the_swarm_and_a_second_run_completes_it(
+    tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], PlainDaemon], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, thief, other = enrolled("a"), enrolled("thief"), enrolled("other")
+    a.start()
+    thief.start([a.address])
+    other.start([a.address])
+    all_see([a, thief, other], {"a": "alive", "thief": "alive", "other": "alive"})
+    for role in ("enrol", "revoke"):
+        (fleet.folder / "keys" / f"{role}-1.key").rename(tmp_path / f"{role}-1.key")
+    key = ["--key", str(tmp_path / "revoke-1.key")]
+    words = ["keys", "revoke", str(fleet.folder), "thief", "--reason", "stolen", *key]
+    assert main([*words, "--control", str(a.control)]) == 0
+    said = capsys.readouterr().out
+    assert "revoke: taken" in said
+    assert "DUE: a new group key" in said
+    assert "swarmd keys rotate" in said
+    is_out = ("failed", None)
+    wait_for(lambda: {d.members().get("thief") for d in (a, other)} <= set(is_out), "it is out", 15, a.members)
+    assert main(["keys", "status", str(fleet.folder), "--control", str(a.control)]) == 0
+    assert "DUE: a new group key" in capsys.readouterr().out
+
+    # Signed and not sent, as by a run that was killed in between: the next one sends it.
+    assert main(["keys", "revoke", str(fleet.folder), "other", "--reason", "lost", *key]) == 0
+    assert other.members().get("a") == "alive"
+    words[3] = "other"
+    assert main([*words, "--control", str(a.control), "--key", str(tmp_path / "enrol-1.key")]) == 0
+    said = capsys.readouterr().out
+    assert "is out already" in said
+    assert "group: taken" in said
+    wait_for(lambda: a.members().get("other") in is_out, "the other one is out", 15, a.members)
+    wait_for(lambda: "revoked: lost" in other.log(), "and knows why", 15, other.log)
+    wait_for(lambda: "revoked: stolen" in thief.log(), "the thief too", 15, thief.log)
+    assert "nothing is due" in wait_status(fleet, a, capsys)
+
+
 def test_a_member_whose_certificate_falls_says_so_and_is_renewed_without_a_visit(
     tmp_path: Path, fleet: Fleet, enrolled: Callable[[str], PlainDaemon], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,14 +92,18 @@ def signed(path: str) -> None:
     assert sign(path) == 0
 
 
-def sign(path: str) -> int:
+def with_passphrase(*words: str) -> int:
     ours, theirs = os.pipe()
     os.write(theirs, f"{PASSPHRASE}\n".encode())
     os.close(theirs)
     try:
-        return main(["keys", "sign", path, "--yes", "--key", "alice.key", "--passphrase-fd", str(ours)])
+        return main(["keys", *words, "--passphrase-fd", str(ours)])
     finally:
         os.close(ours)
+
+
+def sign(path: str) -> int:
+    return with_passphrase("sign", path, "--yes", "--key", "alice.key")
 
 
 def first_group() -> None:
@@ -130,6 +134,7 @@ VERBS: dict[str, tuple[Callable[[], None], Callable[[], int]]] = {
     "enrol": (one_folder, verb("enrol", "fleet", "drone-2", "--swarm", "farm", "--out", "d2")),
     "rotate": (one_folder, verb("rotate", "fleet", "--swarm", "farm")),
     "revoke": (one_folder, verb("revoke", "fleet", "drone-1", "--swarm", "farm", "--reason", "x")),
+    "officer new": (nothing, lambda: with_passphrase("officer", "new", "bob")),
     "token": (one_folder, verb("token", "fleet", "d", "--at", "10.0.0.5:7990")),
     "a device with a token": (token_given, admitted),
     "a device's request": (nothing, lambda: main(["enrol", "--identity", "d", "--request", "r", "--name", "d"])),
