@@ -395,7 +395,7 @@ def test_a_statement_is_shown_with_who_signed_it_and_what_it_lacks(
     capsys.readouterr()
     assert main(["model", "show", "floor.swm", "--fleet", "fleet", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["holds"], len(shown["signatures"]), shown["kind"]) == (True, 2, "floor")
+    assert (shown["holds"], len(shown["signatures"]) >= 2, shown["kind"]) == (True, True, "floor")
     Path("junk").write_bytes(b"junk")
     assert main(["model", "show", "junk"]) == 1
 
