@@ -10,6 +10,7 @@ from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.rollout import cohort_size, due_count, fails_to_halt, ranks
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.run.host import Host
+from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.publisher import MODEL, Flaw, Published
 from swarmd_sim.run.releases import Run
 
@@ -24,10 +25,16 @@ _HOUSEKEEPING = "its tries are used up"
 
 
 class ReleasesChecker(CheckerBase):
-    """See the module."""
+    """See the module.
 
-    def __init__(self, run: RunContext) -> None:
+    Args:
+        run: The run.
+        officers: Who is shut out, whose verdict counts no more; None where the run has none.
+    """
+
+    def __init__(self, run: RunContext, officers: Officers | None = None) -> None:
         super().__init__(run)
+        self._officers = officers
         self._ran: dict[bytes, set[int]] = {}
         self._told: set[tuple[str, int, bytes]] = set()
         self._verdicts_seen = 0
@@ -75,12 +82,20 @@ class ReleasesChecker(CheckerBase):
                 f"{host.name} tries bad v{published.version} though {rank} of {len(members)} come before it (canaries "
                 f"are {cohort}, and as many stand in)",
             )
-        halted_ns = self._halted_ns.get(published.digest, -1)
+        halted_ns = self._halted_ns.get(published.digest, -1) if self._is_halted(published) else -1
         if 0 <= halted_ns < run.engine.now_ns - KNOWN_NS and self._settled(host):
             run.watch.violate(
                 "releases.halt_ignored",
                 f"{host.name} tries bad v{published.version}, which canaries halted at {halted_ns / 1e9:.1f} s",
             )
+
+    def _is_halted(self, published: Published) -> bool:
+        """Whether enough have failed it that belong to the fleet: who is shut out takes its verdict along."""
+        shut_out = self._officers.shut_out if self._officers is not None else set()
+        failed = self._failed.get(published.digest, set())
+        members = sum(host.boots > 0 for host in self.run.hosts)
+        counted = sum(self.run.hosts[index].node_id not in shut_out for index in failed)
+        return counted >= fails_to_halt(due_count(members, members), published.release.rollout)
 
     def _all_were_known(self, host: Host, members: list[Host]) -> bool:
         """Whether nothing excuses the host for not knowing every participant: all run, all untouched, all linked."""
@@ -152,6 +167,8 @@ class ReleasesChecker(CheckerBase):
         """Verdicts said since the last step: a sound model may not fail, a bad one may not pass."""
         run, world = self.run, self.run.releases
         assert world is not None
+        for digest in [one for one in self._halted_ns if not self._is_halted(world.publisher.signed[one])]:
+            del self._halted_ns[digest]  # Who failed it was shut out since.
         fresh, self._verdicts_seen = world.verdicts[self._verdicts_seen :], len(world.verdicts)
         for judged in fresh:
             published = world.publisher.signed.get(judged.release)
@@ -159,10 +176,8 @@ class ReleasesChecker(CheckerBase):
                 continue
             name = run.hosts[judged.host].name
             if judged.verdict is Verdict.FAIL:
-                failed = self._failed.setdefault(judged.release, set())
-                failed.add(judged.host)
-                members = sum(host.boots > 0 for host in run.hosts)
-                if len(failed) >= fails_to_halt(due_count(members, members), published.release.rollout):
+                self._failed.setdefault(judged.release, set()).add(judged.host)
+                if self._is_halted(published):
                     self._halted_ns.setdefault(judged.release, judged.at_ns)
                 if published.flaw is Flaw.NONE and not judged.hostile and judged.reason != _HOUSEKEEPING:
                     run.watch.violate("releases.good_failed", f"{name} fails v{published.version}: {judged.reason}")

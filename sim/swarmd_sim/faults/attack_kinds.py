@@ -77,6 +77,17 @@ ATTACK_KINDS: dict[str, AttackKind] = {
         "a fail told only to one member at a time", (1, 4), 5, beside="kill", stays=True, needs_releases=True
     ),
     "want_models": AttackKind("statements and chunks are asked for without end", (2, 10), 4, needs_releases=True),
+    # Two faces, claims, and what was once true.
+    "lie_vectors": AttackKind("everybody has said far more than it did, it says", (1, 10), 4, beside="kill"),
+    "two_faced_meta": AttackKind("another value of one metadata key to each, under one number", (1, 5), 4),
+    "two_faced_record": AttackKind("another record of itself to each, under one incarnation", (1, 5), 4, stays=True),
+    "flap": AttackKind("it leaves and is back, again and again", (1, 5), 4, stays=True),
+    "hoard_trust": AttackKind("statements of trust as they once were", (1, 5), 2, beside="replace_root"),
+    "lesson_storm": AttackKind("lessons about trust that nobody needs", (2, 20), 7, beside="kill"),
+    "claim_much": AttackKind("it holds far more of everybody than there is, it says", (2, 20), 4, beside="partition"),
+    "ask_certificates": AttackKind("everybody's certificate is asked for without end", (5, 50), 4),
+    "promise_chunks": AttackKind("it has all of a model and refuses each chunk", (1, 5), 4, needs_releases=True),
+    "lie_casts": AttackKind("casts that are announced and never come", (1, 5), 4, needs_releases=True),
     # The fleet's own statements.
     "zero_signatures": AttackKind("the fleet's statements with signatures zeroed", (1, 4), 1, beside="kill"),
     "own_root": AttackKind("roots of the thief's making", (1, 2), 1, beside="partition"),

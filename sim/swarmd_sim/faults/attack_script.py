@@ -1,4 +1,4 @@
-"""Draws the attacks of a run: few a seed, half of them aimed at another fault of the script.
+"""Draws the attacks of a run: few a seed, half of them aimed at another fault or attack of the run.
 
 Attacks have choice streams of their own, so a seed's other faults are the same with attacks and without.
 """
@@ -43,9 +43,11 @@ def draw_attacks(
         kind = allowed[choices.choose("attack.kind", len(allowed))]
         about = ATTACK_KINDS[kind]
         at_ns = from_ns + choices.choose("attack.at", (until_ns - from_ns) // _MS_NS) * _MS_NS
-        if script and choices.choose("attack.aim", 2):
-            # As another fault begins or ends: while a member is away, as it comes back, as a cut heals.
-            other = script[choices.choose("attack.aimed", len(script))]
+        aims = [*drawn, *script]
+        if aims and choices.choose("attack.aim", 2):
+            # As another fault begins or ends: while a member is away, as it comes back, as a cut heals, keys are replaced
+            # or a thief is shut out.
+            other = aims[choices.choose("attack.aimed", len(aims))]
             at_ns = (other.at_ns, other.end_ns)[choices.choose("attack.edge", 2)]
         at_ns = max(from_ns, min(at_ns, until_ns - _SHORTEST_MS * _MS_NS))
         longest_ms = min(_LONGEST_MS * _MS_NS, until_ns - at_ns) // _MS_NS

@@ -231,7 +231,7 @@ class Simulation:
         self.truth = TruthChecker(self.context)
         run = self.context
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
-        self.checkers += [ReleasesChecker(run), DecisionsChecker(run, officers), BoundsChecker(run)]
+        self.checkers += [ReleasesChecker(run, officers), DecisionsChecker(run, officers), BoundsChecker(run)]
         self.watch.checkers = list(self.checkers)
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
 

@@ -5,6 +5,7 @@
     state.py      the replicated state: invented authors, rows that cost more than their bytes, stale and future facts
     releases.py   models: signatures taken away, votes on what is decided, statements nobody may sign
     stolen.py     officers' keys: too few of those in force, all of those that were replaced
+    lies.py       what is said differs by whom it is said to, or claims to hold what nobody has
     trust.py      the fleet's own statements: root chains, certificates and group keys of one's own making
 
 Each attack is called some times a second while its fault lasts and does one stroke; `Thief.acted` counts the strokes
@@ -13,6 +14,7 @@ that left the hostile host, so that a test can tell an attack from one that only
 
 from collections.abc import Mapping
 
+from swarmd_sim.faults.attacks.lies import LIES
 from swarmd_sim.faults.attacks.members import MEMBER_ATTACKS
 from swarmd_sim.faults.attacks.outside import OUTSIDE_ATTACKS
 from swarmd_sim.faults.attacks.releases import RELEASE_ATTACKS
@@ -26,6 +28,7 @@ ATTACKS: Mapping[str, Stroke] = {
     **MEMBER_ATTACKS,
     **STATE_ATTACKS,
     **RELEASE_ATTACKS,
+    **LIES,
     **TRUST_ATTACKS,
     **STOLEN_ATTACKS,
 }
