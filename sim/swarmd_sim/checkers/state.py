@@ -15,6 +15,8 @@ BYTES_A_FACT = 1_024
 JOURNAL_BESIDE = 24
 """Journal records that are no batches: keys, members, trust, statements about models."""
 TIMERS_MAX = 64
+RECOVERED_NS = 10_000_000_000
+"""So long after a flood has ended, what its author says is passed on as everybody's."""
 VITALS_PEERS = 8
 """Records are told and compared this many times less often in a swarm of this many times eight peers."""
 
@@ -139,7 +141,8 @@ class StateChecker(CheckerBase):
         """User events reach every host that was in the swarm from before the event until the end.
 
         What was said before a node heard others, and others knew it, in this life is not its to deliver. Of one origin
-        the last 64 events are kept for repair: whoever holds its key may push out what it said before, and that alone.
+        the last 64 events are kept for repair, and its flood is passed on at a bounded rate: whoever holds its key may push
+        out what it said before, until 10 s after, and that alone.
         """
         missed = 0
         storms = [fault for fault in self.run.injector.script if fault.kind == "event_storm"]
@@ -150,7 +153,7 @@ class StateChecker(CheckerBase):
             if origin in self.run.ledger.disk_lost_ns and not 0 <= source.life.known_ns <= at_ns:
                 # Said under a number that its disk had forgotten, before the swarm could tell it so.
                 continue
-            if any(origin in storm.nodes and storm.end_ns > at_ns for storm in storms):
+            if any(origin in storm.nodes and at_ns < storm.end_ns + RECOVERED_NS for storm in storms):
                 continue
             reached = self.run.ledger.event_deliveries.get(name, {})
             for host in hosts:

@@ -45,8 +45,7 @@ def draw_attacks(
         at_ns = from_ns + choices.choose("attack.at", (until_ns - from_ns) // _MS_NS) * _MS_NS
         aims = [*drawn, *script]
         if aims and choices.choose("attack.aim", 2):
-            # As another fault begins or ends: while a member is away, as it comes back, as a cut heals, keys are replaced
-            # or a thief is shut out.
+            # As another begins or ends: while a member is away, as it comes back, as a cut heals, as keys are replaced.
             other = aims[choices.choose("attack.aimed", len(aims))]
             at_ns = (other.at_ns, other.end_ns)[choices.choose("attack.edge", 2)]
         at_ns = max(from_ns, min(at_ns, until_ns - _SHORTEST_MS * _MS_NS))
