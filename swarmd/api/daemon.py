@@ -196,6 +196,10 @@ class Past(Protocol):
         """Events, oldest first."""
         ...
 
+    def dismissed(self) -> Mapping[NodeId, NodeId]:
+        """Failed members that lists leave out, and who dismissed each."""
+        ...
+
     def dismiss(self, name: str) -> NodeId:
         """Take a failed member off the lists until it returns; raises `DaemonError` where there is none."""
         ...

@@ -79,8 +79,10 @@ class _Answers:
         for member in self._daemon.members():
             position = positions.get(member.node)
             rows.append({**views.member_row(member), "position": position_row(position, now_ns)})
-        summary = self._daemon.summary()
-        return {"members": rows, "partial": summary.partial, "estimated": summary.estimated}
+        summary, name_of = self._daemon.summary(), self._daemon.name_of
+        gone = self._daemon.past.dismissed().items()
+        dismissed = [{"name": name_of(node), "by": name_of(by)} for node, by in gone]
+        return {"members": rows, "dismissed": dismissed, "partial": summary.partial, "estimated": summary.estimated}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
         names, found = self._names(), self._daemon.detections()

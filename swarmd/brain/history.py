@@ -2,6 +2,7 @@
 
 import time
 
+from swarmd.brain.dismissals import dismiss, dismissed
 from swarmd.brain.event_watch import EventWatch
 from swarmd.brain.journal import Journal
 from swarmd.brain.parts import Parts
@@ -15,14 +16,12 @@ from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from swarmd_protocols.state.crdt.records import EventRow
-from swarmd_protocols.state.observations import SayEvent, SetNote
+from swarmd_protocols.state.observations import SayEvent
 from swarmd_protocols.trust.trust import Trust
 
 ROSTER_S = 1.0
 """Seconds for which the list of members is taken as it was: rows of a thousand take milliseconds to make."""
 _DAY_MS = 86_400_000
-_FORGET = "forget/"
-"""Keys of the notes that dismiss a failed member: this and its id; the value is the incarnation that failed."""
 _LOGGED_ELSEWHERE = ("alarm", "started", "stopped", "reloaded", "eye-", "release-")
 """Beginnings of kinds whose lines in the log come from where they happen."""
 
@@ -107,16 +106,9 @@ class History:
 
     # --- dismissed members ------------------------------------------------------------------------------------------
 
-    def dismissed(self) -> dict[NodeId, int]:
-        """Members that an operator dismissed, and up to which incarnation that goes."""
-        found: dict[NodeId, int] = {}
-        for key, value in self._parts.replica.views.notes().items():
-            if key.startswith(_FORGET) and len(key) == len(_FORGET) + 32 and value.isdigit() and len(value) < 20:
-                try:
-                    found[NodeId(bytes.fromhex(key[len(_FORGET) :]))] = int(value)
-                except ValueError:
-                    continue  # Anybody may write notes.
-        return found
+    def dismissed(self) -> dict[NodeId, NodeId]:
+        """Failed members that an operator dismissed, and at which member that was."""
+        return dismissed(self._parts.node.members(), self._parts.replica.views.note)
 
     def dismiss(self, name: str) -> NodeId:
         """Take a failed member off the lists of the whole swarm until it returns.
@@ -130,7 +122,7 @@ class History:
         member = members[0]
         if member.state.value != "failed":
             raise DaemonError(f"{name} is {member.state.value}, not failed: only a failed member can be dismissed")
-        self._parts.driver.command("state", SetNote(_FORGET + member.node.hex(), str(member.incarnation).encode()))
+        self._parts.driver.command("state", dismiss(member))
         self.recorder.record("dismissed", member.name, "until it returns", f"incarnation {member.incarnation}")
         return member.node
 

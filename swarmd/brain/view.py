@@ -70,11 +70,7 @@ class View:
         if not any(member.state is MemberState.FAILED for member in members):
             return members
         gone = self._history.dismissed()
-        return [
-            member
-            for member in members
-            if member.state is not MemberState.FAILED or gone.get(member.node, -1) < member.incarnation
-        ]
+        return [member for member in members if member.node not in gone]
 
     def name_of(self, node: NodeId) -> str:
         """A member's name; its id in hexadecimal digits where it is not known."""

@@ -25,6 +25,8 @@ def run(args: argparse.Namespace) -> int:
         print_table(columns, ([member[key] for key in keys] for member in answer["members"]))
         if answer["partial"]:
             print(f"partial view: these are this node's neighbours; about {answer['estimated']} members in all")
+        for one in answer["dismissed"]:
+            print(f"failed and dismissed until it returns: {one['name']}, by {one['by']}")
         for link in sorted({link for member in answer["members"] for link in member["links"]}):
             print(f"broken: {link}")
     if args.watch:

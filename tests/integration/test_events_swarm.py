@@ -125,6 +125,7 @@ def test_a_failed_member_is_dismissed_everywhere_until_it_returns(swarm):
     assert cli(a, "forget", "c").returncode == 0
     wait_for(lambda: "c" not in b.members() and "c" not in a.members(), "it to be off the lists")
     assert "c" not in b.status()["members"]
+    assert b.ask("members")["dismissed"] == [{"name": "c", "by": "a"}]
     wait_for(lambda: told(b, "dismissed", "c"), "b to know who dismissed it", 30)
     c.start()
     c.up()

@@ -53,6 +53,10 @@ class ReplicaViews:
         """Operator notes, by key."""
         return self._projection.notes.values()
 
+    def note(self, key: str) -> tuple[bytes, NodeId] | None:
+        """One operator note and who put it; None where there is none."""
+        return self._projection.notes.newest(key)
+
     def status(self, node: NodeId) -> bytes | None:
         """A node's latest status record."""
         return self._projection.vitals.status(node)

@@ -6,11 +6,14 @@ arrives out of order cannot act as a deletion.
 
 A dot names one put. An author that says two under one dot (in two batches, each well signed) is a liar, and of what it
 said the greatest (stamp, key, value) counts: a function of the batches held, whatever came last.
+
+What one key costs to look at is what was said under it, however much anybody says under others.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.facts import NoteDot
 
 
@@ -30,12 +33,17 @@ class NoteMap:
         self._said: dict[NoteDot, dict[_Put, int]] = {}
         """Dot to what is said under it, and by how many batches; one put, but for liars."""
         self._removed: dict[NoteDot, int] = {}
+        self._under: dict[str, dict[NoteDot, int]] = {}
+        """Key to the dots under which it is said, and how many different puts of each dot do."""
 
     def put(self, dot: NoteDot, key: str, value: bytes, stamp: int) -> None:
         """A batch says this put."""
         said = self._said.setdefault(dot, {})
         put = _Put(stamp, key, value)
         said[put] = said.get(put, 0) + 1
+        if said[put] == 1:
+            under = self._under.setdefault(key, {})
+            under[dot] = under.get(dot, 0) + 1
 
     def unput(self, dot: NoteDot, key: str, value: bytes, stamp: int) -> None:
         """A batch that said this put no longer matters."""
@@ -44,8 +52,18 @@ class NoteMap:
         left = said.pop(put, 0) - 1
         if left > 0:
             said[put] = left
+        elif left == 0:
+            self._take_from_key(key, dot)
         if not said:
             self._said.pop(dot, None)
+
+    def _take_from_key(self, key: str, dot: NoteDot) -> None:
+        under = self._under.get(key, {})
+        under[dot] = under.get(dot, 0) - 1
+        if under[dot] <= 0:
+            del under[dot]
+        if not under:
+            self._under.pop(key, None)
 
     def remove(self, dot: NoteDot) -> None:
         """A batch says that this put is removed."""
@@ -61,7 +79,12 @@ class NoteMap:
 
     def dots_of(self, key: str) -> tuple[NoteDot, ...]:
         """The visible puts of a key: what a new put or removal replaces."""
-        return tuple(sorted(dot for dot, put in self._visible() if put.key == key))
+        return tuple(sorted(dot for dot, _ in self._visible_under(key)))
+
+    def newest(self, key: str) -> tuple[bytes, NodeId] | None:
+        """The value of one key, as `values` has it, and whose put it is."""
+        best = max(((put.stamp, dot, put.value) for dot, put in self._visible_under(key)), default=None)
+        return None if best is None or not best[2] else (best[2], NodeId(best[1][0]))
 
     def values(self) -> dict[str, bytes]:
         """Key to value, by key."""
@@ -74,3 +97,7 @@ class NoteMap:
 
     def _visible(self) -> Iterator[tuple[NoteDot, _Put]]:
         return ((dot, max(said)) for dot, said in self._said.items() if dot not in self._removed)
+
+    def _visible_under(self, key: str) -> Iterator[tuple[NoteDot, _Put]]:
+        shown = ((dot, max(self._said.get(dot, ()), default=None)) for dot in self._under.get(key, ()))
+        return ((dot, put) for dot, put in shown if put is not None and put.key == key and dot not in self._removed)
