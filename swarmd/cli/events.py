@@ -6,12 +6,13 @@ import re
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from swarmd.cli.common import add_read_flags, plain, print_json, print_table
 from swarmd.errors import DaemonError
 from swarmd.events.kinds import KINDS
-from swarmd.events.store import FOUND_MAX
+from swarmd.events.store import FILE_NAME, FOUND_MAX, Query, read_file
 
 DEFAULT_SINCE = "1d"
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
@@ -30,32 +31,63 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--kind", action="append", default=[], metavar="KIND", help="only this kind; may be repeated")
     parser.add_argument("--origin", default="", metavar="NODE", help="only what this node said: its name or id")
     parser.add_argument("--limit", type=int, default=1_000, metavar="N", help="the newest N at most")
+    parser.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help=f"read this {FILE_NAME} of a node's state folder, where no daemon runs",
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="go on and print what happens")
     add_read_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask, print, and follow when asked to."""
-    from swarmd.api.control import ControlClient
-
     now_ms = time.time_ns() // 1_000_000
     if not 0 < args.limit <= FOUND_MAX:
         raise DaemonError(f"--limit lies between 1 and {FOUND_MAX}")
-    wanted: dict[str, Any] = {"since_ms": moment_ms(args.since, now_ms), "kinds": args.kind, "origin": args.origin}
-    wanted["limit"] = args.limit
-    if args.until:
-        wanted["until_ms"] = moment_ms(args.until, now_ms)
+    query = Query(
+        since_ms=moment_ms(args.since, now_ms),
+        until_ms=moment_ms(args.until, now_ms) if args.until else 10**15,
+        kinds=tuple(args.kind),
+        origin=args.origin,
+        limit=args.limit,
+    )
+    return _ask(args, query) if args.file is None else _read(args, query)
+
+
+def _read(args: argparse.Namespace, query: Query) -> int:
+    import sqlite3
+
+    if args.follow:
+        raise DaemonError("a file is read once; --follow asks a running daemon")
+    try:
+        rows = [record.row() for record in read_file(args.file, query)]
+    except sqlite3.Error as error:
+        raise DaemonError(f"{args.file}: {error}; name the file {FILE_NAME} in a node's state folder") from error
+    _print(args, rows)
+    return 0
+
+
+def _print(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    if not args.json:
+        print_table(_COLUMNS, [[row[column] for column in _COLUMNS] for row in rows])
+    elif args.follow:
+        for row in rows:
+            print(json.dumps(row), flush=True)
+    else:
+        print_json({"events": rows})
+
+
+def _ask(args: argparse.Namespace, query: Query) -> int:
+    from swarmd.api.control import ControlClient
+
+    wanted = {"since_ms": query.since_ms, "until_ms": query.until_ms, "kinds": list(query.kinds)}
     with ControlClient(args.control) as client, ControlClient(args.control) as follower:
         # Who follows listens before it asks, so that nothing falls between the two.
         news = follower.watch("follow_events") if args.follow else iter(())
-        rows = client.call("events", **wanted)["events"]
-        if args.json and not args.follow:
-            print_json({"events": rows})
-        elif args.json:
-            for row in rows:
-                print(json.dumps(row), flush=True)
-        else:
-            print_table(_COLUMNS, [[row[column] for column in _COLUMNS] for row in rows])
+        rows = client.call("events", **wanted, origin=query.origin, limit=query.limit)["events"]
+        _print(args, rows)
         if args.follow:
             _follow(args, news, {row["id"] for row in rows})
     return 0

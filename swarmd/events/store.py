@@ -325,28 +325,16 @@ class EventStore:
     def _find(self, query: Query) -> list[EventRecord]:
         if not self._problem:
             self._write()
-        limit = min(query.limit, FOUND_MAX)
         found: dict[str, EventRecord] = {}
-        where, values = "at_ms BETWEEN ? AND ?", [query.since_ms, query.until_ms]
-        arguments: list[object] = list(values)
-        if query.kinds:
-            where += f" AND kind IN ({','.join('?' * len(query.kinds))})"
-            arguments += query.kinds
-        if query.origin:
-            where += " AND (name = ? OR substr(origin, 1, ?) = ?)"
-            arguments += [query.origin, len(query.origin), query.origin]
         try:
             if self._database is not None:
-                sql = f"SELECT {_COLUMNS} FROM events WHERE {where} ORDER BY at_ms DESC, seq DESC LIMIT ?"
-                for row in self._database.execute(sql, (*arguments, limit)):
-                    record = EventRecord(row[0], row[1], *row[2:])
-                    found[record.event_id] = record
+                found = {record.event_id: record for record in select(self._database, query)}
         except sqlite3.Error as error:
             self._failed(error)
         with self._lock:
             found |= {one.record.event_id: one.record for one in self._waiting if query.matches(one.record)}
         newest = sorted(found.values(), key=lambda one: (one.at_ms, one.origin_id, one.life, one.number))
-        return newest[max(0, len(newest) - limit) :]
+        return newest[max(0, len(newest) - min(query.limit, FOUND_MAX)) :]
 
     def _failed(self, error: sqlite3.Error) -> None:
         self.counts["failures"] += 1
@@ -371,3 +359,24 @@ class EventStore:
             with contextlib.suppress(sqlite3.Error):
                 self._database.close()
             self._database = None
+
+
+def select(database: sqlite3.Connection, query: Query) -> list[EventRecord]:
+    """What a file holds of a query, oldest first; raises `sqlite3.Error`."""
+    where, values = "at_ms BETWEEN ? AND ?", [query.since_ms, query.until_ms]
+    arguments: list[object] = list(values)
+    if query.kinds:
+        where += f" AND kind IN ({','.join('?' * len(query.kinds))})"
+        arguments += query.kinds
+    if query.origin:
+        where += " AND (name = ? OR substr(origin, 1, ?) = ?)"
+        arguments += [query.origin, len(query.origin), query.origin]
+    sql = f"SELECT {_COLUMNS} FROM events WHERE {where} ORDER BY at_ms DESC, seq DESC LIMIT ?"
+    rows = list(database.execute(sql, (*arguments, min(query.limit, FOUND_MAX))))
+    return [EventRecord(row[0], row[1], *row[2:]) for row in reversed(rows)]
+
+
+def read_file(path: Path, query: Query) -> list[EventRecord]:
+    """What a file of events holds, where no daemon runs that could be asked; raises `sqlite3.Error`."""
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        return select(database, query)

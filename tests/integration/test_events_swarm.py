@@ -216,10 +216,16 @@ def test_the_journal_gets_priorities_from_a_daemon_of_its_own(tmp_path):
 
 def test_a_damaged_file_is_said_and_the_daemon_runs(swarm):
     a = swarm("a")
-    a.kill(signal.SIGTERM)
+    a.kill(signal.SIGKILL)
     path = a.folder / "a" / "events.sqlite"
-    assert path.exists()
+    words = [sys.executable, "-m", "swarmd", "events", "--file", str(path)]
+    read = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert "started" in read.stdout, "the file is read where no daemon runs; a kill takes nothing from it"
+    for beside in path.parent.glob("events.sqlite-*"):
+        beside.unlink()
     path.write_bytes(b"no database" * 1_000)
+    read = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (read.returncode, "not a database" in read.stderr) == (1, True)
     a.start()
     a.up()
     assert any(row["subject"] == "events-damaged" for row in events(a, "alarm"))
