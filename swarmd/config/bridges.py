@@ -33,7 +33,10 @@ class MqttConfig:
     )
     homeassistant: bool = option(False, "Publish Home Assistant discovery.")
     homeassistant_prefix: str = option("homeassistant", "Home Assistant's discovery prefix.")
-    homie: bool = option(False, "Publish Homie 5 state.")
+    homie: bool = option(False, "Publish Homie 5 state and properties.")
+    pictures: bool = option(
+        False, "Show one small picture when asked (`cmd/NODE/picture`); people, faces and plates are made unreadable."
+    )
     telemetry_hz: float = option(1.0, "Telemetry messages a second, at most.", low=0.01, high=100)
     aggregate_epsilon: float = option(
         0.0, "Differential privacy of hourly counts: epsilon for each object; 0 publishes none.", low=0, high=100

@@ -42,11 +42,11 @@ def own_detection(track_id: int = 1, kind: str = "new", name: str = "hot-spot|1|
     return StateChanged("state", DetectionLearned(sighting(ALICE, name=name), kind, track_id, time.monotonic_ns()))
 
 
-def happened(number: int = 1, kind: str = "failed", origin: NodeId = ALICE) -> Happened:
+def happened(number: int = 1, kind: str = "failed", origin: NodeId = ALICE, subject: str = "drone-3") -> Happened:
     """An event of a node."""
     name = {ALICE: "alice", BOB: "bob"}[origin]
     return Happened(
-        EventRecord(1_790_000_000_123, name, origin.hex(), 7, number, kind, "drone-3", "no answer", "alive to failed")
+        EventRecord(1_790_000_000_123, name, origin.hex(), 7, number, kind, subject, "no answer", "alive to failed")
     )
 
 

@@ -19,14 +19,18 @@ from swarmd.api import geojson
 from swarmd.api.daemon import BusEvent, DaemonView, NodeInfo, PoseSeen, PositionSeen
 from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
 from swarmd.bridges.mqtt.commands import Commands
-from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
+from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic, homeassistant_topic_of
+from swarmd.bridges.mqtt.homie import HomieDevice, device_topic
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
+from swarmd.bridges.mqtt.picture import PictureOnDemand
+from swarmd.bridges.mqtt.shares import Shares
 from swarmd.bridges.mqtt.topics import TOPICS, spec, topic_token
 from swarmd.bridges.trace import trace_of_view
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import DaemonError
 from swarmd.events.record import Happened
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellChanged, CellView, DetectionLearned, ObjectChanged
 
 REFRESH_S = 15.0
@@ -35,6 +39,11 @@ GOODBYE_S = 1.0
 """How long a stop waits for the broker to have taken what is buffered."""
 PACE_S = 0.02
 """Seconds between two looks at a buffer that is half full: the broker takes some dozens of messages in it."""
+SETTLE_S = 0.5
+"""Seconds until a picture is told: the broker says meanwhile who else is there."""
+_DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY)
+_EYE_CHANGES, _REMOVALS = ("eye-ready", "eye-model"), ("dismissed", "revoked")
+"""Kinds of events after which a birth is told anew, and a member taken back."""
 _TOLD_AGAIN = 3
 """Retained objects and cells are told again this often within their expiry: what lives does not vanish."""
 
@@ -61,12 +70,17 @@ class MqttBridge:
         self._asker = ""
         """Who sent the command at hand, by where its reply goes."""
         self._members_due = asyncio.Event()
-        self._homie_link: MqttLink | None = None
+        self._homie: HomieDevice | None = None
         self._last_told_s: dict[str, float] = {}
         self._hours: HourlyCounts | None = None
         self._retelling: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
         self._commands = Commands(self._run_command, config.reply_prefix or f"{config.base}/+/reply")
+        self._shares = Shares("")
+        self._born: NodeInfo | None = None
+        self._picture = PictureOnDemand(lambda jpeg: self._publish("picture", jpeg))
+        self._ids: dict[str, NodeId] = {}
+        """Members by topic level: what is left of one on the broker is taken back when it is dismissed or revoked."""
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts of the bridge and its connection."""
@@ -84,12 +98,14 @@ class MqttBridge:
         for entry in TOPICS:
             if entry.name == "aggregate" and not self._config.aggregate_epsilon:
                 continue
+            if entry.name == "picture" and not self._config.pictures:
+                continue
             values = dict.fromkeys(entry.parameters, "+") | {"node": self._node}
             rows.append((f"{self._base}/{entry.path.format(**values)}", entry.summary))
         if self._config.homeassistant:
             rows.append((self._discovery_topic, "Home Assistant discovery"))
         if self._config.homie:
-            rows.append((f"{self._homie_device()}/$state", "Homie 5 state"))
+            rows.append((f"{device_topic(self._node)}/$state", "Homie 5 state"))
         return rows
 
     async def run(self, daemon: DaemonView) -> None:
@@ -98,6 +114,7 @@ class MqttBridge:
         self._daemon = daemon
         self._node = topic_token(info.name)
         self._base = f"{self._config.base}/{topic_token(info.swarm)}"
+        self._shares = Shares(self._node)
         self._commands = Commands(self._run_command, self._config.reply_prefix or f"{self._base}/reply")
         self._discovery_topic = homeassistant_topic(self._config.homeassistant_prefix, info)
         link = MqttLink(
@@ -106,8 +123,11 @@ class MqttBridge:
             will_topic=self._topic("state"),
             will_payload=b"offline",
             on_connected=self._announce,
-            on_message=self._on_command,
-            subscriptions=tuple(f"{self._base}/cmd/{who}/+" for who in (self._node, "all")),
+            on_message=self._on_message,
+            subscriptions=(
+                *(f"{self._base}/cmd/{who}/+" for who in (self._node, "all")),
+                f"{self._base}/node/+/state",
+            ),
             on_problem=self._on_problem,
         )
         self._link = link
@@ -115,8 +135,8 @@ class MqttBridge:
         tasks = [asyncio.create_task(link.run()), asyncio.create_task(self._refresh())]
         tasks.append(asyncio.create_task(self._tell_again()))
         if self._config.homie:
-            self._homie_link = self._open_homie(info)
-            tasks.append(asyncio.create_task(self._homie_link.run()))
+            self._homie = HomieDevice(self._config, info.node, self._node)
+            tasks.append(asyncio.create_task(self._homie.link.run()))
         if self._config.aggregate_epsilon > 0:
             tasks.append(asyncio.create_task(self._aggregate(info)))
         try:
@@ -126,27 +146,19 @@ class MqttBridge:
                 task.result()
         finally:
             unsubscribe()
+            self._picture.close()
             if self._retelling is not None:
                 self._retelling.cancel()
             if link.connected:
                 link.publish(self._topic("state"), b"offline", retain=True)
-            self._homie_state("disconnected")
-            links = [link] if self._homie_link is None else [link, self._homie_link]
+            links = [link]
+            if self._homie is not None:
+                self._homie.say_state("disconnected")
+                links.append(self._homie.link)
             await asyncio.gather(*(one.flush(GOODBYE_S) for one in links))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _open_homie(self, info: NodeInfo) -> MqttLink:
-        """A second connection: a broker speaks one will for each, and Homie wants its own."""
-        return MqttLink(
-            self._config,
-            client_id=f"swarmd-{info.node.hex()[:16]}-homie",
-            will_topic=f"{self._homie_device()}/$state",
-            will_payload=b"lost",
-            on_connected=lambda: self._homie_state("ready", describe=True),
-            on_message=lambda _: None,
-        )
 
     # --- out --------------------------------------------------------------------------------------------------------
 
@@ -170,9 +182,15 @@ class MqttBridge:
         daemon, link = self._daemon, self._link
         if daemon is None or link is None:
             return
-        info = daemon.info()
         self._alert("")
+        self._shares.forget_all()
         self._publish("state", b"online")
+        self._tell_birth(daemon.info(), link)
+        self._retell()
+
+    def _tell_birth(self, info: NodeInfo, link: MqttLink) -> None:
+        """Who this device is; again when its eye is ready, or has another model."""
+        self._born = info
         self._publish(
             "birth",
             {
@@ -187,28 +205,35 @@ class MqttBridge:
             },
         )
         if self._config.homeassistant:
-            link.publish(
-                self._discovery_topic,
-                msgspec.json.encode(homeassistant_device(info, self._base, self._node)),
-                retain=True,
-            )
-        self._publish_members()
+            device = homeassistant_device(info, self._base, self._node, pictures=self._config.pictures)
+            link.publish(self._discovery_topic, msgspec.json.encode(device), retain=True)
+
+    def _retell(self) -> None:
+        """Tell the picture anew: the broker is there again, or this device takes over what another told."""
         if self._retelling is not None:
             self._retelling.cancel()
-        self._retelling = asyncio.create_task(self._tell_picture())
+        self._retelling = asyncio.create_task(self._tell_picture(SETTLE_S))
 
-    async def _tell_picture(self) -> None:
-        """Every object and cell once, no faster than the broker takes them: the buffer is for what is new."""
+    async def _tell_picture(self, after_s: float = 0.0) -> None:
+        """Every object and cell of this device's share, no faster than the broker takes them.
+
+        The buffer is for what is new.
+        """
         daemon, link = self._daemon, self._link
         assert daemon is not None
         assert link is not None
+        await asyncio.sleep(after_s)  # Who else is on the broker is heard of in the meantime.
+        if after_s and link.connected:
+            self._publish_members()
         info, names = daemon.info(), self._names()
         for view in list(daemon.objects()):
             while link.connected and link.gauges()["buffered"] > self._config.buffer_messages // 2:
                 await asyncio.sleep(PACE_S)
             if not link.connected:
                 return
-            self._publish("object", geojson.object_feature(view, info, names), id=topic_token(view.object_id))
+            object_id = topic_token(view.object_id)
+            if self._shares.is_mine(f"object {object_id}"):
+                self._publish("object", geojson.object_feature(view, info, names), id=object_id)
         for cell in list(daemon.cells()):
             while link.connected and link.gauges()["buffered"] > self._config.buffer_messages // 2:
                 await asyncio.sleep(PACE_S)
@@ -223,19 +248,6 @@ class MqttBridge:
             await asyncio.sleep(expiry_s / _TOLD_AGAIN)
             if self._link is not None and self._link.connected:
                 await self._tell_picture()
-
-    def _homie_state(self, state: str, *, describe: bool = False) -> None:
-        link = self._homie_link
-        if link is None:
-            return
-        device = self._homie_device()
-        link.publish(f"{device}/$state", state.encode(), retain=True)
-        if describe:
-            description = {"homie": "5.0", "version": 1, "name": self._node, "nodes": {}}
-            link.publish(f"{device}/$description", msgspec.json.encode(description), retain=True)
-
-    def _homie_device(self) -> str:
-        return f"homie/5/{''.join(c if c.isalnum() else '-' for c in self._node.lower())}"
 
     def _on_problem(self, text: str) -> None:
         """The log says it, at a bounded rate; the swarm does not notice."""
@@ -264,31 +276,33 @@ class MqttBridge:
         if daemon is None:
             return
         members = daemon.members()
-        self._publish(
-            "members",
-            {
-                topic_token(member.name): {
-                    "id": member.node.hex(),
-                    "state": member.state.value,
-                    "incarnation": member.incarnation,
-                    "rtt_ms": None if member.rtt_ns is None else round(member.rtt_ns / 1e6, 3),
-                    "loss": member.loss,
-                }
-                for member in members
-            },
-        )
+        self._ids.update((topic_token(member.name), member.node) for member in members)
+        if self._shares.is_mine("members"):
+            self._publish(
+                "members",
+                {
+                    topic_token(member.name): {
+                        "id": member.node.hex(),
+                        "state": member.state.value,
+                        "incarnation": member.incarnation,
+                        "rtt_ms": None if member.rtt_ns is None else round(member.rtt_ns / 1e6, 3),
+                        "loss": member.loss,
+                    }
+                    for member in members
+                },
+            )
         objects = daemon.objects()
         alive = sum(member.state in (MemberState.ALIVE, MemberState.DEGRADED) for member in members)
-        self._publish(
-            "summary",
-            {
-                "objects": len(objects),
-                "confirmed": sum(view.confirmed for view in objects),
-                "members": len(members),
-                "alive": alive,
-                "detections": self._counts["detections"],
-            },
-        )
+        summary = {
+            "objects": len(objects),
+            "confirmed": sum(view.confirmed for view in objects),
+            "members": len(members),
+            "alive": alive,
+            "detections": self._counts["detections"],
+        }
+        self._publish("summary", summary)
+        if self._homie is not None:
+            self._homie.tell_summary(summary)
 
     async def _refresh(self) -> None:
         """Members and counts: at once after a change (at most once a second), else before they expire."""
@@ -297,7 +311,11 @@ class MqttBridge:
                 async with asyncio.timeout(REFRESH_S):
                     await self._members_due.wait()
             self._members_due.clear()
+            self._look_for_dead()
             if self._link is not None and self._link.connected:
+                assert self._daemon is not None
+                if (info := self._daemon.info()) != self._born:
+                    self._tell_birth(info, self._link)
                 self._publish_members()
             await asyncio.sleep(1.0)
 
@@ -327,8 +345,10 @@ class MqttBridge:
             case StateChanged(detail=DetectionLearned(view) as learned):
                 self._counts["detections"] += 1
                 assert self._daemon is not None
-                info = self._daemon.info()
-                feature = geojson.detection_feature(learned, info, self._daemon.name_of(view.origin))
+                info, origin = self._daemon.info(), self._daemon.name_of(view.origin)
+                if not self._shares.is_mine(f"detection {view.detection_id}", first=topic_token(origin)):
+                    return  # Where its origin is on this broker, that tells it, in order and with its track.
+                feature = geojson.detection_feature(learned, info, origin)
                 context = trace_of_view(view).traceparent(info.node, self._traced_ratio)
                 self._publish("detections", feature, traceparent=context)
             case StateChanged(detail=ObjectChanged() as change):
@@ -338,34 +358,69 @@ class MqttBridge:
             case PositionSeen():
                 self._on_position(event)
             case MemberChanged():
+                self._look_for_dead()
                 self._members_due.set()
             case Happened(record):
                 # Each device tells its own: what others said of theirs would come from all of them.
                 if self._daemon is not None and record.origin_id == self._daemon.info().node.hex():
                     self._publish("event", record.row())
+                if record.kind in _EYE_CHANGES:
+                    self._members_due.set()  # Its model and labels are known now.
+                elif record.kind in _REMOVALS:
+                    self._take_back(record.subject)
             case PoseSeen():
                 self._on_pose(event)
             case _:
                 pass
 
+    def _look_for_dead(self) -> None:
+        """Who is dead in the swarm tells nothing, however long its will takes."""
+        assert self._daemon is not None
+        dead = (topic_token(member.name) for member in self._daemon.members() if member.state in _DEAD)
+        if self._shares.dead(dead):
+            self._retell()
+
+    def _take_back(self, names: str) -> None:
+        """Members that were dismissed or shut out: what stays of them on the broker is no device any more."""
+        link = self._link
+        if link is None:
+            return
+        for name in names.split(", "):
+            node = topic_token(name)
+            if node == self._node or not self._shares.is_mine(f"node {node}", never=node):
+                continue
+            for topic in ("state", "birth", "summary"):
+                link.publish(f"{self._base}/{spec(topic).path.format(node=node)}", b"", retain=True)
+            self._publish("position", b"", peer=node)
+            if self._config.homie:
+                for part in ("$state", "$description"):
+                    link.publish(f"{device_topic(node)}/{part}", b"", retain=True)
+            if self._config.homeassistant and node in self._ids:
+                topic = homeassistant_topic_of(self._config.homeassistant_prefix, self._ids[node])
+                link.publish(topic, b"", retain=True)
+
     def _publish_job(self, cell: CellView, names: Mapping[bytes, str]) -> None:
-        self._publish(
-            "job",
-            {
-                "cell": cell.cell_id,
-                "state": cell.state,
-                "owner": None if cell.holder is None else names.get(cell.holder, cell.holder.hex()[:8]),
-                "done_by": [names.get(node, node.hex()[:8]) for node in cell.done_by],
-            },
-            id=topic_token(cell.cell_id),
-        )
+        cell_id = topic_token(cell.cell_id)
+        if self._shares.is_mine(f"job {cell_id}"):
+            self._publish(
+                "job",
+                {
+                    "cell": cell.cell_id,
+                    "state": cell.state,
+                    "owner": None if cell.holder is None else names.get(cell.holder, cell.holder.hex()[:8]),
+                    "done_by": [names.get(node, node.hex()[:8]) for node in cell.done_by],
+                },
+                id=cell_id,
+            )
 
     def _on_object(self, change: ObjectChanged) -> None:
         assert self._daemon is not None
         if change.kind == "expired" and self._hours is not None:
             self._hours.expired(change.view)
         object_id = topic_token(change.view.object_id)
-        if change.kind in ("superseded", "expired"):
+        if not self._shares.is_mine(f"object {object_id}"):
+            pass
+        elif change.kind in ("superseded", "expired"):
             self._publish("object", b"", id=object_id)
         else:
             feature = geojson.object_feature(change.view, self._daemon.info(), self._names())
@@ -383,21 +438,23 @@ class MqttBridge:
     def _on_pose(self, pose: PoseSeen) -> None:
         if not pose.has_fix or not self._is_due("telemetry"):
             return
-        self._publish(
-            "telemetry",
-            {
-                "lat": round(pose.latitude_deg, 8),
-                "lon": round(pose.longitude_deg, 8),
-                "height_agl_m": round(pose.height_agl_m, 2),
-                "yaw_rad": round(pose.yaw_rad, 4),
-                "sigma_m": round(pose.position_sigma_m, 3),
-                "battery": None if pose.battery_milli is None else pose.battery_milli / 1000,
-            },
-        )
+        telemetry = {
+            "lat": round(pose.latitude_deg, 8),
+            "lon": round(pose.longitude_deg, 8),
+            "height_agl_m": round(pose.height_agl_m, 2),
+            "yaw_rad": round(pose.yaw_rad, 4),
+            "sigma_m": round(pose.position_sigma_m, 3),
+            "battery": None if pose.battery_milli is None else pose.battery_milli / 1000,
+        }
+        self._publish("telemetry", telemetry)
+        if self._homie is not None:
+            self._homie.tell_telemetry(telemetry)
 
     def _on_position(self, seen: PositionSeen) -> None:
         """Another member's place, also of one that has no broker itself; without a fix it is taken back at once."""
         name, one = topic_token(seen.name), seen.position
+        if not self._shares.is_mine(f"position {name}", never=name):
+            return
         if one is None:
             self._last_told_s.pop(f"position {name}", None)
             self._publish("position", b"", peer=name)
@@ -405,6 +462,18 @@ class MqttBridge:
             self._publish("position", geojson.member_feature(one, seen.name, time.monotonic_ns()), peer=name)
 
     # --- in from the broker -----------------------------------------------------------------------------------------
+
+    def _on_message(self, message: Incoming) -> None:
+        node = f"{self._base}/node/"
+        if message.topic.startswith(node):
+            name, online = message.topic.removeprefix(node).split("/")[0], message.payload == b"online"
+            if self._shares.heard(name, online=online) and not message.retained:
+                self._retell()
+        elif message.retained:
+            # It was meant for whoever was there then, and would be run at each connection.
+            self._counts["commands_retained"] += 1
+        else:
+            self._on_command(message)
 
     def _on_command(self, message: Incoming) -> None:
         """Answer one command where it may be answered; whatever the bytes are, the bridge goes on."""
@@ -424,4 +493,9 @@ class MqttBridge:
 
     def _run_command(self, verb: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         assert self._daemon is not None
-        return self._daemon.command(verb, arguments, f"{self._asker} over MQTT")
+        if verb != "picture":
+            return self._daemon.command(verb, arguments, f"{self._asker} over MQTT")
+        if not self._config.pictures:
+            raise DaemonError("this device shows no pictures: mqtt.pictures is off")
+        self._picture.ask(self._daemon)
+        return {"topic": self._topic("picture")}

@@ -2,20 +2,27 @@
 
 from swarmd import __version__
 from swarmd.api.daemon import NodeInfo
+from swarmd_protocols.ids import NodeId
 
 
 def homeassistant_topic(prefix: str, info: NodeInfo) -> str:
     """Where this device is announced; by its id, since Home Assistant hears only letters, digits, `_` and `-` there."""
-    return f"{prefix}/device/swarmd_{info.node.hex()[:16]}/config"
+    return homeassistant_topic_of(prefix, info.node)
 
 
-def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, object]:
+def homeassistant_topic_of(prefix: str, node: NodeId) -> str:
+    """The same of any member."""
+    return f"{prefix}/device/swarmd_{node.hex()[:16]}/config"
+
+
+def homeassistant_device(info: NodeInfo, base: str, node: str, *, pictures: bool = False) -> dict[str, object]:
     """Home Assistant's device discovery message: one device with its counts, battery, place and connectivity.
 
     Args:
         info: This daemon.
         base: Topic base with the swarm's name.
         node: The device's name as a topic level.
+        pictures: Whether it shows what it sees when asked.
 
     Returns:
         A JSON-ready mapping for `homeassistant_topic`.
@@ -72,6 +79,21 @@ def homeassistant_device(info: NodeInfo, base: str, node: str) -> dict[str, obje
         "payload_on": "online",
         "payload_off": "offline",
     }
+    if pictures:
+        components["picture"] = {
+            "platform": "image",
+            "name": "Picture",
+            "content_type": "image/jpeg",
+            "image_topic": f"{here}/picture",
+            "availability": availability,
+        }
+        components["look"] = {
+            "platform": "button",
+            "name": "Take a picture",
+            "command_topic": f"{base}/cmd/{node}/picture",
+            "payload_press": "{}",
+            "availability": availability,
+        }
     return {
         "device": {
             "identifiers": [unique],

@@ -37,6 +37,8 @@ CORRELATION_MAX_BYTES = 256
 """Bytes of correlation data that are echoed; what clients send is a number or a UUID."""
 RECEIVED_MAX = 256
 """Commands that wait for the loop: six times what `commands.VERB_BURST` would admit of one verb."""
+RETAINED_MAX = 4_096
+"""Retained messages that wait for the loop: the states of all devices come at once after a subscription."""
 _FIRST_PAUSE_S = 0.5
 """Seconds until the second attempt to connect; it doubles up to `reconnect_max_s`."""
 _FIXED_BYTES = 16
@@ -51,6 +53,8 @@ class Incoming:
     payload: bytes
     response_topic: str
     correlation: bytes | None
+    retained: bool = False
+    """The broker kept it from before: it says how things are, and asks for nothing."""
 
 
 class MqttLink:
@@ -251,7 +255,7 @@ class MqttLink:
 
         def on_message(_client: Any, _userdata: Any, message: Any) -> None:
             # Commands that come faster than the loop takes them are dropped here, the newest first.
-            if len(self._received) >= RECEIVED_MAX:
+            if len(self._received) >= (RETAINED_MAX if message.retain else RECEIVED_MAX):
                 self._count("dropped_flood")
                 return
             self._received.append(message)
@@ -331,6 +335,7 @@ class MqttLink:
                 bytes(message.payload),
                 getattr(properties, "ResponseTopic", "") or "",
                 correlation or None,
+                bool(message.retain),
             )
         )
 

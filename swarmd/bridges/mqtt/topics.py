@@ -12,6 +12,10 @@ def _object(**properties: Mapping[str, object]) -> dict[str, object]:
     return {"type": "object", "properties": dict(properties), "required": sorted(properties)}
 
 
+def _arguments(**properties: Mapping[str, object]) -> dict[str, object]:
+    return {"type": "object", "properties": dict(properties)}
+
+
 _GEOMETRY = {
     "oneOf": [
         {"type": "null"},
@@ -230,6 +234,16 @@ TOPICS: tuple[TopicSpec, ...] = (
         parameters=_NODE,
     ),
     TopicSpec(
+        "picture",
+        "node/{node}/picture",
+        "One frame as a JPEG, when asked; only with `mqtt.pictures`.",
+        False,
+        1,
+        60,
+        {"type": "string", "contentEncoding": "binary", "contentMediaType": "image/jpeg"},
+        parameters=_NODE,
+    ),
+    TopicSpec(
         "aggregate",
         "node/{node}/aggregate",
         "Hourly counts of new objects by label with Laplace noise; only when `mqtt.aggregate_epsilon` is above 0.",
@@ -256,7 +270,7 @@ TOPICS: tuple[TopicSpec, ...] = (
         10,
         {"type": "object"},
         direction="receive",
-        parameters={**_NODE, "verb": "One of: status, members, objects, cells, counters, event."},
+        parameters={**_NODE, "verb": "One of: status, members, objects, cells, counters, event, picture."},
     ),
     TopicSpec(
         "reply",
@@ -265,12 +279,26 @@ TOPICS: tuple[TopicSpec, ...] = (
         False,
         1,
         10,
-        _object(ok={"type": "boolean"}),
+        {
+            "type": "object",
+            "properties": {"ok": {"type": "boolean"}, "result": {"type": "object"}, "error": _STRING},
+            "required": ["ok"],
+        },
         parameters={"client": "What the asker is known by; its commands are counted under this name."},
     ),
 )
 
-COMMAND_VERBS = ("status", "members", "objects", "cells", "counters", "event")
+COMMAND_ARGUMENTS: Mapping[str, Mapping[str, object]] = {
+    "status": _arguments(),
+    "members": _arguments(form={"type": "string", "enum": ["rows", "geojson"]}),
+    "objects": _arguments(form={"type": "string", "enum": ["rows", "geojson"]}),
+    "cells": _arguments(),
+    "counters": _arguments(),
+    "event": {**_arguments(name=_STRING, payload=_STRING), "required": ["name"]},
+    "picture": _arguments(),
+}
+"""Verb to the schema of its arguments."""
+COMMAND_VERBS = tuple(COMMAND_ARGUMENTS)
 
 
 def spec(name: str) -> TopicSpec:

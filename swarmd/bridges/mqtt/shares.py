@@ -1,0 +1,90 @@
+"""Which of the devices on one broker tells what all of them know: each thing is told once, and nobody coordinates it.
+
+Every device sees on the broker who else is there (the retained `node/+/state`, with the will of who is lost), and in
+the swarm who is dead. Of those that are left, the one with the highest hash of thing and name tells it (rendezvous
+hashing): all devices find the same one, and when it goes, only its things move, evenly to the others. Devices that
+see the broker or the swarm differently for a moment may both tell a thing, or for as long as a death is unknown none;
+what is retained is told again by whoever takes it over.
+
+Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from hashlib import blake2b
+from zlib import crc32
+
+SHARDS = 64
+"""Things are dealt out in so many heaps: the hashes of a thousand devices are found once a heap, not once a thing."""
+PRESENT_MAX = 4_096
+"""Devices remembered on one broker, as many as a full view has members; anybody on the broker may invent some."""
+
+
+class Shares:
+    """One device's view of who tells what."""
+
+    def __init__(self, own: str) -> None:
+        """Begin alone: whoever sees nobody else tells everything."""
+        self._own = own
+        self._online: set[str] = set()
+        self._dead: frozenset[str] = frozenset()
+        self._winners: dict[int, tuple[str, str]] = {}
+
+    def heard(self, name: str, *, online: bool) -> bool:
+        """What the broker holds of a device's state; whether that changes who tells what."""
+        if name == self._own or (name in self._online) == online:
+            return False
+        if not online:
+            self._online.discard(name)
+        elif len(self._online) >= PRESENT_MAX:
+            return False
+        else:
+            self._online.add(name)
+        self._winners.clear()
+        return name not in self._dead
+
+    def dead(self, names: Iterable[str]) -> bool:
+        """Who has failed, left or gone away in the swarm; whether that changes who tells what."""
+        fresh = frozenset(names) - {self._own}
+        if fresh == self._dead:
+            return False
+        changed = (fresh ^ self._dead) & self._online
+        self._dead = fresh
+        self._winners.clear()
+        return bool(changed)
+
+    def forget_all(self) -> None:
+        """The broker is gone: whoever is there will be heard of again."""
+        self._online.clear()
+        self._winners.clear()
+
+    def is_mine(self, thing: str, *, first: str = "", never: str = "") -> bool:
+        """Whether this device tells a thing.
+
+        Args:
+            thing: Its name, the same on every device.
+            first: The device that tells it when it is there, "" for none.
+            never: The device that does not, "" for none.
+        """
+        if first and (first == self._own or (first in self._online and first not in self._dead)):
+            return first == self._own
+        winner, second = self._of(crc32(thing.encode()) % SHARDS)
+        return (second if winner == never else winner) == self._own
+
+    def _of(self, shard: int) -> tuple[str, str]:
+        """The device that tells a heap, and the next one ("" where there is none)."""
+        found = self._winners.get(shard)
+        if found is None:
+            present = (self._online - self._dead) | {self._own}
+            best = sorted(present, key=lambda name: _weight(shard, name), reverse=True)[:2]
+            found = self._winners[shard] = (best[0], best[1] if len(best) > 1 else "")
+        return found
+
+
+@cache
+def _salt(shard: int) -> bytes:
+    return shard.to_bytes(16, "big")
+
+
+def _weight(shard: int, name: str) -> tuple[bytes, str]:
+    return blake2b(name.encode(), digest_size=8, salt=_salt(shard)).digest(), name

@@ -1,0 +1,239 @@
+"""Several devices on one real mosquitto: each shared topic is told once, and taken over; and what a broker may hold."""
+
+import asyncio
+import json
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from swarmd.api.daemon import MemberView, NodeInfo, PictureSeen
+from swarmd.config.bridges import MqttConfig
+from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.observations import ObjectChanged
+from tests.integration.test_mqtt_bridge import heard, running, until
+from tests.support.bridge_world import ALICE, BOB, Subscriber, World, broker, happened, mosquitto_binary, object_view
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
+
+BASE = "swarm/v1/farm"
+
+
+class Device(World):
+    """One of several devices of a swarm in which everybody is alive until a test says otherwise."""
+
+    def __init__(self, node: NodeId, name: str) -> None:
+        super().__init__(name)
+        self.node = node
+        self.model = "small-320"
+        self.states = {"alice": MemberState.ALIVE, "bob": MemberState.ALIVE}
+
+    def info(self) -> NodeInfo:
+        labels = ("hot-spot",) if self.model else ()
+        return NodeInfo(self.node, self.name, "farm", "0.1.0", -18.88, -70.11, self.model, "ab" * 32, labels)
+
+    def members(self) -> Sequence[MemberView]:
+        return [
+            MemberView(node, name, "127.0.0.1:7946", self.states[name], 3, None, 0.0, "good", (), "0.1.0", "eye", {})
+            for node, name in ((ALICE, "alice"), (BOB, "bob"))
+        ]
+
+
+def devices() -> tuple[Device, Device]:
+    return Device(ALICE, "alice"), Device(BOB, "bob")
+
+
+def objects(count: int) -> list[ObjectChanged]:
+    return [ObjectChanged("new", object_view(f"o{number}"), "") for number in range(count)]
+
+
+class Ear:
+    """Every message on a filter, with its topic."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        command = ["mosquitto_sub", "-p", str(port), "-V", "5", "-t", topic, "-F", "%r %t %p"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        time.sleep(0.3)
+
+    def close(self) -> list[tuple[bool, str, str]]:
+        self._process.terminate()
+        lines = self._process.communicate(timeout=10)[0].splitlines()
+        parts = [line.split(" ", 2) for line in lines]
+        return [(part[0] == "1", part[1], part[2] if len(part) > 2 else "") for part in parts]
+
+
+async def test_each_shared_topic_has_one_publisher(tmp_path: Path) -> None:
+    alice, bob = devices()
+    with broker(tmp_path) as server:
+        config = MqttConfig(enabled=True, port=server.port)
+        async with running(alice, config) as first, running(bob, config) as second:
+            await until(lambda: all("bob" in one._shares._online or "alice" in one._shares._online
+                                    for one in (first, second)))  # fmt: skip
+            await asyncio.sleep(1.0)
+            ear = await asyncio.to_thread(Ear, server.port, f"{BASE}/objects/+")
+            for change in objects(40):
+                for world in (alice, bob):
+                    world.say(StateChanged("state", change))
+            await asyncio.sleep(1.0)
+            told = [topic for retained, topic, _ in await asyncio.to_thread(ear.close) if not retained]
+    assert len(told) == len(set(told)) == 40
+
+
+async def test_what_a_dead_device_told_is_taken_over(tmp_path: Path) -> None:
+    """Its connection still stands: the swarm knows of the death before the broker does."""
+    alice, bob = devices()
+    alice.views = bob.views = [object_view(f"o{number}") for number in range(40)]
+    with broker(tmp_path) as server:
+        config = MqttConfig(enabled=True, port=server.port)
+        async with running(alice, config) as first, running(bob, config):
+            await until(lambda: "bob" in first._shares._online)
+            await asyncio.sleep(1.0)
+            ear = await asyncio.to_thread(Ear, server.port, f"{BASE}/objects/+")
+            alice.states["bob"] = MemberState.FAILED
+            alice.say(MemberChanged(BOB, "bob", MemberState.ALIVE, MemberState.FAILED, "silent"))
+            await asyncio.sleep(1.5)
+            told = {topic for retained, topic, _ in await asyncio.to_thread(ear.close) if not retained}
+    assert len(told) == 40
+
+
+async def test_birth_and_discovery_come_again_when_the_eye_is_ready(tmp_path: Path) -> None:
+    alice, _ = devices()
+    alice.model = ""
+    with broker(tmp_path) as server:
+        async with running(alice, MqttConfig(enabled=True, port=server.port, homeassistant=True)):
+            _, _, text = await heard(server.port, f"{BASE}/node/alice/birth", lambda *_: True)
+            assert json.loads(text)["model"] == ""
+
+            def ready() -> None:
+                alice.model = "small-320"
+                alice.say(happened(kind="eye-ready"))
+
+            wanted = lambda _topic, _retained, text: json.loads(text)["model"] == "small-320"  # noqa: E731
+            _, _, text = await heard(server.port, f"{BASE}/node/alice/birth", wanted, ready)
+            assert json.loads(text)["labels"] == ["hot-spot"]
+            found = lambda _topic, _retained, text: json.loads(text)["device"]["model"] == "small-320"  # noqa: E731
+            await heard(server.port, "homeassistant/device/+/config", found)
+
+
+async def test_a_retained_command_is_not_run(tmp_path: Path) -> None:
+    alice, _ = devices()
+    with broker(tmp_path) as server:
+        command = ["mosquitto_pub", "-p", str(server.port), "-t", f"{BASE}/cmd/all/event", "-m", '{"name":"land"}']
+        subprocess.run([*command, "-r"], check=True, timeout=10)
+        async with running(alice, MqttConfig(enabled=True, port=server.port)) as bridge:
+            await until(lambda: bridge.counters().get("commands_retained", 0) == 1)
+            assert not [verb for verb, _ in alice.commands if verb == "event"]
+            subprocess.run(command, check=True, timeout=10)
+            await until(lambda: any(verb == "event" for verb, _ in alice.commands))
+
+
+async def test_a_dismissed_member_leaves_nothing_retained(tmp_path: Path) -> None:
+    alice, bob = devices()
+    with broker(tmp_path) as server:
+        config = MqttConfig(enabled=True, port=server.port, homeassistant=True, homie=True)
+        async with running(alice, config) as first:
+            async with running(bob, config):
+                await until(lambda: "bob" in first._shares._online)
+                await asyncio.sleep(1.0)
+            await until(lambda: "bob" not in first._shares._online)
+            alice.say(happened(kind="dismissed", subject="bob"))
+            await asyncio.sleep(0.5)
+            ear = await asyncio.to_thread(Ear, server.port, "#")
+            topics = {topic for retained, topic, _ in await asyncio.to_thread(ear.close) if retained}
+    left = {topic for topic in topics if "bob" in topic or BOB.hex()[:16] in topic}
+    assert {topic for topic in left if not topic.startswith("homie/5/bob/")} == set()
+    assert not {"homie/5/bob/$state", "homie/5/bob/$description"} & left
+    assert f"{BASE}/node/alice/birth" in topics
+
+
+async def test_homie_has_typed_properties(tmp_path: Path) -> None:
+    alice, _ = devices()
+    with broker(tmp_path) as server:
+        async with running(alice, MqttConfig(enabled=True, port=server.port, homie=True)):
+            _, _, text = await heard(server.port, "homie/5/alice/$description", lambda *_: True)
+            nodes = json.loads(text)["nodes"]
+            for node, described in nodes.items():
+                for key, one in described["properties"].items():
+                    assert one["datatype"] in ("integer", "float"), (node, key)
+            kept = lambda _topic, retained, text: retained and text == "2"  # noqa: E731
+            await heard(server.port, "homie/5/alice/swarm/members", lambda *_: True)
+            await heard(server.port, "homie/5/alice/swarm/members", kept)
+
+
+async def test_a_picture_comes_when_asked_and_only_then(tmp_path: Path) -> None:
+    alice, _ = devices()
+    with broker(tmp_path) as server:
+        async with running(alice, MqttConfig(enabled=True, port=server.port, pictures=True)) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 2)
+            assert not alice.watchers
+            ask = ["mosquitto_pub", "-p", str(server.port), "-t", f"{BASE}/cmd/alice/picture", "-m", "{}"]
+            subscriber = Subscriber(server.port, f"{BASE}/node/alice/picture")
+            try:
+                await asyncio.sleep(0.3)
+                subprocess.run(ask, check=True, timeout=10)
+                await until(lambda: bool(alice.watchers))
+                alice.watchers[0](PictureSeen(b"a picture", 640, 480, 1))
+                _, _, text = await asyncio.to_thread(subscriber.wait_for, lambda *_: True)
+            finally:
+                subscriber.close()
+            assert text == "a picture"
+            assert not alice.watchers
+
+
+def documented_acl() -> str:
+    """The access list of docs/security.md, as it stands there."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    found = re.search(r"```\n((?:  )?user drone-1\n.*?)\n *```", page, re.DOTALL)
+    assert found is not None
+    return "\n".join(line.strip() for line in found.group(1).splitlines()) + "\n"
+
+
+async def test_the_documented_access_list_lets_everything_through_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text(documented_acl())
+    passwords = tmp_path / "passwords"
+    for user in ("drone-1", "desk", "viewer"):
+        flags = ["-b"] if passwords.exists() else ["-b", "-c"]
+        subprocess.run(["mosquitto_passwd", *flags, str(passwords), user, "secret"], check=True, timeout=20)
+    for file in (passwords, tmp_path / "acl"):
+        file.chmod(0o644)
+    tmp_path.chmod(0o755)
+    secret = tmp_path / "secret"
+    secret.write_text("secret\n")
+    secret.chmod(0o600)
+    extra = (
+        f"listener {{port}} 127.0.0.1\nuser root\nallow_anonymous false\npassword_file {passwords}\n"
+        f"acl_file {tmp_path / 'acl'}\n"
+    )
+    with broker(tmp_path, extra) as server:
+        config = MqttConfig(
+            enabled=True, port=server.port, homeassistant=True, homie=True,
+            username="drone-1", password_file=str(secret),
+        )  # fmt: skip
+        alice, _ = devices()
+        client = ["-p", str(server.port), "-V", "5", "-P", "secret"]
+        async with running(alice, config) as bridge:
+            await until(lambda: bridge.counters().get("published", 0) >= 4)
+            await asyncio.sleep(1)
+            reply = f"{BASE}/reply/desk"
+            ask = ["mosquitto_rr", *client, "-u", "desk", "-t", f"{BASE}/cmd/alice/status", "-e", reply, "-m", "{}"]
+            done = await asyncio.to_thread(
+                subprocess.run, [*ask, "-W", "10"], capture_output=True, text=True, timeout=20
+            )
+            assert json.loads(done.stdout)["ok"] is True
+            assert bridge.counters().get("refused", 0) == 0
+        sub = ["mosquitto_sub", *client, "-u", "viewer", "-t", "#", "-W", "2", "-F", "%t"]
+        shown = await asyncio.to_thread(subprocess.run, sub, capture_output=True, text=True, timeout=20)
+        topics = set(shown.stdout.split())
+        assert any(topic.startswith("homeassistant/device/") for topic in topics)
+        assert "homie/5/alice/$state" in topics
+        assert f"{BASE}/node/alice/birth" in topics
+        event = ["-t", f"{BASE}/cmd/all/event", "-m", '{"name":"land"}', "-q", "1"]
+        await asyncio.to_thread(
+            subprocess.run, ["mosquitto_pub", *client, "-u", "viewer", *event], capture_output=True, timeout=20
+        )
+        assert not [verb for verb, _ in alice.commands if verb == "event"]

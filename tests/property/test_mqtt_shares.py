@@ -1,0 +1,69 @@
+"""Who tells what on a broker: one device each thing, evenly, and only a lost device's things move."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarmd.bridges.mqtt.shares import PRESENT_MAX, Shares
+
+names = st.sets(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=8), min_size=1)
+THINGS = [f"object {number}" for number in range(300)]
+
+
+def views(present: set[str]) -> dict[str, Shares]:
+    made = {name: Shares(name) for name in present}
+    for shares in made.values():
+        for name in sorted(present):
+            shares.heard(name, online=True)
+    return made
+
+
+def owners(made: dict[str, Shares], thing: str, **options: str) -> set[str]:
+    return {name for name, shares in made.items() if shares.is_mine(thing, **options)}
+
+
+@given(names)
+def test_each_thing_is_told_by_one(present: set[str]) -> None:
+    made = views(present)
+    for thing in THINGS[:40]:
+        assert len(owners(made, thing)) == 1
+
+
+@given(names, st.data())
+def test_only_what_the_lost_one_told_moves(present: set[str], data: st.DataObject) -> None:
+    lost = data.draw(st.sampled_from(sorted(present)))
+    before, rest = views(present), present - {lost}
+    after = {name: shares for name, shares in views(present).items() if name != lost}
+    by_broker = data.draw(st.booleans())
+    for shares in after.values():
+        changed = shares.heard(lost, online=False) if by_broker else shares.dead([lost])
+        assert changed
+    for thing in THINGS[:60]:
+        was = owners(before, thing)
+        assert owners(after, thing) == (was if was <= rest else owners(after, thing))
+        assert len(owners(after, thing)) == (1 if rest else 0)
+
+
+@given(names, st.data())
+def test_the_origin_tells_its_own_where_it_is_there(present: set[str], data: st.DataObject) -> None:
+    made = views(present)
+    origin = data.draw(st.sampled_from(sorted(present)))
+    assert owners(made, "detection 1", first=origin) == {origin}
+    assert len(owners(made, "detection 1", first="not here")) == 1
+    assert owners(made, "position", never=origin) == (owners(made, "position", never=origin) - {origin})
+    assert len(owners(made, "position", never=origin)) == (1 if len(present) > 1 else 0)
+
+
+def test_things_are_dealt_out_evenly() -> None:
+    made = views({f"drone-{number}" for number in range(8)})
+    counts = [sum(shares.is_mine(thing) for thing in THINGS) for shares in made.values()]
+    assert sum(counts) == len(THINGS)
+    assert min(counts) > 0
+
+
+def test_a_broker_full_of_invented_devices_is_bounded() -> None:
+    shares = Shares("a")
+    for number in range(PRESENT_MAX + 500):
+        shares.heard(f"x{number}", online=True)
+    assert len(shares._online) == PRESENT_MAX
+    shares.forget_all()
+    assert shares.is_mine("members")
