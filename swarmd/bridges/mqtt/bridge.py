@@ -19,8 +19,9 @@ from swarmd.api import geojson
 from swarmd.api.daemon import BusEvent, DaemonView, NodeInfo, PoseSeen, PositionSeen
 from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
 from swarmd.bridges.mqtt.commands import Commands
-from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic, homeassistant_topic_of
+from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
 from swarmd.bridges.mqtt.homie import HomieDevice, device_topic
+from swarmd.bridges.mqtt.leftovers import leftovers
 from swarmd.bridges.mqtt.link import Incoming, MqttLink
 from swarmd.bridges.mqtt.picture import PictureOnDemand
 from swarmd.bridges.mqtt.shares import Shares
@@ -389,14 +390,7 @@ class MqttBridge:
             node = topic_token(name)
             if node == self._node or not self._shares.is_mine(f"node {node}", never=node):
                 continue
-            for topic in ("state", "birth", "summary"):
-                link.publish(f"{self._base}/{spec(topic).path.format(node=node)}", b"", retain=True)
-            self._publish("position", b"", peer=node)
-            if self._config.homie:
-                for part in ("$state", "$description"):
-                    link.publish(f"{device_topic(node)}/{part}", b"", retain=True)
-            if self._config.homeassistant and node in self._ids:
-                topic = homeassistant_topic_of(self._config.homeassistant_prefix, self._ids[node])
+            for topic in leftovers(self._base, node, self._ids.get(node), self._config):
                 link.publish(topic, b"", retain=True)
 
     def _publish_job(self, cell: CellView, names: Mapping[bytes, str]) -> None:
