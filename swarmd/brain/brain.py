@@ -27,6 +27,7 @@ from swarmd.brain import compose
 from swarmd.brain.discovery import discover
 from swarmd.brain.driver import Driver
 from swarmd.brain.group_keys import follow_group_keys
+from swarmd.brain.heap import give_back_heap
 from swarmd.brain.history import History
 from swarmd.brain.journal import Journal
 from swarmd.brain.node_metrics import register_bridge, register_history, register_metrics
@@ -334,6 +335,7 @@ class Brain:
         if self._lines is not None:
             self._lines.say("up", parts.identity.name, node=node, address=address)
         self._notifier.ready(self._status_line())
+        give_back_heap()
 
     # --- while it runs --------------------------------------------------------------------------------------------
 
