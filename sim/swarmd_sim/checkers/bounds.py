@@ -121,13 +121,19 @@ class BoundsChecker(CheckerBase):
                     )
 
     def _traffic(self) -> None:
-        """Honest nodes only, and only those that no other fault has touched: what a clog held back is no amplifier."""
+        """Honest nodes only, and only those that no other fault has touched: what a clog held back is no amplifier.
+
+        Nor is who was hostile: what it said waits in its own queues for as long as the radio takes to carry it.
+        """
         most = self.run.scenario.checks.attacked_bytes_s
         if not most or len(self._sent) <= WINDOW_S:
             return
         first, last = self._sent[0], self._sent[-1]
-        honest = [host for host in self.run.live() if self.run.injector.healthy(host.index, MARGIN_NS)]
-        if len(honest) * 2 <= len(self.run.hosts):
+        injector = self.run.injector
+        tainted = injector.tainted()
+        untainted = [host for host in self.run.live() if host.index not in tainted]
+        honest = [host for host in untainted if injector.healthy(host.index, MARGIN_NS)]
+        if len(honest) * 4 <= len(self.run.hosts):
             return
         mean = sum(last[host.index] - first[host.index] for host in honest) // WINDOW_S // len(honest)
         if mean > most:
