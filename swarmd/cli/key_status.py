@@ -97,9 +97,9 @@ def run_renew(args: argparse.Namespace) -> int:
     if not names:
         print(f"every certificate of swarm {args.swarm} is signed by enrol keys in force")
     signed = []
-    for name in names:
-        signed.append(renewal.renew(fleet, args.swarm, name))
-        print(f"{name}: renewed, {signed[-1].path}")
+    for statement in renewal.renew(fleet, args.swarm, names):
+        signed.append(statement)
+        print(f"renewed: {statement.path}")
     if args.control is None:
         return tell_swarm(args, signed)
     # What an earlier run signed and did not send goes out as well.

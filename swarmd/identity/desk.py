@@ -148,11 +148,27 @@ def prepare_again(fleet: Fleet, swarm: str, name: str) -> Prepared:
         FleetError: Nobody is enrolled by the name, or the node is revoked.
     """
     newest = next((one for one in fleet.nodes(swarm) if one.name == name), None)
+    newest = check_renewable(newest, fleet.trust_of(swarm), swarm, name)
+    return prepare_certificate(fleet, swarm, name, newest.public_key, newest.roles)
+
+
+def check_renewable(newest: Certificate | None, trust: Trust, swarm: str, name: str) -> Certificate:
+    """The newest certificate of a name, where it may be signed anew.
+
+    Raises:
+        FleetError: Nobody is enrolled by the name, or the node is revoked.
+    """
     if newest is None:
         raise FleetError(f"nobody is enrolled as {name!r} in swarm {swarm}; `swarmd keys show` lists who is")
-    if newest.node in fleet.trust_of(swarm).revoked:
+    if newest.node in trust.revoked:
         raise FleetError(f"{name!r} is revoked in swarm {swarm}; to let the device in again make it a new key")
-    return prepare_certificate(fleet, swarm, name, newest.public_key, newest.roles)
+    return newest
+
+
+def certificate_path(folder: Path, certificate: Certificate, payload: bytes) -> Path:
+    """Where a certificate lies in a fleet's folder."""
+    digest = blake2b(payload, digest_size=4).hexdigest()
+    return folder / "swarms" / certificate.swarm / f"node-{certificate.name}-{certificate.node.hex()[:8]}-{digest}"
 
 
 def prepare_model_statement(fleet: Fleet, kind: str, payload: bytes) -> Prepared:
@@ -330,7 +346,7 @@ def _submit_trust(fleet: Fleet, prepared: Prepared) -> Submitted:
             path = place / f"revoke-{counter:020}-{digest}"
         case "node":
             certificate = read_certificate(data)
-            path = place / f"node-{certificate.name}-{certificate.node.hex()[:8]}-{digest}"
+            path = certificate_path(fleet.folder, certificate, prepared.payload)
         case _:
             counter = msgspec.msgpack.decode(prepared.payload, type=GroupKey).counter
             path = place / f"group-{counter:020}"

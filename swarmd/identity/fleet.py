@@ -64,7 +64,7 @@ from swarmd_protocols.trust.identity import (
     make_dev_identity,
     read_certificate,
 )
-from swarmd_protocols.trust.roots import Root, RootChain, make_root, next_root
+from swarmd_protocols.trust.roots import KEPT_MAX, Root, RootChain, make_root, next_root
 from swarmd_protocols.trust.trust import GROUP_KEY_BYTES, Certificate, GroupKey, Revocation, Trust
 
 DEFAULT_ROLES: Mapping[str, tuple[int, int]] = {
@@ -253,7 +253,11 @@ class Fleet:
         try:
             return next_root(chain, roles, right, stolen=stolen)
         except IdentityError as error:
-            raise FleetError(f"this root cannot be made: {error}") from error
+            remedy = (
+                "; in two steps it can: a root that names the new keys beside the old ones, certificates signed by the "
+                "new ones (swarmd keys prepare enrol FLEET NODE), then a root without the old ones"
+            )
+            raise FleetError(f"this root cannot be made: {error}{remedy * (len(right) > KEPT_MAX)}") from error
 
     def _removals(self) -> list[Envelope]:
         """Floors, revocations and halts of models."""

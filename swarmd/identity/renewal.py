@@ -5,13 +5,16 @@ name only so many, and what the folder does not hold falls. A certificate that t
 root to name it. It reaches its node through the swarm: members pass it on, and show it to a node that is shut out.
 """
 
-from swarmd.identity.desk import prepare_again, submit
-from swarmd.identity.fleet import Fleet, Statement
-from swarmd.identity.officers import PublicHalf
-from swarmd.identity.prepared import add_signature, missing
-from swarmd.identity.signers import SeedSigner
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from swarmd.identity.desk import certificate_path, check_renewable
+from swarmd.identity.fleet import Fleet, Statement, next_counter
+from swarmd.identity.role_keys import FleetError, write_public
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.trust.envelopes import decode_envelope, signers
+from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.trust.envelopes import decode_envelope, sign_statement, signers
 from swarmd_protocols.trust.identity import read_certificate
 from swarmd_protocols.trust.trust import Certificate
 
@@ -33,15 +36,27 @@ def due(fleet: Fleet, swarm: str) -> list[str]:
     return sorted(set(newest) - right)
 
 
-def renew(fleet: Fleet, swarm: str, name: str) -> Statement:
-    """Sign the newest certificate of a name anew, where enough enrol keys are at this desk.
+def renew(fleet: Fleet, swarm: str, names: Sequence[str]) -> Iterator[Statement]:
+    """Sign the newest certificates of some names anew, where enough enrol keys are at this desk.
+
+    The folder is judged once, however many they are; each certificate is whole in the folder before the next is signed,
+    so a run that is stopped leaves the rest to the next one.
 
     Raises:
-        FleetError: Nobody is enrolled by the name, the node is revoked, or the enrol keys are not here.
+        FleetError: Nobody is enrolled by a name, a node is revoked, or the enrol keys are not here; before anything is
+            written.
     """
-    prepared = prepare_again(fleet, swarm, name)
-    for seed in fleet.seeds("enrol"):
-        if missing(prepared):
-            prepared = add_signature(prepared, SeedSigner(PublicHalf(_CRYPTO.public_key(seed), "enrol"), seed))
-    done = submit(fleet.folder, prepared)
-    return Statement("node", done.statement, done.path)
+    trust, seeds = fleet.trust_of(swarm), fleet.seeds("enrol")
+    newest = {one.name: one for one in fleet.nodes(swarm)}
+    for name in names:
+        check_renewable(newest.get(name), trust, swarm, name)
+    for name in dict.fromkeys(names):
+        payload = msgspec.structs.replace(newest[name], counter=next_counter([newest[name].counter]))
+        signed = sign_statement("node", payload, seeds, _CRYPTO)
+        try:
+            trust.add("node", signed)
+        except IdentityError as error:
+            raise FleetError(f"no node would take the certificate of {name}: {error}; it was not written") from error
+        path = certificate_path(fleet.folder, payload, decode_envelope(signed).payload)
+        write_public(path, signed)
+        yield Statement("node", signed, path)

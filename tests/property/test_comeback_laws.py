@@ -41,11 +41,9 @@ def act(net: FleetNet, rng: Random, off: set[int], out: dict[int, int]) -> str:
         case "rotate":
             fleet.rotate("farm")
         case "renew":
-            for one in due(fleet, "farm"):
-                renew(fleet, "farm", one)
+            list(renew(fleet, "farm", due(fleet, "farm")))
         case "renew one":
-            for one in due(fleet, "farm")[:1]:
-                renew(fleet, "farm", one)
+            list(renew(fleet, "farm", due(fleet, "farm")[:1]))
         case "revoke" if len(running) > 2 and len(out) < 1:
             thief = rng.choice([index for index in range(1, NODES) if index not in out])
             fleet.revoke("farm", [net.identities[thief].node], f"stolen {thief}")

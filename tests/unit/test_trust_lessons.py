@@ -69,8 +69,7 @@ def test_a_node_that_was_off_while_everybody_was_renewed_comes_back(fleet: Fleet
     net.kill(2)
     for _ in range(3):
         fleet.change_role("enrol", 1, 1)
-        for name in ("n000", "n001"):
-            renew(fleet, "farm", name)
+        list(renew(fleet, "farm", ["n000", "n001"]))
     fleet.rotate("farm")
     net.push(0)
     net.run(90)
@@ -105,7 +104,7 @@ def test_a_certificate_that_fell_is_renewed_in_the_swarm(fleet: Fleet, *, off: b
 
     fleet.record(guest)
     assert due(fleet, "farm")[-1] == "n002"
-    signed = renew(fleet, "farm", "n002")
+    signed = next(renew(fleet, "farm", ["n002"]))
     net.feed(1, Command("node", AddStatement("node", signed.data)))
     net.run(30)
     assert [net.seen(index, f"n00{other}") for index in range(3) for other in range(3)] == [ALIVE] * 9
