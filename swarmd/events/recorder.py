@@ -13,7 +13,7 @@ Rules this file keeps:
 """
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,7 +24,7 @@ from swarmd.events.store import EventStore
 from swarmd.rates import TokenBucket, TokenBuckets
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS
-from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.state.crdt.records import EVENTS_MAX, EventRow
 
 CAUSED_PER_S = 0.2
 """Rows a second that another node may cause here, after the burst: a member that flaps every ten seconds."""
@@ -43,6 +43,8 @@ WAIT_MAX_S = 60.0
 SAME_S = 300.0
 """Seconds within which two members' words about one subject are about one thing."""
 _HEARD_MAX = 512
+_DUE_MAX = 4_096
+"""Rows that wait for their turn to be said: a swarm as large as a full view that fails at once, sixteen times over."""
 _EPOCH_MS = EPOCH_2020_NS // 1_000_000
 
 
@@ -97,6 +99,8 @@ class Recorder:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
         self._said = TokenBuckets(SAID_PER_S, SAID_BURST, _HEARD_MAX)
         self._due: list[_Due] = []
+        self._outbox: deque[EventRecord] = deque(maxlen=EVENTS_MAX)
+        """What is said with the next tick; the record that carries it holds no more."""
         self._heard: OrderedDict[tuple[str, str], dict[NodeId, float]] = OrderedDict()
         """(kind, subject) to who has said it, and when."""
         self.counts = {"recorded": 0, "told": 0, "said": 0, "limited": 0, "left_to_others": 0, "unsaid": 0}
@@ -144,7 +148,7 @@ class Recorder:
             self._tell(record)
         elif reach is Reach.WITNESS:
             self._due.append(_Due(record, self._clock_s() + self._wait_s(record)))
-            self.tick()
+            del self._due[:-_DUE_MAX]
 
     def learn(self, origin: NodeId, rows: Iterable[EventRow]) -> None:
         """Another node's rows have become known."""
@@ -171,7 +175,7 @@ class Recorder:
             self._publish(record)
 
     def tick(self) -> None:
-        """Say what is due and nobody has said in the meantime."""
+        """Once a second: say what is due and nobody has said in the meantime, however much, as one record's worth."""
         now_s = self._clock_s()
         due, self._due = (
             [one for one in self._due if one.at_s <= now_s],
@@ -183,6 +187,13 @@ class Recorder:
                 self.counts["left_to_others"] += 1
             else:
                 self._tell(one.record)
+        while self._outbox:
+            record = self._outbox.popleft()
+            self.counts["said"] += 1
+            at_ms = max(0, record.at_ms - _EPOCH_MS)
+            self._say(
+                EventRow(record.life, record.number, at_ms, record.kind, record.subject, record.reason, record.evidence)
+            )
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -190,11 +201,7 @@ class Recorder:
         if not self._said.take((record.kind, record.subject), int(self._clock_s() * 1e9)):
             self.counts["unsaid"] += 1
             return
-        self.counts["said"] += 1
-        at_ms = max(0, record.at_ms - _EPOCH_MS)
-        self._say(
-            EventRow(record.life, record.number, at_ms, record.kind, record.subject, record.reason, record.evidence)
-        )
+        self._outbox.append(record)
 
     def _wait_s(self, record: EventRecord) -> float:
         """By rank among the members: the first two speak at once."""

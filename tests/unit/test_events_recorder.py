@@ -4,7 +4,7 @@ from swarmd.events.alerts import STANDING_MAX, Alerts
 from swarmd.events.kinds import ALERTS, KINDS, TOLD, Reach
 from swarmd.events.recorder import CAUSED_BURST, CAUSED_PER_S, RANK_S, SAID_BURST, SAID_PER_S, Recorder
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.state.crdt.records import EVENTS_MAX, EventRow
 
 NODES = [NodeId(bytes([index]) * 16) for index in range(8)]
 
@@ -112,6 +112,20 @@ def test_what_others_cause_is_charged_to_them_and_bounded():
     assert len(rows) == CAUSED_BURST + 2 + 10
 
 
+def test_a_swarm_that_falls_apart_is_said_in_a_records_worth_a_second():
+    """A thousand failures at once: no more is signed than others keep, and the newest of it."""
+    world = World()
+    recorder = world.all[0]
+    recorder._wait_s = lambda record: 0.0
+    for number in range(1_000):
+        recorder.record("failed", f"drone-{number}", cause=NodeId(number.to_bytes(16, "big")))
+    assert world.said == []
+    recorder.tick()
+    assert [row.subject for _, row in world.said] == [f"drone-{number}" for number in range(984, 1_000)]
+    recorder.tick()
+    assert len(world.said) == EVENTS_MAX
+
+
 def test_what_flaps_is_written_down_within_bounds_and_seldom_said():
     world = World()
     recorder, rows = world.all[0], world.stores[0].rows
@@ -119,7 +133,7 @@ def test_what_flaps_is_written_down_within_bounds_and_seldom_said():
     for _ in range(2_000):
         recorder.record("alert-raised", "broker-lost", "no answer", account="alerts")
         recorder.record("alert-cleared", "broker-lost", "connected again", account="alerts")
-        world.now_s += 1.0
+        world.run(1)
     accounts = [account for _, account in rows]
     assert accounts.count("") == 1
     assert accounts.count("alerts") <= CAUSED_BURST + 2_000 * CAUSED_PER_S + 1
@@ -145,6 +159,7 @@ def test_what_others_say_is_bounded_of_known_kinds_and_harmless_text():
 def test_every_event_is_published_once_with_its_origin():
     world = World(2)
     world.all[0].record("alert-raised", "broker-lost", "no answer")
+    world.run(1)
     assert world.heard == [(0, "alert-raised", "drone-0"), (1, "alert-raised", "drone-0")]
 
 
