@@ -235,6 +235,21 @@ async def test_every_damage_of_a_recording_is_survived(tmp_path: Path) -> None:
     assert 0 < refused < 150
 
 
+@pytest.mark.parametrize("profile", ["ros2", "foxglove"])
+async def test_a_complete_recording_is_not_torn_and_a_cut_one_is(tmp_path: Path, profile: str) -> None:
+    path = tmp_path / "run.mcap"
+    await record(path, profile)
+    whole = Recording(path)
+    found = list(whole.messages())
+    assert found
+    assert not whole.torn
+    assert [row[2].log_time for row in found] == sorted(row[2].log_time for row in found)
+    path.write_bytes(path.read_bytes()[:-40])
+    cut = Recording(path)
+    assert len(list(cut.messages())) == len(found)
+    assert cut.torn
+
+
 def test_a_file_in_the_way_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "run.mcap"
     path.write_bytes(b"precious")

@@ -11,7 +11,7 @@ from typing import Any
 from swarmd.errors import DaemonError
 
 try:
-    from mcap.reader import make_reader
+    from mcap.reader import SeekingReader
     from mcap.records import Channel, Header, Message, Schema
     from mcap.stream_reader import StreamReader
     from mcap.writer import CompressionType, Writer
@@ -57,12 +57,12 @@ class Recording:
 
     def _is_indexed(self, file: Any) -> bool:
         try:
-            return make_reader(file, record_size_limit=RECORD_MAX_BYTES).get_summary() is not None
+            return SeekingReader(file, record_size_limit=RECORD_MAX_BYTES).get_summary() is not None
         except Exception:  # whatever the damage makes mcap raise: then there is no index
             return False
 
     def _by_index(self, file: Any) -> Iterator[tuple[Schema, Channel, Message]]:
-        found = iter(make_reader(file, record_size_limit=RECORD_MAX_BYTES).iter_messages())
+        found = iter(SeekingReader(file, record_size_limit=RECORD_MAX_BYTES).iter_messages())
         while True:
             try:
                 schema, channel, message = next(found)
