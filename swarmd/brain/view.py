@@ -14,6 +14,7 @@ from swarmd.brain.journal import summary as journal_summary
 from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
+from swarmd.bridges.base import Linked
 from swarmd.eye.ipc import ShowFrames
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, MemberState
@@ -148,6 +149,7 @@ class View:
             "events": dict(self._history.store.counts | self._history.recorder.counts),
             "state": dict(parts.replica.views.health()),
             "transport": parts.transport.counters(),
+            "autopilot": next((bridge.status() for bridge in parts.bridges if isinstance(bridge, Linked)), None),
         }
 
     @property

@@ -4,6 +4,7 @@ A bridge sees the daemon as a `DaemonView`, runs as one supervised task, and fai
 library that is missing is counted and said, and nothing else slows down.
 """
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from swarmd.api.daemon import DaemonView
@@ -32,4 +33,13 @@ class Measured(Protocol):
 
     def gauges(self) -> dict[str, int]:
         """Messages by queue."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """A bridge to one vehicle, whose link people ask about."""
+
+    def status(self) -> Mapping[str, object]:
+        """What is known of the link and of the vehicle."""
         ...

@@ -33,5 +33,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"  eye         {eye['state']}, {model}, {status['fps']:.1f} fps, {eye['frames']} frames")
         if eye["problem"]:
             print(f"              {eye['problem']}")
+    pilot = status["autopilot"]
+    if pilot is not None:
+        heard = "not heard yet" if pilot["heard_s"] is None else f"heard {pilot['heard_s']:.0f} s ago"
+        fix = {None: "no position yet", True: "fix", False: "no fix"}[pilot["fix"]]
+        print(
+            f"  autopilot   system {pilot['system_id']} on {pilot['connection']}, {heard}, {fix}, mode {pilot['mode']}"
+        )
     print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
     return 0

@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+import os
 import socket
 import threading
 import time
+import tty
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -198,6 +200,20 @@ async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int
         assert first(link, "MESSAGE_INTERVAL", lambda one: one.message_id == 275, beat).interval_us == -1
         assert ask(link, mavlink.MAV_CMD_REQUEST_MESSAGE, 275) == accepted
         assert ask(link, interval, 275, math.nan) == denied
+        # As QGroundControl does once it has heard the heartbeat of a camera.
+        camera = first(link, "HEARTBEAT", lambda one: one.get_srcComponent() == 191, beat)
+        assert (camera.type, camera.autopilot) == (mavlink.MAV_TYPE_CAMERA, mavlink.MAV_AUTOPILOT_INVALID)
+        for command, number in (
+            (mavlink.MAV_CMD_REQUEST_CAMERA_INFORMATION, 1),
+            (mavlink.MAV_CMD_REQUEST_MESSAGE, 259),
+        ):
+            link.mav.command_long_send(7, 191, command, 0, number, 0, 0, 0, 0, 0, 0)
+            about = first(link, "CAMERA_INFORMATION", lambda _: True, beat)
+            assert about.flags & mavlink.CAMERA_CAP_FLAGS_HAS_TRACKING_RECTANGLE
+            assert bytes(about.vendor_name).rstrip(b"\0") == b"swarmd"
+            assert ask(link, command, number) == accepted
+        assert bridge.status()["system_id"] == 7
+        assert bridge.status()["mode"]
         assert ask(link, interval, 30, 100_000) == unsupported
         assert ask(link, interval, math.nan, 100_000) == unsupported
         assert ask(link, mavlink.MAV_CMD_DO_SET_MODE, 1) == unsupported
@@ -385,3 +401,30 @@ def test_gimbal_yaw_frames(flags: int, expected_yaw: float) -> None:
 
 def test_quaternions_compose_as_rotations() -> None:
     assert yaw_of(multiply(quaternion_of(0, 0, 0.4), quaternion_of(0, 0, 0.5))) == pytest.approx(0.9)
+
+
+async def test_a_serial_autopilot_is_heard() -> None:
+    """The extra brings what pymavlink needs for a serial port; a pseudo-terminal stands in for the cable."""
+    pytest.importorskip("serial", reason="pyserial is not installed (extra mavlink)")
+    world = World()
+    far, near = os.openpty()
+    tty.setraw(far)
+    tty.setraw(near)
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=os.ttyname(near), baud=57600))
+    task = asyncio.create_task(bridge.run(world))
+    sender = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
+    try:
+        for _ in range(100):
+            beat = mavlink.MAVLink_heartbeat_message(2, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4, 3)
+            os.write(far, beat.pack(sender))
+            await asyncio.sleep(0.05)
+            if bridge.status()["system_id"] == 7:
+                break
+        assert bridge.status()["system_id"] == 7
+        assert bridge.counters()["messages"] > 0
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        os.close(far)
+        os.close(near)

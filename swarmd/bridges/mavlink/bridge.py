@@ -64,10 +64,25 @@ class MavlinkBridge:
         self._watch = LinkWatch(config.connection, config.system_id)
         self._alerts: dict[str, str] = {}
         self._connection: Any = None
+        self._mode = ""
+        self._has_fix: bool | None = None
+        self._is_armed: bool | None = None
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: messages, positions, positions without a fix, connection losses."""
         return {**self._counts, **{f"out_{name}": count for name, count in self._outgoing.counts.items()}}
+
+    def status(self) -> dict[str, object]:
+        """The link as `swarmd status` shows it."""
+        heard_s = time.monotonic() - self._heard_s
+        return {
+            "connection": self._config.connection,
+            "system_id": None if self._target is None else self._target[0],
+            "heard_s": round(heard_s, 1) if self._heard_s else None,
+            "mode": self._mode,
+            "fix": self._has_fix,
+            "armed": self._is_armed,
+        }
 
     async def run(self, daemon: DaemonView) -> None:
         """Serve until cancelled."""
@@ -170,9 +185,9 @@ class MavlinkBridge:
 
     def _beat(self, connection: Any) -> None:
         """Heartbeat (PX4 opens its onboard link on it); ask for rates when the vehicle is new or was silent."""
-        connection.mav.heartbeat_send(
-            mavlink.MAV_TYPE_ONBOARD_CONTROLLER, mavlink.MAV_AUTOPILOT_INVALID, 0, 0, mavlink.MAV_STATE_ACTIVE
-        )
+        # Ground stations look at cameras alone for something that is tracked.
+        kind = mavlink.MAV_TYPE_CAMERA if self._config.camera_tracking else mavlink.MAV_TYPE_ONBOARD_CONTROLLER
+        connection.mav.heartbeat_send(kind, mavlink.MAV_AUTOPILOT_INVALID, 0, 0, mavlink.MAV_STATE_ACTIVE)
         now_s = time.monotonic()
         self._say_alerts(now_s)
         if self._target is None:
@@ -235,6 +250,7 @@ class MavlinkBridge:
                 self._target = source
             if self._target == source:
                 self._heard_s = time.monotonic()
+                self._mode = str(mavutil.mode_string_v10(message))[:32]
         if self._target is None or source[0] != self._target[0]:
             return
         self._counts["messages"] += 1
@@ -250,6 +266,7 @@ class MavlinkBridge:
         state = self._fusion.state(now_ns)
         if state is None or self._daemon is None:
             return
+        self._has_fix, self._is_armed = state.has_fix, state.armed
         self._watch.pose(has_fix=state.has_fix, now_s=time.monotonic())
         self._counts["positions"] += 1
         self._counts["positions_without_fix"] += not state.has_fix

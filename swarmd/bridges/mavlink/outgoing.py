@@ -2,10 +2,13 @@
 
 All of it is off unless configured. A ground station sets the pace as it would with any camera: SET_MESSAGE_INTERVAL,
 GET_MESSAGE_INTERVAL and REQUEST_MESSAGE for the messages below are obeyed and acknowledged, whatever else is asked of
-this component is answered with "unsupported".
+this component is answered with "unsupported". A ground station that hears the heartbeat of a camera asks for its
+CAMERA_INFORMATION first, and shows the tracked box of one whose flags say that it tracks.
 
 Source: MAVLink common message set and camera protocol (mavlink.io): CAMERA_TRACKING_IMAGE_STATUS (275),
-CAMERA_TRACKING_GEO_STATUS (276), NAMED_VALUE_INT (252), MAV_CMD_SET_MESSAGE_INTERVAL (511; -1 off, 0 default).
+CAMERA_TRACKING_GEO_STATUS (276), CAMERA_INFORMATION (259), MAV_CMD_REQUEST_CAMERA_INFORMATION (521), NAMED_VALUE_INT
+(252), MAV_CMD_SET_MESSAGE_INTERVAL (511; -1 off, 0 default). What a ground station asks: QGroundControl,
+`src/Camera/QGCCameraManager.cc`, `_handleHeartbeat` and `_requestCameraInfo`.
 """
 
 import math
@@ -32,6 +35,7 @@ HELD_S = 1.0
 """A detection counts as tracked for so long after it was last seen."""
 _IMAGE = mavlink.MAVLINK_MSG_ID_CAMERA_TRACKING_IMAGE_STATUS
 _GEO = mavlink.MAVLINK_MSG_ID_CAMERA_TRACKING_GEO_STATUS
+_INFORMATION = mavlink.MAVLINK_MSG_ID_CAMERA_INFORMATION
 _NAMED = mavlink.MAVLINK_MSG_ID_NAMED_VALUE_INT
 _COMMANDS = {
     mavlink.MAV_CMD_SET_MESSAGE_INTERVAL,
@@ -52,6 +56,7 @@ class Outgoing:
             self._default_s |= {_IMAGE: DEFAULT_S, _GEO: DEFAULT_S}
         self._interval_s = dict(self._default_s)
         self._due_s = dict.fromkeys(self._default_s, 0.0)
+        self._is_camera = config.camera_tracking
         self._target: tuple[float, DetectionLearned, Look | None] | None = None
         self.counts: Counter[str] = Counter()
 
@@ -92,7 +97,11 @@ class Outgoing:
         if message.target_component != COMPONENT:
             return
         result = mavlink.MAV_RESULT_UNSUPPORTED
-        if message.command in _COMMANDS and self._default_s:
+        if self._is_camera and _asks_for_information(message):
+            result = mavlink.MAV_RESULT_ACCEPTED
+            _send_information(connection, daemon)
+            self.counts["sent"] += 1
+        elif message.command in _COMMANDS and self._default_s:
             wanted = message.param1
             number = int(wanted) if math.isfinite(wanted) and 0 <= wanted < 1 << 24 else -1
             if number in self._default_s:
@@ -191,3 +200,32 @@ class Outgoing:
             accuracy_m,
             *([unknown] * 8),
         )
+
+
+def _asks_for_information(message: Any) -> bool:
+    """Whether a command asks for CAMERA_INFORMATION, by the old command or by the general one."""
+    if message.command == mavlink.MAV_CMD_REQUEST_CAMERA_INFORMATION:
+        return bool(message.param1 == 1)
+    return bool(message.command == mavlink.MAV_CMD_REQUEST_MESSAGE and message.param1 == _INFORMATION)
+
+
+def _send_information(connection: Any, daemon: DaemonView) -> None:
+    """What this camera is: it tracks, and neither takes pictures nor streams."""
+    info = daemon.info()
+    numbers = [int(part) if part.isdigit() else 0 for part in (*info.version.split("."), "0", "0")[:3]]
+    unknown = math.nan
+    connection.mav.camera_information_send(
+        time.monotonic_ns() // 1_000_000 % 2**32,
+        b"swarmd".ljust(32, b"\0"),
+        (info.model or "eye").encode()[:32].ljust(32, b"\0"),
+        sum(number << 8 * place for place, number in enumerate(numbers)),
+        unknown,
+        unknown,
+        unknown,
+        0,
+        0,
+        0,
+        mavlink.CAMERA_CAP_FLAGS_HAS_TRACKING_RECTANGLE | mavlink.CAMERA_CAP_FLAGS_HAS_TRACKING_GEO_STATUS,
+        0,
+        b"",
+    )
