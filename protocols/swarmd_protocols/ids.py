@@ -50,6 +50,15 @@ def is_way(source: Address, address: Address) -> bool:
     return without_zone(source) in address.split(WAYS)
 
 
+def copies(address: Address) -> int:
+    """How many datagrams one frame to this address becomes: one for each way that it names.
+
+    >>> copies("10.0.0.5:7946"), copies("10.0.0.5:7946+10.1.0.5:7946")
+    (1, 2)
+    """
+    return address.count(WAYS) + 1
+
+
 def without_zone(source: Address) -> Address:
     """The source without the receiver's interface.
 

@@ -10,6 +10,7 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import accusations as accusations_module
+from swarmd_protocols.swim import allowance
 from swarmd_protocols.swim import swim as swim_module
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.allowance import Allowance
@@ -335,6 +336,11 @@ MUTANTS = [
         lambda patch: patch.setattr(UserEvents, "_is_answered", lambda _: True),
     ),
     ("bound of answers", one_member_is_answered_up_to_a_bound, _hear_everything),
+    (
+        "answers paid once for all ways",
+        lambda: hostile.test_law_who_names_many_ways_pays_for_all_of_them(Fingerprints(0, -1, b""), 5),
+        lambda patch: patch.setattr(allowance, "copies", lambda _: 1),
+    ),
     (
         "bound of refused statements",
         hostile.test_statements_that_bring_nothing_are_checked_up_to_a_bound,

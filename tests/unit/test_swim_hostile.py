@@ -26,6 +26,7 @@ from swarmd_protocols.effects import (
     UserEvent,
 )
 from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import WAYS, copies
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.messages import (
@@ -142,6 +143,21 @@ def test_what_one_member_asks_is_answered_up_to_a_bound(question):
     net.now += 20 * S
     assert flood(net, thief, Ping(10, b"12345678"), 1)[1] > 0
     assert flood(net, thief, Fingerprints(0, -1, b""), 1)[1] > 0
+
+
+@pytest.mark.parametrize("ways", [1, 2, 5])
+@pytest.mark.parametrize("question", [Fingerprints(0, -1, b""), EventVector((), 1), Sections((1, 2, 3, 4, 5), ())])
+def test_law_who_names_many_ways_pays_for_all_of_them(question, ways):
+    """A member names others' addresses as its ways, answers by none of them, and asks: what leaves is bounded."""
+    net = formed(8)
+    thief = Thief(SECRET, net.crypto)
+    thief.address = WAYS.join(f"10.8.0.{way}:53" for way in range(ways))
+    meet_all(net, thief)
+    meet_all(net, thief)
+    effects, _ = flood(net, thief, question)
+    left = sum(len(one.data) * copies(one.destination) for one in effects if isinstance(one, SendDatagram))
+    assert 0 < left < 1_200_000
+    assert [effect.code for effect in effects if isinstance(effect, Alarm)] == ["member-flood"]
 
 
 def test_words_that_do_not_hold_are_checked_up_to_a_bound():

@@ -8,7 +8,7 @@ makes anybody look dead; what does not hold is counted by the signatures that we
 from collections.abc import Sequence
 
 from swarmd_protocols.effects import Alarm, Effect, Rejected, SendDatagram, SendStream
-from swarmd_protocols.ids import NodeId
+from swarmd_protocols.ids import NodeId, copies
 from swarmd_protocols.swim.messages import (
     Buckets,
     EventVector,
@@ -32,7 +32,7 @@ _REFUSAL_UNCHECKED = 0.2
 """What a refusal costs for which nothing was checked, as signatures: it is counted, and told to the driver."""
 _ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST = 65_536, 1_048_576
 """Bytes of answers to one member's comparisons: the burst is the records of 3,000 members. An answer that was begun is
-finished."""
+finished. A datagram counts once for each way that it takes: who names many ways and answers by none pays for all."""
 _QUESTION_BYTES = 2_048
 """What a comparison costs that finds nothing, as bytes: 512 at once take 20 ms in a large swarm."""
 _MEMBERS_MAX = 1_024
@@ -96,7 +96,8 @@ class Allowance:
         if any(isinstance(one, Rejected) for one in effects):
             self._take((member, _REFUSED), checks or _REFUSAL_UNCHECKED, now_ns)
         if isinstance(message, QUESTIONS):
-            answers = sum(len(one.data) for one in effects if isinstance(one, SendDatagram | SendStream))
+            answers = sum(len(one.data) * copies(one.destination) for one in effects if isinstance(one, SendDatagram))
+            answers += sum(len(one.data) for one in effects if isinstance(one, SendStream))
             self._take((member, _ASKED), _QUESTION_BYTES + answers, now_ns)
         elif isinstance(message, _PROBES) and not brought:
             self._take((member, _PROBED), 1, now_ns)

@@ -8,7 +8,7 @@ from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES, encode, join
 from swarmd_protocols.effects import Effect, Persist, SendCast, SendDatagram, SendStream, StateChanged
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import Address, copies
 from swarmd_protocols.subprotocol import Priority, SubProtocol
 from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
 from swarmd_protocols.swim.first_contact import FirstContact
@@ -357,8 +357,9 @@ class FrameSender:
             return self._send(member, parts[:half], source) + self._send(member, parts[half:], source)
         frame = self.channel.seal(session, DATAGRAM, join(parts))
         self._account(frame)
-        self.effects.append(SendDatagram(source or member.route, frame))
-        return len(frame)
+        destination = source or member.route
+        self.effects.append(SendDatagram(destination, frame))
+        return len(frame) * copies(destination)
 
     def _account(self, frame: bytes) -> None:
         core = self.core
