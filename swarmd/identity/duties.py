@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from swarmd.identity import renewal
-from swarmd.identity.desk import officers
+from swarmd.identity.desk import formerly_revoked, officers
 from swarmd.identity.fleet import Fleet
 from swarmd_protocols.trust.envelopes import decode_envelope
 
@@ -51,6 +51,11 @@ def duties(fleet: Fleet, swarm: str) -> list[Duty]:
     elif rotation_due(fleet, swarm):
         text = "a new group key, since who is out knows the present one; the role enrol makes it ({})"
         found.append(Duty(text.format(holders(fleet, "enrol")), f"swarmd keys rotate {place} --control SOCKET"))
+    if again := formerly_revoked(fleet, swarm):
+        names = {one.node: one.name for one in fleet.nodes(swarm)}
+        who = listed([names.get(node, node.hex()) for node in again])
+        text = f"nodes that keys which were replaced since had shut out are in again: {who}; if they are to stay out"
+        found.append(Duty(text, f"swarmd keys prepare revoke {place} --again --reason REASON -o FILE"))
     stale = renewal.due(fleet, swarm)
     if stale:
         text = f"certificates that enrol keys in force have not signed: {listed(stale)}"

@@ -476,10 +476,14 @@ def test_a_revocation_that_crossed_a_new_epoch_is_said_to_be_due_again(
     assert submit_signed("root-2", "alice", "bob") == 0
     assert "next: swarm farm: say again who is out" in capsys.readouterr().out
     assert not fleet.trust_of("farm").revoked
+    assert main(["keys", "status", "fleet", "--offline"]) == 0
+    assert "had shut out are in again: drone-3; if they are to stay out" in capsys.readouterr().out
     words = ["keys", "prepare", "revoke", "fleet", "--again", "--swarm", "farm", "--reason", "x", "-o", "again"]
     assert main(words) == 0
     assert submit_signed("again", "dave", "erin") == 0
     assert set(fleet.trust_of("farm").revoked) == gone
+    assert main(["keys", "status", "fleet", "--offline"]) == 0
+    assert "are in again" not in capsys.readouterr().out
     assert main([*words[:-1], "more"]) == 1
     assert "nobody of swarm farm was shut out by keys that were replaced since" in capsys.readouterr().err
 
