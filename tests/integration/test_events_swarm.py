@@ -72,8 +72,11 @@ def test_a_late_joiner_reads_of_a_kill_and_its_return(swarm):
     c.start()
     c.up()
     wait_for(lambda: told(late, "returned", "c") or told(late, "joined", "c"), "the return", 60)
-    reasons = wait_for(lambda: told(late, "started", "c"), "its own word of its start", 60)
-    assert any("without a good-bye" in reason for _, _, reason in reasons)
+    wait_for(
+        lambda: any("without a good-bye" in reason for _, _, reason in told(late, "started", "c")),
+        "its own word of how its last life ended",
+        60,
+    )
     assert a.kill(signal.SIGTERM) == 0
     a.start()
     a.up()
