@@ -99,21 +99,19 @@ async def test_picture_is_published_and_retained(tmp_path: Path) -> None:
             assert json.loads(text)["properties"]["node"] == "bob"
 
 
-async def test_what_happened_here_is_told_and_what_others_said_is_left_to_them(tmp_path: Path) -> None:
+async def test_what_happened_is_told_for_those_too_that_are_not_there(tmp_path: Path) -> None:
     world = World()
     with broker(tmp_path) as server:
         async with running(world, MqttConfig(enabled=True, port=server.port)) as bridge:
             await until(lambda: bridge.counters().get("published", 0) >= 4)
-
-            def tell() -> None:
-                world.say(happened(1, origin=BOB))
-                world.say(happened(2))
-
-            topic, retained, text = await heard(server.port, "swarm/v1/farm/#", is_event, tell)
-    assert (topic, retained) == ("swarm/v1/farm/node/alice/events", False)
-    row = json.loads(text)
+            own = await heard(server.port, "swarm/v1/farm/#", is_event, lambda: world.say(happened(2)))
+            bobs = await heard(server.port, "swarm/v1/farm/#", is_event, lambda: world.say(happened(1, origin=BOB)))
+    assert own[:2] == ("swarm/v1/farm/node/alice/events", False)
+    row = json.loads(own[2])
     assert row == happened(2).record.row()
     assert (row["kind"], row["level"], row["time"]) == ("failed", "warning", "2026-09-21T14:13:20.123Z")
+    assert bobs[0] == "swarm/v1/farm/node/bob/events", "it has failed, and told the swarm before"
+    assert json.loads(bobs[2])["origin"] == "bob"
 
 
 async def test_a_lost_broker_is_an_alert_until_it_is_connected_again(tmp_path: Path) -> None:

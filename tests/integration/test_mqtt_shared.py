@@ -84,6 +84,40 @@ async def test_each_shared_topic_has_one_publisher(tmp_path: Path) -> None:
     assert len(told) == len(set(told)) == 40
 
 
+async def test_each_event_is_told_once_by_the_device_where_it_happened(tmp_path: Path) -> None:
+    alice, bob = devices()
+    with broker(tmp_path) as server:
+        config = MqttConfig(enabled=True, port=server.port)
+        async with running(alice, config) as first, running(bob, config) as second:
+            await until(lambda: "bob" in first._shares._online and "alice" in second._shares._online)
+            await asyncio.sleep(1.0)
+            ear = await asyncio.to_thread(Ear, server.port, f"{BASE}/node/+/events")
+            for number in range(10):
+                for world in (alice, bob):
+                    world.say(happened(number, origin=ALICE))
+                    world.say(happened(number, origin=BOB))
+            await asyncio.sleep(1.0)
+            heard_ = await asyncio.to_thread(ear.close)
+    told = [(topic, json.loads(text)["id"]) for _, topic, text in heard_]
+    assert len(told) == len(set(told)) == 20
+    assert all(json.loads(text)["origin"] in topic for _, topic, text in heard_)
+
+
+async def test_nobodys_word_takes_a_living_device_off_the_broker(tmp_path: Path) -> None:
+    alice, bob = devices()
+    with broker(tmp_path) as server:
+        config = MqttConfig(enabled=True, port=server.port, homeassistant=True)
+        async with running(alice, config) as first, running(bob, config):
+            await until(lambda: "bob" in first._shares._online)
+            await asyncio.sleep(1.0)
+            ear = await asyncio.to_thread(Ear, server.port, "#")
+            for kind in ("revoked", "dismissed"):
+                alice.say(happened(kind=kind, subject="bob"))
+            await asyncio.sleep(1.0)
+            said = await asyncio.to_thread(ear.close)
+    assert [topic for retained, topic, text in said if not retained and not text] == []
+
+
 async def test_what_a_dead_device_told_is_taken_over(tmp_path: Path) -> None:
     """Its connection still stands: the swarm knows of the death before the broker does."""
     alice, bob = devices()
@@ -141,6 +175,7 @@ async def test_a_dismissed_member_leaves_nothing_retained(tmp_path: Path) -> Non
                 await until(lambda: "bob" in first._shares._online)
                 await asyncio.sleep(1.0)
             await until(lambda: "bob" not in first._shares._online)
+            alice.states["bob"] = MemberState.FAILED
             alice.say(happened(kind="dismissed", subject="bob"))
             await asyncio.sleep(0.5)
             ear = await asyncio.to_thread(Ear, server.port, "#")

@@ -164,7 +164,7 @@ class MqttBridge:
     # --- out --------------------------------------------------------------------------------------------------------
 
     def _topic(self, name: str, **values: str) -> str:
-        return f"{self._base}/{spec(name).path.format(node=self._node, **values)}"
+        return f"{self._base}/{spec(name).path.format(**{'node': self._node, **values})}"
 
     def _publish(self, name: str, body: object, *, traceparent: str = "", **values: str) -> None:
         if self._link is None:
@@ -362,9 +362,10 @@ class MqttBridge:
                 self._look_for_dead()
                 self._members_due.set()
             case Happened(record):
-                # Each device tells its own: what others said of theirs would come from all of them.
-                if self._daemon is not None and record.origin_id == self._daemon.info().node.hex():
-                    self._publish("event", record.row())
+                # Each device tells its own; of one without a broker, whose share it is.
+                origin = topic_token(record.origin)
+                if self._shares.is_mine(f"event {record.event_id}", first=origin):
+                    self._publish("event", record.row(), node=origin)
                 if record.kind in _EYE_CHANGES:
                     self._members_due.set()  # Its model and labels are known now.
                 elif record.kind in _REMOVALS:
@@ -382,13 +383,17 @@ class MqttBridge:
             self._retell()
 
     def _take_back(self, names: str) -> None:
-        """Members that were dismissed or shut out: what stays of them on the broker is no device any more."""
-        link = self._link
-        if link is None:
+        """Members that were dismissed or shut out: what stays of them on the broker is no device any more.
+
+        That is another member's word: of one that is heard, nothing is taken back for it.
+        """
+        link, daemon = self._link, self._daemon
+        if link is None or daemon is None:
             return
+        living = {topic_token(member.name) for member in daemon.members() if member.state not in _DEAD}
         for name in names.split(", "):
             node = topic_token(name)
-            if node == self._node or not self._shares.is_mine(f"node {node}", never=node):
+            if node == self._node or node in living or not self._shares.is_mine(f"node {node}", never=node):
                 continue
             for topic in leftovers(self._base, node, self._ids.get(node), self._config):
                 link.publish(topic, b"", retain=True)

@@ -215,7 +215,8 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec(
         "event",
         "node/{node}/events",
-        "What happened at this device, one event a message; `id` is the same in every outlet.",
+        "What happened at a device, one event a message; of a device without a broker, what it told the swarm. `id` is "
+        "the same in every outlet.",
         False,
         1,
         86_400,
