@@ -31,6 +31,8 @@ CLONED_S = 600.0
 """Seconds after the last sign of a second process with this identity until the alert is cleared."""
 UNKNOWN_KEY_S = 120.0
 """The same for contacts under a group key that is not held: two rounds of a member that looks for its swarm."""
+RELEASES_MAX = 4_096
+"""Steps of releases that are remembered as written down: of some hundred releases; then they may be told again."""
 ALARMS_PER_S = 1 / 60
 """One code's alarms are written down at this rate after the first few: each is in the log as well."""
 ALARMS_BURST = 3
@@ -60,6 +62,8 @@ class EventWatch:
         self._address = parts.transport.local_address
         self._releases: set[tuple[str, str, str]] = set()
         """(kind, subject, evidence) of what has been written down of releases: a new life says nothing of it again."""
+        self._promoted: dict[str, int] = {}
+        self._halted: set[tuple[str, int]] = set()
         self._root = trust.root.version
         self._group = max(trust.group_keys, default=0)
         self._revocations = {(one.counter, one.nodes) for one in trust.revocations}
@@ -208,13 +212,30 @@ class EventWatch:
         match changed.what:
             case "promoted" | "revoked" | "halted":
                 kind, reason = f"release-{changed.what}", self._why(changed)
-                self._alerts.set("release-halted", reason if changed.what == "halted" else "", subject)
+                self._halts(changed, reason)
             case "stage":
                 reason = f"stage {changed.stage + 1}"
                 evidence += f", {reason}"
         if (kind, subject, evidence) not in self._releases:
+            if len(self._releases) >= RELEASES_MAX:
+                self._releases.clear()
             self._releases.add((kind, subject, evidence))
             self._recorder.record(kind, subject, reason, evidence)
+
+    def _halts(self, changed: RolloutChanged, reason: str) -> None:
+        """A halt stands until that release is revoked, or a newer one of its model is promoted."""
+        model, version = changed.model, changed.version
+        if changed.what == "promoted":
+            self._promoted[model] = max(version, self._promoted.get(model, 0))
+            for older in [older for name, older in self._halted if name == model and older <= version]:
+                self._halted.discard((model, older))
+                self._alerts.set("release-halted", "", f"{model} {older}")
+        elif changed.what == "revoked":
+            self._halted.discard((model, version))
+            self._alerts.set("release-halted", "", f"{model} {version}")
+        elif version > self._promoted.get(model, 0):
+            self._halted.add((model, version))
+            self._alerts.set("release-halted", reason, f"{model} {version}")
 
     def _why(self, changed: RolloutChanged) -> str:
         """Why a release is halted or revoked: the officer's words, or how many failed."""

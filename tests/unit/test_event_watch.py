@@ -144,6 +144,10 @@ def test_releases_are_told_once_in_all_lives(brain):
     assert brain.recorded.rows[-1][2] == "2 of its canaries failed"
     brain.say(StateChanged("releases", RolloutChanged("eye", b"r", 3, "revoked", 0)))
     assert [alert.subject for alert in brain.alerts.standing()] == ["eye 4"]
+    brain.say(StateChanged("releases", RolloutChanged("eye", b"n", 5, "promoted", 0)))
+    assert brain.standing() == [], "a newer one runs everywhere"
+    brain.say(StateChanged("releases", RolloutChanged("eye", b"o", 4, "halted", 0)))
+    assert brain.standing() == [], "and what was halted before it, told later, is over too"
     brain.recorded.rows.clear()
     brain.watch.know_releases([EventRecord(0, "me", "", 1, 1, "release-promoted", "eye 2", "", "release 70")])
     brain.say(StateChanged("releases", RolloutChanged("eye", b"p", 2, "promoted", 0)))
