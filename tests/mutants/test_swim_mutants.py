@@ -337,6 +337,11 @@ MUTANTS = [
     ),
     ("bound of answers", one_member_is_answered_up_to_a_bound, _hear_everything),
     (
+        "what was delivered is forgotten",
+        lambda: hostile.test_law_what_was_delivered_is_not_delivered_again_after_a_restart(1),
+        lambda patch: patch.setattr(UserEvents, "restore", lambda *_: None),
+    ),
+    (
         "answers paid once for all ways",
         lambda: hostile.test_law_who_names_many_ways_pays_for_all_of_them(Fingerprints(0, -1, b""), 5),
         lambda patch: patch.setattr(allowance, "copies", lambda _: 1),

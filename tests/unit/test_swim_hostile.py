@@ -695,3 +695,31 @@ def test_a_source_that_is_not_the_advertised_address_is_answered_where_it_asked(
     thief = Thief(SECRET, net.crypto)
     effects = thief.meet(net.hosts[0].node, net.now)
     assert {effect.destination for effect in effects if isinstance(effect, SendDatagram)} >= {ADDRESS}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_law_what_was_delivered_is_not_delivered_again_after_a_restart(seed):
+    """Who answers first tells a node that starts of no events at all; the others then repair what was said long ago."""
+    net = Net(6, seed=seed)
+    net.run(10)
+    for number in range(5):
+        net.hosts[2].node._swim.events.say(f"evacuate-{number}", b"")
+        net.run(1)
+    net.run(60)
+    assert {e.name for _, index, e in net.delivered() if index == 1} == {f"evacuate-{number}" for number in range(5)}
+    net.hosts[0].node._swim.events.vector = tuple
+    real, delay_ns = net.carry, net.delay_ns
+
+    def carry(host, destination, event, loss):
+        net.delay_ns = delay_ns // 10 if 0 in (host.index, net.index(destination)) else 5 * delay_ns
+        real(host, destination, event, loss)
+
+    net.carry = carry
+    before = len(net.delivered())
+    net.restart(1)
+    net.run(20)
+    assert [e.name for _, _, e in net.delivered()[before:]] == []
+    assert net.hosts[1].node.summary().counters["events_told_before"] == 5, "the lie was believed, and harmed nobody"
+    net.hosts[2].node._swim.events.say("new", b"")
+    net.run(5)
+    assert "new" in [e.name for _, index, e in net.delivered()[before:] if index == 1]
