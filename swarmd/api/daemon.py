@@ -45,6 +45,8 @@ class PoseSeen:
     captured_ns: int
     camera_to_ned: tuple[float, float, float, float] | None = None
     """Unit quaternion (w, x, y, z) from the camera's forward-right-down frame; None where nobody knows."""
+    altitude_m: float | None = None
+    """Above the WGS 84 ellipsoid; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,12 +229,14 @@ class _Answers:
             for name in ("latitude_deg", "longitude_deg", "height_agl_m", "position_sigma_m", "yaw_rad")
         }
         battery, armed = arguments.get("battery_milli"), arguments.get("armed")
+        altitude = None if arguments.get("altitude_m") is None else number_argument(arguments, "altitude_m")
         self._daemon.on_pose(
             PoseSeen(
                 has_fix=bool(arguments["has_fix"]),
                 battery_milli=None if battery is None else int(battery),
                 captured_ns=int(arguments["captured_ns"]),
                 camera_to_ned=(w, x, y, z),
+                altitude_m=altitude,
                 **numbers,
             ),
             None if armed is None else bool(armed),

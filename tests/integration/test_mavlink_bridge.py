@@ -62,7 +62,7 @@ class Autopilot:
                 heard = self._link.recv_match(blocking=False)
                 if heard is not None and heard.get_type() == "COMMAND_LONG":
                     self.asked[int(heard.param1)] = float(heard.param2)
-            send.gps_raw_int_send(boot_ms * 1000, self.fix_type, 0, 0, 0, 80, 65535, 0, 0, 12)
+            send.gps_raw_int_send(boot_ms * 1000, self.fix_type, 0, 0, 0, 80, 65535, 0, 0, 12, 568_000)
             send.attitude_quaternion_send(boot_ms, *quaternion_of(0.0, 0.0, math.pi / 2), 0, 0, 0)
             send.battery_status_send(0, 1, 1, 2500, [3950] * 4 + [65535] * 6, 1450, 800, -1, 71, 900, 1)
             send.global_position_int_send(boot_ms, 473977420, 85455940, 520_000, 32_000, 150, -20, 5, 9000)
@@ -106,6 +106,7 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
         assert found["yaw_rad"] == pytest.approx(math.pi / 2, abs=1e-3)
         assert (found["armed"], found["battery_milli"]) == (True, 710)
         assert found["position_sigma_m"] == pytest.approx(1.2)
+        assert found["altitude_m"] == 568.0
         await until(lambda: mavlink.MAVLINK_MSG_ID_GLOBAL_POSITION_INT in autopilot.asked)
         assert autopilot.asked[mavlink.MAVLINK_MSG_ID_GLOBAL_POSITION_INT] == pytest.approx(1e5)
         autopilot.fix_type = 1

@@ -118,6 +118,7 @@ TYPES = [
     m.Odometry,
     m.CompressedImage,
     m.CellArray,
+    m.GeoPoint,
     m.Event,
     m.ParticipantEntitiesInfo,
 ]
@@ -158,7 +159,7 @@ async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
         graph = RawReader(participant, "ros_discovery_info", m.ParticipantEntitiesInfo, latched=True)
         info = types.deserialize_cdr(await graph.take(), graph.name)
         assert info.node_entities_info_seq[0].node_name == "swarmd_drone_7"
-        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 11
+        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 12
 
         live = RawReader(participant, "rt/swarm/detections", m.Detection3DArray, latched=False)
         await matched(live.reader)
@@ -201,6 +202,28 @@ async def test_no_fix_is_said_and_places_nothing(dds_domain: int) -> None:
         assert sample.status.status == -1
         assert sample.latitude != sample.latitude
         assert types.hash_rihs01("sensor_msgs/msg/NavSatFix") == TYPE_HASHES["sensor_msgs/msg/NavSatFix"]
+
+
+async def test_a_late_joiner_learns_where_the_map_lies(dds_domain: int) -> None:
+    world, types = World(), ros2_store.store()
+    async with running(dds_domain, world):
+        participant = DomainParticipant(dds_domain)
+        late = RawReader(participant, "rt/swarm/origin", m.GeoPoint, latched=True)
+        decoded = types.deserialize_cdr(await late.take(), late.name)
+        assert (decoded.latitude, decoded.longitude) == (-18.88, -70.11)
+        assert decoded.altitude != decoded.altitude
+
+
+@pytest.mark.parametrize("altitude_m", [None, 561.25])
+async def test_the_altitude_is_said_where_it_is_known(dds_domain: int, altitude_m: float | None) -> None:
+    world, types = World(), ros2_store.store()
+    async with running(dds_domain, world, peers_max_hz=1000):
+        participant = DomainParticipant(dds_domain)
+        reader = RawReader(participant, "rt/alice/fix", m.NavSatFix, latched=False, reliable=False)
+        await matched(reader.reader)
+        world.say(dataclasses.replace(pose(), altitude_m=altitude_m))
+        decoded = types.deserialize_cdr(await reader.take(), reader.name)
+        assert decoded.altitude == altitude_m if altitude_m is not None else decoded.altitude != decoded.altitude
 
 
 async def test_odometry_says_what_it_does_not_know(dds_domain: int) -> None:

@@ -25,6 +25,8 @@ def store(which: Stores = Stores.ROS2_JAZZY) -> Any:
     extra: dict[str, Any] = {}
     for name, text in VISION.items():
         extra.update(get_types_from_msg(text, f"vision_msgs/msg/{name}"))
+    point = "float64 latitude\nfloat64 longitude\nfloat64 altitude\n"
+    extra.update(get_types_from_msg(point, "geographic_msgs/msg/GeoPoint"))
     for file in sorted(OWN.glob("*.msg")):
         extra.update(get_types_from_msg(file.read_text(), f"swarmd_msgs/msg/{file.stem}"))
     types.register(extra)

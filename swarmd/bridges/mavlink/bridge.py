@@ -284,6 +284,7 @@ class MavlinkBridge:
                     "has_fix": state.has_fix,
                     "armed": state.armed,
                     "battery_milli": state.battery_milli,
+                    "altitude_m": state.altitude_m,
                 },
             )
         except DaemonError:

@@ -43,6 +43,8 @@ class VehicleState:
     has_fix: bool
     armed: bool | None
     battery_milli: int | None
+    altitude_m: float | None = None
+    """Above the WGS 84 ellipsoid, by the receiver's word; None where it does not say."""
 
 
 def yaw_of(q: Quaternion) -> float:
@@ -73,6 +75,7 @@ class VehicleFusion:
         self._gimbal: tuple[int, Quaternion, bool] | None = None
         self._range: tuple[int, float] | None = None
         self._battery_milli: int | None = None
+        self._altitude_m: float | None = None
         self._armed: bool | None = None
         self._boot_ms = 0
         self.restarts = 0
@@ -141,6 +144,7 @@ class VehicleFusion:
             fresh and sane and self._fix_ok is True and now_ns - self._fix_ns <= 4 * self._stale_ns + 10**9,
             self._armed,
             self._battery_milli,
+            self._altitude_m,
         )
 
     def _on_position(self, message: Any, now_ns: int) -> bool:
@@ -155,6 +159,8 @@ class VehicleFusion:
 
     def _on_gps(self, message: Any, now_ns: int) -> None:
         satellites = message.satellites_visible
+        ellipsoid_mm = getattr(message, "alt_ellipsoid", 0)  # An extension; 0 where the autopilot does not fill it in.
+        self._altitude_m = ellipsoid_mm / 1000 if ellipsoid_mm and message.fix_type >= MIN_FIX_TYPE else None
         enough = satellites == 255 or satellites >= self._min_satellites
         self._fix_ok = message.fix_type >= MIN_FIX_TYPE and enough
         self._fix_ns = now_ns

@@ -19,6 +19,7 @@ from swarmd.bridges.ros2.convert import (
     marker_of,
     object_of,
     odometry_of,
+    origin_of,
     pose_of,
     stamp,
     unix_ns,
@@ -61,6 +62,7 @@ def _outlets(node: str, *, traced: bool = False) -> list[tuple[str, str, type[An
         ("peers", "/swarm/peers", m.DiagnosticArray, _LATCHED, "the members"),
         ("diagnostics", "/diagnostics", m.DiagnosticArray, _EVENTS, "the members, for diagnostic tools"),
         ("cells", "/swarm/cells", m.CellArray, _LATCHED, "the survey area"),
+        ("origin", "/swarm/origin", m.GeoPoint, _LATCHED, "where (0, 0) of the frame `map` lies"),
         ("events", "/swarm/events", m.Event, _HISTORY, "what happened"),
         ("fix", f"/{node}/fix", m.NavSatFix, _SENSOR, "position of this device"),
         ("pose", f"/{node}/pose", m.PoseStamped, _SENSOR, "pose of this device"),
@@ -269,6 +271,9 @@ class Ros2Bridge:
         peers = self._diagnostics(header)
         self._write("peers", peers)
         self._write("diagnostics", peers)
+        info = daemon.info()
+        if info.has_origin:
+            self._write("origin", origin_of(info))
         cells = daemon.cells()
         if cells:
             names = {bytes(member.node): member.name for member in daemon.members()}

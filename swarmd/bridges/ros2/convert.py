@@ -101,14 +101,24 @@ def unix_ns(captured_ns: int) -> int:
 
 
 def fix_of(position: NodePosition | PoseSeen | None, header: m.Header) -> m.NavSatFix:
-    """A position as sensor_msgs/NavSatFix; None: status -1 and NaN. The height above the ellipsoid is not known."""
+    """A position as sensor_msgs/NavSatFix; None: status -1 and NaN.
+
+    The height above the ellipsoid is what this node's receiver says; peers do not tell theirs.
+    """
     if position is None:
         unknown = [0.0] * 9
         return m.NavSatFix(header, m.NavSatStatus(-1, 1), math.nan, math.nan, math.nan, unknown, 0)
     variance = position.position_sigma_m**2
     covariance = [variance, 0.0, 0.0, 0.0, variance, 0.0, 0.0, 0.0, UNKNOWN_VARIANCE]
     status = m.NavSatStatus(0, 1)
-    return m.NavSatFix(header, status, position.latitude_deg, position.longitude_deg, math.nan, covariance, 2)
+    known = position.altitude_m if isinstance(position, PoseSeen) else None
+    altitude = math.nan if known is None else known
+    return m.NavSatFix(header, status, position.latitude_deg, position.longitude_deg, altitude, covariance, 2)
+
+
+def origin_of(info: NodeInfo) -> m.GeoPoint:
+    """Where (0, 0) of the frame `map` lies; its height above the ellipsoid is not known."""
+    return m.GeoPoint(info.origin_latitude_deg, info.origin_longitude_deg, math.nan)
 
 
 def pose_of(position: NodePosition | PoseSeen, info: NodeInfo) -> m.Pose:

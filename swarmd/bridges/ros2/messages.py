@@ -428,3 +428,12 @@ class Event(IdlStruct, typename="swarmd_msgs::msg::dds_::Event_"):
     subject: str = ""
     reason: str = ""
     evidence: str = ""
+
+
+@dataclass
+class GeoPoint(IdlStruct, typename="geographic_msgs::msg::dds_::GeoPoint_"):
+    """A place on the WGS 84 ellipsoid; NaN for an altitude that is not known."""
+
+    latitude: float64 = 0.0
+    longitude: float64 = 0.0
+    altitude: float64 = 0.0
