@@ -73,7 +73,7 @@ def act(net: FleetNet, rng: Random, off: set[int], out: dict[int, int]) -> str:
     return name
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 240])
 def test_whoever_was_off_comes_back_or_says_why(seed: int) -> None:
     rng = Random(seed)
     with fleet_folder() as fleet:

@@ -381,6 +381,8 @@ class Swim:
         if hello.answer:
             self.lessons.on_greeting(source, group, record_node(record), accepted=member is not None)
         if member is None:
+            if hello.answer and not core.table.reachable and not core.own.left:
+                core.port.hello(source, True, group)  # Whoever is alone asks for a lesson: it may be what is behind.
             return
         self.events.admitted(member)
         for message in messages[2:3]:
