@@ -118,8 +118,8 @@ ALERTS: dict[str, AlertKind] = {
         "it has a certificate again",
     ),
     "group-key-unknown": AlertKind(
-        _E,
-        "peers seal with a group key that this node does not hold",
+        _W,  # Anybody can send such a frame: what an outsider says must not make a node unhealthy.
+        "peers seal with a group key that this node does not hold, or somebody invents such frames",
         "Hand over the newest key: `swarmd keys push` to this node, or enrol it anew.",
         "the key is known again",
     ),

@@ -1,5 +1,6 @@
 """A mutant for each rule of what is written down, told and kept; the law that stands for it finds it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from swarmd.events import alerts as alerts_module
 from swarmd.events import recorder as recorder_module
 from swarmd.events import store as store_module
 from swarmd.events.alerts import Alerts
+from swarmd.events.kinds import Level
 from swarmd.events.recorder import Recorder
 from swarmd.events.store import EventStore
 from tests.support.mutants import assert_found
+from tests.unit import test_event_watch as watch_laws
 from tests.unit import test_events_recorder as recorder_laws
 from tests.unit import test_events_store as store_laws
 
@@ -130,3 +133,12 @@ def failing(folder: Path):
 )
 def test_the_law_of_the_file_finds_the_fault(monkeypatch, tmp_path, fault, law):
     assert_found(fault, lambda: law(tmp_path), monkeypatch)
+
+
+def test_an_outsiders_word_that_makes_a_node_unhealthy_is_found(monkeypatch):
+    def graver(patch):
+        kind = replace(alerts_module.ALERTS["group-key-unknown"], level=Level.ERROR)
+        patch.setitem(alerts_module.ALERTS, "group-key-unknown", kind)
+
+    law = watch_laws.test_law_no_frame_of_an_outsider_makes_a_node_unhealthy
+    assert_found(graver, lambda: law(watch_laws.Brain(monkeypatch)), monkeypatch)

@@ -2,6 +2,7 @@
 
 import io
 from itertools import pairwise
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -10,14 +11,24 @@ from swarmd.api.bus import Bus
 from swarmd.brain import event_watch as watch_module
 from swarmd.brain.event_watch import CLONED_S, EventWatch
 from swarmd.events.alerts import Alerts
+from swarmd.events.kinds import Level
 from swarmd.events.record import EventRecord
 from swarmd.logs import Logger
-from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Rejected, StateChanged, UserEventDelivered
+from swarmd_protocols.effects import (
+    Alarm,
+    DatagramReceived,
+    MemberChanged,
+    MemberState,
+    Rejected,
+    StateChanged,
+    UserEventDelivered,
+)
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.agent import Note
 from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from swarmd_protocols.trust.trust import TrustChanged
+from tests.support.swim_net import Net
 
 ME, PEER, OTHER = (NodeId(bytes([number]) * 16) for number in (1, 2, 3))
 ALIVE, SUSPECT, DEGRADED, FAILED, LEFT, AWAY = (
@@ -223,6 +234,25 @@ def test_junk_under_unknown_keys_is_no_alert_while_the_swarm_is_heard(brain):
     assert brain.standing() == ["group-key-unknown"]
     brain.now_s += watch_module.UNKNOWN_KEY_S + 1
     assert brain.standing() == []
+
+
+def test_law_no_frame_of_an_outsider_makes_a_node_unhealthy(brain):
+    """Also one that is alone, and whatever the frame's first bytes say it is."""
+    net = Net(1)
+    net.run(3)
+    del brain.states["peer"]
+    rng, heard = Random(3), 0
+    for first in range(256):
+        for length in (24, 60, 300, 1_100):
+            net.run(0.1)  # Of strangers few are heard at once.
+            frame = bytes([first]) + rng.randbytes(length)
+            for effect in net.hosts[0].node.handle(DatagramReceived("192.0.2.1:9", frame), net.now):
+                if isinstance(effect, Rejected | Alarm):
+                    brain.say(effect)
+                    heard += 1
+    assert heard > 0
+    assert brain.standing() == ["group-key-unknown"], "which may be what it was"
+    assert [one.code for one in brain.alerts.standing() if one.level is Level.ERROR] == []
 
 
 def test_a_clock_that_is_set_is_told_and_one_that_is_slewed_is_not(brain):
