@@ -67,21 +67,21 @@ def main() -> int:
     if args.here:
         print(json.dumps(run_size(args.here, args.seed)))
         return 0
-    rows: list[dict[str, Any]] = []
-    for nodes in args.nodes:
-        command = [sys.executable, "-m", "tests.bench.bench_scale", "--here", str(nodes), "--seed", str(args.seed)]
-        rows.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-    document = {
+    document: dict[str, Any] = {
         "scenario": "solar-farm-20",
         "bars": {"bytes_per_node_s": BYTES_S, "packets_per_node_s": PACKETS_S, "tolerance": TOLERANCE},
-        "load": round(os.getloadavg()[0], 1),
-        "rows": rows,
+        "rows": [],
     }
+    for nodes in args.nodes:
+        command = [sys.executable, "-m", "tests.bench.bench_scale", "--here", str(nodes), "--seed", str(args.seed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        document["rows"].append({**json.loads(done.stdout), "load": round(os.getloadavg()[0], 1)})
+        if args.out:
+            # After each size: the large ones take long, and a run that is stopped has shown the others.
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / "scale.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            (args.out / "scale.svg").write_text(plot(document["rows"]), encoding="utf-8")
     print(json.dumps(document))
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "scale.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        (args.out / "scale.svg").write_text(plot(rows), encoding="utf-8")
     return 0
 
 
