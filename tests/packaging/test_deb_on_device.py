@@ -113,6 +113,16 @@ def test_reload_keeps_the_process(device: Device) -> None:
     assert device.shell("systemctl show -p MainPID swarmd") == before
 
 
+def test_a_refused_reload_fails_and_the_daemon_runs_on(device: Device) -> None:
+    before = device.shell("systemctl show -p MainPID swarmd")
+    slip = device.root / "etc" / "swarmd" / "swarmd.toml.d" / "slip.toml"
+    slip.write_text('[log]\nlevel = "loud"\n')
+    assert "status 0" not in device.shell("systemctl reload swarmd; echo status $?")
+    slip.unlink()
+    assert "status 0" in device.shell("systemctl reload swarmd; echo status $?")
+    assert device.shell("systemctl show -p MainPID swarmd") == before
+
+
 def test_a_frozen_brain_is_killed_by_the_watchdog_and_started_again(device: Device) -> None:
     device.shell("kill -STOP $(systemctl show -p MainPID --value swarmd)")
     device.wait("systemctl show -p NRestarts swarmd", "NRestarts=1")
@@ -180,5 +190,6 @@ def test_an_enrolled_identity_comes_from_systemds_credentials(device: Device, tm
 
 def test_purge_leaves_nothing(device: Device) -> None:
     device.shell("dpkg --purge swarmd", timeout_s=300)
-    assert device.shell("ls -d /etc/swarmd /var/lib/swarmd /opt/swarmd 2>/dev/null; getent passwd swarmd").strip() == ""
+    left = "ls -d /etc/swarmd /var/lib/swarmd /opt/swarmd /etc/systemd/system/swarmd* 2>/dev/null; getent passwd swarmd"
+    assert device.shell(left).strip() == ""
     assert "0 loaded units" in device.shell("systemctl list-units 'swarmd*' --all --no-pager")
