@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-release fix check test test-fast sim fuzz soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
+.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast sim fuzz soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -17,6 +17,15 @@ setup: .venv/.done  ## create .venv with everything installed (editable)
 	test -x $(PY) || python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/all.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bindings, AsyncAPI's and Home Assistant's schemas
+.venv-extras/.done: .venv/.done requirements/extras.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/asyncapi/package-lock.json
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/extras.lock
+	mkdir -p .venv-extras/npm && cp requirements/asyncapi/*.json .venv-extras/npm
+	PATH="$$PWD/.venv/bin:$$PATH" npm ci --silent --ignore-scripts --prefix .venv-extras/npm
+	ln -sfn npm/node_modules/@asyncapi/specs .venv-extras/asyncapi
+	requirements/homeassistant.sh .venv-extras/homeassistant
 	touch $@
 
 demo: setup  ## four drones find the faults of a solar farm together
@@ -30,6 +39,10 @@ check: setup  ## format, lint, the rules of the house, types
 
 test: setup  ## every test that a laptop runs, on all cores
 	$(PY) -m pytest -n auto --dist loadfile $(ARGS)
+
+test-train: .venv-train/.done  ## the tests of training, in its environment (PyTorch)
+	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default $(TRAIN_TESTS) $(ARGS)
+TRAIN_TESTS := tests/unit/test_recipe_net.py tests/unit/test_recipe_second.py tests/unit/test_recipe_short.py
 
 test-fast: setup  ## rules and laws only (some 160 CPU seconds, on all cores): at each save
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow" tests/unit tests/property $(ARGS)
@@ -93,6 +106,9 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
+	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
+	uv pip compile requirements/homeassistant.in --override requirements/homeassistant.override --only-binary :all: $(UV) --python-version 3.13.2 -o requirements/homeassistant.lock
+	cd requirements/asyncapi && npm install --package-lock-only --omit-lockfile-registry-resolved
 	uv pip compile requirements/train.in $(UV) -o out/train.full && python3 requirements/split.py out/train.full requirements/train.lock requirements/train-cuda.lock
 UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 

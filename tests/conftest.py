@@ -2,11 +2,13 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import skips
 from tests.support.exclusive import own_domain
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -15,11 +17,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Each reason of a skip once, with its count; kept for `.ci/run` where SWARMD_SKIPS names a file."""
+    stats = terminalreporter.stats
+    reasons = Counter(skips.reason_of(report.longrepr) for report in stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("skipped, and why")
+        for line in skips.folded(reasons):
+            terminalreporter.write_line(line)
+    if path := os.environ.get("SWARMD_SKIPS"):
+        failed = len(stats.get("failed", [])) + len(stats.get("error", []))
+        skips.keep(Path(path), len(stats.get("passed", [])), failed, reasons)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real input data beside the checkout; skips, and says so, when it is absent."""
     if not (SHARED / "data").is_dir():
-        pytest.skip("the shared data beside the checkout (../shared/data) is absent")
+        pytest.skip("no ../shared beside this checkout (its data)")
     return SHARED
 
 

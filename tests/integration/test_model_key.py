@@ -18,7 +18,7 @@ from tests.support.exclusive import own_port
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("systemd-creds") is None, reason="systemd-creds is not installed"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="the host's key is root's"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="not root here, and the host's key is root's"),
 ]
 
 
@@ -54,7 +54,7 @@ def sealed_or_skip(*arguments: object) -> str:
     try:
         return seal_key(*arguments)  # type: ignore[arg-type]
     except ReleaseError as error:
-        pytest.skip(f"systemd-creds does not work here: {error}")
+        pytest.skip(f"no systemd-creds here that works: {error}")
 
 
 def test_a_new_key_is_sealed_with_the_hosts_key_and_opens(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_key_sealed_to_a_tpm_opens_with_that_tpm_only(tmp_path: Path, tpm: str
 
 def test_where_no_tpm_is_the_sentence_says_so(tmp_path: Path) -> None:
     if any(Path("/dev").glob("tpm*")):
-        pytest.skip("this machine has a TPM")
+        pytest.skip("a TPM is here")
     with pytest.raises(ReleaseError, match="cannot seal the key"):
         seal_key(tmp_path / CREDENTIAL, None, "tpm2")
 

@@ -398,7 +398,7 @@ def test_a_rate_that_cannot_be_read_is_said(entry: str) -> None:
 async def test_fast_dds_reads_the_picture(tmp_path: Path, dds_domain: int) -> None:
     """The vendor behind ROS 2's default middleware receives what we write, and rosbags decodes it."""
     if not hasattr(DataWriter, "get_publication_matched_status"):
-        pytest.skip("CycloneDDS 0.10 on loopback alone does not see Fast DDS (docs/operations.md)")
+        pytest.skip("CycloneDDS 0.10 here, which on loopback alone does not see Fast DDS (docs/operations.md)")
     program, environment = await asyncio.to_thread(fastdds.build, tmp_path)
     async with running(dds_domain, World()):
         name = m.Detection3DArray.__idl_typename__

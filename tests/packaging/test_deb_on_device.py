@@ -1,8 +1,8 @@
 """The .deb on a bare Debian with a real systemd: READY, reload, watchdog, two instances, a leave at stop, purge.
 
 On x86-64, and on 64-bit Arm under emulation. Needs root, the lab beside the checkout (../shared/lab/devicelab) and some
-minutes: runs only with SWARMD_DEVICELAB=1 (`make soak`). SWARMD_DEVICELAB_ARCH=arm64 takes one of the two; a device
-swarmd-deb-ARCH of the lab that is there already, and off, is used as it is.
+minutes: runs only with SWARMD_DEVICELAB=1 (`make soak`; `.ci/run` for x86-64). SWARMD_DEVICELAB_ARCH=arm64 takes one of
+the two; a device swarmd-deb-ARCH of the lab that is there already, and off, is used as it is.
 """
 
 import os
@@ -25,7 +25,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3000),
     pytest.mark.skipif(os.environ.get("SWARMD_DEVICELAB") != "1", reason="takes minutes: set SWARMD_DEVICELAB=1"),
-    pytest.mark.skipif(not LAB.exists(), reason="../shared/lab/devicelab is not here"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="not root here: no device can be booted"),
+    pytest.mark.skipif(not LAB.exists(), reason="no ../shared beside this checkout (lab/devicelab)"),
 ]
 
 

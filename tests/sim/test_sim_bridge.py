@@ -75,7 +75,7 @@ def test_a_story_needs_somebody_to_tell() -> None:
 def test_namespaces_reach_each_other_and_are_gone_after() -> None:
     missing = unavailable()
     if missing:
-        pytest.skip(f"the bridge falls back to loopback here: {missing}")
+        pytest.skip(f"no network namespaces here, the bridge falls back to loopback: {missing}")
     ask = "import socket, sys; socket.create_connection((sys.argv[1], 9), 5)"
     with Namespaces(2) as lab:
         name = lab.name(1)

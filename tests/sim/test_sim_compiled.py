@@ -33,6 +33,7 @@ def test_what_is_compiled_exists() -> None:
             assert (ROOT / ROOMS[package] / package / f"{name}.py").is_file(), name
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif("SWARMD_COMPILED" not in os.environ, reason="four CPU minutes of compiling: SWARMD_COMPILED=1")
 def test_compiled_runs_have_the_digests_of_plain_ones(tmp_path: Path) -> None:
     folder = build(tmp_path / "compiled")

@@ -1,6 +1,7 @@
 """Sweeps: the same table on processes and on Ray, as CSV, as Parquet and as plots."""
 
 import csv
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -56,13 +57,14 @@ def test_two_processes_give_the_same_table_as_one(swept: SweepOutcome) -> None:
     assert [row["trace_digest"] for row in rows] == [row["trace_digest"] for row in swept.rows[2:]]
 
 
+def test_a_sweep_on_ray_without_ray_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ExecutorError, match=r"install swarmd\[ray\]"):
+        sweep(PLAN, "ray")
+
+
 def test_a_sweep_on_ray_gives_the_same_table(swept: SweepOutcome) -> None:
-    try:
-        import ray  # noqa: F401
-    except ImportError:
-        with pytest.raises(ExecutorError, match=r"install swarmd\[ray\]"):
-            sweep(PLAN, "ray")
-        pytest.skip("Ray is not installed (extra ray): only its absence was tested")
+    pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
     seen: list[int] = []
     rows = sweep(PLAN, "ray", 2, lambda: seen.append(1)).rows
     assert [row["trace_digest"] for row in rows] == [row["trace_digest"] for row in swept.rows]

@@ -15,8 +15,8 @@ def marks(timeout_s: int) -> list[pytest.MarkDecorator]:
     return [
         pytest.mark.netns,
         pytest.mark.timeout(timeout_s),
-        pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
-        pytest.mark.skipif(shutil.which("ip") is None, reason="network namespaces need iproute2"),
+        pytest.mark.skipif(os.geteuid() != 0, reason="not root here: no network namespaces"),
+        pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2 is not installed (apt install iproute2)"),
     ]
 
 

@@ -22,8 +22,8 @@ def marks(timeout_s: int) -> list[pytest.MarkDecorator]:
         pytest.mark.shared,
         pytest.mark.slow,
         pytest.mark.timeout(timeout_s),
-        pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
-        pytest.mark.skipif(not NETLAB.exists(), reason=f"no {NETLAB}: the lab is not beside this checkout"),
+        pytest.mark.skipif(os.geteuid() != 0, reason="not root here: no network namespaces"),
+        pytest.mark.skipif(not NETLAB.exists(), reason="no ../shared beside this checkout (lab/netlab)"),
     ]
 
 

@@ -18,6 +18,6 @@ def test_only_a_foreign_description_is_foreign(text: str, machine: str, foreign:
     assert is_foreign(text, machine) is foreign
 
 
-@pytest.mark.skipif(platform.machine() == "aarch64", reason="on Arm it may have something to hide")
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="64-bit Arm here, where it may have something to hide")
 def test_nothing_is_hidden_on_a_machine_that_is_what_it_says() -> None:
     assert hide_foreign_processor() is False
