@@ -32,6 +32,16 @@ def _nothing_halts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rollout, "standing", lambda *args, **named: replace(whole(*args, **named), halted=False))
 
 
+def _seeds_for_ever(patch: pytest.MonkeyPatch) -> None:
+    whole = swarming.BlobSwarm.on_tick
+
+    def on_tick(self: swarming.BlobSwarm, now_ns: int) -> list[swarming.SwarmAction]:
+        self._grown_ns = 0
+        return whole(self, now_ns)
+
+    patch.setattr(swarming.BlobSwarm, "on_tick", on_tick)
+
+
 MUTANTS: dict[str, tuple[str, Patch]] = {
     "one FAIL halts": ("one_fail_vote", _set(rollout, "LEAST_TO_HALT", 1)),
     "a promotion is not remembered": (
@@ -53,6 +63,10 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
     "chunks without receipts": (
         "chunk_asked_again_and_again",
         _set(swarming.BlobSwarm, "_is_on_its_way", lambda self, node: False),
+    ),
+    "a seeder waits for ever for its takers": (
+        "takers_that_give_nothing",
+        _seeds_for_ever,
     ),
     "losses are believed at once": (
         "chunks_told_and_taken_back",

@@ -21,7 +21,7 @@ from swarmd_protocols.releases.peer_limits import FILES_MUTE_NS
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Rollout
 from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
-from swarmd_protocols.releases.swarming import BlobSwarm, Give, SwarmingConfig
+from swarmd_protocols.releases.swarming import BlobSwarm, Give, SwarmingConfig, Tell
 from swarmd_protocols.subprotocol import Send, SubEffect
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes
 from tests.support.release_world import MODEL, World, make_release
@@ -240,6 +240,27 @@ def chunk_asked_again_and_again() -> bool:
     return len(gives) == 1
 
 
+def takers_that_give_nothing() -> bool:
+    """Two members take a chunk of a super-seeder and pass it on to nobody: the third is shown it all the same."""
+    swarm = swarm_of()
+    swarm.super_seed = True
+    takers, honest = (NodeId(b"p" * 16), NodeId(b"q" * 16)), NodeId(b"r" * 16)
+    shown = {honest: 0}
+    for node in (*takers, honest):
+        for action in swarm.on_tell(node, 0, 0):
+            if isinstance(action, Tell):
+                shown[action.to] = action.mask
+    taken = shown[takers[0]]
+    for taker in takers:
+        swarm.on_tell(taker, swarm.everything, 1)
+    swarm.on_tell(honest, swarm.everything & ~taken, 2)
+    for tick in range(1, 100):
+        for action in swarm.on_tick(tick * 100_000_000):
+            if isinstance(action, Tell):
+                shown[action.to] = action.mask
+    return taken.bit_count() == 1 and bool(shown[honest] & taken)
+
+
 def chunks_told_and_taken_back() -> bool:
     """A neighbour that shows everything, then nothing, then everything costs one such change in ten seconds."""
     swarm, peer = swarm_of(), NodeId(b"p" * 16)
@@ -294,6 +315,7 @@ ATTACKS: dict[str, Callable[[], bool]] = {
         report_flood,
         question_flood,
         chunk_asked_again_and_again,
+        takers_that_give_nothing,
         chunks_told_and_taken_back,
         list_flood,
         words_about_unknown_files,

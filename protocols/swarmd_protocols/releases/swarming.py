@@ -51,6 +51,9 @@ class SwarmingConfig:
     request_timeout_ns: int = 4_000_000_000
     upload_timeout_ns: int = 1_500_000_000
     reoffer_ns: int = 500_000_000
+    seed_patience_ns: int = 5_000_000_000
+    """A super-seeder shows all it has once nobody has come by a chunk for so long: ten offers. Two takers that give
+    their chunk to nobody would keep it from all others."""
     repeat_ns: int = 250_000_000
     """What was told is told again after so long, in case it was lost; then after twice as long, and so on …"""
     repeat_max_ns: int = 60_000_000_000
@@ -167,6 +170,8 @@ class BlobSwarm:
     _fresh: int = 0
     """Their mask."""
     _reset_ns: dict[NodeId, int] = field(default_factory=dict)
+    _grown_ns: int = 0
+    """When a neighbour last showed a chunk that it had not shown before; 0: never."""
 
     def __post_init__(self) -> None:
         self._window = UploadWindow(self.config.upload_window, self.config.upload_window_max, self.config.upload_window)
@@ -242,6 +247,7 @@ class BlobSwarm:
         neighbour.has |= new
         if new:
             neighbour.repeat_ns = 0
+            self._grown_ns = now_ns
         if self.complete and neighbour.has == self.everything and neighbour.shown != self.everything:
             # It lacks nothing and may not know that we do not either: tell it, so that both fall silent.
             neighbour.shown = self.everything
@@ -367,6 +373,9 @@ class BlobSwarm:
             if now_ns - since_ns > self.config.upload_timeout_ns:
                 del self._sending[key]
         if self.super_seed:
+            lacking = any(neighbour.has != self.everything for neighbour in self._near.values())
+            if lacking and self._grown_ns and now_ns - self._grown_ns > self.config.seed_patience_ns:
+                self.super_seed = False
             for node in self._near:
                 actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
