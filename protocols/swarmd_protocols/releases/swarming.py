@@ -52,8 +52,8 @@ class SwarmingConfig:
     upload_timeout_ns: int = 1_500_000_000
     reoffer_ns: int = 500_000_000
     seed_patience_ns: int = 5_000_000_000
-    """A super-seeder shows all it has once nobody has come by a chunk for so long: ten offers. Two takers that give
-    their chunk to nobody would keep it from all others."""
+    """A super-seeder shows all it has once nobody has come by a chunk for ten offers: two takers that give theirs to
+    nobody would keep it from all others."""
     repeat_ns: int = 250_000_000
     """What was told is told again after so long, in case it was lost; then after twice as long, and so on …"""
     repeat_max_ns: int = 60_000_000_000
@@ -373,9 +373,8 @@ class BlobSwarm:
             if now_ns - since_ns > self.config.upload_timeout_ns:
                 del self._sending[key]
         if self.super_seed:
-            lacking = any(neighbour.has != self.everything for neighbour in self._near.values())
-            if lacking and self._grown_ns and now_ns - self._grown_ns > self.config.seed_patience_ns:
-                self.super_seed = False
+            if self._grown_ns and now_ns - self._grown_ns > self.config.seed_patience_ns:
+                self.super_seed = all(neighbour.has == self.everything for neighbour in self._near.values())
             for node in self._near:
                 actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
