@@ -575,7 +575,15 @@ LAW: dict[str, Mutant] = {
         "one member's word halts a release",
         "releases.rollout:fails_to_halt",
         gives(1),
-        overrides=_attacked("vote_down"),
+        overrides=_attacked(
+            "vote_down",
+            **{
+                "release.publish_at_s": 20.0,
+                "release.bad_at_s": 0.0,
+                "release.revoke_at_s": 0.0,
+                "release.next_at_s": 0.0,
+            },
+        ),
     ),
     "law-facts-outlive-revocation": Mutant(
         "what a revoked author said stays in the state",
