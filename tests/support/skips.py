@@ -33,6 +33,8 @@ FACTS = (
     "64-bit Arm here",
     "CycloneDDS 0.10 here",
     "this OpenCV has GStreamer",
+    "this C library has no malloc_trim",
+    "no Linux here",
 )
 """What the reason of a skip may begin with."""
 

@@ -248,7 +248,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root here, to mount a small disk")
 def test_a_disk_that_is_really_full_is_said_and_written_to_again(tmp_path):
     script = tmp_path / "work.py"
     script.write_text(PROGRAM)

@@ -247,7 +247,7 @@ def test_openvino_leaves_the_second_stage_to_litert(tmp_path: Path) -> None:
 
 
 def _open_on(bundle: Bundle, backends: tuple[str, ...]) -> Detector:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (extra onnx)")
     return Detector.open(bundle, DetectorOptions(backends))
 
 

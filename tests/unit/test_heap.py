@@ -18,7 +18,7 @@ def _anonymous_kb() -> int:
     return int(found[1])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="no Linux here, whose /proc it reads")
 def test_free_blocks_below_one_in_use_are_handed_back() -> None:
     if not give_back_heap():
         pytest.skip("this C library has no malloc_trim")
