@@ -131,9 +131,12 @@ UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --
 	.venv-package/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/package.lock
 	touch $@
 
+# A CPU build of torch among pip's --find-links is taken first: by itself pip prefers the index's, with 4 GB of CUDA.
 # torch's own needs are named in the lock, so nothing is resolved here; its CUDA packages come only where it asks for them.
 .venv-train/.done: requirements/train.lock pyproject.toml
 	test -x .venv-train/bin/python || python3 -m venv .venv-train
+	awk '/^[^ ]/ {is_torch = /^torch==/} is_torch' requirements/train.lock >.venv-train/torch.lock
+	.venv-train/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --require-hashes -r .venv-train/torch.lock 2>/dev/null || true
 	.venv-train/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/train.lock
 	.venv-train/bin/python -c 'import torch' 2>/dev/null || .venv-train/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/train-cuda.lock
 	.venv-train/bin/python -c 'import torch'
