@@ -239,6 +239,13 @@ NOTE_PUT = NoteMap.put
 CLEAN = OwnLog._clean
 FLUSH = Author.flush
 SETTLE = DedupView.settle
+PUBLISH = AntiEntropy.publish
+
+
+def repairs_are_not_named(self, batches, heard_from, now_ns):
+    return PUBLISH(self, batches, heard_from, now_ns) if len(batches) <= 4 or heard_from == self._node else []
+
+
 SEAL = Author._seal
 MAY_HAVE = Answers.may_have
 
@@ -344,7 +351,8 @@ MUTANTS = [
      lambda: events_tests.check_the_newest_stay("x")),
     ("everybody takes the nearest cell", claims_module.Claims, "_rank", lambda self, now_ns: 0,
      claims_tests.check_no_scramble),
-    ("news has no names", AntiEntropy, "rumor", lambda self: [], freshness.check_freshness),
+    ("news has no names", AntiEntropy, "rumor", lambda self, muted: [], freshness.check_freshness),
+    ("repairs are not named", AntiEntropy, "publish", repairs_are_not_named, freshness.check_healing),
     ("what was named is not asked for", AntiEntropy, "answer_recent", lambda self, peer, recent: [],
      freshness.check_freshness),
     ("margin below drift", ClaimConfig, "holder_ns", property(lambda self: self.lease_ns),

@@ -14,7 +14,7 @@ Rules this file keeps:
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from swarmd_protocols.ids import NodeId
@@ -122,14 +122,14 @@ class AntiEntropy:
         repaired = len(batches) > _DATAGRAMS_A_REPAIR
         for batch in batches:
             self._know(batch.digest, batch)
-            if batch.stream in (Stream.FACTS, Stream.LEASES) and (not repaired or heard_from == self._node):
+            if _is_news(batch):
                 self._go_round(batch)
-        if repaired and heard_from != self._node:
-            # A repair brought these: whoever lacks them too will ask, so they are not pushed around again.
-            return []
         targets = self._targets(batches, heard_from)
         if not targets:
             return []
+        if repaired and heard_from != self._node:
+            # A repair brought these: others may have had the same one, so they are named at once and not pushed around.
+            return self._name([batch.digest[:ID_BYTES] for batch in batches if _is_news(batch)], targets)
         return self._send_batches(targets, batches)
 
     def _may_pass_on(self, origin: NodeId, now_ns: int) -> bool:
@@ -191,10 +191,13 @@ class AntiEntropy:
         """Whether rumours are still going round."""
         return bool(self._news) and bool(self._peers)
 
-    def rumor(self) -> list[SubEffect]:
-        """Tell somebody which batches were news of late."""
+    def rumor(self, muted: Set[NodeId]) -> list[SubEffect]:
+        """Tell somebody which batches were news of late, but for those of these authors: comparison brings them."""
+        for one in [one for one in self._news if _author(self._known.get(one)) in muted] if muted else ():
+            del self._news[one]
         if not self._peers:
             self._news.clear()
+        if not self._news:
             return []
         ids = list(self._news)[:IDS_MAX]
         for one in ids:
@@ -202,9 +205,13 @@ class AntiEntropy:
                 del self._news[one]
             else:
                 self._news[one] -= 1
-        payload = messages.encode(Recent(b"".join(ids)))
-        chosen = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
-        return self.sent.count("names", [Send(peer, payload, False, Priority.SYNC) for peer in chosen])
+        return self._name(ids, self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers)))
+
+    def _name(self, ids: Sequence[bytes], targets: Sequence[NodeId]) -> list[SubEffect]:
+        payloads = [messages.encode(Recent(b"".join(ids[at : at + IDS_MAX]))) for at in range(0, len(ids), IDS_MAX)]
+        return self.sent.count(
+            "names", [Send(peer, payload, False, Priority.SYNC) for peer in targets for payload in payloads]
+        )
 
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""
@@ -214,10 +221,11 @@ class AntiEntropy:
                 self._named[one] = (peer, self._named.get(one, (peer, 0))[1])
         return self.sent.count("asks", [_wanted(peer, missing)] if missing else [])
 
-    def answer_wanted(self, peer: NodeId, wanted: Wanted) -> list[SubEffect]:
-        """Send what a peer has asked for by name."""
-        found = {one: batch for one in _ids(wanted.ids) if (batch := self._known.get(one)) is not None}
-        return self._repair(peer, list(found.values())) if found else []
+    def answer_wanted(self, peer: NodeId, wanted: Wanted, muted: Set[NodeId]) -> list[SubEffect]:
+        """Send what a peer has asked for by name, but for what these authors said."""
+        known = {one: self._known.get(one) for one in _ids(wanted.ids)}
+        found = [batch for batch in known.values() if batch is not None and batch.origin not in muted]
+        return self._repair(peer, found) if found else []
 
     def tell(self, payload: bytes, but: NodeId) -> list[SubEffect]:
         """A proof, which each node that learns it tells once: to everybody in a small swarm, else to some."""
@@ -359,6 +367,14 @@ class AntiEntropy:
             sent += len(payload)
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
         return self.sent.count("answers", out)
+
+
+def _is_news(batch: Batch) -> bool:
+    return batch.stream in (Stream.FACTS, Stream.LEASES)
+
+
+def _author(batch: Batch | None) -> NodeId | None:
+    return None if batch is None else batch.origin
 
 
 def _ids(joined: bytes) -> list[bytes]:

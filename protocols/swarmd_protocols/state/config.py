@@ -29,7 +29,7 @@ class ReplicaConfig:
     """Peers to which news is passed on in larger swarms."""
     sync_ns: int = 400_000_000
     """Least time between two comparisons of facts with one peer."""
-    busy_sync_ns: int = 2_000_000_000
+    busy_sync_ns: int = 1_000_000_000
     """The same with anybody while news goes round, which makes digests differ."""
     vitals_sync_ns: int = 4_000_000_000
     """The same for records, which differ nearly always."""

@@ -129,7 +129,7 @@ class Intake:
             case Recent():
                 answer = self._anti_entropy.answer_recent(asker, question)
             case Wanted():
-                answer = self._anti_entropy.answer_wanted(asker, question)
+                answer = self._anti_entropy.answer_wanted(asker, question, self.muted(now_ns))
             case ClockAsk(sent_ns):
                 told = messages.encode(ClockTell(sent_ns, self._holdings.clock.physical_ns(now_ns)))
                 answer = sent.count("clock", [Send(asker, told, False, Priority.SYNC)])
@@ -144,11 +144,14 @@ class Intake:
         self._charge_sender(asker, size_bytes // BYTES_A_UNIT, effects, now_ns)
         effects += answer
 
+    def muted(self, now_ns: int) -> set[NodeId]:
+        """Authors in debt: they are not admitted, not asked for and not passed on."""
+        return {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
+
     def _compare(self, asker: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """Compare with a summary; returns what the peer lacks, and the question for what is lacking here."""
-        muted = {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
         self._charge_sender(asker, HAVE_ROW_UNITS * len(have.rows), effects, now_ns)
-        lacking, wanted, proofs = self._holdings.store.compare(have, muted)
+        lacking, wanted, proofs = self._holdings.store.compare(have, self.muted(now_ns))
         return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs)
 
     def on_certificates(self, sender: NodeId, came: Certificates, effects: list[SubEffect], now_ns: int) -> None:

@@ -246,7 +246,7 @@ class Replica:
             case "flush":
                 self._author.flush(effects, now_ns)
             case "rumor":
-                effects += self._anti_entropy.rumor()
+                effects += self._anti_entropy.rumor(self._intake.muted(now_ns))
                 if self._anti_entropy.has_news():
                     self._set(effects, "rumor", now_ns + self._config.rumor_ns)
             case "ask":
@@ -339,9 +339,7 @@ class Replica:
         config, intake, projection = self._config, self._intake, self._projection
         if not (intake.has_work or projection.has_work) or now_ns < self._sliced_ns + config.slice_pause_ns:
             return
-        projection.view.undecided.slow = {
-            origin for origin in list(intake.authors.debtors) if intake.authors.is_in_debt(origin, now_ns)
-        }
+        projection.view.undecided.slow = intake.muted(now_ns)
         left = config.slice_units
         while left > 0 and (intake.has_work or projection.has_backlog):
             left -= projection.work(left)
