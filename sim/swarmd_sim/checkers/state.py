@@ -93,7 +93,7 @@ class StateChecker(CheckerBase):
             }
             if host.index not in run.ledger.disk_lost_ns:
                 # A full disk keeps what should have gone, a flipped bit makes an author that nobody knows.
-                # Of each host a certificate, a newer one of its name and what was told of its place.
+                # Of each host a certificate, a newer one of its name, and how far its events were told.
                 beside = JOURNAL_BESIDE + 3 * len(run.hosts)
                 bounds["journal records"] = (journal, health["batches_held"] + beside)
                 if not tainted:
