@@ -5,6 +5,7 @@
   first statement, or among the first lines of a file) says why splitting would hide the story. A frozen dataclass
   whose every field has a default may have as many as it needs: options are not state, nothing changes them, and no
   reader has to hold more than one of them in mind.
+- A number of the protocols that has a name has words under it: its unit, and why this value.
 - No line of Markdown above 120 characters, rows of tables, code and addresses apart.
 - What a page names of the tree (a file, a folder, a test as `tests/….py::name`) exists.
 
@@ -17,6 +18,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -25,6 +27,8 @@ PACKAGES = ("protocols/swarmd_protocols", "models/swarmd_models", "sim/swarmd_si
 METHODS_MAX, FIELDS_MAX, FILE_LINES_MAX, MARKDOWN_COLUMNS_MAX = 30, 25, 500, 120
 EXCEPTIONS = Path(__file__).with_suffix(".toml")
 EXCUSE = "# Longer:"
+_UNITS = ("_S", "_MS", "_US", "_NS_PER_S", "_MASK")
+"""Names that are their own words."""
 _NAMED = re.compile(
     r"(?<![\w/.~-])((?:protocols|models|sim|swarmd|recipes|tests|docs|systemd|monitoring|requirements"
     r"|swarmd_(?:protocols|models|sim|recipes))/[\w./*-]*\w)(?![\w{<…])(?:::(\w+))?"
@@ -126,6 +130,23 @@ def sizes(name: str, path: Path, tree: ast.Module) -> Iterator[tuple[str, str, i
                 yield "class_fields", f"{name}.{node.name}", count
 
 
+def wordless(name: str, tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    """Constants of the protocols with a number and no words under them: rule, place, 1."""
+    if not name.startswith("swarmd_protocols."):
+        return
+    for item, after in pairwise([*tree.body, None]):
+        targets = (
+            item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
+        )
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if not names or not names[0].strip("_").isupper() or names[0] in _UNITS:
+            continue
+        has_number = any(isinstance(node, ast.Constant) and type(node.value) in (int, float) for node in ast.walk(item))
+        has_words = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if has_number and not has_words:
+            yield "wordless", f"{name}.{names[0]}", 1
+
+
 def is_there(named: re.Match[str], page: Path, root: Path) -> bool:
     """Whether what a page names exists: from the root, beside the page, or inside one of the rooms."""
     path, test = named[1], named[2]
@@ -160,7 +181,7 @@ def breaches(root: Path = ROOT) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     rows: list[tuple[str, str, int]] = [("circles", part[0], len(part)) for part in circles(graph)]
     for name, tree in trees.items():
-        rows += sizes(name, modules[name], tree)
+        rows += [*sizes(name, modules[name], tree), *wordless(name, tree)]
     for rule, place, measure in [*rows, *markdown(root)]:
         found.setdefault(rule, {})[place] = measure
     return found

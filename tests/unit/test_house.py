@@ -111,3 +111,10 @@ def test_an_arrow_that_must_not_be_is_refused(place: str, line: str) -> None:
     ]
     done = subprocess.run(command, input=line + "\n", cwd=ROOT, capture_output=True, text=True)
     assert "TID251" in done.stdout, (place, line)
+
+
+def test_a_number_of_the_protocols_has_words(house: Path) -> None:
+    text = '_S = 10**9\n"""Unused."""\nKEPT = 4\nGAP_NS = 3 * _S\n"""Why three."""\nNAME = "no number"\n'
+    (house / "protocols" / "swarmd_protocols" / "one.py").write_text(text)
+    (house / "swarmd" / "one.py").write_text("KEPT = 4\n")
+    assert breaches(house) == {"wordless": {"swarmd_protocols.one.KEPT": 1}}

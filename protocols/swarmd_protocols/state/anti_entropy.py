@@ -42,13 +42,20 @@ from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 DATAGRAM_BYTES = 1_000
+"""What one datagram carries of this sub-protocol beside seal and heads (`channel.codec.DATAGRAM_MAX_BYTES`)."""
 _ENVELOPE_BYTES = 12
+"""What wraps a message and each batch in it."""
 _ROWS_AT_ONCE = 24
+"""Origins that a summary shows one by one in one datagram; more are compared by groups first."""
 _DATAGRAMS_A_REPAIR = 4
+"""What is more takes the reliable path: of so many datagrams one is lost in most cases at 30 %."""
 _KNOWN_MAX = 1_024
 """Batches by which a `Recent` is judged: those of the last seconds."""
 _WANTS_MAX = 256
+"""Things asked for whose answers are awaited; others are asked for at the next comparison."""
 _SMALL_SWARM = 8
+"""Peers up to which everybody is compared with at the configured rate; in larger swarms each is that much more
+seldom."""
 _HAVE_ORIGINS = 1_000
 """Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
 `messages.Have`."""
