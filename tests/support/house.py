@@ -18,7 +18,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -134,7 +133,7 @@ def wordless(name: str, tree: ast.Module) -> Iterator[tuple[str, str, int]]:
     """Constants of the protocols with a number and no words under them: rule, place, 1."""
     if not name.startswith("swarmd_protocols."):
         return
-    for item, after in pairwise([*tree.body, None]):
+    for item, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         targets = (
             item.targets if isinstance(item, ast.Assign) else [item.target] if isinstance(item, ast.AnnAssign) else []
         )

@@ -43,7 +43,7 @@ _DEADLINE_NS = {
     Priority.SYNC: 10 * _S,
     Priority.BULK: 30 * _S,
 }
-"""How long a message waits for the budget before it is dropped, nanoseconds: after that its news is old."""
+"""How long a transport may try to deliver a stream frame, nanoseconds: after that its news is old."""
 
 
 def batched(parts: Sequence[bytes], room_bytes: int) -> list[list[bytes]]:
