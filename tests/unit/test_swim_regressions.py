@@ -164,3 +164,16 @@ def test_who_is_alone_greets_those_whom_it_does_not_call_failed():
     net.run(35)
     hellos = {target for _, target, data in net.frames if target in (1, 2) and data[0] & 15 == GROUP}
     assert hellos == {1, 2}
+
+
+def test_metadata_that_a_flipped_bit_has_made_is_left_out():
+    """It reads as a value of another key, which the node showed and nobody else took."""
+    net = formed(3)
+    net.feed(0, SetMeta("key", b"x"))
+    net.run(1)
+    net.kill(0)
+    journal = net.hosts[0].journal
+    journal[b"swim/meta/key"] = journal[b"swim/meta/key"].replace(b"key", b"kez")
+    net.restart(0)
+    assert net.run_until(lambda: net.formed() and net.agreed(), 5) is not None
+    assert all(meta_of(net, 0, at) == {"key": b"x"} for at in range(3))

@@ -32,6 +32,8 @@ class Metadata:
 
     def restore_meta(self, records: dict[bytes, bytes]) -> None:
         """Take own metadata back from the journal; damaged records are dropped."""
+        core = self.core
+        own_key = core.crypto.public_key(core.own.seed)
         for key, encoded in sorted(records.items()):
             if not key.startswith(_META_JOURNAL):
                 continue
@@ -39,10 +41,14 @@ class Metadata:
                 entry = msgspec.msgpack.decode(encoded, type=MetaEntry)
                 body = decode_body(_META_BODY, entry.body)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, WireError):
-                self.core.counters["journal_damaged"] += 1
+                core.counters["journal_damaged"] += 1
                 continue
-            if body.node == self.core.own.node:
-                self._hold_own(body, entry.body, encoded)
+            if body.node != core.own.node:
+                continue
+            if not core.signed_by(own_key, "meta", entry.body, entry.signature):
+                core.counters["journal_damaged"] += 1  # Nobody else would take what a flipped bit has made.
+                continue
+            self._hold_own(body, entry.body, encoded)
 
     def set_meta(self, key: str, value: bytes) -> None:
         """Set one versioned key of this node's metadata; raises `StateError`."""
