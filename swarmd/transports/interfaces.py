@@ -71,7 +71,8 @@ def choose_ways(addresses: Sequence[OwnAddress], default: str | None, port: int,
         addresses: From `own_addresses`.
         default: The host that the default route leaves from; None where there is none.
         port: Of every way.
-        ipv6: Whether the node also listens on IPv6; an interface that has IPv4 is told with that all the same.
+        ipv6: Whether the node also listens on IPv6; an interface that has IPv4 is told with that all the same,
+            but for the one whose IPv6 host is the default.
 
     Returns:
         An address of at most `MAX_ADDRESS_CHARS`; loopback's where no interface has any.

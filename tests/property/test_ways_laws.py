@@ -15,7 +15,7 @@ hosts = st.one_of(
     st.ip_addresses(v=6).map(str),
     st.integers(1, 2**64 - 1).map(lambda low: str(ipaddress.IPv6Address((0xFE80 << 112) + low))),
     st.integers(1, 2**16 - 1).map(lambda low: str(ipaddress.IPv4Address((169 << 24) + (254 << 16) + low))),
-).filter(lambda host: not ipaddress.ip_address(host).is_loopback)
+).filter(lambda host: not (ipaddress.ip_address(host).is_loopback or ipaddress.ip_address(host).is_unspecified))
 owns = st.lists(
     st.builds(OwnAddress, st.sampled_from(["wlan0", "eth0", "mesh0", "usb0"]), st.integers(1, 9), hosts), max_size=9
 )
@@ -40,6 +40,8 @@ def test_peers_are_told_one_way_an_interface_and_loopback_only_where_there_is_no
     assert len({host for host, _ in ways}) == len(ways) <= len({own.interface for own in usable})
     if any(own.host == default for own in usable):
         assert ways[0][0] == default
+        if ":" in ways[0][0]:
+            return  # It stands for its interface, and may leave no room for another's IPv4.
     if any(":" not in own.host for own in usable):
         assert any(":" not in host for host, _ in ways)
 

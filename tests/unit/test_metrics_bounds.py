@@ -31,7 +31,8 @@ def parts_with(peers: int) -> Any:
         node=SimpleNamespace(summary=lambda: summary, members=lambda: members, budget_used=lambda: 0.5),
         driver=SimpleNamespace(counts={}),
         replica=SimpleNamespace(
-            views=SimpleNamespace(counter_sums=dict, objects=list), clock=SimpleNamespace(synced=True, offset_ns=0)
+            views=SimpleNamespace(counter_sums=dict, objects=list, sent=dict),
+            clock=SimpleNamespace(synced=True, offset_ns=0),
         ),
         sightings=SimpleNamespace(counts={}),
         positions=SimpleNamespace(counts={}),
