@@ -1,7 +1,8 @@
 """What the host of a silent member says: refused, open, or silent too.
 
 A host that says that no process listens is believed the second time, 25 ms later. An open host means an unresponsive
-process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody.
+process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody; it is
+asked four times all the same, since the verdict waits that long.
 """
 
 from swarmd_protocols.effects import HostAnswer, ProbeHost
@@ -89,11 +90,11 @@ class HostEvidence:
     def _on_answer(self, probe: Probe, answer: HostAnswer) -> None:
         if answer is HostAnswer.SILENT:
             probe.silences += 1
-            if probe.host is HostAnswer.OPEN and probe.silences < _SILENCES_AFTER_OPEN:
+            if probe.silences < _SILENCES_AFTER_OPEN:
+                # Also where the silences are enough: the verdict waits for a while, and one answer changes it.
                 self.ask_host(probe)
-                return
-            if probe.silences < self.silences_wanted(probe):
-                self.ask_host(probe)
+                if probe.host is HostAnswer.OPEN:
+                    return
         else:
             probe.silences = 0
         probe.host = answer
