@@ -1,8 +1,8 @@
 """What the host of a silent member says: refused, open, or silent too.
 
 A host that says that no process listens is believed the second time, 25 ms later. An open host means an unresponsive
-process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody; it is
-asked four times all the same, since the verdict waits that long.
+process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody; it
+is asked four times all the same, since the verdict waits that long.
 """
 
 from swarmd_protocols.effects import HostAnswer, ProbeHost
