@@ -10,9 +10,8 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import accusations as accusations_module
-from swarmd_protocols.swim import allowance
+from swarmd_protocols.swim import allowance, hosts
 from swarmd_protocols.swim import swim as swim_module
-from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.event_log import EventLog
@@ -326,9 +325,9 @@ MUTANTS = [
         lambda patch: patch.setattr(Helpers, "ask_helpers", _nothing),
     ),
     (
-        "others' word about a host",
-        regressions.test_two_lost_answers_of_a_host_are_no_proof_where_others_are_answered,
-        lambda patch: patch.setattr(Accusations, "answered_others", lambda *_: False),
+        "a silent host is asked again",
+        lambda: regressions.test_the_first_lost_answers_of_a_host_are_no_proof_of_its_death(2),
+        lambda patch: patch.setattr(hosts, "_TIMES_ASKED", 2),
     ),
     (
         "patience of the unheard",

@@ -74,7 +74,7 @@ def test_what_a_host_answers_counts_for_everybody_there(steps: list[tuple[int, l
         member.link.probe = Probe(member, 0, False)  # type: ignore[arg-type]
     config = SimpleNamespace(host_timeout_ns=500_000_000)
     core = SimpleNamespace(table=table, now_ns=0, config=config, rtt_ns=0, port=SimpleNamespace(emit=asked.append))
-    accusations = SimpleNamespace(answered_others=lambda _member: False)
+    accusations = SimpleNamespace()
     evidence = HostEvidence(core, None, None, accusations)  # type: ignore[arg-type]
     evidence.on_host(str(where), HostAnswer.SILENT)
     for member in members:

@@ -240,8 +240,3 @@ class Accusations:
             return 0
         own = self.core.own.node
         return sum(1 for who, held in member.accusations.items() if held.level != LEVEL_UNRESPONSIVE and who != own)
-
-    def answered_others(self, member: Member) -> bool:
-        """Whether another member says that this one's host answers."""
-        own = self.core.own.node
-        return any(who != own and held.level == LEVEL_UNRESPONSIVE for who, held in (member.accusations or {}).items())

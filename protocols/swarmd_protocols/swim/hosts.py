@@ -1,8 +1,8 @@
 """What the host of a silent member says: refused, open, or silent too.
 
 A host that says that no process listens is believed the second time, 25 ms later. An open host means an unresponsive
-process. A host's silence may always be a lost packet: it takes two, and four where the host has answered somebody; it
-is asked four times all the same, since the verdict waits that long.
+process. A host's silence may always be a lost packet: it takes two, and a host that answered this node before is dark
+after four. A silent host is asked four times in any case, since the verdict waits that long.
 """
 
 from swarmd_protocols.effects import HostAnswer, ProbeHost
@@ -17,10 +17,10 @@ _MS = 1_000_000
 _REFUSED_GAP_NS = 25 * _MS
 """Between two refusals that count, nanoseconds: one may be forged or stale, and a restart takes longer than this."""
 HOST_ONLY = "its host answers, its process does not"
-_SILENCES_AFTER_OPEN = 4
-"""A host that answered before, this node or another, is dark when it is silent so many times in a row."""
-_SILENCES_WANTED = 2
-"""A host's silence may always be a lost packet: it takes two, however few packets seem to be lost."""
+_TIMES_ASKED = 4
+"""A silent host is asked so many times in a row: they pass before the shortest verdict, and one answer changes it."""
+SILENCES_WANTED = 2
+"""A host's silence may always be a lost packet: it takes two for a dark host, however few packets seem to be lost."""
 
 
 class HostEvidence:
@@ -40,11 +40,6 @@ class HostEvidence:
         longest_ns, rtt_ns = core.config.host_timeout_ns, probe.member.link.rtt_ns or core.rtt_ns
         timeout_ns = min(longest_ns, max(longest_ns // 2, 4 * rtt_ns)) if rtt_ns else longest_ns
         core.port.emit(ProbeHost(probe.member.route, timeout_ns))
-
-    def silences_wanted(self, probe: Probe) -> int:
-        """How many silences in a row say that the host is dark."""
-        # Somebody else's word that the host answers is no proof, but reason enough to ask it again.
-        return _SILENCES_AFTER_OPEN if self._accusations.answered_others(probe.member) else _SILENCES_WANTED
 
     def on_refused(self, address: Address) -> None:
         """The host answered that no process listens there: see at once, twice."""
@@ -90,8 +85,7 @@ class HostEvidence:
     def _on_answer(self, probe: Probe, answer: HostAnswer) -> None:
         if answer is HostAnswer.SILENT:
             probe.silences += 1
-            if probe.silences < _SILENCES_AFTER_OPEN:
-                # Also where the silences are enough: the verdict waits for a while, and one answer changes it.
+            if probe.silences < _TIMES_ASKED:
                 self.ask_host(probe)
                 if probe.host is HostAnswer.OPEN:
                     return

@@ -17,7 +17,7 @@ from swarmd_protocols.effects import HostAnswer
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.helpers import Helpers
-from swarmd_protocols.swim.hosts import HOST_ONLY, HostEvidence
+from swarmd_protocols.swim.hosts import HOST_ONLY, SILENCES_WANTED, HostEvidence
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import Member, Probe, Relay
 from swarmd_protocols.swim.messages import (
@@ -385,7 +385,7 @@ class Prober:
                     self.hosts.ask_host(probe)
                 return False
         elif since_ns < self._timeout_ns(probe):
-            doubted = probe.host is HostAnswer.SILENT and probe.silences < self.hosts.silences_wanted(probe)
+            doubted = probe.host is HostAnswer.SILENT and probe.silences < SILENCES_WANTED
             if doubted and core.now_ns - probe.host_asked_ns >= 2 * config.host_timeout_ns:
                 self.hosts.ask_host(probe)
             return False
@@ -397,7 +397,7 @@ class Prober:
     def _timeout_ns(self, probe: Probe) -> int:
         core = self.core
         config = core.config
-        dark = probe.silences >= self.hosts.silences_wanted(probe)
+        dark = probe.silences >= SILENCES_WANTED
         longest_ns = config.suspicion_max_ns if dark else config.suspicion_unasked_ns
         shortest_ns = config.suspicion_min_ns if dark else config.suspicion_unasked_ns
         wanted = accusers_wanted(len(core.table), config.accusers_needed)
