@@ -6,7 +6,8 @@
 
 `{"verb": "watch"}` is answered by `{"ok": true, "result": {}}` and then by one `{"notice": …}` a line until the client
 hangs up. Where the socket lies: `--control`, else `NAME.sock` in the first usable of `$RUNTIME_DIRECTORY`,
-`$XDG_RUNTIME_DIR/swarmd` and `/tmp/swarmd-UID`; clients look in the same places and in `/run/swarmd`.
+`$XDG_RUNTIME_DIR/swarmd` and `/tmp/swarmd-UID`; clients look in the same places and in `/run/swarmd`. Operators
+elsewhere speak the same lines over TLS (`operators.py`, `remote.py`).
 """
 
 import asyncio
@@ -18,8 +19,9 @@ import stat
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from swarmd.api.remote import Remote, connect, refusal
 from swarmd.errors import ControlError, DaemonError
 from swarmd.logs import Logger
 
@@ -41,6 +43,28 @@ Watch = Callable[[], AsyncIterator[Mapping[str, Any]]]
 Slow = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 OnCommand = Callable[[str, Mapping[str, Any], str, str], None]
 """Told of each request: verb, arguments, who asked, why it was refused ("" where it was not)."""
+Refuse = Callable[[str], str]
+"""Why who asks may not use a verb; "": it may."""
+
+
+class Lines(Protocol):
+    """What a client says."""
+
+    async def readline(self) -> bytes:
+        """One line with its end, or less at the end; raises `ValueError` for one above `REQUEST_MAX_BYTES`."""
+
+    async def read(self) -> bytes:
+        """Whatever comes until the client hangs up."""
+
+
+class Answers(Protocol):
+    """Where answers go."""
+
+    def write(self, data: bytes) -> None:
+        """Take bytes."""
+
+    async def drain(self) -> None:
+        """Wait until they are sent, or nearly."""
 
 
 def socket_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -101,16 +125,20 @@ def _answers(path: Path) -> bool:
 class ControlClient:
     """A blocking connection for commands of a few lines."""
 
-    def __init__(self, path: Path | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """Connect to `path`, or to the only daemon that runs.
+    def __init__(self, path: Path | Remote | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """Connect to `path`, or to the only daemon that runs here.
 
         Raises:
             ControlError: Nobody answers, or several could be meant; the message lists them.
         """
-        self.path = _only_one() if path is None else path
+        self.path: Path | Remote = _only_one() if path is None else path
+        self._buffer = b""
+        self._socket: socket.socket
+        if isinstance(self.path, Remote):
+            self._socket = connect(self.path, timeout_s)
+            return
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout_s)
-        self._buffer = b""
         try:
             self._socket.connect(str(self.path))
         except OSError as error:
@@ -131,7 +159,7 @@ class ControlClient:
         try:
             self._socket.sendall(line)
         except OSError as error:
-            raise ControlError(f"{self.path}: the daemon hung up: {error}") from error
+            raise ControlError(f"{self.path}: the daemon hung up: {refusal(error)}") from error
         answer = json.loads(self._line())
         if not answer.get("ok"):
             raise DaemonError(str(answer.get("error", "the daemon gave no reason")))
@@ -162,7 +190,7 @@ class ControlClient:
             except TimeoutError as error:
                 raise ControlError(f"{self.path}: the daemon does not answer; look at its log") from error
             except OSError as error:
-                raise ControlError(f"{self.path}: {error}") from error
+                raise ControlError(f"{self.path}: {refusal(error)}") from error
             if not part:
                 raise ControlError(f"{self.path}: the daemon hung up")
             self._buffer += part
@@ -276,12 +304,12 @@ class ControlServer:
         task = asyncio.current_task()
         assert task is not None
         if len(self._clients) >= CLIENTS_MAX:
-            writer.write(_encode({"ok": False, "error": f"{CLIENTS_MAX} clients are connected already"}))
+            writer.write(encode({"ok": False, "error": f"{CLIENTS_MAX} clients are connected already"}))
             writer.close()
             return
         self._clients.add(task)
         try:
-            await self._talk(reader, writer)
+            await self.talk(reader, writer, _asker(writer))
         except (OSError, asyncio.CancelledError, TimeoutError):
             return
         finally:
@@ -290,25 +318,32 @@ class ControlServer:
                 await writer.wait_closed()
             self._clients.discard(task)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        by = _asker(writer)
+    async def talk(self, reader: Lines, writer: Answers, by: str, refuse: Refuse = lambda verb: "") -> None:
+        """Answer one client until it hangs up.
+
+        Args:
+            reader: Of `REQUEST_MAX_BYTES`.
+            writer: Where answers go.
+            by: Who it is, for the history.
+            refuse: Which verbs it may not use.
+        """
         while True:
             try:
                 async with asyncio.timeout(IDLE_S):
                     line = await reader.readline()
             except ValueError:  # asyncio: the line passed the limit.
-                writer.write(_encode({"ok": False, "error": f"a request has at most {REQUEST_MAX_BYTES} bytes"}))
+                writer.write(encode({"ok": False, "error": f"a request has at most {REQUEST_MAX_BYTES} bytes"}))
                 return
             if not line.endswith(b"\n"):
                 return
-            verb, answer = await self._one(line, by)
-            writer.write(_encode(answer))
+            verb, answer = await self._one(line, by, refuse)
+            writer.write(encode(answer))
             await writer.drain()
             if verb in self._streams and answer["ok"]:
                 await self._stream(self._streams[verb], reader, writer)
                 return
 
-    async def _one(self, line: bytes, by: str) -> tuple[str, dict[str, Any]]:
+    async def _one(self, line: bytes, by: str, refuse: Refuse) -> tuple[str, dict[str, Any]]:
         try:
             request = json.loads(line)
             verb, arguments = request["verb"], request.get("arguments", {})
@@ -316,6 +351,9 @@ class ControlServer:
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "", {"ok": False, "error": 'a request is {"verb": "…", "arguments": {…}} in one line'}
+        if problem := refuse(verb):
+            self._on_command(verb, arguments, by, problem)
+            return verb, {"ok": False, "error": problem}
         if verb in self._streams:
             return verb, {"ok": True, "result": {}}
         try:
@@ -330,7 +368,7 @@ class ControlServer:
             self._log.error("control_verb_failed", verb=verb, error=error)
             return verb, {"ok": False, "error": f"{verb} failed inside the daemon: {type(error).__name__}: {error}"}
 
-    async def _stream(self, watch: Watch, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _stream(self, watch: Watch, reader: Lines, writer: Answers) -> None:
         """Pass notices on until the client hangs up (whatever it still says is not read) or there are no more."""
         gone = asyncio.ensure_future(reader.read())
         pump = asyncio.ensure_future(self._pump(watch, writer))
@@ -341,9 +379,9 @@ class ControlServer:
                 task.cancel()
             await asyncio.gather(gone, pump, return_exceptions=True)
 
-    async def _pump(self, watch: Watch, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, watch: Watch, writer: Answers) -> None:
         async for notice in watch():
-            writer.write(_encode({"notice": notice}))
+            writer.write(encode({"notice": notice}))
             await writer.drain()
 
 
@@ -358,5 +396,6 @@ def _asker(writer: asyncio.StreamWriter) -> str:
     return f"{'root' if uid == 0 else f'user {uid}'} (process {pid}) at the control socket"
 
 
-def _encode(answer: Mapping[str, Any]) -> bytes:
+def encode(answer: Mapping[str, Any]) -> bytes:
+    """One line of the protocol."""
     return json.dumps(answer, separators=(",", ":")).encode() + b"\n"

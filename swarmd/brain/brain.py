@@ -22,6 +22,7 @@ from swarmd.api.event_verbs import find_events
 from swarmd.api.events import EventLines, event_of, read_commands
 from swarmd.api.metrics import Metrics
 from swarmd.api.node_verbs import register_verbs
+from swarmd.api.operators import OperatorDoor
 from swarmd.api.verbs import Verbs
 from swarmd.brain import compose
 from swarmd.brain.discovery import discover
@@ -147,6 +148,7 @@ class Brain:
         await control.start()
         self._stack.push_async_callback(control.close)
         parts.control_path = control.path
+        parts.door = OperatorDoor(config.operators, control, self.log, self._on_door)
         if events:
             self._lines = EventLines(self._bus, self.log, 1)
             read_commands(self._on_stdin_event, self.log)
@@ -161,6 +163,7 @@ class Brain:
         self._say_up()
         self._supervisor.keep("tick", self._tick)
         self._supervisor.keep("releases", parts.releases.run)
+        self._supervisor.keep("operators", parts.door.run)
         self._keep_joining()
         self._start_eye()
         self._start_bridges()
@@ -364,6 +367,9 @@ class Brain:
         for code, text in self.parts.journal.take_alarms():
             self._on_alarm(Alarm(code, text))
 
+    def _on_door(self, problem: str) -> None:
+        self._history.set_alert("operators-shut-out", problem)
+
     def _on_alarm(self, alarm: Alarm) -> None:
         self.log.error("alarm", code=alarm.code, text=alarm.text)
         self._bus.publish(alarm)
@@ -412,6 +418,8 @@ class Brain:
         else:
             now, later = changed_keys(self.config, fresh)
             self.log.configure(fresh.log.level, fresh.log.format)
+            if self.parts.door is not None:
+                self.parts.door.configure(fresh.operators)
             self.log.info("reloaded", applied=now, needs_restart=later)
             what = f"applied: {', '.join(now) or 'nothing'}; needs a restart: {', '.join(later) or 'nothing'}"
             self._history.recorder.record("reloaded", "configuration", what)

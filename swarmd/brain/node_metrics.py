@@ -75,6 +75,12 @@ def register_metrics(parts: Parts) -> None:
         "",
         lambda: {"": (time.monotonic_ns() - parts.started_ns) / 1e9},
     )
+    metrics.counters(
+        "swarmd_operators",
+        "What became of those who came to the operators' door.",
+        "what",
+        lambda: {} if parts.door is None else parts.door.counters(),
+    )
     register_process(metrics)
     metrics.info("swarmd_build", "What runs.", lambda: {"version": __version__, "node": parts.identity.name})
     metrics.info(
@@ -172,6 +178,7 @@ def all_counters(parts: Parts) -> Mapping[str, int]:
         "driver": parts.driver.counts,
         "detections": parts.sightings.counts,
         "positions": parts.positions.counts,
+        "operators": {} if parts.door is None else parts.door.counters(),
         "eye": _eye(parts),
         **{bridge.name: _with_gauges(bridge) for bridge in parts.bridges},
     }

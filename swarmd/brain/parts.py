@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from swarmd.api.bus import Bus
 from swarmd.api.metrics import Metrics
+from swarmd.api.operators import OperatorDoor
 from swarmd.api.verbs import Verbs
 from swarmd.brain.driver import Driver
 from swarmd.brain.journal import Journal
@@ -51,5 +52,6 @@ class Parts:
     bridges: list[Bridge] = field(default_factory=list)
     control_path: Path = Path()
     http_address: str = ""
+    door: OperatorDoor | None = None
     is_armed: bool | None = None
     """What the autopilot last said; a model that asks for "disarmed" waits for False."""

@@ -142,6 +142,7 @@ class View:
             "address": parts.transport.local_address,
             "control": str(parts.control_path),
             "http": parts.http_address,
+            "operators": "" if parts.door is None else parts.door.address,
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
             "journal": journal_summary(parts.journal),

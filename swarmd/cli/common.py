@@ -4,8 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from swarmd.api.remote import Remote
 
 
 def add_read_flags(parser: argparse.ArgumentParser) -> None:
@@ -17,8 +21,21 @@ def add_read_flags(parser: argparse.ArgumentParser) -> None:
 def add_control(parser: argparse.ArgumentParser) -> None:
     """Add `--control SOCKET`."""
     parser.add_argument(
-        "--control", type=Path, metavar="SOCKET", help="the daemon's control socket (default: the only one running)"
+        "--control",
+        type=_place,
+        metavar="SOCKET",
+        help="the daemon's control socket, or tls://HOST[:PORT] elsewhere (default: the only one running here)",
     )
+
+
+def _place(text: str) -> "Path | Remote":
+    from swarmd.api.remote import place
+    from swarmd.errors import ControlError
+
+    try:
+        return place(text)
+    except ControlError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

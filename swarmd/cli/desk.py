@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from swarmd.api.remote import Remote
     from swarmd.identity.fleet import Fleet, Statement
     from swarmd.identity.officers import Passphrases
 
@@ -121,7 +122,7 @@ def known_swarm(fleet: "Fleet", swarm: str) -> str:
 # --- telling members ------------------------------------------------------------------------------------------------
 
 
-def reach(control: Path) -> None:
+def reach(control: "Path | Remote") -> None:
     """Find the daemon that is to be told, before anything is signed or written."""
     from swarmd.api.control import ControlClient
 
@@ -129,7 +130,7 @@ def reach(control: Path) -> None:
         client.call("status")
 
 
-def send(control: Path | None, kind: str, data: bytes) -> None:
+def send(control: "Path | Remote | None", kind: str, data: bytes) -> None:
     """Hand one signed statement to a running daemon and say what it made of it."""
     from swarmd.api.control import ControlClient
 

@@ -18,7 +18,7 @@ Problem = tuple[str, str]
 def try_out(config: Config) -> list[Problem]:
     """Every problem that this device has with the configuration."""
     trials: list[Callable[[Config], Iterator[Problem]]] = [
-        _listen, _http, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
+        _listen, _http, _operators, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
     ]  # fmt: skip
     return [problem for trial in trials for problem in trial(config)]
 
@@ -40,6 +40,21 @@ def _http(config: Config) -> Iterator[Problem]:
     if config.http.listen not in ("auto", "off"):
         host = config.http.listen.rpartition(":")[0].strip("[]")
         yield from _bindable("http.listen", host)
+
+
+def _operators(config: Config) -> Iterator[Problem]:
+    from swarmd.api.operators import server_context
+
+    door = config.operators
+    if not door.listen:
+        return
+    yield from _bindable("operators.listen", door.listen.rpartition(":")[0].strip("[]"))
+    try:
+        # systemd hands the key over at the start alone; outside of it the path is not there yet.
+        if not door.key_file.startswith("/run/credentials/"):
+            server_context(door)
+    except DaemonError as error:
+        yield "operators.cert_file", str(error)
 
 
 def _bindable(key: str, host: str) -> Iterator[Problem]:

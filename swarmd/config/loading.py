@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from swarmd.config.bridges import reply_prefix_problem
-from swarmd.config.sections import Config, sections
+from swarmd.config.sections import LOOK, Config, OperatorsSection, sections
 from swarmd.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/swarmd/swarmd.toml")
@@ -306,10 +306,35 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
     for text in config.swarm.join:
         if not is_host_port(text):
             problems.append(f"{origins['swarm', 'join']}: swarm.join holds {text!r}; write IP:PORT")
+    problems += _door(config.operators, origins)
     if len(config.node.name.encode()) > 64:
         problems.append(f"{origins['node', 'name']}: node.name is longer than 64 bytes")
     if problem := reply_prefix_problem(config.mqtt):
         problems.append(f"{origins['mqtt', 'reply_prefix']}: {problem}")
+    return problems
+
+
+def _door(door: OperatorsSection, origins: Mapping[tuple[str, str], str]) -> list[str]:
+    """What the door for operators needs."""
+    problems = []
+    for text in door.allow:
+        name, colon, right = text.partition(":")
+        if not name or (colon and right != LOOK):
+            problems.append(
+                f"{origins['operators', 'allow']}: operators.allow holds {text!r}; write NAME, or NAME:{LOOK} for who "
+                "may ask and change nothing"
+            )
+    if not door.listen:
+        return problems
+    if not is_host_port(door.listen):
+        problems.append(
+            f"{origins['operators', 'listen']}: operators.listen is {door.listen!r}; write IP:PORT, such as [::]:7981"
+        )
+    for key in ("ca_file", "cert_file", "key_file", "allow"):
+        if not getattr(door, key):
+            problems.append(
+                f"{origins['operators', 'listen']}: operators.listen opens a door, which needs operators.{key}"
+            )
     return problems
 
 

@@ -205,6 +205,26 @@ class HttpSection:
     )  # fmt: skip
 
 
+LOOK = "look"
+"""The right of an operator who may ask and change nothing, as `operators.allow` says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorsSection:
+    """A door for operators: the control verbs over TLS, for who holds a certificate (`--control tls://HOST`)."""
+
+    listen: str = option("", "Address and port such as `[::]:7981`; empty: nothing listens.", reload=True)
+    ca_file: str = option("", "Certificates of the authority that certifies operators, PEM.", reload=True)
+    cert_file: str = option("", "This device's own certificate, PEM; renewed ones are taken in place.", reload=True)
+    key_file: str = option("", "Its private key, PEM, unsealed.", reload=True)
+    allow: tuple[str, ...] = option(
+        (),
+        "Who may come in, by the common names of their certificates: `NAME` may do everything, `NAME:look` may ask and "
+        "change nothing.",
+        reload=True,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class EventsSection:
     """What is kept of what happened (`swarmd events`)."""
@@ -249,6 +269,7 @@ class Config:
     record: RecordConfig = dataclasses.field(default_factory=RecordConfig)
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     http: HttpSection = HttpSection()
+    operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
     log: LogSection = LogSection()
 

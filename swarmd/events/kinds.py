@@ -159,6 +159,12 @@ ALERTS: dict[str, AlertKind] = {
         "Set `mavlink.system_id` to the vehicle's, or separate the links.",
         "the right autopilot speaks again",
     ),
+    "operators-shut-out": AlertKind(
+        _W,
+        "the door for operators cannot open",
+        "Look at the reason; `swarmd check-config` tries its files and its address.",
+        "the door is open, or none is wanted",
+    ),
     "eye-given-up": AlertKind(
         _E,
         "the eye cannot work any more and is not started again",

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -12,57 +11,13 @@ import pytest
 
 from swarmd.bridges.mqtt.bridge import MqttBridge
 from swarmd.config.bridges import MqttConfig
+from tests.support.authority import Authority
 from tests.support.bridge_world import World, broker, detection, mosquitto_binary
 
 pytestmark = [
     pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed (apt install openssl)"),
 ]
-
-
-@dataclass(frozen=True)
-class Authority:
-    """A certificate authority that lives as long as the test."""
-
-    directory: Path
-    name: str
-
-    @property
-    def certificate(self) -> Path:
-        return self.directory / f"{self.name}.crt"
-
-    def make(self) -> "Authority":
-        openssl(
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"),
-            *("-subj", f"/CN={self.name}", "-keyout", str(self._key), "-out", str(self.certificate)),
-        )
-        return self
-
-    def issue(self, who: str) -> tuple[Path, Path]:
-        """A certificate and its key for `who`, good as client and as server on 127.0.0.1."""
-        base = self.directory / f"{self.name}-{who}"
-        key, request, certificate = (base.with_suffix(end) for end in (".key", ".csr", ".crt"))
-        extensions = base.with_suffix(".ext")
-        extensions.write_text("subjectAltName=IP:127.0.0.1\n")
-        openssl(
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={who}"),
-            *("-keyout", str(key), "-out", str(request)),
-        )
-        openssl(
-            *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key)),
-            *("-CAcreateserial", "-days", "2", "-extfile", str(extensions), "-out", str(certificate)),
-        )
-        key.chmod(0o600)
-        return certificate, key
-
-    @property
-    def _key(self) -> Path:
-        return self.directory / f"{self.name}.key"
-
-
-def openssl(*arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stderr
 
 
 @dataclass(frozen=True)

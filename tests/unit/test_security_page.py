@@ -10,7 +10,7 @@ from swarmd.cli.main import VERBS
 from swarmd.identity.files import IDENTITY_FILE
 from tests.support.paths import ROOT
 
-PAGES = ("security.md", "keys.md")
+PAGES = ("security.md", "keys.md", "remote.md")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 _PATH = re.compile(r"/(?:etc|run)/swarmd[\w./@-]*")
 _VERB = re.compile(r"^ *swarmd ([a-z-]+)(?: ([a-z-]+))?", re.MULTILINE)
@@ -31,6 +31,7 @@ def test_every_path_is_one_of_an_installed_device(page: str) -> None:
     assert "LoadCredential=swarmd:/etc/swarmd/credentials" in unit
     assert "RuntimeDirectory=swarmd\n" in unit
     real = {"/etc/swarmd/credentials", f"/etc/swarmd/credentials/{IDENTITY_FILE}", "/etc/swarmd/swarmd.toml"}
+    real |= {"/etc/swarmd", *(f"/etc/swarmd/{name}" for name in ("credentials/door.key", "door.pem", "operators.pem"))}
     for path in _PATH.findall((ROOT / "docs" / page).read_text()):
         path = path.rstrip(".")
         assert path in real or re.fullmatch(r"/run/swarmd/(I/)?[\w-]+\.sock", path), path
