@@ -206,6 +206,11 @@ class Author:
                 self.flush(effects, now_ns)
             self._holdings.defer(batches)
 
+    @property
+    def has_said(self) -> bool:
+        """Whether `take_said` has something."""
+        return bool(self._said)
+
     def take_said(self) -> list[Batch]:
         """What was said since the last call: what one event makes travels together."""
         said, self._said = self._said, []
@@ -248,6 +253,11 @@ class Author:
         batch = self._seal(Stream.LEASES, record, effects, now_ns)
         self._join(batch, effects, now_ns)
         self._said.append(batch)
+
+    @property
+    def has_vitals(self) -> bool:
+        """Whether records wait to be said."""
+        return bool(self._dirty)
 
     def vitals_due_ns(self) -> int | None:
         """When the records that wait must be said."""

@@ -60,6 +60,8 @@ from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
 NAME = "state"
+_FLUSH, _RUMOR, _ASK, _VITALS, _EXPIRE = (NAME, "flush"), (NAME, "rumor"), (NAME, "ask"), (NAME, "vitals"), (NAME, "expire")
+_LATE, _JOURNAL, _CLOCK, _WORK, _CLAIMS = (NAME, "late"), (NAME, "journal"), (NAME, "clock"), (NAME, "work"), (NAME, "claims")
 _LATE_NS = 500_000_000
 """How often batches from the future are looked at again."""
 _UNSURE_ASK_NS = 1_000_000_000
@@ -173,8 +175,8 @@ class Replica:
         self._begun_ns = now_ns
         effects: list[SubEffect] = [Persist(INCARNATION_KEY, self._author.incarnation.to_bytes(6, "big"))]
         effects += [Alarm("state-journal", problem) for problem in self._problems]
-        self._set(effects, "expire", now_ns + self._config.expire_ns)
-        self._set(effects, "clock", now_ns + self._rng.randrange(1, 1_000_000_000))
+        self._set(effects, _EXPIRE, now_ns + self._config.expire_ns)
+        self._set(effects, _CLOCK, now_ns + self._rng.randrange(1, 1_000_000_000))
         return effects
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
@@ -248,14 +250,14 @@ class Replica:
             case "rumor":
                 effects += self._anti_entropy.rumor(self._intake.muted(now_ns))
                 if self._anti_entropy.has_news():
-                    self._set(effects, "rumor", now_ns + self._config.rumor_ns)
+                    self._set(effects, _RUMOR, now_ns + self._config.rumor_ns)
             case "ask":
                 effects += self._anti_entropy.ask_again()
             case "vitals":
                 self._author.say_vitals(effects, now_ns)
             case "expire":
                 self._expire(effects, now_ns)
-                self._set(effects, "expire", now_ns + self._config.expire_ns)
+                self._set(effects, _EXPIRE, now_ns + self._config.expire_ns)
             case "late":
                 self._holdings.take_due(now_ns)
             case "journal":
@@ -264,7 +266,7 @@ class Replica:
                 effects += self._anti_entropy.ask_clock(now_ns, self.clock)
                 self.clock.slew(now_ns)
                 pause = self._config.clock_ask_ns if self.clock.is_sure(now_ns) else _UNSURE_ASK_NS
-                self._set(effects, "clock", now_ns + pause)
+                self._set(effects, _CLOCK, now_ns + pause)
             case _:
                 pass  # "work" and "claims": `_finish` does what is due.
         return self._finish(effects, now_ns)
@@ -354,41 +356,50 @@ class Replica:
         """What every event ends with: work, decide, tell, and set the timers that follow."""
         self._work(effects, now_ns)
         author, projection = self._author, self._projection
-        details, lease_due = projection.finish(now_ns, self.clock.physical_ms(now_ns))
+        details, lease_due = projection.finish(now_ns, self.clock)
         author.pending += projection.orphans()
-        if author.flush_due_ns(now_ns) == now_ns:
+        if author.pending and author.flush_due_ns(now_ns) == now_ns:
             author.flush(effects, now_ns)
             self._work(effects, now_ns)
-            more, lease_due = projection.finish(now_ns, self.clock.physical_ms(now_ns))
+            more, lease_due = projection.finish(now_ns, self.clock)
             details += more
-        if projection.survey.claims.dirty:
-            projection.survey.claims.dirty = False
+        survey = projection.survey
+        if survey.claims.dirty:
+            survey.claims.dirty = False
             author.say_leases(effects, now_ns)
-        effects += self._anti_entropy.publish(author.take_said(), self._node, now_ns)
-        effects += [Order(NAME, order) for order in projection.survey.take_orders()]
+        if author.has_said:
+            effects += self._anti_entropy.publish(author.take_said(), self._node, now_ns)
+        if survey.has_orders:
+            effects += [Order(NAME, order) for order in survey.take_orders()]
         effects += [StateChanged(NAME, detail) for detail in details]
-        if lease_due is not None and self._timers.get((NAME, "claims")) != lease_due:
-            self._set(effects, "claims", lease_due)
-        config, anti_entropy = self._config, self._anti_entropy
-        self._set_earlier(effects, "flush", author.flush_due_ns(now_ns))
-        self._set_earlier(effects, "vitals", author.vitals_due_ns())
-        for what, is_needed, pause_ns in (
-            ("rumor", anti_entropy.has_news(), config.rumor_ns),
-            ("late", bool(self._holdings.deferred), _LATE_NS),
-            ("ask", anti_entropy.has_wants(), config.ask_ns),
-            ("journal", self._holdings.is_unwritten, config.journal_ns),
-            ("work", self._intake.has_work or projection.has_work, config.slice_pause_ns),
-        ):
-            if is_needed and (NAME, what) not in self._timers:
-                self._set(effects, what, now_ns + pause_ns)
+        if lease_due is not None and self._timers.get(_CLAIMS) != lease_due:
+            self._set(effects, _CLAIMS, lease_due)
+        self._follow_up(effects, now_ns)
         return effects
 
-    def _set_earlier(self, effects: list[SubEffect], what: str, at_ns: int | None) -> None:
-        if at_ns is not None and self._timers.get((NAME, what), at_ns + 1) > at_ns:
-            self._set(effects, what, at_ns)
+    def _follow_up(self, effects: list[SubEffect], now_ns: int) -> None:
+        """Set the timers of what is left to do."""
+        author, anti_entropy, timers, config = self._author, self._anti_entropy, self._timers, self._config
+        if author.pending:
+            self._set_earlier(effects, _FLUSH, author.flush_due_ns(now_ns))
+        if author.has_vitals:
+            self._set_earlier(effects, _VITALS, author.vitals_due_ns())
+        if _RUMOR not in timers and anti_entropy.has_news():
+            self._set(effects, _RUMOR, now_ns + config.rumor_ns)
+        if self._holdings.deferred and _LATE not in timers:
+            self._set(effects, _LATE, now_ns + _LATE_NS)
+        if _ASK not in timers and anti_entropy.has_wants():
+            self._set(effects, _ASK, now_ns + config.ask_ns)
+        if _JOURNAL not in timers and self._holdings.is_unwritten:
+            self._set(effects, _JOURNAL, now_ns + config.journal_ns)
+        if _WORK not in timers and (self._intake.has_work or self._projection.has_work):
+            self._set(effects, _WORK, now_ns + config.slice_pause_ns)
 
-    def _set(self, effects: list[SubEffect], what: str, at_ns: int) -> None:
-        key: TimerKey = (NAME, what)
+    def _set_earlier(self, effects: list[SubEffect], key: TimerKey, at_ns: int | None) -> None:
+        if at_ns is not None and self._timers.get(key, at_ns + 1) > at_ns:
+            self._set(effects, key, at_ns)
+
+    def _set(self, effects: list[SubEffect], key: TimerKey, at_ns: int) -> None:
         self._timers[key] = at_ns
         effects.append(SetTimer(key, at_ns))
 

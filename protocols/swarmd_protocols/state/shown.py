@@ -69,6 +69,11 @@ class Shown:
 
     # --- Telling ---
 
+    @property
+    def has_expired(self) -> bool:
+        """Whether `take_expired` has something."""
+        return bool(self._expired)
+
     def take_expired(self) -> list[ObjectChanged]:
         """Objects that stopped being shown since the last call."""
         gone, self._expired = self._expired, []

@@ -109,6 +109,8 @@ class Survey:
                 self._changed[cell_hash(cell)] = None
             self._due_ns = self.claims.due_ns(now_ns)
         told: list[CellChanged] = []
+        if not self._changed:
+            return told
         for key in self._changed:
             if key in self.claims.cells:
                 shown = self._cell(key, now_ns)
@@ -126,6 +128,11 @@ class Survey:
     def forget_changes(self) -> None:
         """What was read from the journal is no news."""
         self._changed.clear()
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether `take_orders` has something."""
+        return bool(self._orders)
 
     def take_orders(self) -> list[CellOrder]:
         """What the driver shall do, since the last call."""

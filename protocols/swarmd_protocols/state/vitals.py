@@ -52,6 +52,11 @@ class Vitals:
         if news and not is_own:
             self._learned.append(EventsLearned(origin, news))
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether `take_learned` has something."""
+        return bool(self._learned)
+
     def take_learned(self) -> list[EventsLearned]:
         """Others' events that have become known since the last call."""
         learned, self._learned = self._learned, []

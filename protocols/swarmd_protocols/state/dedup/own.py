@@ -208,7 +208,9 @@ class OwnSightings:
 
     def take_orphans(self) -> list[SightingKey]:
         """Registers that can no longer lean on the row they joined; they have to be said in another way."""
-        orphans = []
+        orphans: list[SightingKey] = []
+        if not self._unsettled:
+            return orphans
         for key in self._unsettled:
             register = self.registers[key]
             joined = register.joined

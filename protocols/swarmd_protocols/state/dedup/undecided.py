@@ -34,6 +34,10 @@ class Undecided:
         """Entries that wait, some of them more than once."""
         return len(self._dirty) + len(self._slow)
 
+    def __bool__(self) -> bool:
+        """Whether any wait."""
+        return bool(self._dirty or self._slow)
+
     @property
     def is_settling(self) -> bool:
         """Whether something waits that nobody in `slow` has caused."""
