@@ -21,7 +21,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
-from swarmd_protocols.state.crdt.batch import Batch, Stream
+from swarmd_protocols.state.crdt.batch import Batch, Stream, batch_digest
 from swarmd_protocols.state.crdt.messages import (
     BUCKET_HASH_BYTES,
     BUCKETS,
@@ -152,6 +152,11 @@ class AntiEntropy:
         if len(self._known) >= _KNOWN_MAX:
             del self._known[next(iter(self._known))]
         self._known[digest[:ID_BYTES]] = batch
+
+    def came(self, raw: bytes) -> Batch | None:
+        """The batch of exactly these bytes, where it came lately and was of use."""
+        batch = self._known.get(batch_digest(raw)[:ID_BYTES])
+        return batch if batch is not None and batch.raw == raw else None
 
     def pass_over(self, batch: Batch) -> None:
         """A batch came that is known or of no use: nobody need be asked for it."""

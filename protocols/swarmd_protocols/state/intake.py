@@ -199,6 +199,13 @@ class Intake:
                 self._queues[sender] = raws
             else:
                 del self._queued_bytes[sender]
+            known = self._anti_entropy.came(raw)
+            if known is not None and self._holdings.is_known(known):
+                # Most of what comes has come from another peer before.
+                self._anti_entropy.pass_over(known)
+                self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
+                done += OPEN_UNITS
+                continue
             try:
                 batch = open_batch(raw)
             except WireError as error:
@@ -206,13 +213,14 @@ class Intake:
                 self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
                 done += OPEN_UNITS
                 continue
-            if self.key_of(batch.origin) is None:
+            key = self.key_of(batch.origin)
+            if key is None:
                 self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
                 done += OPEN_UNITS
                 if self._wait(sender, batch, now_ns):
                     unknown.setdefault(sender, {})[batch.origin] = None
                 continue
-            units, is_news = self._admit(sender, batch, effects, now_ns)
+            units, is_news = self._admit(sender, batch, key, effects, now_ns)
             done += units
             if is_news:
                 fresh.setdefault(sender, []).append(batch)
@@ -229,17 +237,18 @@ class Intake:
         certificate = self._trust.certified(origin)
         return None if certificate is None else certificate.public_key
 
-    def _admit(self, sender: NodeId, batch: Batch, effects: list[SubEffect], now_ns: int) -> tuple[int, bool]:
-        """Verify one batch of a member and join it; returns the work and whether it was news."""
+    def _admit(
+        self, sender: NodeId, batch: Batch, key: bytes, effects: list[SubEffect], now_ns: int
+    ) -> tuple[int, bool]:
+        """Verify one batch of a member, whose key this is, and join it; returns the work and whether it was news."""
         origin, holdings = batch.origin, self._holdings
-        key = self.key_of(origin)
-        is_of_use = key is not None and origin not in holdings.store.quarantined and not holdings.is_known(batch)
+        is_of_use = origin not in holdings.store.quarantined and not holdings.is_known(batch)
         # What its author has long replaced is whoever repeats it to answer for.
         is_of_use = is_of_use and not holdings.is_stale(batch)
         if is_of_use and self.authors.is_in_debt(origin, now_ns):
             self.counts["muted"] += 1
             is_of_use = False
-        if not is_of_use or key is None:
+        if not is_of_use:
             self._anti_entropy.pass_over(batch)
             self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
             return OPEN_UNITS, False
@@ -249,8 +258,7 @@ class Intake:
             self._charge_sender(sender, OPEN_UNITS + VERIFY_UNITS, effects, now_ns)
             return OPEN_UNITS + VERIFY_UNITS, False
         units = OPEN_UNITS + VERIFY_UNITS + BATCH_UNITS
-        evidence = f"batch {batch.dot[0]}/{batch.dot[1]} of stream {batch.stream}, digest {batch.digest.hex()}"
-        effects += self.authors.charge(origin, units, now_ns, 1, evidence)
+        effects += self.authors.charge(origin, units, now_ns, 1, batch)
         try:
             verdict, reading = holdings.join(batch, now_ns)
         except WireError as error:

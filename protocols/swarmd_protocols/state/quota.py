@@ -11,6 +11,7 @@ Rules this file keeps:
   everything that is new once, and beyond that a trickle, whatever it asks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarmd_protocols.effects import Alarm
@@ -62,7 +63,7 @@ class _Account:
     """Spent since the account was last full."""
     things: int = 0
     """Batches or messages since then."""
-    evidence: str = ""
+    evidence: object = None
     alarmed_ns: int = -ALARM_NS
 
 
@@ -91,13 +92,17 @@ class Accounts:
         account = self._accounts.get(node)
         if account is None:
             return False
-        self._refill(account, now_ns)
         if account.level < 0:
-            return True
-        self.debtors.discard(node)
+            self._refill(account, now_ns)
+            if account.level < 0:
+                return True
+        if self.debtors:
+            self.debtors.discard(node)
         return False
 
-    def charge(self, node: NodeId, units: int, now_ns: int, things: int = 0, evidence: str = "") -> list[Alarm]:
+    def charge(
+        self, node: NodeId, units: int, now_ns: int, things: int = 0, evidence: object = None
+    ) -> Sequence[Alarm]:
         """Book work.
 
         Args:
@@ -105,7 +110,7 @@ class Accounts:
             units: How much.
             now_ns: Own monotonic clock.
             things: Batches or messages among it.
-            evidence: What the member did last, for the alarm; signed by it where it is its own.
+            evidence: What the member did last, which says so in the alarm; signed by it where it is its own.
 
         Returns:
             An alarm when the account has just gone below zero.
@@ -119,18 +124,19 @@ class Accounts:
         account.level -= units * _NS
         account.units += units
         account.things += things
-        account.evidence = evidence or account.evidence
+        if evidence is not None:
+            account.evidence = evidence
         if account.level >= 0:
-            return []
+            return ()
         self.debtors.add(node)
         if now_ns - account.alarmed_ns < ALARM_NS:
-            return []
+            return ()
         account.alarmed_ns = now_ns
         text = (
             f"{node.hex()} {self._what} {account.things} things that cost {account.units / 1e6:.2f} s of work, more "
             f"than {self._burst / 1e6} s and {WORK_RATE / 1e4} % of a core after that: what else it says waits"
         )
-        return [Alarm(self._code, f"{text}; the last was {account.evidence}" if account.evidence else text)]
+        return (Alarm(self._code, text if account.evidence is None else f"{text}; the last was {account.evidence}"),)
 
     def _refill(self, account: _Account, now_ns: int) -> None:
         if now_ns > account.at_ns:

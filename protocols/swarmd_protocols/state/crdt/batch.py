@@ -114,6 +114,10 @@ class Batch:
     cost: int = 0
     """Bytes of memory that keeping it takes, by `log.cost_of`; set when its body has been read."""
 
+    def __str__(self) -> str:
+        """What names it to people."""
+        return f"batch {self.dot[0]}/{self.dot[1]} of stream {self.stream}, digest {self.digest.hex()}"
+
     @property
     def body(self) -> bytes:
         """The packed facts."""
