@@ -211,12 +211,12 @@ class ModelCrypto:
 
     def seal(self, key: bytes, nonce: bytes, plaintext: bytes) -> bytes:
         """See `Crypto.seal`: the plaintext with a checksum over key, nonce and text where the tag would be."""
-        return plaintext + b"%016x" % crc32(plaintext, crc32(key + nonce))
+        return plaintext + b"%016x" % crc32(plaintext, crc32(nonce, crc32(key)))
 
     def open(self, key: bytes, nonce: bytes, sealed: bytes) -> bytes | None:
         """See `Crypto.open`."""
         plaintext = sealed[:-SEAL_BYTES]
-        return plaintext if sealed[-SEAL_BYTES:] == b"%016x" % crc32(plaintext, crc32(key + nonce)) else None
+        return plaintext if sealed[-SEAL_BYTES:] == b"%016x" % crc32(plaintext, crc32(nonce, crc32(key))) else None
 
     def share(self, item: _T) -> _T:
         """See `Crypto.share`: all nodes of a simulation keep the first of equal ones."""

@@ -171,7 +171,7 @@ class Node:
         core.now_ns = now_ns
         wire.effects = []
         self._on_event(event)
-        if core.trust.has_news:
+        if core.trust.news:
             self._on_trust()
         if core.queue.pressing:
             wire.flush()
@@ -289,7 +289,7 @@ class Node:
                 break  # Forgotten for what it said before: its view became partial, or it is revoked.
             if not self._dispatch(member, message, source):
                 break
-            if core.trust.has_news:
+            if core.trust.news:
                 self._on_trust()
 
     def _on_contact(self, source: Address, kind: int, frame: bytes, limit_bytes: int) -> None:
@@ -325,7 +325,7 @@ class Node:
             return isinstance(message, QUESTIONS)
         begun, checks = len(effects), core.crypto.checks
         self._swim.on_message(member, message, source)
-        news, checks = core.trust.has_news, core.crypto.checks - checks
+        news, checks = bool(core.trust.news), core.crypto.checks - checks
         self._allowance.spend(member.node, message, effects[begun:], checks, core.now_ns, brought=news)
         if core.deaf_to is not None:
             core.deaf_to = None
@@ -368,23 +368,29 @@ class Node:
     # --- sub-protocols -----------------------------------------------------------------------------------------------
 
     def _perform(self, sub: SubProtocol, effects: Sequence[SubEffect]) -> None:
+        if not effects:
+            return
         wire = self._wire
+        payload, message = b"", b""
         for effect in effects:
             if isinstance(effect, Send):
-                self._send(sub, effect)
+                if effect.payload is not payload:
+                    # What goes to several at once is encoded once.
+                    payload = effect.payload
+                    message = encode(Sub(sub.name, payload))
+                self._send(effect, message)
             elif isinstance(effect, Cast):
                 if not self._core.own.left:
                     self._wire.cast(encode(Sub(sub.name, effect.payload)))
             else:
-                wire.emit(effect)
+                wire.effects.append(effect)
 
-    def _send(self, sub: SubProtocol, send: Send) -> None:
+    def _send(self, send: Send, message: bytes) -> None:
         core = self._core
         member = core.table.by_node.get(send.to)
         if member is None or member.where < 0 or core.own.left:
             core.counters["sends_to_nobody"] += 1
             return
-        message = encode(Sub(sub.name, send.payload))
         if send.reliable:
             self._wire.stream(member, [message], send.priority)
         else:

@@ -345,11 +345,11 @@ def test_old_certificates_said_again_are_no_news() -> None:
         for statement in shown[:2]:
             with contextlib.suppress(IdentityError):
                 trust.admit_certificate(statement)
-            assert (trust.revision, trust.statements(), trust.has_news) == (*known[1:], False)
+            assert (trust.revision, trust.statements(), trust.news) == (*known[1:], [])
         for statement in shown[:2]:
             with contextlib.suppress(IdentityError):
                 trust.add("node", statement)
-        assert rounds == 0 or not trust.has_news, "as a statement of its own each is passed on once, and never again"
+        assert rounds == 0 or not trust.news, "as a statement of its own each is passed on once, and never again"
     ids = [NodeId(node_id_of(MODEL_CRYPTO.public_key(node(key)))) for key in ("k1", "k2", "k3")]
     assert [trust.certified(one) is None for one in ids] == [True, True, False]
 

@@ -261,7 +261,10 @@ class Author:
 
     def vitals_due_ns(self) -> int | None:
         """When the records that wait must be said."""
-        return min((self._due_ns(stream) for stream in self._dirty), default=None)
+        if not self._dirty:
+            return None
+        said = min([self._said_ns.get(stream, _NEVER_NS) for stream in self._dirty])
+        return said + self._anti_entropy.stretch(self._config.vitals_ns)
 
     def say_vitals(self, effects: list[SubEffect], now_ns: int) -> None:
         """Say the records that are due."""

@@ -146,6 +146,8 @@ class Intake:
 
     def muted(self, now_ns: int) -> set[NodeId]:
         """Authors in debt: they are not admitted, not asked for and not passed on."""
+        if not self.authors.debtors:
+            return set()
         return {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
 
     def _compare(self, asker: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:

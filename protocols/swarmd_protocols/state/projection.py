@@ -224,7 +224,7 @@ class Projection:
     @property
     def has_backlog(self) -> bool:
         """Whether `work` has something to do."""
-        return bool(self._backlog or self.view.undecided)
+        return bool(self._backlog or self.view.undecided.waiting)
 
     @property
     def has_work(self) -> bool:

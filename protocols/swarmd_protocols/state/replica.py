@@ -60,8 +60,20 @@ from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
 NAME = "state"
-_FLUSH, _RUMOR, _ASK, _VITALS, _EXPIRE = (NAME, "flush"), (NAME, "rumor"), (NAME, "ask"), (NAME, "vitals"), (NAME, "expire")
-_LATE, _JOURNAL, _CLOCK, _WORK, _CLAIMS = (NAME, "late"), (NAME, "journal"), (NAME, "clock"), (NAME, "work"), (NAME, "claims")
+_FLUSH, _RUMOR, _ASK, _VITALS, _EXPIRE = (
+    (NAME, "flush"),
+    (NAME, "rumor"),
+    (NAME, "ask"),
+    (NAME, "vitals"),
+    (NAME, "expire"),
+)
+_LATE, _JOURNAL, _CLOCK, _WORK, _CLAIMS = (
+    (NAME, "late"),
+    (NAME, "journal"),
+    (NAME, "clock"),
+    (NAME, "work"),
+    (NAME, "claims"),
+)
 _LATE_NS = 500_000_000
 """How often batches from the future are looked at again."""
 _UNSURE_ASK_NS = 1_000_000_000

@@ -90,7 +90,7 @@ class ReplicaViews:
             "batches_held": sum(len(log.facts) + len(log.records) for log in logs),
             "bytes_held": holdings.store.size_bytes,
             "sightings": self._projection.view.count,
-            "undecided": len(self._projection.view.undecided),
+            "undecided": self._projection.view.undecided.waiting,
             "quarantined": len(holdings.store.quarantined),
             "aside": len(holdings.shelved),
             "waiting_for_certificates": intake.waiting,

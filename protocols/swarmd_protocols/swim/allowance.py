@@ -76,9 +76,13 @@ class Allowance:
 
     def hears(self, member: NodeId, message: Message, now_ns: int) -> bool:
         """Whether this message of a member is looked at."""
-        if self._left_of((member, _REFUSED), now_ns) <= 0:
-            return False
-        return self._left_of((member, _ASKED if isinstance(message, QUESTIONS) else _PROBED), now_ns) > 0
+        kind = _ASKED if isinstance(message, QUESTIONS) else _PROBED
+        return self._has_left((member, _REFUSED), now_ns) and self._has_left((member, kind), now_ns)
+
+    def _has_left(self, key: tuple[NodeId, int], now_ns: int) -> bool:
+        held = self._left.get(key)
+        # An account only fills by itself: what was above zero when last looked at still is.
+        return held is None or held[0] > 0 or self._left_of(key, now_ns) > 0
 
     def spend(
         self, member: NodeId, message: Message, effects: Sequence[Effect], checks: int, now_ns: int, *, brought: bool
@@ -93,7 +97,7 @@ class Allowance:
             now_ns: The time.
             brought: It brought news of trust.
         """
-        if any(isinstance(one, Rejected) for one in effects):
+        if effects and any(isinstance(one, Rejected) for one in effects):
             self._take((member, _REFUSED), checks or _REFUSAL_UNCHECKED, now_ns)
         if isinstance(message, QUESTIONS):
             answers = sum(len(one.data) * copies(one.destination) for one in effects if isinstance(one, SendDatagram))

@@ -343,9 +343,10 @@ class Core:
 
     def isolated(self) -> bool:
         """Whether this node hears nobody at all although it should: then the fault is more likely its own."""
-        if len(self.table.reachable) < 2:
+        silent_ns = self.now_ns - self.heard_ns
+        if silent_ns <= 1_500_000_000 or len(self.table.reachable) < 2:
             return False
-        return self.now_ns - self.heard_ns > max(1_500_000_000, 3 * self.config.protocol_period_ns)
+        return silent_ns > 3 * self.config.protocol_period_ns
 
     # --- own record --------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ class FrameSender:
     def datagram_or_stream(self, member: Member, parts: list[bytes]) -> None:
         """See `Port.datagram_or_stream`."""
         if sum(map(len, parts)) <= _FRAME_ROOM:
-            self._send(member, parts, None)
+            self._seal(member, parts, None)
         else:
             self.stream(member, parts)
 
@@ -302,10 +302,10 @@ class FrameSender:
         targets = core.table.sample(core.rng, core.view.push_fanout())
         for member in targets:
             for batch in batched(others, _PUSH_ROOM):
-                self._spend(self._send(member, batch, None))
+                self._spend(self._send(member, batch, None) * copies(member.route))
         for member in targets[: core.config.record_fanout]:
             for batch in batched(records, _PUSH_ROOM):
-                self._spend(self._send(member, batch, None))
+                self._spend(self._send(member, batch, None) * copies(member.route))
 
     def _flush_later(self, _: object) -> None:
         self._flush_due = False
@@ -346,21 +346,25 @@ class FrameSender:
         return any(member.session is not None and not member.session.window(kind).fresh(counter) for member in members)
 
     def _send(self, member: Member, parts: list[bytes], source: Address | None) -> int:
+        """Send messages as datagrams; returns the bytes of all frames."""
+        if sum(map(len, parts)) <= _FRAME_ROOM:
+            return self._seal(member, parts, source)
+        # Too much for one datagram: in several; a single large message takes the reliable path.
+        if len(parts) == 1:
+            self.stream(member, parts)
+            return 0
+        half = len(parts) // 2
+        return self._send(member, parts[:half], source) + self._send(member, parts[half:], source)
+
+    def _seal(self, member: Member, parts: list[bytes], source: Address | None) -> int:
+        """Send messages that one datagram holds; returns its bytes."""
         session = member.session or self._session(member)
         if session is None:
             return 0
-        if sum(map(len, parts)) > _FRAME_ROOM:
-            # Too much for one datagram: in several; a single large message takes the reliable path.
-            if len(parts) == 1:
-                self.stream(member, parts)
-                return 0
-            half = len(parts) // 2
-            return self._send(member, parts[:half], source) + self._send(member, parts[half:], source)
         frame = self.channel.seal(session, DATAGRAM, join(parts))
         self._account(frame)
-        destination = source or member.route
-        self.effects.append(SendDatagram(destination, frame))
-        return len(frame) * copies(destination)
+        self.effects.append(SendDatagram(source or member.route, frame))
+        return len(frame)
 
     def _account(self, frame: bytes) -> None:
         core = self.core

@@ -144,7 +144,8 @@ class Trust:
         """Nodes let in again because a root of the same epoch does not name their revocation; the reader clears it."""
         self.gone: list[tuple[str, bytes]] = []
         """What was dropped for want of room since the reader last cleared this."""
-        self._news: list[tuple[str, bytes]] = []
+        self.news: list[tuple[str, bytes]] = []
+        """What `take_news` will give."""
         for link in roots[1:]:
             self.add("root", link)
 
@@ -245,14 +246,9 @@ class Trust:
         plain = [("seen", one.statement) for one in self._by_node.values() if one.digest not in self._spread]
         return [*self.statements(), *plain]
 
-    @property
-    def has_news(self) -> bool:
-        """Whether `take_news` has something."""
-        return bool(self._news)
-
     def take_news(self) -> list[tuple[str, bytes]]:
         """What was taken since the last call, to be journalled and, except for "seen", to be passed on."""
-        news, self._news = self._news, []
+        news, self.news = self.news, []
         return news
 
     # --- taking in ----------------------------------------------------------------------------------------------------
@@ -270,13 +266,13 @@ class Trust:
         Raises:
             IdentityError: It does not hold, or is of a kind that is not taken here.
         """
-        told = len(self._news)
+        told = len(self.news)
         match kind:
             case "root":
                 before, out = self.chain.current, self.revoked
                 good = self.chain.extend(statement)
                 if good is not None:
-                    self._news.append(("root", good))
+                    self.news.append(("root", good))
                     self._judge()
                     if self.root.version > before.version and self.root.epoch == before.epoch:
                         self.fallen |= out - self.revoked
@@ -292,7 +288,7 @@ class Trust:
                     self._tell(best)
             case _:
                 raise IdentityError(f"statements of kind {kind!r} are not taken here")
-        return len(self._news) > told
+        return len(self.news) > told
 
     def admit_certificate(self, statement: bytes) -> Certificate:
         """See `TrustView.admit_certificate`."""
@@ -353,7 +349,7 @@ class Trust:
             raise IdentityError(f"its key has {REVOCATIONS_PER_KEY} revocations of lower numbers; replace that key")
         self.gone += [("revoke", one.statement) for one in gone.values()]
         self.revision += 1
-        self._news.append(("revoke", merged.statement))
+        self.news.append(("revoke", merged.statement))
 
     def _cut_revocations(self) -> dict[bytes, _Held]:
         """Keep what every key has room for; returns the rest. Who is out follows."""
@@ -389,7 +385,7 @@ class Trust:
         self._groups[counter] = merged
         self.group_keys = _by_counter(self._groups)
         self.revision += 1
-        self._news.append(("group", merged.statement))
+        self.news.append(("group", merged.statement))
 
     def _tell(self, held: _Held) -> None:
         """This certificate replaced another, or has more signatures: everybody has to learn it, once."""
@@ -397,7 +393,7 @@ class Trust:
         if told is None or told.statement != held.statement:
             self.revision += 1
             self._spread[held.digest] = held
-            self._news.append(("node", held.statement))
+            self.news.append(("node", held.statement))
 
     def _place(self, new: _Held) -> None:
         """Keep the best of each node and of each name."""
@@ -419,7 +415,7 @@ class Trust:
                 if self._best_form(old) is None:
                     self._spread.pop(old.digest, None)
         if not is_told and new in after:
-            self._news.append(("seen", new.statement))
+            self.news.append(("seen", new.statement))
 
     def _rank(self, new: _Held) -> None:
         certificate = _certificate(new)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from swarmd_protocols.state.replica import ReplicaConfig
-from swarmd_sim.checkers.base import RunContext
+from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.checkers.bounds import BoundsChecker
 from swarmd_sim.checkers.claims import ClaimsChecker
 from swarmd_sim.checkers.decisions import DecisionsChecker
@@ -233,6 +233,7 @@ class Simulation:
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
         self.checkers += [ReleasesChecker(run, officers), DecisionsChecker(run, officers), BoundsChecker(run)]
         self.watch.checkers = list(self.checkers)
+        self.watch.hearers = [one for one in self.checkers if type(one).on_detail is not CheckerBase.on_detail]
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
 
     def _rotations(self, officers: Officers | None) -> Rotations | None:

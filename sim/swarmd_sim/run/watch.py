@@ -75,6 +75,8 @@ class Watch:
     hosts: list[Host] = field(default_factory=list)
     by_id: dict[bytes, Host] = field(default_factory=dict)
     checkers: list[Checker] = field(default_factory=list)
+    hearers: list[Checker] = field(default_factory=list)
+    """Those of them that look at what the state tells."""
     violations: list[Violation] = field(default_factory=list)
     timeline: deque[tuple[int, int, str]] = field(default_factory=lambda: deque(maxlen=TIMELINE_MAX))
     transitions: dict[str, int] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class Watch:
             self._on_order(host, effect)
         elif isinstance(effect, StateChanged):
             if self.fleet is not None and effect.subprotocol == "state":
-                for checker in self.checkers:
+                for checker in self.hearers:
                     checker.on_detail(host, effect.detail)
             if self.releases is not None and effect.subprotocol == "releases":
                 self.releases.on_detail(host, effect.detail)
@@ -148,7 +150,7 @@ class Watch:
 
     def _on_order(self, host: Host, order: Order) -> None:
         if order.subprotocol == "state" and self.fleet is not None:
-            for checker in self.checkers:
+            for checker in self.hearers:
                 checker.on_detail(host, order.request)
             self.fleet.on_detail(host, order.request)
         elif order.subprotocol == "releases" and self.releases is not None:

@@ -21,6 +21,8 @@ class Undecided:
         self._slow: list[_Item] = []
         """Like `_dirty`, for work that origins in `slow` have caused: it comes last."""
         self._pushes = 0
+        self.waiting = 0
+        """Entries that wait, some of them more than once."""
         self.cause = NodeId(bytes(NODE_ID_BYTES))
         """The origin whose change is being worked on."""
         self.work = 0
@@ -30,14 +32,6 @@ class Undecided:
         self.spent: dict[NodeId, int] = {}
         """Units by the origin that caused them, since the caller last cleared this; about a microsecond each."""
 
-    def __len__(self) -> int:
-        """Entries that wait, some of them more than once."""
-        return len(self._dirty) + len(self._slow)
-
-    def __bool__(self) -> bool:
-        """Whether any wait."""
-        return bool(self._dirty or self._slow)
-
     @property
     def is_settling(self) -> bool:
         """Whether something waits that nobody in `slow` has caused."""
@@ -46,12 +40,14 @@ class Undecided:
     def push(self, entry: Entry) -> None:
         """Have an entry decided, at the cost of the present cause."""
         self._pushes += 1
+        self.waiting += 1
         self.work += 1
         lane = self._slow if self.cause in self.slow else self._dirty
         heappush(lane, (entry.rank, self._pushes, entry, self.cause))
 
     def pop(self) -> tuple[Rank, Entry]:
         """The next one, with the rank that it had; whoever caused it is the cause from here on."""
+        self.waiting -= 1
         rank, _, entry, self.cause = heappop(self._dirty or self._slow)
         return rank, entry
 

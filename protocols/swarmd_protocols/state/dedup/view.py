@@ -159,7 +159,7 @@ class DedupView:
 
     def has_changed(self) -> bool:
         """Whether `settle` has work, or changes wait to be told."""
-        return bool(self.touched or self.merged or self.undecided)
+        return bool(self.touched or self.merged or self.undecided.waiting)
 
     def settle(self, budget: int | None = None) -> int:
         """Decide what is undecided, in the order of rank; the cost is that of the neighbourhoods that changed.
@@ -174,7 +174,7 @@ class DedupView:
         """
         done = 0
         last: Entry | None = None
-        while self.undecided and (budget is None or done < budget):
+        while self.undecided.waiting and (budget is None or done < budget):
             rank, entry = self.undecided.pop()
             if entry is last or rank != entry.rank or not self.is_in(entry):
                 continue
