@@ -15,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 from swarmd_protocols.crypto import SIGNATURE_BYTES, NaClCrypto
@@ -38,6 +39,7 @@ KEY_BYTES = 6
 PAYLOAD_BYTES = 20
 LIFE = 1
 NOW_NS = 10**12
+WORK = ("state", "work")
 
 
 class FastSigner:
@@ -110,11 +112,25 @@ def node_of(seed: bytes) -> NodeId:
     return node_id_of(CRYPTO.public_key(seed))
 
 
+class Enrolled:
+    """A trust that certifies these keys and learns nothing."""
+
+    revision = 1
+    revoked: frozenset[bytes] = frozenset()
+
+    def __init__(self, seeds: list[bytes]) -> None:
+        self._held = {node_of(seed): SimpleNamespace(public_key=CRYPTO.public_key(seed)) for seed in seeds}
+
+    def certified(self, node: NodeId) -> Any:
+        return self._held.get(node)
+
+
 def replica_for(seeds: list[bytes], signer: Any, config: ReplicaConfig | None = None) -> Replica:
-    own = b"\xff" * 32
+    own, trust = b"\xff" * 32, Enrolled(seeds)
     replica = Replica(
-        node_of(own), signer, config or ReplicaConfig(), random.Random(1), {}, 1, public_key=CRYPTO.public_key(own)
-    )
+        node_of(own), signer, trust, config or ReplicaConfig(), random.Random(1), {}, 1,
+        public_key=CRYPTO.public_key(own),
+    )  # fmt: skip
     replica.start(NOW_NS)
     peers = [Peer(node_of(seed), "", CRYPTO.public_key(seed), False) for seed in seeds]
     replica.on_peers(sorted(peers, key=lambda peer: peer.node), NOW_NS)
@@ -125,9 +141,14 @@ def deliver(replica: Replica, raws: list[bytes], group: int = 8) -> float:
     """CPU seconds for `on_message` of everything, `group` batches a message."""
     sender = NodeId(bytes(16))
     payloads = [encode(Batches(tuple(raws[i : i + group]))) for i in range(0, len(raws), group)]
+    now_ns, pause_ns = NOW_NS * 3, ReplicaConfig().slice_pause_ns
     begin = time.process_time()
-    for count, payload in enumerate(payloads):
-        replica.on_message(sender, payload, NOW_NS * 3 + count)
+    for payload in payloads:
+        now_ns += pause_ns
+        replica.on_message(sender, payload, now_ns)
+        while WORK in replica._timers:
+            now_ns = max(now_ns, replica._timers[WORK]) + pause_ns
+            replica.on_timer(WORK, now_ns)
     return time.process_time() - begin
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.clock import LOGICAL_BITS, Clock
+from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, decode_facts
@@ -248,13 +248,8 @@ class Projection:
         self.vitals.take_learned()
         self.survey.forget_changes()
 
-    def finish(self, now_ns: int, clock: Clock) -> tuple[list[Detail], int | None]:
-        """Everything that changed, and when the claims want to be called next (None: not at all).
-
-        Args:
-            now_ns: Own monotonic clock.
-            clock: Swarm time, read where something is to be told.
-        """
+    def finish(self, now_ns: int, physical_ms: int) -> tuple[list[Detail], int | None]:
+        """Everything that changed, and when the claims want to be called next (None: not at all)."""
         details: list[Detail] = []
         if self.shown.has_expired:
             details += self.shown.take_expired()
@@ -264,7 +259,7 @@ class Projection:
             details += self.vitals.take_learned()
         if self._learned or self.view.has_changed():
             self._tell_learned(details)
-            details += self.shown.tell(clock.physical_ms(now_ns))
+            details += self.shown.tell(physical_ms)
         details += self.survey.step(now_ns)
         return details, self.survey.due_ns
 

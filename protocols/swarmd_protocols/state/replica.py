@@ -368,12 +368,12 @@ class Replica:
         """What every event ends with: work, decide, tell, and set the timers that follow."""
         self._work(effects, now_ns)
         author, projection = self._author, self._projection
-        details, lease_due = projection.finish(now_ns, self.clock)
+        details, lease_due = projection.finish(now_ns, self.clock.physical_ms(now_ns))
         author.pending += projection.orphans()
         if author.pending and author.flush_due_ns(now_ns) == now_ns:
             author.flush(effects, now_ns)
             self._work(effects, now_ns)
-            more, lease_due = projection.finish(now_ns, self.clock)
+            more, lease_due = projection.finish(now_ns, self.clock.physical_ms(now_ns))
             details += more
         survey = projection.survey
         if survey.claims.dirty:
