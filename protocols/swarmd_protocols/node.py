@@ -243,11 +243,9 @@ class Node:
             if sub is not None:
                 self._perform(sub, sub.on_timer(event.key, core.now_ns))
             return
-        if self._armed_ns is None:
-            return
-        late_ns = core.now_ns - self._armed_ns
-        if late_ns < 0:
+        if self._armed_ns is None or core.now_ns < self._armed_ns:
             return  # Re-armed since: the later firing comes.
+        late_ns = core.now_ns - self._armed_ns
         self._armed_ns = None
         if late_ns > core.config.pause_ns:
             self._swim.on_pause()
@@ -368,16 +366,12 @@ class Node:
     # --- sub-protocols -----------------------------------------------------------------------------------------------
 
     def _perform(self, sub: SubProtocol, effects: Sequence[SubEffect]) -> None:
-        if not effects:
-            return
         wire = self._wire
         payload, message = b"", b""
         for effect in effects:
             if isinstance(effect, Send):
-                if effect.payload is not payload:
-                    # What goes to several at once is encoded once.
-                    payload = effect.payload
-                    message = encode(Sub(sub.name, payload))
+                if effect.payload is not payload:  # What goes to several at once is encoded once.
+                    payload, message = effect.payload, encode(Sub(sub.name, effect.payload))
                 self._send(effect, message)
             elif isinstance(effect, Cast):
                 if not self._core.own.left:

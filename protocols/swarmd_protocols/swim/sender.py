@@ -208,7 +208,8 @@ class FrameSender:
     def contact(self, address: Address, frame: bytes | None) -> None:
         """Send a frame of first contact, where there is one."""
         if frame is not None:
-            self._account(frame)
+            self.core.counters["datagrams_out"] += 1
+            self.core.counters["datagram_bytes_out"] += len(frame)
             self._spend(len(frame))
             self.effects.append(SendDatagram(address, frame))
 
@@ -362,14 +363,11 @@ class FrameSender:
         if session is None:
             return 0
         frame = self.channel.seal(session, DATAGRAM, join(parts))
-        self._account(frame)
+        counters = self.core.counters
+        counters["datagrams_out"] += 1
+        counters["datagram_bytes_out"] += len(frame)
         self.effects.append(SendDatagram(source or member.route, frame))
         return len(frame)
-
-    def _account(self, frame: bytes) -> None:
-        core = self.core
-        core.counters["datagrams_out"] += 1
-        core.counters["datagram_bytes_out"] += len(frame)
 
     def _left(self) -> float:
         return self._budget.left(len(self.core.table), self.core.now_ns)

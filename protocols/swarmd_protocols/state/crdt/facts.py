@@ -45,6 +45,8 @@ WIRE_PITCH_CM = 50
 """Positions of lattice rows travel as offsets from `place` times this."""
 _PLACE_MAX = 1 << 48
 """Column or row of a lattice: beyond `POSITION_MAX_CM` at any pitch, and far from overflow."""
+_MS_MAX = (1 << 43) - 1
+"""Milliseconds since 2020: the year 2298."""
 LATTICE = 0
 """Placed by position: `place` is (column, row) of a lattice point."""
 ASSET = 1
@@ -369,7 +371,23 @@ def _unpack_sightings(packed: _Sightings) -> list[Sighting]:
     nns = ees if packed.nn_more == _NOTHING else list(map(add, ees, unpack(packed.nn_more, n)))
     scores, reports, model_of = unpack(packed.score, n), unpack(packed.reports, n), unpack(packed.model_of, n)
     besides = _unpack_beside(packed, n)
-    _check_columns(firsts, spans, flags, easts, norths, ees, ens, nns, scores, reports, model_of)
+    far = POSITION_MAX_CM
+    _check_columns(
+        (
+            (firsts, 0, _MS_MAX),
+            (spans, 0, _MS_MAX),
+            (flags, 0, 3),
+            (easts, -far, far),
+            (norths, -far, far),
+            (ees, 0, VARIANCE_MAX_CM2),
+            (nns, 0, VARIANCE_MAX_CM2),
+            (scores, 0, 1000),
+            (reports, 0, 1 << 40),
+            (model_of, 0, ROWS_MAX),
+        )
+    )
+    if any(map(gt, map(mul, ens, ens), map(mul, ees, nns))):
+        raise WireError("a covariance is not positive")
     models = packed.models
     if len(models) > n or any(len(model) > 8 for model in models):
         raise WireError("a batch's model digests are out of range")
@@ -395,45 +413,11 @@ def _unpack_sightings(packed: _Sightings) -> list[Sighting]:
     return list(map(tuple.__new__, repeat(Sighting), columns))
 
 
-def _check_columns(
-    firsts: Sequence[int],
-    spans: Sequence[int],
-    flags: Sequence[int],
-    easts: Sequence[int],
-    norths: Sequence[int],
-    ees: Sequence[int],
-    ens: Sequence[int],
-    nns: Sequence[int],
-    scores: Sequence[int],
-    reports: Sequence[int],
-    model_of: Sequence[int],
-) -> None:
-    """Bounds of whole columns at once; a row that breaks one makes the batch worthless."""
-    far = POSITION_MAX_CM
-    if (
-        min(firsts) < 0
-        or max(firsts) >= 1 << 43
-        or min(spans) < 0
-        or max(spans) >= 1 << 43
-        or min(flags) < 0
-        or max(flags) > 3
-        or min(easts) < -far
-        or max(easts) > far
-        or min(norths) < -far
-        or max(norths) > far
-        or min(ees) < 0
-        or max(ees) > VARIANCE_MAX_CM2
-        or min(nns) < 0
-        or max(nns) > VARIANCE_MAX_CM2
-        or min(scores) < 0
-        or max(scores) > 1000
-        or min(reports) < 0
-        or max(reports) > 1 << 40
-        or min(model_of) < 0
-    ):
-        raise WireError("a sighting's value is out of range")
-    if any(map(gt, map(mul, ens, ens), map(mul, ees, nns))):
-        raise WireError("a covariance is not positive")
+def _check_columns(bounds: Sequence[tuple[Sequence[int], int, int]]) -> None:
+    """Bounds of whole columns at once (lowest, highest); a row that breaks one makes the batch worthless."""
+    for column, low, high in bounds:
+        if min(column) < low or max(column) > high:
+            raise WireError("a sighting's value is out of range")
 
 
 def _unpack_beside(packed: _Sightings, n: int) -> list[tuple[tuple[int, int], ...]]:
