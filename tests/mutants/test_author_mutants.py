@@ -39,8 +39,8 @@ def everybody_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Relays, "__init__", poor)
 
 
-def a_gap_of_a_flood_is_waited_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Relays, "floods", lambda self, node: False)
+def what_is_missing_is_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UserEvents, "_skip_gaps", lambda self, awaited: None)
     monkeypatch.setattr(UserEvents, "_give_up", lambda self, node: None)
 
 
@@ -77,7 +77,7 @@ def agreement() -> None:
         (floods_of_metadata_are_repaired, storm_of_metadata),
         (flooders_have_no_name, storm_of_events),
         (everybody_is_named, laws.test_what_is_within_the_budget_is_everywhere_and_nobody_is_named),
-        (a_gap_of_a_flood_is_waited_for_each_time, agreement),
+        (what_is_missing_is_awaited_for_ever, agreement),
         (every_ping_is_answered_in_full, storm_of_pings),
         (accounts_are_never_dropped, laws.test_accounts_of_authors_are_bounded),
     ],

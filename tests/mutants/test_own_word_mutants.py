@@ -1,17 +1,19 @@
 """Mutants of the accounts of own words: each lets a member cost more, or be silenced by another, and a law finds it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from swarmd_protocols.node import Node
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_log import EventLog, LargeRepairs
 from swarmd_protocols.swim.membership import Membership
 from swarmd_protocols.swim.relays import Relays
 from swarmd_protocols.swim.user_events import UserEvents
 from tests.property import test_own_word_laws as laws
 from tests.support.mutants import Mutant, assert_found
+from tests.support.swim_net import S
 
 
 def words_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +41,22 @@ def refutations_wait_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_log_is_bounded_by_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swarmd_protocols.swim.event_log._HELD_BYTES_MAX", 1 << 40)
+
+
+def each_gap_is_awaited_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    due = EventLog.due
+
+    def slow(self: EventLog, *, skip_gap: bool = False) -> Iterator[tuple[str, bytes]]:
+        until_ns = self.next_until_ns() if self.pending else 0
+        yield from due(self, skip_gap=skip_gap)
+        if skip_gap and self.pending:
+            self.pending[min(self.pending)].until_ns = until_ns + 5 * S
+
+    monkeypatch.setattr(EventLog, "due", slow)
+
+
+def large_repairs_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LargeRepairs, "reached", lambda self, peer, origin, now_ns: 0)
 
 
 def refusals_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +117,10 @@ def any_sequence() -> None:
     laws.test_whatever_one_author_says_of_itself_costs_the_others_a_bounded_share()
 
 
+def gaps_of_each() -> None:
+    laws.test_gaps_that_were_heard_of_together_are_awaited_together("event", "one")
+
+
 def statements() -> None:
     laws.test_a_frame_of_words_that_do_not_hold_costs_so_many_checks("statements")
 
@@ -117,6 +139,8 @@ def large_events() -> None:
         (words_have_no_account, laws.test_an_author_is_never_looked_at_more_often_than_its_account_holds),
         (words_have_no_account, any_sequence),
         (what_others_bring_counts_as_said, laws.test_old_words_that_another_repeats_silence_nobody_and_blame_nobody),
+        (each_gap_is_awaited_anew, gaps_of_each),
+        (large_repairs_are_repeated, any_sequence),
         (refutations_wait_too, laws.test_a_refutation_is_never_beyond_the_account),
         (a_log_is_bounded_by_number_alone, laws.test_a_log_holds_so_many_bytes_of_one_origin),
         (refusals_are_free, links),

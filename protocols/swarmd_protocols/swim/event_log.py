@@ -1,7 +1,8 @@
 """User events of one origin, in order: what was delivered, what came too early, what is kept for repair."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
@@ -11,23 +12,40 @@ _PENDING_MAX = 64
 """Events held that came before their turn; the one furthest ahead is dropped first."""
 _KEPT_MAX = 64
 """Delivered events kept for repair: an hour's at one a minute, and what a partition of minutes leaves behind."""
-
-
 _HELD_BYTES_MAX = 1 << 20
 """Bytes of each that are held of one origin: 64 events of the largest size that a node sends. With a log's 64 events of
 the largest size that can travel it would be 4 MB and twice as much."""
+LARGE_REPAIR_BYTES = 24 * 1_100
+"""More than so many bytes of one origin go to a peer over the reliable path: 24 full datagrams."""
+_LARGE_REPAIR_NS = 2_000_000_000
+"""They are not repeated for so long, nanoseconds: twice within the patience for a gap, should a connection break."""
+_LARGE_REPAIRS_MAX = 4_096
+"""Peers and origins of which that is known; the oldest goes first."""
+
+
+@dataclass(slots=True)
+class Early:
+    """An event that came before its turn."""
+
+    name: str
+    payload: bytes
+    encoded: bytes
+    until_ns: int
+    """What is missing right before it is awaited until then."""
 
 
 class EventLog:
     """User events of one origin: delivered once each, in order, kept for repair."""
 
-    __slots__ = ("_kept_bytes", "_pending_bytes", "delivered", "fp", "kept", "marked_ns", "pending")
+    __slots__ = ("_kept_bytes", "_pending_bytes", "awaits", "delivered", "fp", "kept", "marked_ns", "pending")
 
     def __init__(self, delivered: int) -> None:
         self.delivered = delivered
         """Sequence of the last one delivered; 0 before the first."""
-        self.pending: dict[int, tuple[str, bytes, bytes]] = {}
-        """Arrived too early: sequence to (name, payload, encoded message)."""
+        self.pending: dict[int, Early] = {}
+        """Arrived too early, by sequence."""
+        self.awaits = False
+        """Whether a timer runs for what is missing before them."""
         self.kept: deque[tuple[int, bytes]] = deque()
         """(sequence, encoded message) of those delivered."""
         self._kept_bytes = self._pending_bytes = 0
@@ -36,13 +54,13 @@ class EventLog:
         self.fp = 0
         """What counts towards the digest for it, in a partial view."""
 
-    def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes) -> bool:
-        """Take an event; False when it is old or already waiting."""
+    def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes, until_ns: int = 0) -> bool:
+        """Take an event; what is missing right before it is awaited until then. False when it is old or waits."""
         if sequence <= self.delivered or sequence in self.pending:
             return False
         while len(self.pending) >= _PENDING_MAX:
             self._pop(max(self.pending))
-        self.pending[sequence] = (name, payload, encoded)
+        self.pending[sequence] = Early(name, payload, encoded, until_ns)
         self._pending_bytes += len(payload) + len(encoded)
         while self._pending_bytes > _HELD_BYTES_MAX:
             self._pop(max(self.pending))
@@ -53,10 +71,10 @@ class EventLog:
         """Bytes of all that is held of the origin."""
         return self._kept_bytes + self._pending_bytes
 
-    def _pop(self, sequence: int) -> tuple[str, bytes, bytes]:
-        waiting = self.pending.pop(sequence)
-        self._pending_bytes -= len(waiting[1]) + len(waiting[2])
-        return waiting
+    def _pop(self, sequence: int) -> Early:
+        early = self.pending.pop(sequence)
+        self._pending_bytes -= len(early.payload) + len(early.encoded)
+        return early
 
     def _keep(self, sequence: int, encoded: bytes) -> None:
         self.kept.append((sequence, encoded))
@@ -77,10 +95,14 @@ class EventLog:
             if not skip_gap and not self.follows(sequence):
                 return
             skip_gap = False
-            name, payload, encoded = self._pop(sequence)
+            early = self._pop(sequence)
             self.delivered = sequence
-            self._keep(sequence, encoded)
-            yield name, payload
+            self._keep(sequence, early.encoded)
+            yield early.name, early.payload
+
+    def next_until_ns(self) -> int:
+        """Until when the earliest gap is awaited; there is one."""
+        return self.pending[min(self.pending)].until_ns
 
     def recode(self, change: Callable[[bytes], bytes]) -> None:
         """Keep the events in another form."""
@@ -89,12 +111,38 @@ class EventLog:
         self._kept_bytes = self._pending_bytes = 0
         for sequence, encoded in kept:
             self._keep(sequence, change(encoded))
-        for sequence, (name, payload, encoded) in pending.items():
-            self.offer(sequence, name, payload, change(encoded))
+        for sequence, early in pending.items():
+            self.offer(sequence, early.name, early.payload, change(early.encoded), early.until_ns)
 
-    def after(self, sequence: int) -> list[bytes]:
-        """Encoded events beyond this one that are still kept."""
-        return [encoded for kept, encoded in self.kept if kept > sequence]
+    def after(self, sequence: int) -> list[tuple[int, bytes]]:
+        """Events beyond this one that are still kept: (sequence, encoded message)."""
+        return [(kept, encoded) for kept, encoded in self.kept if kept > sequence]
+
+
+class LargeRepairs:
+    """What peers were sent of an origin's events over the reliable path, which they may not have delivered yet.
+
+    A peer that waits for a gap asks with every probe for all behind it. Bounded.
+    """
+
+    def __init__(self) -> None:
+        self._reached: OrderedDict[tuple[bytes, bytes], tuple[int, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._reached)
+
+    def note(self, peer: bytes, origin: bytes, sequence: int, now_ns: int) -> None:
+        """A peer is being sent an origin's events up to this one."""
+        self._reached[peer, origin] = sequence, now_ns
+        self._reached.move_to_end((peer, origin))
+        oldest = next(iter(self._reached))
+        if len(self._reached) > _LARGE_REPAIRS_MAX or now_ns - self._reached[oldest][1] > _LARGE_REPAIR_NS:
+            del self._reached[oldest]
+
+    def reached(self, peer: bytes, origin: bytes, now_ns: int) -> int:
+        """Up to which event of an origin a peer has lately been sent them; 0 for none."""
+        sequence, sent_ns = self._reached.get((peer, origin), (0, 0))
+        return sequence if now_ns - sent_ns < _LARGE_REPAIR_NS else 0
 
 
 def is_text(value: str) -> bool:

@@ -92,8 +92,13 @@ class LinkReports:
             self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
         core.changed_by(reporter.node)
 
-    def forget(self, reporter: Member) -> None:
-        """The reporter began a new life: what it said of its links in the one before is over."""
+    def outlive(self, reporter: Member, boot: int) -> None:
+        """The reporter is in this life, by its own record: what it said of its links in earlier ones is over.
+
+        What came before the record and is of this life stays, so that all hold the same in whatever order both came.
+        """
+        if not reporter.repair.fp_links or reporter.report.links_sequence >> BOOT_SHIFT >= boot:
+            return
         counted = reporter.repair.counted
         self.core.table.count(reporter, False)
         reporter.repair.fp_links = 0

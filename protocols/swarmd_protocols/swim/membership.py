@@ -238,8 +238,8 @@ class Membership:
         if body.session != member.session_public:
             core.port.peers_changed()
             self._end_session(member)
-            self.links.forget(member)
             begins = True
+        self.links.outlive(member, body.incarnation >> BOOT_SHIFT)
         counted = member.repair.counted
         core.table.count(member, False)
         share = core.crypto.share

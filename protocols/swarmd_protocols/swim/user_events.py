@@ -13,8 +13,9 @@ from swarmd_protocols.effects import Persist, UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
+from swarmd_protocols.swim.event_claims import PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
-from swarmd_protocols.swim.event_log import EventLog, is_text
+from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeRepairs, is_text
 from swarmd_protocols.swim.members import EVENTS, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
@@ -27,12 +28,8 @@ from swarmd_protocols.swim.messages import (
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
 _EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
-_GAP_PATIENCE_NS = 5_000_000_000
-"""Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
 _ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
 """After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
-_CLAIMS_KEPT = 8
-"""Peers whose word about an origin's events is remembered; two are enough."""
 _TOLD_JOURNAL = b"swim/told/"
 """Journal key of how far an origin was delivered: this and its id; its highest sequence, 8 bytes."""
 _TOLD_NS = 1_000_000_000
@@ -48,11 +45,11 @@ class UserEvents:
         self.core = core
         self.logs: dict[bytes, EventLog] = {}
         self._own_event = 0
-        self._claims: dict[bytes, dict[bytes, int]] = {}
-        """Origin to what peers say they have delivered of it, where that is more than here."""
+        self._claims = Claims()
         self.by_member = MemberLedger(core, self.logs)
         self._by_origin = OriginLedger(core, self.logs)
         self._ledger: EventLedger = self.by_member
+        self._sent = LargeRepairs()
         self._told: dict[bytes, int] = {}
         """How far each origin was delivered, in this life and those before."""
         self._untold: dict[bytes, None] = {}
@@ -140,13 +137,13 @@ class UserEvents:
             return
         self._ledger.heard(origin)
         encoded = self._ledger.encoded(origin.certificate, message)
-        log.offer(body.sequence, body.name, body.payload, encoded)
+        in_turn = self._baseline and log.follows(body.sequence)
+        log.offer(body.sequence, body.name, body.payload, encoded, 0 if in_turn else self._patience_until_ns())
         if core.heard(origin.node, origin.name, len(encoded), f"event {body.sequence} {body.name!r}"):
             self._pass_on(body.origin, body.sequence, encoded)
         if self._baseline:
             self._deliver(origin.node, origin.name, log)
-            if log.pending:
-                self._await_gap(origin, min(log.pending))
+            self._await_gaps(origin, log)
 
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         core = self.core
@@ -189,30 +186,37 @@ class UserEvents:
             self.core.port.emit(Persist(_TOLD_JOURNAL + node, self._told[node].to_bytes(8, "big")))
         self._untold.clear()
 
-    def _await_gap(self, origin: Origin, sequence: int) -> None:
-        waits = (origin, sequence, self._is_answered())
-        self.core.scheduler.at(self.core.now_ns + _GAP_PATIENCE_NS, self._skip_gap, waits)
+    def _patience_until_ns(self) -> int:
+        """Until when events missing before one that came now are awaited; twice as long by whom nobody answers."""
+        return self.core.now_ns + PATIENCE_NS * (1 if self._is_answered() else 2)
+
+    def _await_gaps(self, origin: Origin, log: EventLog) -> None:
+        if log.pending and not log.awaits:
+            log.awaits = True
+            self.core.scheduler.at(log.next_until_ns(), self._skip_gaps, (origin, log))
 
     def _is_answered(self) -> bool:
         """Whether anybody has answered lately: whom nobody hears, nobody can tell what it lacks."""
         now_ns = self.core.now_ns
         replies = (member.link.replied_ns for member in self.core.table.reachable)
-        return any(replied_ns >= 0 and now_ns - replied_ns < _GAP_PATIENCE_NS for replied_ns in replies)
+        return any(replied_ns >= 0 and now_ns - replied_ns < PATIENCE_NS for replied_ns in replies)
 
-    def _skip_gap(self, waited: tuple[Origin, int, bool]) -> None:
-        origin, sequence, was_answered = waited
-        log = self.logs.get(origin.node)
-        if log is not None and log.pending and min(log.pending) == sequence:
-            if not (was_answered and self._is_answered()):
-                self._await_gap(origin, sequence)
-                return
+    def _skip_gaps(self, awaited: tuple[Origin, EventLog]) -> None:
+        """Give up on all that was awaited for long enough: gaps that were heard of together end together."""
+        origin, log = awaited
+        log.awaits = False
+        if self.logs.get(origin.node) is not log:
+            return
+        if not self._is_answered():
+            for early in log.pending.values():
+                early.until_ns = self._patience_until_ns()
+        over = log.next_until_ns() <= self.core.now_ns if log.pending else False
+        # Of a flood much is missing, and nobody repairs it: one wait is enough for all of it.
+        goes_on = over and self.core.relays.floods(origin.node)
+        while log.pending and (goes_on or log.next_until_ns() <= self.core.now_ns):
             self.core.counters["events_lost"] += 1
             self._deliver(origin.node, origin.name, log, skip_gap=True)
-            while log.pending and self.core.relays.floods(origin.node):
-                # Of a flood much is missing, and nobody repairs it: one wait is enough for all of it.
-                self._deliver(origin.node, origin.name, log, skip_gap=True)
-            if log.pending:
-                self._await_gap(origin, min(log.pending))
+        self._await_gaps(origin, log)
 
     def vector(self) -> tuple[tuple[bytes, int], ...]:
         """How far each live origin was delivered."""
@@ -220,15 +224,19 @@ class UserEvents:
 
     def beyond(self, peer: bytes, vector: tuple[tuple[bytes, int], ...]) -> list[bytes]:
         """Kept events that a peer with this vector has not delivered, in order per origin; its own it has said."""
-        told = dict(vector)
+        core, told = self.core, dict(vector)
         found: list[bytes] = []
         for node, log in sorted(self.logs.items()):
             if node == peer:
                 continue
-            for encoded in log.after(told.get(node, 0)):
-                if not self.core.may_repair(node, len(encoded)):
+            sent_bytes, last = 0, 0
+            for sequence, encoded in log.after(max(told.get(node, 0), self._sent.reached(peer, node, core.now_ns))):
+                if not core.may_repair(node, len(encoded)):
                     break
                 found.append(encoded)
+                last, sent_bytes = sequence, sent_bytes + len(encoded)
+            if sent_bytes > LARGE_REPAIR_BYTES:
+                self._sent.note(peer, node, last, core.now_ns)
         return found
 
     def adopt_baseline(self, message: EventVector) -> None:
@@ -246,6 +254,7 @@ class UserEvents:
             origin = self._origin(node)
             if origin is not None:
                 self._deliver(origin.node, origin.name, log)
+                self._await_gaps(origin, log)
 
     def note_vector(self, peer: Member, message: EventVector) -> None:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
@@ -261,13 +270,15 @@ class UserEvents:
             log = self.logs.get(node)
             mine = log.delivered if log else self._by_origin.silent.get(node, 0)
             if self._baseline and self._origin(node) is not None and mine < delivered:
-                if node not in self._claims:
+                if self._claims.note(node, peer.node, delivered, mine, core.now_ns):
                     for wait_ns in _ASK_AGAIN_NS:
                         core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (node, peer, delivered))
-                claims = self._claims.setdefault(node, {})
-                if len(claims) < _CLAIMS_KEPT or peer.node in claims:
-                    claims[peer.node] = delivered
-                core.scheduler.at(core.now_ns + _GAP_PATIENCE_NS, self._give_up, node)
+                self._await_claims(node)
+
+    def _await_claims(self, node: bytes) -> None:
+        due_ns = self._claims.next_due_ns(node, self.core.now_ns)
+        if due_ns is not None:
+            self.core.scheduler.at(due_ns, self._give_up, node)
 
     def _ask_again(self, lacking: tuple[bytes, Member, int]) -> None:
         """What a peer has shown that it holds did not come with its word: while somebody floods, probes ask seldom."""
@@ -278,18 +289,16 @@ class UserEvents:
             self.core.port.datagram_or_stream(peer, [encode(EventVector(self.vector(), VECTOR_REPAIR))])
 
     def _give_up(self, node: bytes) -> None:
-        """Nobody could send these events in all this time: go on without them.
-
-        It takes the word of two peers (of the only one where there is one), so that one stolen key silences nobody;
-        or that of the origin itself.
-        """
-        origin = self._origin(node)
-        told = self._claims.pop(node, {})
-        claims = sorted([*told.values(), *(word for peer, word in told.items() if peer == node)], reverse=True)
-        if origin is None or len(claims) < min(2, len(self.core.table.reachable)):
+        """Nobody could send these events in all this time: go on without them."""
+        core, origin = self.core, self._origin(node)
+        self._claims.looked(node)
+        if origin is None:
             return
-        delivered = claims[min(1, len(claims) - 1)] if claims else 0
+        if not self._is_answered():
+            self._claims.wait(node, core.now_ns)
+        self._await_claims(node)
         log = self._log(node)
+        delivered = self._claims.given_up(node, log.delivered, min(2, len(core.table.reachable)), core.now_ns)
         while log.delivered < delivered:
             self.core.counters["events_lost"] += 1
             if log.pending and min(log.pending) <= delivered:
@@ -297,8 +306,8 @@ class UserEvents:
             else:
                 log.delivered = delivered
                 self._ledger.mark(node, log)
-        if log.pending:
-            self._await_gap(origin, min(log.pending))
+        self._deliver(origin.node, origin.name, log)
+        self._await_gaps(origin, log)
 
     def begin(self) -> None:
         """This node is the first of its swarm: nothing was said before it came."""
@@ -318,7 +327,7 @@ class UserEvents:
     def forget_strangers(self) -> None:
         """Drop the logs of origins that are of no concern any more."""
         for node in self._ledger.forgotten():
-            self._claims.pop(node, None)
+            self._claims.forget(node)
 
     def on_trust(self) -> None:
         """Nothing counts any more of origins whose certificate no longer holds."""
