@@ -14,6 +14,7 @@ from swarmd_protocols.swim import allowance, hosts
 from swarmd_protocols.swim import swim as swim_module
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.helpers import Helpers
 from swarmd_protocols.swim.hosts import HostEvidence
@@ -338,7 +339,7 @@ MUTANTS = [
     (
         "what was delivered is forgotten",
         lambda: hostile.test_law_what_was_delivered_is_not_delivered_again_after_a_restart(1),
-        lambda patch: patch.setattr(UserEvents, "restore", lambda *_: None),
+        lambda patch: patch.setattr(EventJournal, "restore", lambda *_: None),
     ),
     (
         "answers paid once for all ways",

@@ -103,7 +103,7 @@ class Swim:
         core.heard_ns = core.now_ns
         core.announce(spread=False)
         self.metadata.restore_meta(dict(restored))
-        self.events.restore(restored)
+        self.events.journal.restore(restored)
         self._restore_members(restored.get(b"swim/members", b""), restored.get(b"swim/partial"))
         self.membership.prober.start()
         if not core.table.lost and not any(address != core.own.address for address in self.seeds):

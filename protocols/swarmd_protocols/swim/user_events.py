@@ -4,16 +4,15 @@ How far each origin was delivered is journalled, so that a peer which tells a no
 brings what was said long ago, has none of it delivered a second time.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.effects import Persist, UserEventDelivered
+from swarmd_protocols.effects import UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
-from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.event_claims import PATIENCE_NS, Claims
+from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
 from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeRepairs, is_text
 from swarmd_protocols.swim.members import EVENTS, Member
@@ -30,12 +29,6 @@ from swarmd_protocols.swim.rules import BOOT_SHIFT
 _EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
 _ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
 """After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
-_TOLD_JOURNAL = b"swim/told/"
-"""Journal key of how far an origin was delivered: this and its id; its highest sequence, 8 bytes."""
-_TOLD_NS = 1_000_000_000
-"""What was delivered is journalled so long after it, nanoseconds: whatever an author says costs one record a second."""
-_TOLD_MAX = 4_096
-"""Origins of which it is kept, as many as a full view has members; the one that came first goes first."""
 
 
 class UserEvents:
@@ -50,21 +43,9 @@ class UserEvents:
         self._by_origin = OriginLedger(core, self.logs)
         self._ledger: EventLedger = self.by_member
         self._sent = LargeRepairs()
-        self._told: dict[bytes, int] = {}
-        """How far each origin was delivered, in this life and those before."""
-        self._untold: dict[bytes, None] = {}
-        """Origins whose record in the journal is behind."""
+        self.journal = EventJournal(core)
         self._baseline = False
         """Whether it is known what was said before this node came; events before that are not delivered."""
-
-    def restore(self, records: Mapping[bytes, bytes]) -> None:
-        """Take back from the journal what was delivered in earlier lives; damaged records are dropped."""
-        for key, value in sorted(records.items()):
-            if key.startswith(_TOLD_JOURNAL):
-                if len(key) != len(_TOLD_JOURNAL) + NODE_ID_BYTES or len(value) != 8:
-                    self.core.counters["journal_damaged"] += 1
-                    continue
-                self._told[key[len(_TOLD_JOURNAL) :]] = int.from_bytes(value, "big")
 
     # --- user events -------------------------------------------------------------------------------------------------
 
@@ -160,31 +141,14 @@ class UserEvents:
     def _deliver(self, node: NodeId, name: str, log: EventLog, *, skip_gap: bool = False) -> None:
         core = self.core
         for event, payload in log.due(skip_gap=skip_gap):
-            if log.delivered <= self._told.get(node, 0):
+            if log.delivered <= self.journal.told(node):
                 core.counters["events_told_before"] += 1
                 continue
             if node != core.own.node:
-                self._note_told(node, log.delivered)
+                self.journal.note(node, log.delivered)
             core.port.emit(UserEventDelivered(node, name, event, payload))
             core.counters["events_delivered"] += 1
         self._ledger.mark(node, log)
-
-    def _note_told(self, node: NodeId, sequence: int) -> None:
-        core = self.core
-        if node not in self._told and len(self._told) >= _TOLD_MAX:
-            oldest = next(iter(self._told))
-            del self._told[oldest]
-            self._untold.pop(oldest, None)
-            core.port.emit(Persist(_TOLD_JOURNAL + oldest, None))
-        self._told[node] = sequence
-        if not self._untold:
-            core.scheduler.at(core.now_ns + _TOLD_NS, self._journal_told)
-        self._untold[node] = None
-
-    def _journal_told(self, _: object) -> None:
-        for node in self._untold:
-            self.core.port.emit(Persist(_TOLD_JOURNAL + node, self._told[node].to_bytes(8, "big")))
-        self._untold.clear()
 
     def _patience_until_ns(self) -> int:
         """Until when events missing before one that came now are awaited; twice as long by whom nobody answers."""
