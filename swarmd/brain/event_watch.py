@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from swarmd.api.bus import Notice
+from swarmd.brain.other_wires import OtherWires
 from swarmd.brain.parts import Parts
 from swarmd.events.alerts import Alerts
 from swarmd.events.record import EventRecord
@@ -60,6 +61,7 @@ class EventWatch:
         self._offset_ns: int | None = None
         self._cloned_s = self._unknown_key_s = float("-inf")
         self._address = parts.transport.local_address
+        self._wires = OtherWires()
         self._releases: set[tuple[str, str, str]] = set()
         """(kind, subject, evidence) of what has been written down of releases: a new life says nothing of it again."""
         self._promoted: dict[str, int] = {}
@@ -88,9 +90,10 @@ class EventWatch:
                 self._on_trust()
             case Alarm(code, text):
                 self._on_alarm(code, text)
-            case Rejected(_, reason):
+            case Rejected(source, reason):
                 if _UNKNOWN_KEY in reason:
                     self._unknown_key_s = time.monotonic()
+                self._wires.refused(source, reason, time.monotonic())
             case _:
                 pass
 
@@ -160,6 +163,7 @@ class EventWatch:
         # Anybody can send junk; it means something where nobody of the swarm is heard.
         is_unknown = now_s - self._unknown_key_s < UNKNOWN_KEY_S and len(parts.node.summary().members) < 2
         self._set("group-key-unknown", is_unknown, "nobody is reached, and who calls uses a key that is not held")
+        self._alerts.set("wire-version", self._wires.told(parts.node.members, now_s))
         problem = parts.transport.reach.problem
         self._set("loopback-advertised", bool(problem), problem)
         self._look_at_clock()

@@ -27,8 +27,14 @@ def run(args: argparse.Namespace) -> int:
     from importlib.metadata import PackageNotFoundError, version
 
     from swarmd import __version__
+    from swarmd_protocols.channel.channel import WIRE_VERSION
 
-    found = {"swarmd": __version__, "python": platform.python_version(), "machine": platform.machine()}
+    found = {
+        "swarmd": __version__,
+        "wire": str(WIRE_VERSION),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
     for package in PACKAGES:
         try:
             found[package] = version(package)

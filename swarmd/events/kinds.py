@@ -123,6 +123,12 @@ ALERTS: dict[str, AlertKind] = {
         "Hand over the newest key: `swarmd keys push` to this node, or enrol it anew.",
         "the key is known again",
     ),
+    "wire-version": AlertKind(
+        _W,  # Anybody can send such a frame.
+        "a node nearby speaks another version of the wire, so the two do not hear each other, or somebody invents it",
+        "Upgrade the older of the two; `swarmd version` says which wire a program speaks.",
+        "nobody speaks another wire any more",
+    ),
     "loopback-advertised": AlertKind(
         _W,
         "this node tells others to reach it at a loopback address, which only works on one machine",

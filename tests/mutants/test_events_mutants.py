@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from swarmd.brain import other_wires as other_wires_module
 from swarmd.events import alerts as alerts_module
 from swarmd.events import recorder as recorder_module
 from swarmd.events import store as store_module
@@ -142,3 +143,18 @@ def test_an_outsiders_word_that_makes_a_node_unhealthy_is_found(monkeypatch):
 
     law = watch_laws.test_law_no_frame_of_an_outsider_makes_a_node_unhealthy
     assert_found(graver, lambda: law(watch_laws.Brain(monkeypatch)), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (("FRAMES_MIN", 1), watch_laws.test_a_node_of_another_wire_is_named_until_it_is_silent),
+        (("FRAMES_MIN", 1), watch_laws.test_rubbish_names_nobody_and_floods_are_bounded),
+        (("SOURCES_MAX", 1_000), watch_laws.test_rubbish_names_nobody_and_floods_are_bounded),
+        (("SILENT_S", 1e9), watch_laws.test_a_node_of_another_wire_is_named_until_it_is_silent),
+    ],
+)
+def test_the_law_of_other_wires_finds_the_fault(monkeypatch, fault, law):
+    assert_found(
+        lambda patch: patch.setattr(other_wires_module, *fault), lambda: law(watch_laws.Brain(monkeypatch)), monkeypatch
+    )

@@ -10,6 +10,7 @@ import pytest
 from swarmd.api.bus import Bus
 from swarmd.brain import event_watch as watch_module
 from swarmd.brain.event_watch import CLONED_S, EventWatch
+from swarmd.brain.other_wires import SILENT_S, SOURCES_MAX
 from swarmd.events.alerts import Alerts
 from swarmd.events.kinds import Level
 from swarmd.events.record import EventRecord
@@ -71,6 +72,7 @@ class Brain:
         self.wall_off_ns = 0
         self.why_out = ""
         self.states = {"me": ALIVE, "peer": ALIVE}
+        self.members = [SimpleNamespace(node=PEER, name="peer", address="10.0.0.5:7946")]
         self.clock = SimpleNamespace(offset_ns=0, synced=True)
         model = SimpleNamespace(revoked={}, halted={b"r": SimpleNamespace(reason="it sees ghosts")})
         protocol = SimpleNamespace(
@@ -87,7 +89,7 @@ class Brain:
             identity=SimpleNamespace(node=ME, name="me", swarm="farm"),
             node=SimpleNamespace(
                 summary=lambda: SimpleNamespace(members=self.states),
-                members=lambda: [SimpleNamespace(node=PEER, name="peer")],
+                members=lambda: self.members,
             ),
             replica=SimpleNamespace(clock=self.clock),
             journal=self.journal,
@@ -234,6 +236,47 @@ def test_junk_under_unknown_keys_is_no_alert_while_the_swarm_is_heard(brain):
     assert brain.standing() == ["group-key-unknown"]
     brain.now_s += watch_module.UNKNOWN_KEY_S + 1
     assert brain.standing() == []
+
+
+def refused_by_a_node(frames, brain):
+    """Frames from an address reach a node; what it refuses reaches the watch."""
+    net = Net(1)
+    net.run(3)
+    for source, frame in frames:
+        net.run(0.2)
+        for effect in net.hosts[0].node.handle(DatagramReceived(source, frame), net.now):
+            if isinstance(effect, Rejected | Alarm):
+                brain.say(effect)
+
+
+def test_a_node_of_another_wire_is_named_until_it_is_silent(brain):
+    brain.members = [
+        SimpleNamespace(node=PEER, name="drone-2", address="[fe80::2]:7946+10.0.0.2:7946"),
+        SimpleNamespace(node=OTHER, name="drone-3", address="10.0.0.3:7946"),
+    ]
+    newer = bytes([3 << 4 | 1]) + bytes(60)
+    refused_by_a_node([("10.0.0.2:7946", newer)] * 2, brain)
+    assert brain.standing() == [], "two frames may be anything"
+    refused_by_a_node([("10.0.0.2:7946", newer), *[("10.0.0.9:1", newer)] * 3], brain)
+    assert brain.standing() == ["wire-version"]
+    (alert,) = brain.alerts.standing()
+    assert alert.text == (
+        "drone-2 (10.0.0.2:7946) speaks wire version 3, 10.0.0.9:1 speaks wire version 3; this node speaks 2"
+    )
+    assert alert.level is Level.WARNING
+    refused_by_a_node([("10.0.0.3:50000", bytes([1 << 4 | 1]) + bytes(60))] * 3, brain)
+    assert "drone-3 (10.0.0.3:50000) speaks wire version 1" in brain.watch._wires.told(lambda: brain.members, 1e3)
+    brain.now_s += SILENT_S + 1
+    assert brain.standing() == []
+
+
+def test_rubbish_names_nobody_and_floods_are_bounded(brain):
+    rng = Random(7)
+    rubbish = [("192.0.2.1:9", bytes([first]) + rng.randbytes(60)) for first in rng.sample(range(256), 64)]
+    flood = [(f"192.0.2.{number}:9", bytes([3 << 4 | 1]) + bytes(60)) for number in range(2, 64)]
+    refused_by_a_node(rubbish + flood, brain)
+    assert brain.standing() == []
+    assert len(brain.watch._wires) <= SOURCES_MAX
 
 
 def test_law_no_frame_of_an_outsider_makes_a_node_unhealthy(brain):
