@@ -20,6 +20,7 @@ from typing import Any
 FACTS = (
     "not root here",
     "no ../shared beside this checkout",
+    "no older revision of this tree here",
     "no NVIDIA GPU here",
     "an NVIDIA GPU is here",
     "a TPM is here",
