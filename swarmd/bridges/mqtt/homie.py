@@ -3,7 +3,8 @@
 Source: the Homie convention 5.0, "Device", "Node" and "Property attributes".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,24 @@ _COUNTS = {
 }
 
 
+_DEGREES = {"datatype": "float", "unit": "°"}
+_NODES: dict[str, dict[str, Any]] = {
+    "swarm": {
+        "name": "Swarm",
+        "properties": {key: {"name": text, "datatype": "integer"} for key, text in _COUNTS.items()},
+    },
+    "vehicle": {
+        "name": "Vehicle",
+        "properties": {
+            "battery": {"name": "Battery", "datatype": "integer", "unit": "%", "format": "0:100"},
+            "latitude": {"name": "Latitude", **_DEGREES},
+            "longitude": {"name": "Longitude", **_DEGREES},
+            "height": {"name": "Height above ground", "datatype": "float", "unit": "m"},
+        },
+    },
+}
+
+
 def device_topic(node: str) -> str:
     """Where a device stands; Homie's ids have lower-case letters, digits and `-` alone."""
     return f"homie/5/{''.join(c if c.isascii() and c.isalnum() else '-' for c in node.lower())}"
@@ -27,25 +46,21 @@ def device_topic(node: str) -> str:
 
 def description(name: str) -> dict[str, object]:
     """The device's `$description`."""
-    counts = {key: {"name": text, "datatype": "integer"} for key, text in _COUNTS.items()}
-    degrees = {"datatype": "float", "unit": "°"}
-    return {
-        "homie": "5.0",
-        "version": 2,
-        "name": name,
-        "nodes": {
-            "swarm": {"name": "Swarm", "properties": counts},
-            "vehicle": {
-                "name": "Vehicle",
-                "properties": {
-                    "battery": {"name": "Battery", "datatype": "integer", "unit": "%", "format": "0:100"},
-                    "latitude": {"name": "Latitude", **degrees},
-                    "longitude": {"name": "Longitude", **degrees},
-                    "height": {"name": "Height above ground", "datatype": "float", "unit": "m"},
-                },
-            },
-        },
-    }
+    return {"homie": "5.0", "version": 2, "name": name, "nodes": _NODES}
+
+
+def topics_of(node: str) -> Iterator[str]:
+    """Every topic that a device of this name keeps retained.
+
+    >>> sorted(topics_of("drone-1"))[:2]
+    ['homie/5/drone-1/$description', 'homie/5/drone-1/$state']
+    """
+    device = device_topic(node)
+    yield f"{device}/$state"
+    yield f"{device}/$description"
+    for name, described in _NODES.items():
+        for key in described["properties"]:
+            yield f"{device}/{name}/{key}"
 
 
 class HomieDevice:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from swarmd.bridges.mqtt.homeassistant import homeassistant_topic_of
-from swarmd.bridges.mqtt.homie import device_topic
+from swarmd.bridges.mqtt.homie import topics_of
 from swarmd.bridges.mqtt.topics import spec
 from swarmd.config.bridges import MqttConfig
 from swarmd_protocols.ids import NodeId
@@ -22,7 +22,6 @@ def leftovers(base: str, name: str, node: NodeId | None, config: MqttConfig) -> 
         yield f"{base}/{spec(topic).path.format(node=name)}"
     yield f"{base}/{spec('position').path.format(peer=name)}"
     if config.homie:
-        yield f"{device_topic(name)}/$state"
-        yield f"{device_topic(name)}/$description"
+        yield from topics_of(name)
     if config.homeassistant and node is not None:
         yield homeassistant_topic_of(config.homeassistant_prefix, node)
