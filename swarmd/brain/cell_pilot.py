@@ -8,6 +8,9 @@ from swarmd_protocols.state.observations import CellAssigned, CellDone, CellLost
 
 CELLS_AHEAD = 2
 """Cells held at once: the one that is flown and the next, so that claims settle while the source is busy."""
+PLACE_PATIENCE = 3
+"""Ticks, of a second each, for which a source may take to say where it is, before it asks as if from the origin: the
+nearest cell is a guess until then, and a guess is another node's cell."""
 RETRY_QUALITY_MILLI = 500
 """Thousandths; a cell surveyed worse than this, because frames were missed, is flown once more before it is done."""
 
@@ -19,7 +22,7 @@ class CellPilot:
         self,
         command: Callable[[object], None],
         send: Callable[[ipc.ToEye], None],
-        where: Callable[[], tuple[int, int, int]],
+        where: Callable[[], tuple[int, int, int] | None],
         log: Logger,
     ) -> None:
         """No cell yet, and not flying.
@@ -27,7 +30,7 @@ class CellPilot:
         Args:
             command: Gives the state a request.
             send: Gives the eye a message.
-            where: (east cm, north cm, battery in thousandths) of this node.
+            where: (east cm, north cm, battery in thousandths) of this node; None while its place is not known.
             log: Where the daemon speaks.
         """
         self._command = command
@@ -35,24 +38,33 @@ class CellPilot:
         self._where = where
         self._log = log
         self._again: set[str] = set()
+        self._patience = PLACE_PATIENCE
         self.flying = False
         self.cells: list[str] = []
         """Held by this node, in order."""
 
     def want(self) -> None:
         """Ask for cells, where there is room for one more."""
-        if self.flying and len(self.cells) < CELLS_AHEAD:
-            self._command(WantCell(*self._where()))
+        if not self.flying or len(self.cells) >= CELLS_AHEAD:
+            return
+        place = self._where()
+        if place is not None:
+            self._command(WantCell(*place))
+        elif self._patience <= 0:
+            self._command(WantCell(0, 0, 1000))
 
     def drop_all(self) -> None:
         """Stop: the cells are left to others."""
         self.flying = False
+        self._patience = PLACE_PATIENCE
         self.cells.clear()
 
     def tick(self) -> None:
         """Once a second: say that the work goes on."""
         if self.cells and self.flying:
             self._command(CellProgress(self.cells[0]))
+        if self.flying:
+            self._patience -= 1
         self.want()
 
     def again(self) -> None:

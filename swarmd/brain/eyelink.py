@@ -277,6 +277,7 @@ class EyeLink:
     def _on_here(self, here: ipc.Here) -> None:
         if here.pose is None:
             return
+        is_first = self.pose is None
         self.pose = PoseSeen(
             latitude_deg=here.pose.latitude_deg,
             longitude_deg=here.pose.longitude_deg,
@@ -289,6 +290,8 @@ class EyeLink:
             camera_to_ned=here.pose.camera_to_ned,
         )
         self._bus.publish(self.pose)
+        if is_first:
+            self._pilot.want()
 
     # --- cells ----------------------------------------------------------------------------------------------------
 
@@ -297,11 +300,11 @@ class EyeLink:
         self._pilot.flying = bool(self._flying and self._config.claims.fly and self.model) and not self._closed
         self._pilot.want()
 
-    def _where(self) -> tuple[int, int, int]:
-        """(east cm, north cm, battery in thousandths), for claims; the origin and a full battery where unknown."""
+    def _where(self) -> tuple[int, int, int] | None:
+        """(east cm, north cm, battery in thousandths), for claims; a full battery where unknown."""
         pose = self.pose
         if pose is None or self._plane is None:
-            return 0, 0, 1000
+            return None
         east_m, north_m = self._plane.to_m(pose.latitude_deg, pose.longitude_deg)
         return round(east_m * 100), round(north_m * 100), 1000 if pose.battery_milli is None else pose.battery_milli
 

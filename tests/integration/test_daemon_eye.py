@@ -164,7 +164,7 @@ def test_the_demo_finds_the_faults_and_agrees(tmp_path: Path) -> None:
     import json
 
     command = [
-        sys.executable, "-m", "swarmd", "demo", "--nodes", "3", "--seconds", "12", "--seed", "11", "--json",
+        sys.executable, "-m", "swarmd", "demo", "--nodes", "3", "--seconds", "6", "--seed", "11", "--json",
         "--out", str(tmp_path), "--farm", "tables=8", "--faults", "0.03",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)

@@ -226,6 +226,25 @@ def squatters_are_honoured(self, key, now_ns):
     return best
 
 
+def the_way_does_not_count(self, cell):
+    return min(self._config.settle_ns // 2, self._rank() * claims_module._SLOT_NS)
+
+
+def what_waits_is_left_alone(self, now_ns):
+    east, north = self._origin()
+    free = [
+        (abs(cell.east_cm - east) + abs(cell.north_cm - north), key)
+        for key, cell in self.cells.items()
+        if not self.done.get(key) and key not in self.held and self._best_heard(key, now_ns) is None
+    ]
+    return min(free)[1] if free else None
+
+
+def held_cells_are_no_way(self, cell):
+    east, north = self._origin()
+    return abs(cell.east_cm - east) + abs(cell.north_cm - north)
+
+
 def leases_never_end(self, key, now_ns):
     best = None
     for node, heard in self._heard.get(key, {}).items():
@@ -349,8 +368,13 @@ MUTANTS = [
      events_tests.test_an_author_goes_on_where_its_last_life_ended),
     ("a record of events has no bound", records_module, "EVENTS_MAX", 10_000,
      lambda: events_tests.check_the_newest_stay("x")),
-    ("everybody takes the nearest cell", claims_module.Claims, "_rank", lambda self, now_ns: 0,
-     claims_tests.check_no_scramble),
+    ("all speak at once", claims_module.Claims, "_patience_ns", lambda self, cell: 0, claims_tests.check_no_scramble),
+    ("the turn counts, the way does not", claims_module.Claims, "_patience_ns", the_way_does_not_count,
+     claims_tests.check_the_nearest_speaks_first),
+    ("what waits is left alone", claims_module.Claims, "_choose", what_waits_is_left_alone,
+     claims_tests.check_a_waiting_cell_goes_to_who_is_near),
+    ("cells held before count as no way", claims_module.Claims, "_way_cm", held_cells_are_no_way,
+     claims_tests.check_a_survey_is_near_its_bound),
     ("news has no names", AntiEntropy, "rumor", lambda self, muted: [], freshness.check_freshness),
     ("repairs are not named", AntiEntropy, "publish", repairs_are_not_named, freshness.check_healing),
     ("what was named is not asked for", AntiEntropy, "answer_recent", lambda self, peer, recent: [],

@@ -143,6 +143,76 @@ def test_free_nodes_do_not_scramble_for_cells():
     check_no_scramble()
 
 
+def check_a_survey_is_near_its_bound():
+    """Drones from anywhere: as long as a planner's rounds, a settle, and less than two cells more."""
+    for seed in range(4):
+        survey = Survey(20, 7, seed, loss=0.1, speed_m_s=4.0)
+        rounds = -(-len(survey.cells) // 20)
+        took_s = survey.fly(400)
+        assert took_s <= 2 + (rounds + 1) * (survey.work_s + 20 / survey.speed) + survey.work_s, f"{took_s} s"
+        assert survey.duplicates == 0
+
+
+def test_a_survey_is_near_its_bound():
+    check_a_survey_is_near_its_bound()
+
+
+NEAR, FAR, LATER = NodeId(b"\x01" * 16), NodeId(b"\x02" * 16), 10 * S
+
+
+def _beside_a_waiting_cell(way_cm, is_at_work):
+    """One cell; who has this way to it hears the claim of another, who has 100 m."""
+    near, far = Claims(NEAR, ClaimConfig()), Claims(FAR, ClaimConfig())
+    for claims, at_cm in ((far, 10_000), (near, way_cm)):
+        claims.define([("c", 0, 0)])
+        claims.want(at_cm, 0, 1000)
+    far.step(0)
+    far.step(S)
+    assert len(far.held) == 1
+    if is_at_work:
+        assert far.step(LATER)[0] == ["c"]
+    near.hear(FAR, far.record(), LATER)
+    for at in range(4):
+        near.step(LATER + at * S // 2)
+    far.hear(NEAR, near.record(), LATER + 2 * S)
+    far.step(LATER + 2 * S)
+    return bool(near.held), bool(far.held)
+
+
+def check_a_waiting_cell_goes_to_who_is_near():
+    assert _beside_a_waiting_cell(4_000, is_at_work=False) == (True, False)
+
+
+def test_a_waiting_cell_goes_to_who_is_near_and_stays_where_the_way_is_like():
+    check_a_waiting_cell_goes_to_who_is_near()
+    assert _beside_a_waiting_cell(6_000, is_at_work=False) == (False, True), "not for a little"
+    assert _beside_a_waiting_cell(100, is_at_work=True) == (False, True), "nobody is called back from work"
+
+
+def check_the_nearest_speaks_first():
+    """Of two that are free together only the nearer claims; the other hears of it and takes the next cell."""
+    cells = [("c", 0, 0), ("d", 2_000, 0), ("e", 4_000, 0)]
+    near, far = Claims(NEAR, ClaimConfig()), Claims(FAR, ClaimConfig())
+    for claims, at_cm in ((near, -100), (far, -20_000)):
+        claims.define(cells)
+        claims.want(at_cm, 0, 1000)
+    now, said = 0, 0
+    while not (near.held and far.held):
+        for claims, other, node in ((far, near, FAR), (near, far, NEAR)):
+            claims.step(now)
+            if claims.dirty:
+                claims.dirty, said = False, said + 1
+                other.hear(node, claims.record(), now)
+        now += 10 * MS
+        assert now < 3 * S
+    assert said == 2
+    assert {*near.held} == {near.cells[key].key for key in near.cells if near.cells[key].cell_id == "c"}
+
+
+def test_the_nearest_speaks_first():
+    check_the_nearest_speaks_first()
+
+
 def test_a_crashed_holder_is_replaced():
     survey = Survey(2, 1, seed=1, work_s=20)
     while not survey.until:

@@ -9,9 +9,9 @@ Rules this file keeps:
   at once.
 - Work begins after the claim has stood for `settle`. The next cell is claimed during work on the current one, so
   settling costs no time.
-- Nodes that are free at the same time do not reach for the same cell: of the `n` nearest free cells, where `n` nodes
-  are free, each takes the one at its own rank by a draw, unless that were far. With fewer cells than free nodes the
-  last ranks wait.
+- The nearest speaks first: a claim is said after a wait that grows with the way, and of nodes that hold nothing one
+  after the other by a draw. Who hears a claim meanwhile looks for another cell, so few claims contend.
+- A cell that waits for a holder far away is claimed by who has less than half the way, when nothing else is free.
 - What others know anyway is not said: that a claim has lost to a better one, or that its cell is done.
 - A done cell is done for ever. Every cell that a live drone can reach gets done; in a partition some are done twice.
 - Cells whose owner (by hash over the roster) cannot be reached come last: both sides of a partition then work on
@@ -22,7 +22,6 @@ Rules this file keeps:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from heapq import nsmallest
 from math import isqrt
 
 from swarmd_protocols.errors import StateError
@@ -35,6 +34,10 @@ _NEIGHBOURS_MAX = 8
 """Nearest cells that a claim looks at: those around a cell of a grid."""
 _PAUSE_NS = 50_000_000
 """Never look more often than this without a reason."""
+_SLOT_NS = 50_000_000
+"""Nanoseconds between the first claims of two nodes that hold nothing: a datagram has arrived by then."""
+_FAR = 8
+"""Ways to a neighbour, in multiples of the pitch, that count as far: who is as far as this speaks last."""
 
 
 def cell_hash(cell_id: str) -> bytes:
@@ -99,9 +102,10 @@ class Claims:
         self._battery_milli = 1000
         self._epoch = 0
         self._roster: Sequence[NodeId] = (node,)
-        self._first_wanted_ns: int | None = None
-        self._waiting_since_ns: int | None = None
-        """Since when this node is free and lets those before it choose."""
+        self._looking_since_ns: int | None = None
+        """Since when this node looks for a cell and lets those who are nearer speak first."""
+        self._speaks_ns = 0
+        """When it says its claim, unless it hears of another by then."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
         self.dirty = False
 
@@ -244,7 +248,9 @@ class Claims:
             due = min(due, held.renewed_ns + config.renew_ns)
             if self._wanted and self._working is None:
                 due = min(due, held.settled_ns)
-        if self._wanted and not self.held:
+        if self._looking_since_ns is not None:
+            due = min(due, self._speaks_ns)
+        elif self._wanted and not self.held:
             # Nothing was free: look again when leases may have ended.
             due = min(due, now_ns + config.settle_ns)
         return max(due, now_ns + _PAUSE_NS)
@@ -282,15 +288,31 @@ class Claims:
 
     def _claim(self, now_ns: int) -> None:
         # The first cell, or the next one while the first is worked on.
-        while len(self.held) < (1 if self._working is None else self._config.bundle):
-            key = self._choose(now_ns)
-            if key is None:
-                return
-            self._epoch += 1
-            cell = self.cells[key]
-            lease = Lease(key, self._epoch, 0, False, self._bid(cell), 0)
-            self.held[key] = Held(lease, now_ns, now_ns + self._config.settle_ns)
-            self.dirty = True
+        if len(self.held) >= (1 if self._working is None else self._config.bundle):
+            self._looking_since_ns = None
+            return
+        key = self._choose(now_ns)
+        if key is None:
+            self._looking_since_ns = None
+            return
+        if self._looking_since_ns is None:
+            self._looking_since_ns = now_ns
+        cell = self.cells[key]
+        self._speaks_ns = self._looking_since_ns + self._patience_ns(cell)
+        if now_ns < self._speaks_ns:
+            return
+        self._looking_since_ns = None
+        self._epoch += 1
+        lease = Lease(key, self._epoch, 0, False, self._bid(cell), 0)
+        self.held[key] = Held(lease, now_ns, now_ns + self._config.settle_ns)
+        self.dirty = True
+
+    def _patience_ns(self, cell: Cell) -> int:
+        """How long this node lets others speak first: half a settle for a cell that is far, and its turn by a draw."""
+        most_ns = self._config.settle_ns // 2
+        far_cm = _FAR * max(1, self._reach_cm)
+        way_ns = most_ns * min(self._way_cm(cell), far_cm) // far_cm
+        return way_ns + (0 if self.held else min(most_ns, self._rank() * _SLOT_NS))
 
     def _origin(self) -> tuple[int, int]:
         """From where the next cell is reached: the last one held, or here."""
@@ -299,63 +321,53 @@ class Claims:
             return (cell.east_cm, cell.north_cm)
         return self._place
 
+    def _way_cm(self, cell: Cell) -> int:
+        """From here over the cells that are held to this one; the work on each counts as a pitch and a half."""
+        way_cm, (east, north) = 0, self._place
+        for stop in (*(self.cells[key] for key in self.held), cell):
+            way_cm += abs(stop.east_cm - east) + abs(stop.north_cm - north)
+            east, north = stop.east_cm, stop.north_cm
+        return way_cm + len(self.held) * self._reach_cm
+
     def _bid(self, cell: Cell) -> int:
         """Lower wins: the way there, plus what a low battery makes it worth, then a draw."""
-        east, north = self._origin()
-        way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
         battery_cm = (1000 - self._battery_milli) * self._config.battery_weight_cm // 1000
         draw = int.from_bytes(blake2b(cell.key + self._node, digest_size=2).digest(), "big")
-        return (max(0, way_cm + battery_cm) << 16) | draw
+        return (max(0, self._way_cm(cell) + battery_cm) << 16) | draw
 
     def _choose(self, now_ns: int) -> bytes | None:
-        """A free cell: the nearest, or of as many near ones as nodes are free the one at this node's rank.
+        """The nearest free cell; among equals the one with the fewest free neighbours, so that no islands are left.
 
-        Among equals those with the fewest free neighbours come first, so that no islands are left.
+        Where none is free, the nearest that waits for a holder who has more than twice the way.
         """
+        best: tuple[bool, int, int, bytes] | None = None
+        waiting: tuple[int, bytes] | None = None
         east, north = self._origin()
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
-        free: list[tuple[bool, int, bytes]] = []
         for key, cell in self.cells.items():
             if done.get(key) or key in self.held:
                 continue
-            if key in heard and self._best_heard(key, now_ns) is not None:
+            way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
+            if key in heard and (holder := self._best_heard(key, now_ns)) is not None:
+                is_waiting, bid = holder[0], holder[1]
+                if is_waiting and 2 * self._bid(cell) < bid and (waiting is None or (way_cm, key) < waiting):
+                    waiting = (way_cm, key)
                 continue
             away = roster[cell.owner_draw % len(roster)] not in reachable
-            free.append((away, abs(cell.east_cm - east) + abs(cell.north_cm - north), key))
-        if not free:
-            return None
-        rank = self._rank(now_ns)
-        if rank >= len(free):
-            # There is less to do than there are hands: look again when those before have chosen.
-            if self._waiting_since_ns is None:
-                self._waiting_since_ns = now_ns
-            if now_ns - self._waiting_since_ns < self._config.settle_ns:
-                return None
-            rank = 0
-        self._waiting_since_ns = None
-        nearest = min(free)
-        if rank:
-            # No long way round for the sake of peace: where nodes stand apart they seldom want the same cell.
-            most_cm = 2 * nearest[1] + self._reach_cm
-            near = [one for one in nsmallest(rank + 1, free) if one[0] == nearest[0] and one[1] <= most_cm]
-            return near[rank % len(near)][2]
-        equals = [key for away, way_cm, key in free if (away, way_cm) == nearest[:2]]
-        return min(equals, key=lambda key: (self._free_beside(key), key))
+            if best is not None and (away, way_cm) > best[:2]:
+                continue
+            order = (away, way_cm, self._free_beside(key), key)
+            if best is None or order < best:
+                best = order
+        if best is not None:
+            return best[3]
+        return None if waiting is None else waiting[1]
 
-    def _rank(self, now_ns: int) -> int:
-        """How many of the nodes that are free just now come before this one; none while it works."""
-        if self._working is not None:
-            return 0
-        if self._first_wanted_ns is None:
-            self._first_wanted_ns = now_ns
-        # Who has not claimed anything by the time that a claim takes to be heard of does not want to.
-        is_young = now_ns - self._first_wanted_ns < self._config.settle_ns
+    def _rank(self) -> int:
+        """How many of the reachable nodes that hold nothing come before this one, by a draw."""
         at_work = {node for claims in self._heard.values() for node in claims}
         own = _draw(self._node)
-        return sum(
-            node != self._node and node not in at_work and (is_young or node in self._records) and _draw(node) < own
-            for node in self._reachable
-        )
+        return sum(node not in at_work and _draw(node) < own for node in self._reachable)
 
     def _free_beside(self, key: bytes) -> int:
         return sum(
