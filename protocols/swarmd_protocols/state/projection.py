@@ -140,11 +140,10 @@ class Projection:
         """Facts of which the latest batch's counts: to take one twice changes nothing."""
         view = self.view
         for row in facts.sightings:
-            if view.put(origin, row, dot) and origin != self._node:
-                entry = view.get(origin, row.key)
-                assert entry is not None
+            entry = view.put(origin, row, dot)
+            if entry is not None and origin != self._node:
                 self._learned[entry] = None
-                self.own.row_changed(origin, row.key)
+                self.own.row_changed(origin, entry.key)
         for join in facts.joins:
             self.shown.take_join(origin, dot, join)
         for done in facts.dones:
@@ -176,10 +175,10 @@ class Projection:
         for row in facts.sightings:
             entry = self.view.get(origin, row.key)
             if entry is not None and entry.dot == dot:
-                self.view.remove(origin, row.key)
+                self.view.remove(origin, entry.key)
                 self._learned.pop(entry, None)
                 self.shown.drop_entry(entry)
-                self.own.row_changed(origin, row.key)
+                self.own.row_changed(origin, entry.key)
         for join in facts.joins:
             self.shown.drop_join(origin, dot, join)
         for done in facts.dones:

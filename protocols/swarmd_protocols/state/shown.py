@@ -19,6 +19,9 @@ _SUPERSEDED_MAX = 4_096
 TOLD_AT_ONCE = 128
 """Changes told in one event; what a peer brings at once is told in the next ones."""
 
+_NOBODY: dict[NodeId, tuple[Dot, int, int]] = {}
+"""Who joined what nobody has joined."""
+
 
 class Shown:
     """The objects of a view.
@@ -93,13 +96,15 @@ class Shown:
         for leader in _some(view.touched):
             if leader.leader is not leader:
                 continue
-            if not self._is_shown(leader, physical_ms):
+            until_ms = self._until_ms(leader)
+            if until_ms <= physical_ms:
                 self._stop_showing(leader)
                 continue
             kind = "update" if leader.shown else "new"
             leader.shown = True
-            self._superseded.pop(leader.object_id, None)
-            self._watch(leader)
+            if self._superseded:
+                self._superseded.pop(leader.object_id, None)
+            self._watch(leader, until_ms)
             details.append(ObjectChanged(kind, self._object(leader), ""))
         return details
 
@@ -123,7 +128,7 @@ class Shown:
         for leader in self._view.touched:
             if leader.leader is leader:
                 leader.shown = True
-                self._watch(leader)
+                self._watch(leader, self._until_ms(leader))
         self._view.touched.clear()
         self._view.merged.clear()
 
@@ -146,8 +151,9 @@ class Shown:
             leader.watched = 0
             if leader.leader is not leader or not leader.shown:
                 continue
-            if self._is_shown(leader, physical_ms):
-                self._watch(leader)
+            until_ms = self._until_ms(leader)
+            if until_ms > physical_ms:
+                self._watch(leader, until_ms)
             else:
                 self._stop_showing(leader)
 
@@ -157,7 +163,7 @@ class Shown:
         return [
             leader
             for leader in faded
-            if leader.leader is leader and not leader.shown and not self._is_shown(leader, physical_ms)
+            if leader.leader is leader and not leader.shown and self._until_ms(leader) <= physical_ms
         ]
 
     # --- Reading ---
@@ -184,16 +190,15 @@ class Shown:
         fixed = row.kind == ASSET or (row.positioned and not row.moving)
         return self._config.ttl_ms if fixed else self._config.track_ttl_ms
 
-    def _last(self, leader: Entry) -> int:
-        last = 0
-        for member in leader.members or ():
-            last = max(last, member.row.last)
-            for _, _, seen in self._joins.get((member.origin, member.row.key), {}).values():
-                last = max(last, seen)
-        return last
-
-    def _is_shown(self, leader: Entry, physical_ms: int) -> bool:
-        return stamp_ms(self._last(leader)) + self._ttl_ms(leader.row) > physical_ms
+    def _until_ms(self, leader: Entry) -> int:
+        """Swarm time, milliseconds, until which an object is shown unless it is seen again."""
+        members, joins = leader.members or (), self._joins
+        last = max([member.row.last for member in members], default=0)
+        if joins:
+            for member in members:
+                for _, _, seen in joins.get((member.origin, member.key), _NOBODY).values():
+                    last = max(last, seen)
+        return stamp_ms(last) + self._ttl_ms(leader.row)
 
     def _stop_showing(self, leader: Entry) -> None:
         if leader.shown:
@@ -201,9 +206,9 @@ class Shown:
             self._expired.append(self._object(leader))
             self._faded[leader] = None
 
-    def _watch(self, leader: Entry) -> None:
+    def _watch(self, leader: Entry, until_ms: int) -> None:
         """Look at this object again when it may have expired: earlier, where its author has set its clock back."""
-        due = max(1, stamp_ms(self._last(leader)) + self._ttl_ms(leader.row))
+        due = max(1, until_ms)
         if leader.watched and leader.watched <= due:
             return
         leader.watched = due
@@ -218,7 +223,7 @@ class Shown:
         heappush(self._deadlines, (due, self._deadline_count, leader))
 
     def _object(self, leader: Entry) -> ObjectView:
-        members = leader.members or [leader]
+        members, joins = leader.members or [leader], self._joins
         first, last, reports = leader.row.first, leader.row.last, 0
         observers: set[NodeId] = set()
         best = leader.row
@@ -234,7 +239,9 @@ class Shown:
             if row.kind == ASSET and isinstance(row.place, str):
                 asset = row.place
             positioned = positioned or row.positioned
-            for other, (_, joined_first, joined_last) in self._joins.get((member.origin, row.key), {}).items():
+            if not joins:
+                continue
+            for other, (_, joined_first, joined_last) in joins.get((member.origin, member.key), _NOBODY).items():
                 observers.add(other)
                 first, last = min(first, joined_first), max(last, joined_last)
                 reports += 1

@@ -17,12 +17,27 @@ HASH_MASK = (1 << 64) - 1
 class Entry:
     """One origin's sighting and its part in an object."""
 
-    __slots__ = ("dot", "group", "leader", "members", "origin", "placed", "rank", "row", "shown", "told", "watched")
+    __slots__ = (
+        "dot",
+        "group",
+        "key",
+        "leader",
+        "members",
+        "origin",
+        "placed",
+        "rank",
+        "row",
+        "shown",
+        "told",
+        "watched",
+    )
 
     def __init__(self, origin: NodeId, row: Sighting, dot: Dot, group: str) -> None:
         """Not yet decided: `leader` is None until the view settles."""
         self.origin = origin
         self.row = row
+        self.key = row.key
+        """One tuple for the entry and for the tables that find it."""
         self.dot = dot
         self.group = group
         self.rank: Rank = rank_of(origin, row)

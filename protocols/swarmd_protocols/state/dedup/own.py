@@ -202,7 +202,7 @@ class OwnSightings:
 
     def row_changed(self, origin: NodeId, key: SightingKey) -> None:
         """Another node's row has gone, or its place has changed: whoever leans on it must be looked at."""
-        leaning = self._leaning.get((origin, key))
+        leaning = self._leaning.get((origin, key)) if self._leaning else None
         if leaning:
             self._unsettled.update(leaning)
 

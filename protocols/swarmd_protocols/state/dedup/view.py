@@ -26,7 +26,7 @@ from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, Sighting
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import HASH_MASK, Entry, Rank, rank_in_view, take_out
 from swarmd_protocols.state.dedup.gate import distance_milli
-from swarmd_protocols.state.dedup.squares import Squares, bucket_of, discard
+from swarmd_protocols.state.dedup.squares import Shelf, Squares, bucket_of, clear_up, discard
 from swarmd_protocols.state.dedup.undecided import Undecided
 
 
@@ -43,8 +43,8 @@ class DedupView:
         """Group to the labels of it that lattice rows bear, and how many do."""
         self._assets: dict[tuple[str, str], list[Entry]] = {}
         self._listed_by: dict[tuple[NodeId, str, int, int], list[Entry]] = {}
-        self._crowds: dict[tuple[NodeId, str, int], list[Entry]] = {}
-        """Origin, group and bucket to the entries there that have a place, by rank."""
+        self._crowds: dict[tuple[NodeId, str], dict[int, Shelf]] = {}
+        """Origin and group to bucket to the entries there that have a place, by rank."""
         self.undecided = Undecided()
         self.count = 0
         self.touched: dict[Entry, None] = {}
@@ -87,32 +87,32 @@ class DedupView:
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
-    def put(self, origin: NodeId, row: Sighting, dot: Dot) -> bool:
+    def put(self, origin: NodeId, row: Sighting, dot: Dot) -> Entry | None:
         """Take an origin's row; a row of an older or the same batch is ignored.
 
         Returns:
-            Whether anything changed; `settle` must follow.
+            Its entry where anything changed; `settle` must follow.
         """
         self.undecided.cause = origin
         entries = self._entries.get(origin)
         if entries is None:
             entries = self._entries[origin] = {}
-        key = row.key
-        old = entries.get(key)
+        old = entries.get(row.key)
         if old is None:
             self.count += 1
             group = self._config.groups.get(row.label, row.label)
-            entry = entries[key] = Entry(origin, row, dot, group)
+            entry = Entry(origin, row, dot, group)
+            entries[entry.key] = entry
             self._enter(entry)
             self.undecided.push(entry)
             self.undecided.account()
-            return True
+            return entry
         if old.dot >= dot:
-            return False
+            return None
         old.dot = dot
         changed = self._change(old, row)
         self.undecided.account()
-        return changed
+        return old if changed else None
 
     def _change(self, old: Entry, row: Sighting) -> bool:
         before = old.row
@@ -186,7 +186,7 @@ class DedupView:
     def is_in(self, entry: Entry) -> bool:
         """Whether an entry is still there."""
         entries = self._entries.get(entry.origin)
-        return entries is not None and entries.get(entry.row.key) is entry
+        return entries is not None and entries.get(entry.key) is entry
 
     def _decide(self, entry: Entry) -> None:
         old, new = entry.leader, self._choose(entry)
@@ -273,7 +273,15 @@ class DedupView:
 
     def _join_crowd(self, entry: Entry) -> None:
         """Place an entry, unless as many older ones of its origin are here as may be; the youngest makes room."""
-        crowd = self._crowds.setdefault((entry.origin, entry.group, bucket_of(entry.row, self._config.radius_cm)), [])
+        crowds = self._crowds.setdefault((entry.origin, entry.group), {})
+        bucket = bucket_of(entry.row, self._config.radius_cm)
+        crowd = crowds.get(bucket)
+        if crowd is None:
+            crowds[bucket] = entry
+            self._place(entry)
+            return
+        if not isinstance(crowd, list):
+            crowd = crowds[bucket] = [crowd]
         insort(crowd, entry, key=rank_in_view)
         most = self._config.crowd_max
         if entry.rank <= crowd[:most][-1].rank:
@@ -288,11 +296,14 @@ class DedupView:
         self.undecided.push(entry)
 
     def _leave_crowd(self, entry: Entry) -> None:
-        slot = (entry.origin, entry.group, bucket_of(entry.row, self._config.radius_cm))
-        crowd = self._crowds[slot]
+        crowds, bucket = self._crowds[entry.origin, entry.group], bucket_of(entry.row, self._config.radius_cm)
+        crowd = crowds[bucket]
+        if not isinstance(crowd, list):
+            crowd = [crowd]
         take_out(crowd, entry)
-        if not crowd:
-            del self._crowds[slot]
+        clear_up(crowds, bucket, crowd)
+        if not crowds:
+            del self._crowds[entry.origin, entry.group]
         if not entry.placed:
             return
         self._unplace(entry)
