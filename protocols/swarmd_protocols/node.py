@@ -6,8 +6,9 @@ The daemon and the simulator drive this very class. It never raises on what a pe
 local request that cannot be carried out, and `IdentityError` from the constructor when its own identity does not hold.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 from typing import assert_never
 
@@ -60,13 +61,12 @@ from swarmd_protocols.swim.messages import (
     Sub,
     decode_messages,
 )
-from swarmd_protocols.swim.rows import member_rows, own_state
+from swarmd_protocols.swim.rows import member_rows, names, own_state, trust_summary
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.sender import FrameSender, trust_key
 from swarmd_protocols.swim.swim import Swim
-from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import Identity, open_trust
-from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust, plain
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
 
 _BOOT_JOURNAL = b"node/boot"
 _TICK = ("swim", "tick")
@@ -445,18 +445,7 @@ class Node:
 
     def trust(self) -> TrustSummary:
         """What this node holds of the fleet's trust."""
-        trust, own = self._core.trust, self._core.own.node
-        statement = trust.certificate_statement(own)
-        revoked = {NodeId(node): one.reason for one in trust.revocations for node in one.nodes}
-        return TrustSummary(
-            trust.root.version,
-            trust.root.epoch,
-            max(trust.group_keys),
-            decode_envelope(statement).digest.hex()[:16] if statement else "",
-            self._swim.why_out,
-            {node: plain(revoked[node]) for node in sorted(revoked)},
-            trust.chain.is_forked,
-        )
+        return trust_summary(self._core, self._swim.why_out)
 
     def view_digest(self) -> bytes:
         """8 bytes over the membership view (members, events, metadata, trust, links); equal where known alike.
@@ -471,9 +460,16 @@ class Node:
 
     def members(self) -> list[MemberView]:
         """All known members, this node included, sorted by name; built on demand."""
-        swim = self._swim
-        meta = {key: value for key, (_, value, _) in swim.metadata.own_meta.items() if value}
-        return member_rows(self._core, swim.membership.links.own, meta)
+        return list(chain.from_iterable(self.member_parts()))
+
+    def member_parts(self) -> Iterator[list[MemberView]]:
+        """The same, a few at a time, for who must not hold the event loop up for all of them."""
+        meta = {key: value for key, (_, value, _) in self._swim.metadata.own_meta.items() if value}
+        return member_rows(self._core, self._swim.membership.links.own, meta)
+
+    def names(self) -> dict[NodeId, str]:
+        """Node to name of all known members."""
+        return names(self._core)
 
     def budget_used(self) -> float:
         """What probing and its answers cost lately, as a share of the byte budget."""

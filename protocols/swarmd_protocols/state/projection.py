@@ -5,7 +5,7 @@ time passed), never on the order in which they came. `take` and `drop` are exact
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, deco
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
 from swarmd_protocols.state.crdt.records import EventRow, Lease, decode_counters, decode_events, decode_leases
-from swarmd_protocols.state.dedup.entry import Entry
+from swarmd_protocols.state.dedup.entry import Entry, in_ranks
 from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import (
@@ -323,6 +323,12 @@ class Projection:
     def detections(self) -> list[DetectionView]:
         """Every sighting, by origin and rank."""
         return [self._detection(entry) for entry in sorted(self.view.all(), key=lambda e: (e.origin, e.rank))]
+
+    def detection_parts(self) -> Iterator[list[DetectionView]]:
+        """Every sighting, by origin and rank, a few at a time; what has gone meanwhile is left out."""
+        for group in self.view.groups():
+            for part in in_ranks([group], self.view.is_in):
+                yield [self._detection(entry) for entry in part if self.view.is_in(entry)]
 
     def _detection(self, entry: Entry) -> DetectionView:
         return _detection_view(entry.origin, "" if entry.leader is None else entry.leader.object_id, entry.row)

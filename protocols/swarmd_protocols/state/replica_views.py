@@ -1,6 +1,6 @@
 """What can be read of the replicated state: objects, detections, cells, counters, notes, status, digests, figures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.author import Author
@@ -28,6 +28,22 @@ class ReplicaViews:
     def detections(self) -> list[DetectionView]:
         """Every node's own sightings, before deduplication."""
         return self._projection.detections()
+
+    def object_parts(self) -> Iterator[Sequence[ObjectView]]:
+        """The same, a few at a time, for who must not hold the event loop up for all of them."""
+        return self._projection.shown.parts()
+
+    def object_count(self) -> int:
+        """How many objects there are."""
+        return self._projection.shown.count
+
+    def detection_parts(self) -> Iterator[Sequence[DetectionView]]:
+        """`detections`, a few at a time."""
+        return self._projection.detection_parts()
+
+    def cell_parts(self) -> Iterator[Sequence[CellView]]:
+        """`cells`, a few at a time."""
+        return self._projection.survey.parts()
 
     def superseded_by(self, object_id: str) -> str:
         """The object that an object of this id has become part of, or ""."""

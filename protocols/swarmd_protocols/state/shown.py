@@ -1,5 +1,6 @@
 """Objects as people see them: what is shown, merged, gone, and until when."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -9,7 +10,7 @@ from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, Join, Sighting, SightingKey
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.dedup.entry import Entry
+from swarmd_protocols.state.dedup.entry import Entry, in_ranks
 from swarmd_protocols.state.dedup.own import fused
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import ObjectChanged, ObjectView
@@ -172,6 +173,16 @@ class Shown:
         """Shown objects, by rank."""
         return [self._object(leader) for leader in self._view.leaders() if leader.shown]
 
+    def parts(self) -> Iterator[list[ObjectView]]:
+        """Shown objects as they are when their turn comes, by rank, a few at a time; what has gone is left out."""
+        for part in in_ranks(self._view.groups(), _is_told):
+            yield [self._object(leader) for leader in part if _is_told(leader)]
+
+    @property
+    def count(self) -> int:
+        """How many objects are shown."""
+        return sum(map(_is_told, self._view.all()))
+
     def superseded_by(self, object_id: str) -> str:
         """Where an object went, followed to its present id."""
         seen = object_id
@@ -260,6 +271,10 @@ class Shown:
             len(observers) >= self._config.confirm_observers,
             reports,
         )
+
+
+def _is_told(entry: Entry) -> bool:
+    return entry.shown and entry.leader is entry
 
 
 def _some(waiting: dict[Entry, None]) -> list[Entry]:

@@ -1,6 +1,6 @@
 """The cells of the survey: who works in which, which are done, and what the driver shall fly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
@@ -11,6 +11,8 @@ from swarmd_protocols.state.crdt.records import Lease
 from swarmd_protocols.state.observations import CellAssigned, CellChanged, CellLost, CellView
 
 CellOrder: TypeAlias = CellAssigned | CellLost
+CELLS_A_PART = 256
+"""Cells of one part of a long answer: told, they take about a millisecond."""
 
 
 class Survey:
@@ -142,6 +144,13 @@ class Survey:
     def cells(self) -> list[CellView]:
         """All cells, as defined."""
         return [self._cell(key, self._now_ns) for key in self.claims.cells]
+
+    def parts(self) -> Iterator[list[CellView]]:
+        """All cells, as defined, a few at a time."""
+        keys = list(self.claims.cells)
+        for at in range(0, len(keys), CELLS_A_PART):
+            part = keys[at : at + CELLS_A_PART]
+            yield [self._cell(key, self._now_ns) for key in part if key in self.claims.cells]
 
     def _cell(self, key: bytes, now_ns: int) -> CellView:
         cell = self.claims.cells[key]

@@ -1,15 +1,20 @@
-"""The members as rows for people: names, states, and the quality of each link in words."""
+"""What a node holds, for people: members with their states and the quality of each link in words, and its trust."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from swarmd_protocols.effects import MemberState
-from swarmd_protocols.summary import MemberView
-from swarmd_protocols.swim.core import Core
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.summary import MemberView, TrustSummary
+from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.trust import plain
 
 _QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
 """Words for a link."""
+MEMBERS_A_PART = 64
+"""Members of one part of a long answer: told, they take about a millisecond."""
 _LOSSY = 0.2
 """A link that loses a larger share of pings is called lossy."""
 
@@ -21,31 +26,63 @@ def own_state(core: Core) -> MemberState:
     return MemberState.AWAY if core.own.away_until_ns else MemberState.ALIVE
 
 
+def trust_summary(core: Core, why_out: str) -> TrustSummary:
+    """What a node holds of the fleet's trust."""
+    trust = core.trust
+    statement = trust.certificate_statement(core.own.node)
+    revoked = {NodeId(node): one.reason for one in trust.revocations for node in one.nodes}
+    return TrustSummary(
+        trust.root.version,
+        trust.root.epoch,
+        max(trust.group_keys),
+        decode_envelope(statement).digest.hex()[:16] if statement else "",
+        why_out,
+        {node: plain(revoked[node]) for node in sorted(revoked)},
+        trust.chain.is_forked,
+    )
+
+
+def names(core: Core) -> dict[NodeId, str]:
+    """Node to name of everybody that `member_rows` tells of."""
+    return {core.own.node: core.own.name, **{member.node: member.name for member in _shown(core)}}
+
+
 def member_rows(
     core: Core, own_links: tuple[tuple[bytes, int], ...], own_meta: Mapping[str, bytes]
-) -> list[MemberView]:
-    """All known members, this node included, sorted by name."""
+) -> Iterator[list[MemberView]]:
+    """All known members, this node included, sorted by name; a few at a time, who is forgotten meanwhile left out."""
     own = core.own
-    rows = [
-        MemberView(
-            own.node,
-            own.name,
-            own.address,
-            own_state(core),
-            own.incarnation,
-            0,
-            0.0,
-            "self",
-            _links_of(core, own.name, own_links),
-            own.version,
-            own.capability,
-            own_meta,
-        )
-    ]
-    rows += [
-        _row(core, member) for member in core.table.by_node.values() if member.overlay.active and not member.unheard
-    ]
-    return sorted(rows, key=lambda row: (row.name, row.node))
+    found: list[Own | Member] = [own, *_shown(core)]
+    found.sort(key=lambda one: (one.name, one.node))
+    for at in range(0, len(found), MEMBERS_A_PART):
+        part = found[at : at + MEMBERS_A_PART]
+        yield [
+            _own_row(core, own_links, own_meta) if isinstance(one, Own) else _row(core, one)
+            for one in part
+            if isinstance(one, Own) or core.table.by_node.get(one.node) is one
+        ]
+
+
+def _shown(core: Core) -> Iterator[Member]:
+    return (member for member in core.table.by_node.values() if member.overlay.active and not member.unheard)
+
+
+def _own_row(core: Core, links: tuple[tuple[bytes, int], ...], meta: Mapping[str, bytes]) -> MemberView:
+    own = core.own
+    return MemberView(
+        own.node,
+        own.name,
+        own.address,
+        own_state(core),
+        own.incarnation,
+        0,
+        0.0,
+        "self",
+        _links_of(core, own.name, links),
+        own.version,
+        own.capability,
+        meta,
+    )
 
 
 def _row(core: Core, member: Member) -> MemberView:

@@ -1,7 +1,10 @@
 """One origin's sighting in the view, and the order in which sightings are decided."""
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
+from heapq import merge
+from itertools import islice
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
@@ -12,6 +15,10 @@ Rank: TypeAlias = int
 """Lower ranks first: without an asset (1 bit), first seen (60 bits), a hash of origin and key (64 bits)."""
 HASH_MASK = (1 << 64) - 1
 """64 bits."""
+PART = 32
+"""Entries of one part of a long answer: told, they take about a millisecond."""
+SORTED_AT_ONCE = 1024
+"""Entries looked at and sorted in one go: half a millisecond."""
 
 
 class Entry:
@@ -72,6 +79,29 @@ def rank_of(origin: NodeId, row: Sighting) -> Rank:
 def rank_in_view(entry: Entry) -> Rank:
     """The key of lists that are kept by rank."""
     return entry.rank
+
+
+def in_ranks(groups: Iterable[Collection[Entry]], is_wanted: Callable[[Entry], bool]) -> Iterator[list[Entry]]:
+    """Entries by rank, a few at a time, so that a long answer holds nobody up.
+
+    Between two parts anything may change: who reads them looks again whether an entry is still what it was.
+
+    Args:
+        groups: All entries, in any order.
+        is_wanted: Which of them.
+
+    Yields:
+        At most `PART` entries; none while there is still to be sorted.
+    """
+    runs = []
+    for group in groups:
+        entries = list(group)
+        for at in range(0, len(entries), SORTED_AT_ONCE):
+            runs.append(sorted(filter(is_wanted, entries[at : at + SORTED_AT_ONCE]), key=rank_in_view))
+            yield []
+    ranked = merge(*runs, key=rank_in_view)
+    while part := list(islice(ranked, PART)):
+        yield part
 
 
 def take_out(ranked: list[Entry], entry: Entry) -> None:

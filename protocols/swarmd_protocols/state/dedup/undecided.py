@@ -32,6 +32,10 @@ class Undecided:
         self.spent: dict[NodeId, int] = {}
         """Units by the origin that caused them, since the caller last cleared this; about a microsecond each."""
 
+    def __len__(self) -> int:
+        """`waiting`."""
+        return self.waiting
+
     @property
     def is_settling(self) -> bool:
         """Whether something waits that nobody in `slow` has caused."""

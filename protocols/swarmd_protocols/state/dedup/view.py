@@ -18,7 +18,7 @@ Rules this file keeps:
 """
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
@@ -63,6 +63,11 @@ class DedupView:
         """Every entry, by origin."""
         for origin in sorted(self._entries):
             yield from self._entries[origin].values()
+
+    def groups(self) -> Iterator[Collection[Entry]]:
+        """The entries of each origin there is when this is first asked, by origin."""
+        for origin in sorted(self._entries):
+            yield self._entries.get(origin, {}).values()
 
     def leaders(self) -> list[Entry]:
         """The entry that leads each object, by rank."""
