@@ -96,6 +96,12 @@ class GossipQueue:
         if update is not None:
             update.urgent = False
 
+    def overheard(self, about: Hashable) -> None:
+        """Somebody else says the same: it rides once less, and not at all where it would be for the last time."""
+        update = self._updates.get(about)
+        if update is not None and update not in self._urgent:
+            self._ride(about, self._lanes[update.priority])
+
     def keep(self, wanted: Callable[[Hashable], bool]) -> None:
         """Stop spreading all that is not wanted."""
         for about in [about for about in self._updates if not wanted(about)]:

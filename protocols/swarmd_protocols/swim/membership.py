@@ -82,7 +82,8 @@ class Membership:
         core = self.core
         known = core.table.by_node.get(record_node(message))
         if known is not None and known.record[0] == message.body and not known.failed:
-            return known  # Five of six records that come while a swarm forms.
+            core.queue.overheard(("alive", known.node))
+            return known  # Most records that come while a swarm forms.
         body = self._alive_body(message.body, via)
         if body is None:
             return None

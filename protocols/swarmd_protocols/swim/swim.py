@@ -351,7 +351,7 @@ class Swim:
             sections = core.port.sections(view_differs, message.digest[4:] != own_digest[4:], member)
             if sections is not None:
                 parts.append(encode(sections))
-        elif core.now_ns - core.changed_ns > _QUIET_NS:
+        if message.digest[:4] == own_digest[:4] and core.now_ns - core.changed_ns > _QUIET_NS:
             # The views have long been equal: what is in them need not ride any more.
             core.queue.settle(RECORD)
         parts += member.newest_accusation()

@@ -113,6 +113,7 @@ class UserEvents:
             return
         log = self._log(body.origin)
         if body.sequence <= log.delivered or body.sequence in log.pending:
+            core.queue.overheard(("event", body.origin, body.sequence))
             return
         if not core.holds_word(origin, "event", message, via, "an event"):
             return
