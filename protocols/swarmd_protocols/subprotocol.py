@@ -118,6 +118,19 @@ class HearsTrust(Protocol):
 
 
 @runtime_checkable
+class ComparesInTurn(Protocol):
+    """A sub-protocol parts of whose summary are compared now and then; without these, all of it is with every probe."""
+
+    def due(self, now_ns: int) -> bytes:
+        """What of the summary this node would compare now: one of `selections`."""
+        ...
+
+    def selections(self) -> Sequence[bytes]:
+        """All that `due` may be while the summary is what it is: the few that a peer's answer is held against."""
+        ...
+
+
+@runtime_checkable
 class HearsCasts(Protocol):
     """A sub-protocol that also takes what was cast to everybody."""
 

@@ -24,6 +24,13 @@ class Plain:
         if urgent:
             self.urgent.append(update)
 
+    def overheard(self, about):
+        update = self.updates.get(about)
+        if update is not None and not any(update is other for other in self.urgent):
+            update[2] -= 1
+            if update[2] <= 0:
+                del self.updates[about]
+
     def drop(self, about):
         update = self.updates.pop(about, None)
         if update is not None:
@@ -60,6 +67,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("take"), st.integers(0, 150), priorities),
     st.tuples(st.just("drop"), st.integers(0, 8)),
+    st.tuples(st.just("overheard"), st.integers(0, 8)),
     st.tuples(st.just("settle"), priorities),
     st.tuples(st.just("take_urgent"), priorities),
     st.tuples(st.just("keep"), st.integers(0, 8)),

@@ -30,7 +30,7 @@ def messages() -> list[msgspec.Struct]:
     alive, _, accusation, happening, links, meta = map(encode, bodies())
     return [
         wire.Ping(300, b"12345678"),
-        wire.Ack(300, b"12345678"),
+        wire.Ack(300),
         wire.PingReq(301, ID_A),
         wire.Indirect(301, True),
         wire.Indirect(301, False),

@@ -256,20 +256,25 @@ class AntiEntropy:
 
     # --- Repair -------------------------------------------------------------------------------------------------
 
+    def due(self, now_ns: int) -> tuple[bool, bool]:
+        """Whether facts, and whether records, may be compared with somebody now."""
+        last = self._synced_ns.get((self._node, VITALS))
+        return (
+            not self._news or now_ns - self._compared_ns >= self._config.busy_sync_ns,
+            last is None or now_ns - last >= self.stretch(self._config.vitals_sync_ns),
+        )
+
     def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int) -> list[SubEffect]:
         """A peer's digest differs: begin a comparison, at a bounded rate."""
         scope = 0
-        if self._news and now_ns - self._compared_ns < self._config.busy_sync_ns:
-            lasting = False
-        for wanted, bit, pause_ns in (
-            (lasting, LASTING, self._config.sync_ns),
-            (vitals, VITALS, self.stretch(self._config.vitals_sync_ns)),
-        ):
-            slot = (peer if bit == LASTING else self._node, bit)
-            last = self._synced_ns.get(slot)
-            if wanted and (last is None or now_ns - last >= pause_ns):
-                self._synced_ns[slot] = now_ns
-                scope |= bit
+        facts_due, records_due = self.due(now_ns)
+        last = self._synced_ns.get((peer, LASTING))
+        if lasting and facts_due and (last is None or now_ns - last >= self._config.sync_ns):
+            self._synced_ns[peer, LASTING] = now_ns
+            scope |= LASTING
+        if vitals and records_due:
+            self._synced_ns[self._node, VITALS] = now_ns
+            scope |= VITALS
         if not scope:
             return []
         if scope & LASTING:

@@ -318,6 +318,18 @@ class Replica:
         """Eight bytes over the facts, eight over the records."""
         return self._holdings.store.summary()
 
+    def due(self, now_ns: int) -> bytes:
+        """See `ComparesInTurn.due`: facts and records, as far as a comparison may begin."""
+        lasting, vitals = self._anti_entropy.due(now_ns)
+        # Who has begun anew looks until it has seen a peer that holds the same facts.
+        vitals = vitals or not self._author.log.may_clean
+        return self.summary()[0 if lasting else 8 : 16 if vitals else 8]
+
+    def selections(self) -> Sequence[bytes]:
+        """See `ComparesInTurn.selections`."""
+        summary = self.summary()
+        return summary, summary[:8], summary[8:], b""
+
     def on_summary(self, sender: NodeId, summary: bytes, now_ns: int) -> list[SubEffect]:
         """Compare; where it differs, ask the sender at a bounded rate."""
         if sender in self._holdings.store.quarantined or len(summary) != _SUMMARY_BYTES:

@@ -58,7 +58,11 @@ class Port(Protocol):
         ...
 
     def digest(self) -> bytes:
-        """8 bytes for probes: 4 of the view, 4 of the sub-protocols."""
+        """8 bytes for pings: 4 of the view, 4 of what the sub-protocols would compare now."""
+        ...
+
+    def differ(self, digest: bytes) -> tuple[bool, bool]:
+        """Whether a peer's ping says something else of the view, and of the sub-protocols, than this node knows."""
         ...
 
     def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:

@@ -4,7 +4,7 @@ A frame's body is one msgpack array of messages; each message is an array whose 
 that others pass on (`Record`, `Alive`, `Accusation`, `Links`, `MetaEntry`, `SignedEvent`, `Statement`) carry the bytes
 that were signed, so they are verified as shipped and never re-serialised.
 
-    ping ────────────▶ ack                         probe; both carry a digest of what the sender knows
+    ping ────────────▶ ack                         probe; it carries a digest of what the sender knows
     ping_req ─▶ ping ─▶ ack ─▶ indirect(heard)     through a helper; indirect(not heard) is Lifeguard's nack
     ping(digest ≠ mine) ─▶ ack + sections ─▶ fingerprints ─▶ items + want ─▶ items          repair
     hello (sealed by the group key) ◀─▶ hello                                            first contact
@@ -35,17 +35,16 @@ LINK_ONE_WAY, LINK_INDIRECT, LINK_LATE = 1, 2, 3
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Are you there? Answered by `Ack` with the same sequence. `digest`: 4 bytes view, 4 bytes sub-protocols."""
+    """Are you there? Answered by `Ack` with the same sequence. `digest`: see `digests.py`."""
 
     sequence: _Counter
     digest: _Digest
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The answer to `Ping`."""
+    """The answer to `Ping`; `Sections` ride with it where the digests differ."""
 
     sequence: _Counter
-    digest: _Digest
 
 
 class PingReq(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -48,10 +48,10 @@ class Repair:
 
     # --- finding -----------------------------------------------------------------------------------------------------
 
-    def sections_due(self, member: Member, peer_digest: bytes) -> bool:
+    def sections_due(self, member: Member, differs: bool) -> bool:
         """Whether an ack to this member should carry sections: its digest differs, and not only for a moment."""
         core = self.core
-        if core.table.digest(core.view.digest_sections).to_bytes(4, "big") == peer_digest:
+        if not differs:
             member.repair.sync_gap_ns = 0
             return False
         if core.now_ns - core.changed_ns < _SETTLE_NS:

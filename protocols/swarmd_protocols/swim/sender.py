@@ -1,7 +1,6 @@
 """The way out and in: sealing, addressing, riders, byte budget, first contacts. Between membership and the driver."""
 
 from collections.abc import Sequence
-from zlib import crc32
 
 from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
@@ -11,11 +10,11 @@ from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import Address, copies
 from swarmd_protocols.subprotocol import Priority, SubProtocol
 from swarmd_protocols.swim.core import DETAIL, EVENT, RECORD, VERDICT, Core
+from swarmd_protocols.swim.digests import Digests
 from swarmd_protocols.swim.first_contact import FirstContact
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Sections, Statement, Sub
 from swarmd_protocols.swim.rules import fingerprint
-from swarmd_protocols.swim.view import View
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, TrustChanged
 
 _S = 1_000_000_000
@@ -27,8 +26,8 @@ _PUSH_ROOM = 1_150
 _FLUSH_GAP_NS = 20 * _MS
 """News that comes within this of the last push waits and shares datagrams, nanoseconds."""
 _RECORDS_PUSHED = 4
-"""So many new members at once are told to some; a crowd is not, for comparisons bring it once where a push brings it six
-times: of 100 that start together each sends 73 KB of records in place of 178."""
+"""So many new members at once are told to some; a crowd is not: comparisons bring it once, where pushes bring it six
+times: where 100 start together each sends 73 KB of records, not 178."""
 _SUMMARISED_MAX = 1_024
 """Peers whose last summary is remembered; the oldest is forgotten first."""
 _SUMMARY_GAP_NS = 100 * _MS
@@ -79,6 +78,7 @@ class FrameSender:
         self._peers_due = False
         self._peers_ns = -_S
         self.core: Core
+        self._digests: Digests
         self.first: FirstContact
         self._budget: ByteBudget
         self._flushed_ns = -_S
@@ -86,16 +86,12 @@ class FrameSender:
         self._summarised: dict[bytes, int] = {}
         self._by_tag: dict[bytes, Member | list[Member]] = {}
         """Nearly every tag is one member's own; a list only where four bytes happen to be equal."""
-        self._digest = b""
-        self._digest_sections: list[int] = []
-        self._digest_summaries: list[bytes] = []
-        self._digest_view: View | None = None
-        """The view covers some of the sections, or all."""
 
     def bind(self, core: Core) -> None:
         """Know the core; called once, before the first event."""
         self.core = core
         self.first = FirstContact(core, self, self.channel)
+        self._digests = Digests(core, self.subprotocols)
         config = core.config
         self._budget = ByteBudget(config.budget_bytes_s, config.budget_burst_bytes, config.header_bytes)
 
@@ -244,15 +240,11 @@ class FrameSender:
 
     def digest(self) -> bytes:
         """See `Port.digest`."""
-        sections, view = self.core.table.sections, self.core.view
-        summaries = [sub.summary() for sub in self.subprotocols]
-        if sections != self._digest_sections or summaries != self._digest_summaries or view is not self._digest_view:
-            crc = 0
-            for summary in summaries:
-                crc = crc32(summary, crc)
-            self._digest = self.core.table.digest(view.digest_sections).to_bytes(4, "big") + crc.to_bytes(4, "big")
-            self._digest_sections, self._digest_summaries, self._digest_view = sections.copy(), summaries, view
-        return self._digest
+        return self._digests.said()
+
+    def differ(self, digest: bytes) -> tuple[bool, bool]:
+        """See `Port.differ`."""
+        return self._digests.differ(digest)
 
     def sections(self, view: bool, summaries: bool, member: Member) -> Sections | None:
         """What an ack should carry beside its digest, at a bounded rate per peer; None for nothing."""

@@ -336,24 +336,21 @@ class Swim:
         if member.link.asked is None:
             member.link.asked = TokenBucket(_PINGS_PER_S, _PINGS_BURST), TokenBucket(_ANSWERS_PER_S, _ANSWERS_BURST)
         within_budget, answered = member.link.asked
-        own_digest = core.port.digest()
-        parts = [encode(Ack(message.sequence, own_digest))]
+        parts = [encode(Ack(message.sequence))]
         if not within_budget.take(core.now_ns):
             if answered.take(core.now_ns):
                 core.port.push(member, parts, source)
             else:
                 core.counters["pings_unanswered"] += 1
             return
-        if not member.overlay.active:
-            pass
-        elif message.digest != own_digest:
-            view_differs = self.repair.sections_due(member, message.digest[:4])
-            sections = core.port.sections(view_differs, message.digest[4:] != own_digest[4:], member)
+        if member.overlay.active:
+            view_differs, summaries_differ = core.port.differ(message.digest)
+            sections = core.port.sections(self.repair.sections_due(member, view_differs), summaries_differ, member)
             if sections is not None:
                 parts.append(encode(sections))
-        if message.digest[:4] == own_digest[:4] and core.now_ns - core.changed_ns > _QUIET_NS:
-            # The views have long been equal: what is in them need not ride any more.
-            core.queue.settle(RECORD)
+            if not view_differs and core.now_ns - core.changed_ns > _QUIET_NS:
+                # The views have long been equal: what is in them need not ride any more.
+                core.queue.settle(RECORD)
         parts += member.newest_accusation()
         parts += core.view.ack_riders(member)
         core.port.datagram(member, parts, source)

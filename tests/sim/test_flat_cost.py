@@ -1,0 +1,78 @@
+"""What a node sends follows news: a crowd's records, what rides on, comparisons that are not due, and silence.
+
+Bytes are what nodes hand to the network: sealed frames, without IP and UDP headers (28 bytes each).
+"""
+
+from typing import Any
+
+import pytest
+
+from swarmd_protocols.swim import sender
+from swarmd_protocols.swim.core import RECORD
+from swarmd_sim.run.scenario import scenario_from_table
+from swarmd_sim.run.simulation import Simulation
+from tests.support.swim_net import Net
+
+S = 1_000_000_000
+RECORD_BYTES = 300
+"""A certificate, a signed record of oneself and what wraps them, on the model network."""
+QUIET_BYTES_S = 500
+"""A node's share of everything where nothing has happened for a minute (issue: no news, no cost)."""
+
+
+def survey(nodes: int, seconds: int, **tables: Any) -> Simulation:
+    """A small farm that is surveyed by claims within the first half minute, then nothing."""
+    table = {
+        "title": "A survey that ends",
+        "swarm": {"nodes": nodes, "seconds": seconds},
+        "site": {"kind": "farm", "tables": 12, "modules": 20, "faults": 0.05, "cell_m": 20.0, "site_map": True},
+        "drones": {"work": "claims", "speed_m_s": 8.0},
+        "radio": {"model": "disc", "loss": 0.05},
+        "workload": {"user_events_per_min": 0, "detections_per_min": 0, "notes_per_min": 0, "until_s": 30},
+        "checks": {"settle_s": 5.0},
+        **tables,
+    }
+    return Simulation(scenario_from_table(table, name="survey"), 5)
+
+
+def sent_by_48_at_once() -> float:
+    """Bytes that each of 48 sends while they all meet, per record that each must learn."""
+    net = Net(48)
+    assert net.run_until(lambda: net.formed() and net.agreed(), 10) is not None
+    net.run(1.0)
+    return sum(host.bytes_out for host in net.hosts) / len(net.hosts) / (len(net.hosts) - 1) / RECORD_BYTES
+
+
+def test_a_crowd_costs_each_record_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = sent_by_48_at_once()
+    assert cost <= 2.0
+    monkeypatch.setattr(sender, "_RECORDS_PUSHED", 1_000_000)
+    assert sent_by_48_at_once() > 2 * cost
+
+
+@pytest.mark.slow
+def test_new_members_stop_riding_although_facts_differ() -> None:
+    run = survey(20, 20)
+    riding: list[int] = []
+
+    def look(_: object) -> None:
+        queues = [host.node._core.queue for host in run.hosts]  # type: ignore[union-attr]
+        riding.append(sum(len(queue._lanes[RECORD].order) for queue in queues if RECORD in queue._lanes))
+
+    for at_s in (5, 7, 9):
+        run.engine.at(at_s * S, look)
+    assert run.run().violations == []
+    assert riding == [0, 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [20])
+def test_silence_costs_next_to_nothing(nodes: int) -> None:
+    run = survey(nodes, 130)
+    sent: list[int] = []
+    for at_s in (90, 120):
+        run.engine.at(at_s * S, lambda _: sent.append(sum(run.network.sent_bytes)))
+    result = run.run()
+    assert result.violations == []
+    assert max(at_ns for at_ns, _host, _cell in run.ledger.cells_flown) < 30 * S
+    assert (sent[1] - sent[0]) / 30 / nodes <= QUIET_BYTES_S
