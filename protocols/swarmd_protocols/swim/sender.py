@@ -209,7 +209,7 @@ class FrameSender:
         if frame is not None:
             self.core.counters["datagrams_out"] += 1
             self.core.counters["datagram_bytes_out"] += len(frame)
-            self._spend(len(frame))
+            self._budget.spend(len(frame), len(self.core.table))
             self.effects.append(SendDatagram(address, frame))
 
     def session_over(self, member: Member) -> None:
@@ -301,10 +301,10 @@ class FrameSender:
         targets = core.table.sample(core.rng, core.view.push_fanout())
         for member in targets:
             for batch in batched(others, _PUSH_ROOM):
-                self._spend(self._send(member, batch, None) * copies(member.route))
+                self._budget.spend(self._send(member, batch, None) * copies(member.route), len(core.table))
         for member in targets[: core.config.record_fanout]:
             for batch in batched(records, _PUSH_ROOM):
-                self._spend(self._send(member, batch, None) * copies(member.route))
+                self._budget.spend(self._send(member, batch, None) * copies(member.route), len(core.table))
 
     def _flush_later(self, _: object) -> None:
         self._flush_due = False
@@ -369,6 +369,3 @@ class FrameSender:
 
     def _left(self) -> float:
         return self._budget.left(len(self.core.table), self.core.now_ns)
-
-    def _spend(self, frame_bytes: int) -> None:
-        self._budget.spend(frame_bytes, len(self.core.table))
