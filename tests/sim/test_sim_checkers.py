@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.mutants import mutated
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
+from swarmd_sim.run.watch import tells_life
 
 S = 1_000_000_000
 BARE: dict[str, Any] = {"release": {}, "faults.kinds": [], "faults.attacks": []}
@@ -42,6 +44,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         "claims.duplicates",
         [Fault(4418 * S // 1000, "jam", (4,), 29 * S, 50), Fault(7 * S, "equivocate", (2,), S // 16, 0)],
         {"checks.duplicate_work": 0.25},
+    ),
+    ("swim-no-events", "state.event_lost", [], {}),
+    (
+        "swim-no-event-repair",
+        "state.event_lost",
+        [Fault(12 * S, "jam", (3,), 8 * S, 0)],
+        {"workload.user_events_per_min": 60.0},
     ),
     # Attacks and what officers do.
     ("law-no-threshold", "trust.invented", [Fault(20 * S, "own_revocation", (6,), 3 * S, 2)], {}),
@@ -98,6 +107,16 @@ def test_a_checker_sees_its_bug_and_nothing_without_it(
 ) -> None:
     assert broken_rules("", 1, script, overrides) == set()
     assert rule in broken_rules(mutant, 1, script, overrides)
+
+
+def test_a_host_is_known_in_its_life_and_not_by_a_record_of_the_one_before() -> None:
+    simulation = Simulation(load_scenario("fuzz", BARE), 1, Options(script=[]))
+    simulation.run()
+    host, subject = simulation.hosts[0], simulation.hosts[1]
+    assert subject.life.known_ns >= 0
+    assert tells_life(host, subject)
+    subject.node._core.own.incarnation += 1 << BOOT_SHIFT
+    assert not tells_life(host, subject)
 
 
 def test_a_death_may_stay_unknown_longer_only_where_the_dead_one_was_deaf() -> None:

@@ -5,13 +5,20 @@ from collections.abc import Mapping
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NODE_ID_BYTES
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.rules import fingerprint
 
 _KEY = b"swim/told/"
-"""Journal key of how far an origin was delivered: this and its id; its highest sequence, 8 bytes."""
+"""Journal key of how far an origin was delivered: this and its id; its highest sequence and a check of both, 8 bytes
+each: a flipped bit would silence the origin for ever."""
 _DELAY_NS = 1_000_000_000
 """What was delivered is journalled so long after it, nanoseconds: whatever an author says costs one record a second."""
 _ORIGINS_MAX = 4_096
 """Origins of which it is kept, as many as a full view has members; the one that came first goes first."""
+
+
+def _value(origin: bytes, sequence: int) -> bytes:
+    counted = sequence.to_bytes(8, "big")
+    return counted + fingerprint(_KEY + origin + counted).to_bytes(8, "big")
 
 
 class EventJournal:
@@ -27,10 +34,11 @@ class EventJournal:
         """Take back from the journal what was delivered in earlier lives; damaged records are dropped."""
         for key, value in sorted(records.items()):
             if key.startswith(_KEY):
-                if len(key) != len(_KEY) + NODE_ID_BYTES or len(value) != 8:
+                origin, sequence = key[len(_KEY) :], int.from_bytes(value[:8], "big")
+                if len(origin) != NODE_ID_BYTES or value != _value(origin, sequence):
                     self.core.counters["journal_damaged"] += 1
                     continue
-                self._told[key[len(_KEY) :]] = int.from_bytes(value, "big")
+                self._told[origin] = sequence
 
     def told(self, origin: bytes) -> int:
         """Up to which of an origin's events any was delivered, ever; 0 for none."""
@@ -51,5 +59,5 @@ class EventJournal:
 
     def _write(self, _: object) -> None:
         for origin in self._behind:
-            self.core.port.emit(Persist(_KEY + origin, self._told[origin].to_bytes(8, "big")))
+            self.core.port.emit(Persist(_KEY + origin, _value(origin, self._told[origin])))
         self._behind.clear()

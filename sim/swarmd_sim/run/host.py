@@ -75,7 +75,7 @@ class Life:
     first_heard_ns: int = -1
     """When it heard its first datagram."""
     known_ns: int = -1
-    """When another node, no hostile one, told of it first."""
+    """When another node, no hostile one, told of it in this life first."""
     left: bool = False
     """It has said good-bye."""
 

@@ -16,6 +16,7 @@ from swarmd_protocols.effects import (
     StateChanged,
     UserEventDelivered,
 )
+from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.fleet import Fleet
 from swarmd_sim.run.host import Host
@@ -177,7 +178,7 @@ class Watch:
             self.last_join_ns = self.engine.now_ns
         if subject is not None:
             tells = subject is not host and not host.hostile  # A thief may keep to itself whom it has met.
-            if change.new is MemberState.ALIVE and tells and subject.life.known_ns < 0:
+            if change.new is MemberState.ALIVE and tells and subject.life.known_ns < 0 and tells_life(host, subject):
                 subject.life.known_ns = self.engine.now_ns
             self._note_suspicion(host.index, subject.index, change.new is MemberState.SUSPECT)
         if change.new is MemberState.FAILED and subject is not None and subject.index in self.crashes:
@@ -199,3 +200,9 @@ class Watch:
             seen[host.index] = self.engine.now_ns
             if self.untouched_since(host.index, self.crashes[subject.index]):
                 self.detection_ns.append(self.engine.now_ns - self.crashes[subject.index])
+
+
+def tells_life(host: Host, subject: Host) -> bool:
+    """Whether a host knows another in its life: a record of the one before is news to who has just started."""
+    member = host.node._core.table.by_node.get(subject.node_id)
+    return member is not None and member.incarnation >> BOOT_SHIFT == subject.node._core.own.boot
