@@ -46,6 +46,8 @@ class Chatter:
             "links": self.links,
             "one key": lambda number: self.meta(number, "k"),
             "many keys": lambda number: self.meta(number, f"k{number}"),
+            "large keys": lambda number: self.meta(number, f"k{number}", bytes(900)),
+            "sized keys": lambda number: self.meta(number, f"k{number}", bytes(900 * (number % 70))),
             "event": lambda number: self.event(number, b"p" * 100),
             "large event": lambda number: self.event(number, b"p" * 900),
         }
@@ -74,9 +76,9 @@ class Chatter:
         deaf = ((self.net.hosts[number % 2].node.node, 3),)
         return Links(*self._signed("links", LinksBody(self.core.own.node, number, deaf)))
 
-    def meta(self, number: int, key: str) -> MetaEntry:
+    def meta(self, number: int, key: str, padding: bytes = b"") -> MetaEntry:
         """A newer value of a metadata key."""
-        return MetaEntry(*self._signed("meta", MetaBody(self.core.own.node, number, key, b"%d" % number)))
+        return MetaEntry(*self._signed("meta", MetaBody(self.core.own.node, number, key, b"%d" % number + padding)))
 
     def event(self, number: int, payload: bytes) -> SignedEvent:
         """A user event."""

@@ -342,8 +342,8 @@ class Core:
         return author == self.own.node or self.relays.may_push(author, size, len(self.table), self.now_ns)
 
     def may_repair(self, author: bytes, size: int) -> bool:
-        """Whether a comparison is answered with what an author said; of who does not flood, always."""
-        return self.relays.may_repair(author, size, len(self.table), self.now_ns)
+        """Whether a comparison is answered with what an author said; what this node says itself always is."""
+        return author == self.own.node or self.relays.may_repair(author, size, len(self.table), self.now_ns)
 
     def isolated(self) -> bool:
         """Whether this node hears nobody at all although it should: then the fault is more likely its own."""

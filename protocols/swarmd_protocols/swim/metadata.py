@@ -75,7 +75,7 @@ class Metadata:
 
     def _hold_own(self, body: MetaBody, raw: bytes, encoded: bytes) -> None:
         old = self.own_meta.get(body.key)
-        old_fp = fingerprint(msgspec.msgpack.decode(old[2], type=MetaEntry).body) if old else 0
+        old_fp = fingerprint(_signed_body(old[2])) if old else 0
         self._meta_sequence = max(self._meta_sequence, body.sequence)
         self.own_meta[body.key] = (body.sequence, body.value, encoded)
         new = (self.own_meta_fp - old_fp + fingerprint(raw)) & _MASK
@@ -120,7 +120,7 @@ class Metadata:
         member.repair.meta = within
         counted = member.repair.counted
         core.table.count(member, False)
-        gone_fp = sum(fingerprint(msgspec.msgpack.decode(entry[2], type=MetaEntry).body) for entry in gone)
+        gone_fp = sum(fingerprint(_signed_body(entry[2])) for entry in gone)
         member.repair.fp_meta = (member.repair.fp_meta - gone_fp + fingerprint(message.body)) & _MASK
         core.table.count(member, counted)
         if core.heard(member.node, member.name, len(encoded), f"metadata {body.key!r}, sequence {body.sequence}"):
@@ -173,25 +173,25 @@ class Metadata:
         if self.own_meta[key][0] >= newer.sequence or key in self._set_here:
             return False
         _, _, encoded = self.own_meta.pop(key)
-        new = (self.own_meta_fp - fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)) & _MASK
+        new = (self.own_meta_fp - fingerprint(_signed_body(encoded))) & _MASK
         self.core.table.adjust(META, self.own_meta_fp, new)
         self.own_meta_fp = new
         self.core.port.emit(Persist(_META_JOURNAL + key.encode(), None))
         return True
 
-    def may_send(self, encoded: bytes) -> bool:
-        """Whether a comparison is answered with this entry: of another member that floods, it may not be."""
-        if not self.core.relays.anybody_floods:
-            return True
-        body = decode_body(_META_BODY, msgspec.msgpack.decode(encoded, type=MetaEntry).body)
-        return self.core.may_repair(body.node, len(encoded))
+    def answered(self, entries: list[bytes]) -> list[bytes]:
+        """Entries with which a comparison is answered: of each other member up to a bound, the newest first.
+
+        Where one member says more than the others may keep of it, the newest tell the peer which older ones it lacks
+        no more.
+        """
+        bodies = [(decode_body(_META_BODY, _signed_body(encoded)), encoded) for encoded in entries]
+        bodies.sort(key=lambda one: -one[0].sequence)
+        return [encoded for body, encoded in bodies if self.core.may_repair(body.node, len(encoded))]
 
     def own_meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of this node alone."""
-        return {
-            fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body): encoded
-            for _, _, encoded in self.own_meta.values()
-        }
+        return {fingerprint(_signed_body(encoded)): encoded for _, _, encoded in self.own_meta.values()}
 
     def meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of all live members."""
@@ -204,5 +204,10 @@ class Metadata:
         ]
         for table in tables:
             for _, _, encoded in table.values():
-                held[fingerprint(msgspec.msgpack.decode(encoded, type=MetaEntry).body)] = encoded
+                held[fingerprint(_signed_body(encoded))] = encoded
         return held
+
+
+def _signed_body(encoded: bytes) -> bytes:
+    """What the author signed of an entry that is held."""
+    return msgspec.msgpack.decode(encoded, type=MetaEntry).body

@@ -1,6 +1,6 @@
 """How much of what one member says to all is looked at and passed on: its record, links, events, metadata. Pure.
 
-Every byte that an author has passed on costs each relay several bytes, since it tells several others. Three accounts:
+Every byte that an author has passed on costs each relay several bytes, since it tells several others. Four accounts:
 
 - **Looked at**, by number, is as much as a healed partition brings at once; each word costs a check of a signature.
   What the author brings itself has an account of its own, so that nobody who repeats its old words takes from it.
@@ -9,6 +9,8 @@ Every byte that an author has passed on costs each relay several bytes, since it
 - **Passed on** at all, pushed, riding or in answer to a comparison, is what a whole log and all metadata of an honest
   member weigh, and the rate that a node may send in all. Beyond that the author floods: what it says is kept and
   delivered here, and whoever lacks it asks the author itself, who pays for its own words.
+- **Repaired**, in answers to comparisons, is twice what all metadata of a member weigh, and half that rate, whether it
+  floods here or not: where it floods one member alone, the others repair among themselves what that one passes on.
 
 A flood stops no comparison of what others say: changes by a flooder do not count as news that is on its way.
 """
@@ -26,6 +28,10 @@ _BURST_PER_MEMBER = 256
 _WORDS_PER_S, _WORDS_BURST = 50, 136
 """Newer words of one author that are looked at: a healed partition brings 64 events, 64 metadata keys, a record and a
 link report at most. With 75 microseconds a check the burst takes 10 ms, and the rate 0.4 % of a core."""
+_REPAIRED, _REPAIR_RATE_SHARE = 2, 2
+"""All metadata of an author so many times are sent in answers to comparisons at once, as where a partition heals; then
+one part in so many of the budget. Two members that hold what the other lacks send it without knowing whether the other
+has newer: without an account, ever new keys told to one member cost each other ten times the budget."""
 _REFUSED_MAX = 128
 """So much refused since the account was last full is a flood to be named: a partition that heals brings 64 events and
 64 metadata keys of a member at most, and they are no flood."""
@@ -36,11 +42,12 @@ _AUTHORS_MAX = 1_024
 class _Author:
     """What is left of one author's accounts."""
 
-    __slots__ = ("at_ns", "floods", "left", "named", "pushes", "refused", "since_ns", "spent", "words")
+    __slots__ = ("at_ns", "floods", "left", "named", "pushes", "refused", "repairs", "since_ns", "spent", "words")
 
-    def __init__(self, left: float, pushes: float, now_ns: int) -> None:
+    def __init__(self, left: float, pushes: float, repairs: float, now_ns: int) -> None:
         self.left = left
         self.pushes = pushes
+        self.repairs = repairs
         self.at_ns = self.since_ns = now_ns
         self.floods = False
         self.named = False
@@ -68,7 +75,7 @@ class Relays:
         pushes_most = self._pushes_burst + _BURST_PER_MEMBER * members
         author = self._authors.pop(node, None)
         if author is None:
-            author = _Author(self._burst, pushes_most, now_ns)
+            author = _Author(self._burst, pushes_most, _REPAIRED * self._burst, now_ns)
             if len(self._authors) >= _AUTHORS_MAX:
                 self._floods -= self._authors.pop(next(iter(self._authors))).floods
         self._authors[node] = author
@@ -76,6 +83,7 @@ class Relays:
         author.at_ns = max(author.at_ns, now_ns)
         author.pushes = min(pushes_most, author.pushes + elapsed_s * self._pushes_per_s)
         author.left = min(self._burst, author.left + elapsed_s * self._per_s)
+        author.repairs = min(_REPAIRED * self._burst, author.repairs + elapsed_s * self._per_s / _REPAIR_RATE_SHARE)
         author.words = [min(float(_WORDS_BURST), left + elapsed_s * _WORDS_PER_S) for left in author.words]
         if author.left >= self._burst:
             self._floods -= author.floods
@@ -128,18 +136,16 @@ class Relays:
         return True
 
     def may_repair(self, node: bytes, size: int, members: int, now_ns: int) -> bool:
-        """Whether a comparison is answered with these bytes of an author; of who does not flood, always.
+        """Whether a comparison is answered with these bytes of an author; they are spent if so.
 
         The last ones may be more than is left, so that nothing large waits behind small things for ever.
         """
-        if not self._floods or node not in self._authors:
-            return True
         author = self._author(node, members, now_ns)
-        if not author.floods:
-            return True
-        if author.left <= 0:
+        if author.repairs <= 0 or (author.floods and author.left <= 0):
             return False
-        author.left -= size
+        author.repairs -= size
+        if author.floods:
+            author.left -= size
         return True
 
     @property

@@ -126,7 +126,7 @@ class Repair:
         lacking = [] if section in view.unasked_sections else sorted(theirs - held.keys())
         parts = [self._encoded(section, held[item]) for item in sorted(held.keys() - theirs)]
         if section == META:
-            parts = list(filter(self._metadata.may_send, parts))
+            parts = self._metadata.answered(parts)
         for at in range(0, len(lacking), 64):
             parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))
         self._send(member, parts)
@@ -139,7 +139,7 @@ class Repair:
         wanted = [item for item in unpack_fingerprints(message.items) if item in held]
         parts = [self._encoded(message.section, held[item]) for item in wanted]
         if message.section == META:
-            parts = list(filter(self._metadata.may_send, parts))
+            parts = self._metadata.answered(parts)
         self._send(member, parts)
 
     def on_event_vector(self, member: Member, message: EventVector) -> None:
