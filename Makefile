@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast sim fuzz soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
+.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -46,6 +46,9 @@ TRAIN_TESTS := tests/unit/test_recipe_net.py tests/unit/test_recipe_second.py te
 
 test-fast: setup  ## rules and laws only (some 160 CPU seconds, on all cores): at each save
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow" tests/unit tests/property $(ARGS)
+
+laws: setup  ## every law against examples that nobody has run (ROUNDS=5); a failing one prints how to see it again
+	for round in $$(seq $(or $(ROUNDS),5)); do $(PY) -m pytest -n auto --dist loadfile tests/property $(ARGS) || exit 1; done
 
 sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
 	$(PY) -m swarmd sim run $(SCENARIO) --seed $(SEED) $(ARGS)
