@@ -21,6 +21,7 @@ from swarmd.cli import installed
 from swarmd.config.sections import Config
 from swarmd.transports.address import is_ipv6, parse_address
 from swarmd.transports.base import MAX_DATAGRAM_BYTES
+from swarmd.transports.interfaces import interface_addresses
 from swarmd.transports.reach import Reach
 from swarmd.transports.udp_socket import usable_wildcard
 from swarmd_protocols.ids import WAYS
@@ -334,13 +335,9 @@ def _models_key(config: Config) -> Iterator[Finding]:
 
 def interface_of(host: str) -> str | None:
     """The name of the interface that has a numeric address."""
-    import ifaddr
-
-    for adapter in ifaddr.get_adapters():
-        for ip in adapter.ips:
-            if (ip.ip if isinstance(ip.ip, str) else ip.ip[0]) == host.partition("%")[0]:
-                return str(adapter.name)
-    return "lo" if host.startswith("127.") else None
+    bare = host.partition("%")[0]
+    named = next((own.interface for own in interface_addresses() if own.host == bare), None)
+    return named or ("lo" if host.startswith("127.") else None)
 
 
 def _host_port(config: Config) -> tuple[str, int]:

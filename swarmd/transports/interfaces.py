@@ -7,6 +7,7 @@ interfaces have. Bridges and cables of containers are left out: every device has
 
 import array
 import asyncio
+import contextlib
 import fcntl
 import fnmatch
 import ipaddress
@@ -16,8 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import ifaddr
-
+from swarmd.transports import netlink
 from swarmd.transports.address import MAX_ADDRESS_CHARS, format_address, is_ipv6
 from swarmd_protocols.ids import WAYS, Address
 
@@ -43,6 +43,25 @@ class OwnAddress:
     """Numeric, without a zone."""
 
 
+def interface_addresses() -> list[OwnAddress]:
+    """Every address of every interface, loopback's and those that are down too."""
+    if sys.platform.startswith("linux"):
+        rows = []
+        for index, host in netlink.addresses():
+            with contextlib.suppress(OSError):  # The interface went while we looked.
+                rows.append(OwnAddress(socket.if_indextoname(index), index, host))
+        return rows
+    import ifaddr
+
+    return [
+        OwnAddress(
+            adapter.nice_name, adapter.index or 0, (ip.ip if isinstance(ip.ip, str) else ip.ip[0]).partition("%")[0]
+        )
+        for adapter in ifaddr.get_adapters()
+        for ip in adapter.ips
+    ]
+
+
 def own_addresses(patterns: Sequence[str] = (), *, carrier: bool = True) -> list[OwnAddress]:
     """The addresses of the interfaces that are up, without loopback, in the system's order.
 
@@ -50,18 +69,14 @@ def own_addresses(patterns: Sequence[str] = (), *, carrier: bool = True) -> list
         patterns: Names of interfaces, such as "wlan*"; none: all but those of containers.
         carrier: Leave out those without a carrier: a cable that is out, a radio that is in no cell.
     """
-    found: list[OwnAddress] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        for adapter in ifaddr.get_adapters():
-            name = adapter.nice_name
-            if not _is_wanted(name, patterns) or not _is_up(asker, name, carrier=carrier):
-                continue
-            for address in adapter.ips:
-                host = address.ip if isinstance(address.ip, str) else address.ip[0]
-                bare = host.partition("%")[0]
-                if not ipaddress.ip_address(bare).is_loopback:
-                    found.append(OwnAddress(name, adapter.index or 0, bare))
-    return found
+        return [
+            own
+            for own in interface_addresses()
+            if _is_wanted(own.interface, patterns)
+            and _is_up(asker, own.interface, carrier=carrier)
+            and not ipaddress.ip_address(own.host).is_loopback
+        ]
 
 
 def choose_ways(addresses: Sequence[OwnAddress], default: str | None, port: int, *, ipv6: bool) -> Address:
