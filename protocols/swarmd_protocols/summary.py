@@ -1,14 +1,14 @@
 """What a node says of itself and of the members: rows for people and for metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address, NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class MemberView:
+class MemberView(msgspec.Struct, frozen=True, gc=False):
     """One row of `swarmd members`."""
 
     node: NodeId
@@ -30,8 +30,7 @@ class MemberView:
     meta: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class TrustSummary:
+class TrustSummary(msgspec.Struct, frozen=True, gc=False):
     """What a node holds of the fleet's trust, without secrets."""
 
     root: int
@@ -49,8 +48,7 @@ class TrustSummary:
     """Whether the root role signed two different roots."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSummary:
+class NodeSummary(msgspec.Struct, frozen=True, gc=False):
     """The node at a glance."""
 
     node: NodeId

@@ -4,10 +4,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from swarmd.bridges.mqtt.aggregate import (
     GRACE_S,

@@ -1,9 +1,9 @@
 """Positions of members: told directly and carried on, signed, bounded in rate and age; no fix, no place."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from swarmd.api.daemon import PoseSeen
 from swarmd.api.views import position_row

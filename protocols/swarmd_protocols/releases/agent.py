@@ -16,9 +16,10 @@ Files that a disk has lost are no verdict on a release: they are fetched again. 
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, assert_never
+
+import msgspec
 
 from swarmd_protocols.releases import slots
 from swarmd_protocols.releases.health import Trial, judge
@@ -99,52 +100,45 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 # --- What the driver is asked, and what it answers ---
 
 
-@dataclass(frozen=True, slots=True)
-class CheckFiles:
+class CheckFiles(msgspec.Struct, frozen=True, gc=False):
     """Hash these files; with `release`, see also whether it fits this device. Answered by `Checked`."""
 
     digests: tuple[bytes, ...]
     release: Release | None
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True, gc=False):
     """Files that have gone or do not hash, and what speaks against the release, if anything does."""
 
     lost: tuple[bytes, ...]
     unfit: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SaveRecord:
+class SaveRecord(msgspec.Struct, frozen=True, gc=False):
     """Make the record durable; answered by `Saved`."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(msgspec.Struct, frozen=True, gc=False):
     """The record is durable; or why it is not."""
 
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AskMoment:
+class AskMoment(msgspec.Struct, frozen=True, gc=False):
     """Is this a moment to swap: "any", "idle" or "disarmed"? Answered by `Moment`."""
 
     when: str
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True, gc=False):
     """Whether it is; None when there is no eye."""
 
     is_safe: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(msgspec.Struct, frozen=True, gc=False):
     """Have the eye load this slot's model, or the image's; answered by `Swapped` with the same number."""
 
     number: int
@@ -152,8 +146,7 @@ class Swap:
     is_trial: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Swapped:
+class Swapped(msgspec.Struct, frozen=True, gc=False):
     """How it went."""
 
     number: int
@@ -163,52 +156,44 @@ class Swapped:
     """Files that could not be loaded because they have gone or do not hash."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeginMeter:
+class BeginMeter(msgspec.Struct, frozen=True, gc=False):
     """Measure the running model from here on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True, gc=False):
     """Say what was measured so far; answered by `Measured`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, gc=False):
     """The numbers."""
 
     trial: Trial
 
 
-@dataclass(frozen=True, slots=True)
-class EndMeter:
+class EndMeter(msgspec.Struct, frozen=True, gc=False):
     """Measure no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True, gc=False):
     """Answer `Woke` with this number at that time."""
 
     at_ns: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(msgspec.Struct, frozen=True, gc=False):
     """It is that time."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True, gc=False):
     """Give the protocol this command."""
 
     request: BlobsLost | Running | TrialBegan | TrialEnded
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, gc=False):
     """For the log and the audit."""
 
     what: str

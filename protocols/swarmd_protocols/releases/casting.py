@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
 
+import msgspec
+
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import bits
 from swarmd_protocols.releases.statements import Blob
@@ -56,15 +58,13 @@ class CastConfig:
     """Pieces of unfinished chunks that a receiver keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class CastPiece:
+class CastPiece(msgspec.Struct, frozen=True, gc=False):
     """Send a piece to whoever listens."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, gc=False):
     """Tell `to` where the cast stands."""
 
     to: NodeId

@@ -1,7 +1,8 @@
 """What the daemon tells the sub-protocol "releases", what that orders of it, and the answers: plain frozen values."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Blob, DeltaRef, Release
@@ -12,8 +13,7 @@ NAME = "releases"
 # --- Requests, wrapped in `effects.Command("releases", …)` ---
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True, gc=False):
     """Take signed statements in at this node, as if from a peer; raises `StateError` when one does not hold."""
 
     envelopes: tuple[bytes, ...]
@@ -21,16 +21,14 @@ class Publish:
     """Newer links of the root chain, oldest first; taken in before the statements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provide:
+class Provide(msgspec.Struct, frozen=True, gc=False):
     """The store holds this blob completely: give it to whoever asks. `first_source`: nobody else has it yet."""
 
     blob: Blob
     first_source: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(msgspec.Struct, frozen=True, gc=False):
     """What this node runs of a model: the release, or b"" for the model built into the image."""
 
     model: str
@@ -41,16 +39,14 @@ class Running:
     """Releases that failed here, from the slots' record."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialBegan:
+class TrialBegan(msgspec.Struct, frozen=True, gc=False):
     """The release has taken over for its trial."""
 
     model: str
     release: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TrialEnded:
+class TrialEnded(msgspec.Struct, frozen=True, gc=False):
     """The verdict is durable in the slots' record; now it may be told to others."""
 
     model: str
@@ -61,23 +57,20 @@ class TrialEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaFailed:
+class DeltaFailed(msgspec.Struct, frozen=True, gc=False):
     """What came out of this delta was not the target (or it did not stay within its limits): never again, here."""
 
     delta: bytes
     """SHA-256 of the delta's blob."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlobReady:
+class BlobReady(msgspec.Struct, frozen=True, gc=False):
     """A file of a bundle is complete and verified in the store."""
 
     sha256: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BlobsLost:
+class BlobsLost(msgspec.Struct, frozen=True, gc=False):
     """These files do not lie here any longer, or do not hash: fetch them again where they are needed."""
 
     digests: tuple[bytes, ...]
@@ -86,30 +79,26 @@ class BlobsLost:
 # --- Orders about files, as `effects.Order("releases", …)`; `storage.carry_out` says what each does ---
 
 
-@dataclass(frozen=True, slots=True)
-class LookFor:
+class LookFor(msgspec.Struct, frozen=True, gc=False):
     """Say which of these files lie here whole; answered by `BlobsFound`."""
 
     digests: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBlob:
+class OpenBlob(msgspec.Struct, frozen=True, gc=False):
     """Say what of this file lies here; answered by `BlobOpened`."""
 
     blob: Blob
 
 
-@dataclass(frozen=True, slots=True)
-class StoreList:
+class StoreList(msgspec.Struct, frozen=True, gc=False):
     """Keep a list of chunks, which was checked; not answered: it is a cache."""
 
     blob: Blob
     hashes: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChunk:
+class StoreChunk(msgspec.Struct, frozen=True, gc=False):
     """Keep a chunk, which was checked; answered by `ChunkStored`."""
 
     blob: Blob
@@ -117,16 +106,14 @@ class StoreChunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReadChunk:
+class ReadChunk(msgspec.Struct, frozen=True, gc=False):
     """Give a chunk back; answered by `ChunkRead`."""
 
     blob: Blob
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class FinishBlob:
+class FinishBlob(msgspec.Struct, frozen=True, gc=False):
     """Every chunk is stored: hash the whole, make it durable; answered by `BlobFinished`."""
 
     blob: Blob
@@ -138,16 +125,14 @@ StorageOrder: TypeAlias = LookFor | OpenBlob | StoreList | StoreChunk | ReadChun
 # --- Their answers, as `effects.Command("releases", …)` ---
 
 
-@dataclass(frozen=True, slots=True)
-class BlobsFound:
+class BlobsFound(msgspec.Struct, frozen=True, gc=False):
     """Of the files asked for, those that lie here, hashed, and those that do not."""
 
     here: tuple[bytes, ...]
     absent: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BlobOpened:
+class BlobOpened(msgspec.Struct, frozen=True, gc=False):
     """What of a file lies here."""
 
     blob: Blob
@@ -159,8 +144,7 @@ class BlobOpened:
     """It lies here as a file that hashes to its name, not as chunks."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkStored:
+class ChunkStored(msgspec.Struct, frozen=True, gc=False):
     """A chunk was written, or there was no room for it."""
 
     blob: Blob
@@ -168,8 +152,7 @@ class ChunkStored:
     ok: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRead:
+class ChunkRead(msgspec.Struct, frozen=True, gc=False):
     """A chunk's bytes; None when it has gone."""
 
     blob: Blob
@@ -177,8 +160,7 @@ class ChunkRead:
     data: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class BlobFinished:
+class BlobFinished(msgspec.Struct, frozen=True, gc=False):
     """The file is whole and durable, or what the disk gave back does not hash and is gone."""
 
     blob: Blob
@@ -191,32 +173,28 @@ StorageAnswer: TypeAlias = BlobsFound | BlobOpened | ChunkStored | ChunkRead | B
 # --- Orders about models, as `effects.Order("releases", …)`; the agent carries them out (`agent.py`) ---
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyDelta:
+class ApplyDelta(msgspec.Struct, frozen=True, gc=False):
     """The delta is here; make the target (in a child process) and answer `BlobReady` or `DeltaFailed`."""
 
     delta: DeltaRef
     target: Blob
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(msgspec.Struct, frozen=True, gc=False):
     """Every file of this release is here: verify it and put it into a slot. It may not run yet."""
 
     digest: bytes
     release: Release
 
 
-@dataclass(frozen=True, slots=True)
-class StartTrial:
+class StartTrial(msgspec.Struct, frozen=True, gc=False):
     """It is this node's turn: run the release as a trial at the next safe moment; answer `TrialBegan`, `TrialEnded`."""
 
     digest: bytes
     release: Release
 
 
-@dataclass(frozen=True, slots=True)
-class GoBack:
+class GoBack(msgspec.Struct, frozen=True, gc=False):
     """Stop running `leave` now and run `to` (b"": the model built into the image); answer `Running`."""
 
     model: str
@@ -225,8 +203,7 @@ class GoBack:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseFloor:
+class RaiseFloor(msgspec.Struct, frozen=True, gc=False):
     """Remember the signed floor beside the slots: nothing below it starts here, whatever the journal has lost.
 
     A floor that counts under a newer root replaces one of an older root, also downwards: recovery from stolen keys.
@@ -241,8 +218,7 @@ class RaiseFloor:
 # --- Details of `effects.StateChanged("releases", …)`: for people, the log and the audit ---
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True, gc=False):
     """A statement was accepted or refused: a line for the audit log."""
 
     kind: str
@@ -252,8 +228,7 @@ class Heard:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutChanged:
+class RolloutChanged(msgspec.Struct, frozen=True, gc=False):
     """A release moved in its rollout, as seen from here: "seen", "stage", "promoted", "halted" or "revoked"."""
 
     model: str

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeAlias
 
+import msgspec
+
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import Counts, pick
 from swarmd_protocols.releases.statements import Blob
@@ -63,40 +65,35 @@ class SwarmingConfig:
     """A neighbour that shows fewer chunks than before has lost some, once in so long; more often it is not believed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """Ask `to` for a chunk."""
 
     to: NodeId
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Give:
+class Give(msgspec.Struct, frozen=True, gc=False):
     """Send `to` a chunk."""
 
     to: NodeId
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, gc=False):
     """Tell `to` to ask another for this chunk: too many wait here."""
 
     to: NodeId
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True, gc=False):
     """Tell `to` which chunks it may ask for (all of those shown so far)."""
 
     to: NodeId
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
+class Blame(msgspec.Struct, frozen=True, gc=False):
     """A peer sent bytes that are not the chunk; it is ignored for this blob from here on."""
 
     peer: NodeId

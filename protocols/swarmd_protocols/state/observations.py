@@ -8,6 +8,8 @@ thousandths. The daemon converts at the edge; inside, there are no floats.
 from dataclasses import dataclass
 from hashlib import blake2b
 
+import msgspec
+
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.records import EventRow
 
@@ -36,8 +38,7 @@ class LocalDetection:
     """First 8 bytes of the model's SHA-256."""
 
 
-@dataclass(frozen=True, slots=True)
-class DetectionView:
+class DetectionView(msgspec.Struct, frozen=True, gc=False):
     """One node's own sighting of one thing, before deduplication."""
 
     origin: NodeId
@@ -67,8 +68,7 @@ class DetectionView:
         return f"{self.origin.hex()[:16]}-{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectView:
+class ObjectView(msgspec.Struct, frozen=True, gc=False):
     """One thing in the world as the swarm agrees on it: the deduplicated view that users see."""
 
     object_id: str
@@ -86,8 +86,7 @@ class ObjectView:
     reports: int
 
 
-@dataclass(frozen=True, slots=True)
-class CellView:
+class CellView(msgspec.Struct, frozen=True, gc=False):
     """One piece of the survey area and who works on it."""
 
     cell_id: str
@@ -102,36 +101,31 @@ class CellView:
 # --- Requests to the sub-protocol "state", wrapped in `effects.Command` ---------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, gc=False):
     """Own detections of one frame."""
 
     detections: tuple[LocalDetection, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StatusReport:
+class StatusReport(msgspec.Struct, frozen=True, gc=False):
     """This node's status record (capability, battery, temperature, queue, model digest), at most 1 KiB, opaque here."""
 
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(msgspec.Struct, frozen=True, gc=False):
     """Add to this node's own grow-only counters, such as ("frames_inferred", 30)."""
 
     increments: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DefineCells:
+class DefineCells(msgspec.Struct, frozen=True, gc=False):
     """The survey area, the same on every node (from the configuration): (cell id, centre east cm, centre north cm)."""
 
     cells: tuple[tuple[str, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WantCell:
+class WantCell(msgspec.Struct, frozen=True, gc=False):
     """This node is free for work and here; answered by `CellAssigned` now or later, two cells deep."""
 
     east_cm: int
@@ -139,31 +133,27 @@ class WantCell:
     battery_milli: int
 
 
-@dataclass(frozen=True, slots=True)
-class CellProgress:
+class CellProgress(msgspec.Struct, frozen=True, gc=False):
     """The work on this cell goes on; a holder that never says so is taken for a squatter after a while."""
 
     cell_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class CellDone:
+class CellDone(msgspec.Struct, frozen=True, gc=False):
     """This node has finished the cell; durable before anybody hears of it."""
 
     cell_id: str
     quality_milli: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetNote:
+class SetNote(msgspec.Struct, frozen=True, gc=False):
     """Set (or with b"" remove) one operator note or zone in the shared add-wins map."""
 
     key: str
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SayEvent:
+class SayEvent(msgspec.Struct, frozen=True, gc=False):
     """Put one event of importance before everybody; the oldest of more than `records.EVENTS_MAX` goes."""
 
     row: EventRow
@@ -172,8 +162,7 @@ class SayEvent:
 # --- Details of `effects.StateChanged("state", …)`: notifications -----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectChanged:
+class ObjectChanged(msgspec.Struct, frozen=True, gc=False):
     """An object appeared, changed, merged into another, or expired."""
 
     kind: str
@@ -182,8 +171,7 @@ class ObjectChanged:
     superseded_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class DetectionLearned:
+class DetectionLearned(msgspec.Struct, frozen=True, gc=False):
     """A sighting became known here, or changed: this node's own, at once, and every other node's, when it arrives."""
 
     view: DetectionView
@@ -195,16 +183,14 @@ class DetectionLearned:
     """When the frame was taken, on this node's monotonic clock; 0 for other nodes' sightings."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventsLearned:
+class EventsLearned(msgspec.Struct, frozen=True, gc=False):
     """Another node's events became known here: signed by it, each told once; after a restart those since."""
 
     origin: NodeId
     rows: tuple[EventRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CellChanged:
+class CellChanged(msgspec.Struct, frozen=True, gc=False):
     """A cell's shared state changed."""
 
     view: CellView
@@ -213,15 +199,13 @@ class CellChanged:
 # --- Requests of `effects.Order("state", …)`: what the driver shall do ------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CellAssigned:
+class CellAssigned(msgspec.Struct, frozen=True, gc=False):
     """Work on this cell now (settled, lease held)."""
 
     cell_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class CellLost:
+class CellLost(msgspec.Struct, frozen=True, gc=False):
     """Stop working on this cell: another node's claim won, or the own lease ran out."""
 
     cell_id: str

@@ -24,6 +24,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.effects import Rejected, SetTimer, StateChanged, TimerKey
 from swarmd_protocols.errors import StateError, WireError
@@ -75,8 +77,7 @@ class PositionsConfig:
     """One that is older than this on arrival is refused too: somebody keeps old letters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a node is, in the integers that travel."""
 
     latitude_e7: int
@@ -99,8 +100,7 @@ class Place:
             raise StateError(f"battery_milli is {self.battery_milli}; it must be 0 to 1000")
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(msgspec.Struct, frozen=True, gc=False):
     """A member's place as this node knows it."""
 
     node: NodeId
@@ -112,16 +112,14 @@ class Located:
 # --- requests and details ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SayPlace:
+class SayPlace(msgspec.Struct, frozen=True, gc=False):
     """This node is here (None: it has no fix); said at the next occasion."""
 
     place: Place | None
     captured_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceLearned:
+class PlaceLearned(msgspec.Struct, frozen=True, gc=False):
     """Detail of `StateChanged("where", …)`: another member said where it is; None: it no longer knows."""
 
     node: NodeId

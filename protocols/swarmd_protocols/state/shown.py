@@ -1,9 +1,10 @@
 """Objects as people see them: what is shown, merged, gone, and until when."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
+
+from msgspec.structs import replace
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import stamp_ms

@@ -11,7 +11,6 @@ of revocations every one, within bounds that know no order (`bounds.py`). Nothin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -95,16 +94,14 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
         return self.value.counter, self.digest
 
 
-@dataclass(frozen=True, slots=True)
-class TrustChanged:
+class TrustChanged(msgspec.Struct, frozen=True, gc=False):
     """Detail of `StateChanged("node", ...)`: a statement of trust was taken; group keys may be new."""
 
     kind: str
     """"root", "revoke", "node" or "group"."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddStatement:
+class AddStatement(msgspec.Struct, frozen=True, gc=False):
     """Request to the sub-protocol "node": take a statement of trust that the operator signed."""
 
     kind: str
