@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import zipfile
 from pathlib import Path
 
 from swarmd_models.errors import ArtefactError
@@ -13,6 +12,8 @@ MAX_LABEL_BYTES = 1 << 20
 """Of a file of labels."""
 MAX_LABELS = 65_536
 """Classes of a model; the largest public ones have 21,000."""
+_ZIP_END, _ZIP_TAIL_BYTES = b"PK\x05\x06", 22 + 65_535
+"""The signature of a ZIP's last record, and how far from the end it can begin."""
 _HEADER_BYTES = 8
 """Of a FlatBuffer: root offset and the identifier TFL3."""
 
@@ -51,8 +52,13 @@ def embedded_labels(data: bytes) -> tuple[str, ...]:
     """Labels from the ZIP archive at the model's end; empty when there is none that can be read.
 
     Source:
-        TensorFlow Lite metadata: associated files are appended to the flatbuffer as a ZIP archive.
+        TensorFlow Lite metadata: associated files are appended to the flatbuffer as a ZIP archive. APPNOTE 4.3.16:
+        an archive ends in its directory's end record and a comment of at most 64 KiB.
     """
+    if _ZIP_END not in data[-_ZIP_TAIL_BYTES:]:
+        return ()
+    import zipfile
+
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             for info in archive.infolist():

@@ -4,7 +4,6 @@ Shared by everything here that people write by hand. Keys nobody asked for are p
 key as a suggestion.
 """
 
-import difflib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +31,8 @@ class TomlReader:
     def finish(self) -> list[str]:
         """Every problem, unknown keys included."""
         for key in self._data.keys() - self._known:
+            import difflib
+
             near = difflib.get_close_matches(key, self._known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             self.problem(f"unknown key {self._path(key)}{hint}")

@@ -35,7 +35,7 @@ from swarmd.brain.node_metrics import register_bridge, register_history, registe
 from swarmd.brain.notify import Notifier
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import Throttle, position_of
-from swarmd.brain.supervise import Supervisor
+from swarmd.brain.supervise import Supervisor, next_look
 from swarmd.brain.trust_told import tell_trust
 from swarmd.brain.view import View
 from swarmd.brain.whereabouts import follow_addresses
@@ -361,7 +361,7 @@ class Brain:
                 parts.eye.tick()
             if journal.wal_bytes() > WAL_BYTES:
                 await loop.run_in_executor(None, journal.checkpoint)
-            await asyncio.sleep(interval)
+            await next_look(interval)
 
     def _journal_alarms(self) -> None:
         for code, text in self.parts.journal.take_alarms():

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from swarmd.brain.supervise import next_look
 from swarmd.config.sections import Config
 from swarmd.errors import TransportError
 from swarmd.transports.address import is_ipv6, parse_address, parse_ways
@@ -190,7 +191,7 @@ async def discover(config: Config, identity: Identity, transport: Transport, fou
             await discovery.start()
         try:
             while transport.local_address == address:
-                await asyncio.sleep(_LOOK_S)
+                await next_look(_LOOK_S)
         finally:
             if discovery is not None:
                 await discovery.close()

@@ -56,6 +56,7 @@ class EventWatch:
         self._recorder = recorder
         self._alerts = alerts
         self._trust = trust
+        self._node = parts.identity.node
         self._troubled: set[NodeId] = set()
         self._alarms = TokenBuckets(ALARMS_PER_S, ALARMS_BURST, 64)
         self._offset_ns: int | None = None
@@ -156,7 +157,7 @@ class EventWatch:
         eye = parts.eye
         is_failed = eye is not None and eye.state == "failed"
         self._set("eye-given-up", is_failed, f"the eye is given up: {eye.problem}" if eye is not None else "")
-        why_out = self._trust.why_out(parts.identity.node)
+        why_out = self._trust.why_out(self._node)
         for code in OUT_CODES:
             self._set(code, code == out_code(why_out), f"the swarm does not hear this node: it is {why_out}")
         self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")
@@ -173,8 +174,7 @@ class EventWatch:
         wall_ns = time.time_ns() - time.monotonic_ns() - EPOCH_2020_NS
         off_ms = (wall_ns - clock.offset_ns) // 1_000_000
         is_wrong = clock.synced and abs(off_ms) > CLOCK_WRONG_MS
-        held = any(alert.code == "clock-wrong" for alert in self._alerts.standing())
-        if is_wrong and not held:
+        if is_wrong and not self._alerts.stands("clock-wrong"):
             self._alerts.set("clock-wrong", f"this device's clock is {off_ms / 1000:+.1f} s off swarm time")
         elif not is_wrong:
             self._alerts.set("clock-wrong", "")
@@ -186,7 +186,7 @@ class EventWatch:
 
     def _on_member(self, change: MemberChanged) -> None:
         node, old, new = change.node, change.old, change.new
-        if old is new or node == self._parts.identity.node:
+        if old is new or node == self._node:
             return
         kind = ""
         if new is MemberState.FAILED:

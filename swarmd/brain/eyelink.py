@@ -16,6 +16,7 @@ from swarmd.api.metrics import Metrics
 from swarmd.brain.cell_pilot import CellPilot
 from swarmd.brain.driver import Driver
 from swarmd.brain.eye_telemetry import EyeTelemetry
+from swarmd.brain.heap import give_back_heap
 from swarmd.brain.pictures import Pictures
 from swarmd.brain.track_feed import TrackFeed
 from swarmd.config.bridges import eye_pose_for
@@ -117,8 +118,11 @@ class EyeLink:
         await self._supervisor.run()
 
     def _on_supervisor(self, event: str, text: str) -> None:
-        say = self._log.info if event == "eye_ready" else self._log.warning
+        is_ready = event == "eye_ready"
+        say = self._log.info if is_ready else self._log.warning
         say(event, text=text)
+        if is_ready:
+            give_back_heap()  # The model was read and hashed, the eye's modules were loaded.
         self.on_event(event, text)
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
 """Follow the group key into the transport: what the node agrees on is what its connections prove."""
 
-import asyncio
 from collections.abc import Callable
 
+from swarmd.brain.supervise import next_look
 from swarmd.identity.files import curve_keys
 from swarmd.logs import Logger
 from swarmd.transports.base import Transport
@@ -35,4 +35,4 @@ async def follow_group_keys(
             known = keys
         held = group_keys()
         while group_keys() == held:
-            await asyncio.sleep(_LOOK_S)
+            await next_look(_LOOK_S)

@@ -68,6 +68,7 @@ class Journal:
             JournalError: The directory cannot be used, or another daemon uses it.
         """
         self._path = directory / FILE_NAME
+        self._wal = f"{self._path}-wal"
         self._full = durability == "power"
         self._synced_prefixes = tuple(synced_prefixes)
         self._file_pages = max(16, file_bytes // _PAGE_BYTES)
@@ -148,7 +149,7 @@ class Journal:
     def wal_bytes(self) -> int:
         """Size of the write-ahead log."""
         try:
-            return self._path.with_name(FILE_NAME + "-wal").stat().st_size
+            return os.stat(self._wal).st_size
         except OSError:
             return 0
 

@@ -16,6 +16,16 @@ AGAIN_S = 5.0
 """Until a task that did not end is told once more; longer than any good-bye takes."""
 
 
+async def next_look(period_s: float = 1.0) -> None:
+    """Sleep until the clock's next whole period: parts that look at something once a second wake the device together.
+
+    Args:
+        period_s: Seconds between two looks; > 0.
+    """
+    now_s = asyncio.get_running_loop().time()
+    await asyncio.sleep(period_s - now_s % period_s)
+
+
 class Supervisor:
     """Owns the daemon's background tasks."""
 

@@ -72,6 +72,8 @@ class Alerts:
             subject: What it is about, where there may be several of a code.
         """
         assert code in ALERTS, f"{code} is no standing alert"
+        if not text and not self._standing:
+            return
         key = (code, clean(subject, 64))
         held = self._standing.get(key)
         if not text:
@@ -86,6 +88,10 @@ class Alerts:
         alert = self._standing[key] = Alert(*key, text, since_ms)
         if held is None:
             self._on_change(alert, True)
+
+    def stands(self, code: str) -> bool:
+        """Whether any alert of this code stands."""
+        return any(held == code for held, _ in self._standing)
 
     def standing(self) -> list[Alert]:
         """All of them, the gravest and oldest first."""

@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 import platform
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -117,7 +115,8 @@ class ReleaseService:
         self.audit = AuditLog(folder)
         self.refusals = RefusalLog(folder, self._on_flood)
         self._alarm_lines = TokenBuckets(ALARM_LINES_PER_S, ALARM_LINES_BURST, ALARM_CODES_MAX)
-        self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
+        self._runtime: Path | None = None
+        """Where the slots' files are laid out; made when a slot first is."""
         self.memory = MemoryFolders()
         self._worker = ThreadPoolExecutor(1, "releases")
         self._storage = StorageThread(self.store, self._tell, log)
@@ -240,7 +239,10 @@ class ReleaseService:
         self._worker.shutdown(wait=True, cancel_futures=True)
         self._storage.close()
         self.memory.close()
-        shutil.rmtree(self._runtime, ignore_errors=True)
+        if self._runtime is not None:
+            import shutil
+
+            shutil.rmtree(self._runtime, ignore_errors=True)
 
     # --- The loop ---------------------------------------------------------------------------------------------------
 
@@ -347,6 +349,10 @@ class ReleaseService:
         """
         if slot is None:
             return self.config.factory
+        if self._runtime is None:
+            import tempfile  # With what it needs 0.6 MB, of which a brain without a release has no use.
+
+            self._runtime = Path(tempfile.mkdtemp(prefix="swarmd-model-", dir=_RUNTIME if _RUNTIME.is_dir() else None))
         folder = self._runtime / slot.release.hex()[:16]
         files: dict[str, bytes] = {}
         for name, digest in slot.files:

@@ -9,7 +9,6 @@ import contextlib
 import resource
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -46,6 +45,8 @@ def apply_in_child(old: bytes, delta: bytes, out_bytes: int, out_sha256: bytes, 
     Raises:
         DeltaError: It could not be made, or it is not what was signed.
     """
+    import tempfile
+
     bounds = limits or Limits()
     # In memory where the system has such a place: a model that is sealed on disk must not lie there in the open.
     with tempfile.TemporaryDirectory(prefix="swarmd-delta-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
