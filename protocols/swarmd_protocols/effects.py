@@ -11,8 +11,9 @@ order**. Rules that the order carries:
 Effects that end in "Changed" or "Delivered" are notifications: for people, metrics and bridges. Performing them
 can never change what the protocols do.
 
-They are structs, not dataclasses, and so are requests and notifications of the sub-protocols: a node makes thousands of
-them a second, and a frozen dataclass costs eight times as much to make and 10 kB to hold as a class. `gc=False` where nothing inside can lead back to the struct.
+They are structs, not dataclasses, and so are the requests and notifications of the sub-protocols: a node makes
+thousands of them a second, and a frozen dataclass costs eight times as much to make and 10 kB to hold as a class.
+`gc=False` where nothing inside can lead back to the struct.
 """
 
 from enum import StrEnum
