@@ -533,6 +533,15 @@ def _attacked(*kinds: str, **overrides: Any) -> dict[str, Any]:
     return {**wanted, "release.chance": 1.0, **overrides}
 
 
+def _endless_volumes(sound: Any) -> Any:
+    def broken(self: Any) -> None:
+        sound(self)
+        self.volumes._full = self.volumes._burst = 1 << 80
+        self.relays.may_send = self.relays.spend = lambda *_args: True
+
+    return broken
+
+
 LAW: dict[str, Mutant] = {
     "law-no-threshold": Mutant(
         "statements count without a signature",
@@ -608,7 +617,7 @@ LAW: dict[str, Mutant] = {
         "state.holdings:Holdings.drop",
         _not_journalled,
         overrides=_attacked(
-            "fill_disk", **{"state.origin_cost_max": 300_000, "checks.attacked_bytes_s": 0, "release.chance": 0.0}
+            "fill_disk", **{"state.origin_cost_max": 100_000, "checks.attacked_bytes_s": 0, "release.chance": 0.0}
         ),
     ),
     "law-nothing-is-kept": Mutant(
@@ -632,6 +641,18 @@ LAW: dict[str, Mutant] = {
         "state.quota:Accounts.is_in_debt",
         gives(False),
         overrides=_attacked("fat_rows", **{"checks.attacked_bytes_s": 20_000, "release.chance": 0.0}),
+    ),
+    "law-no-volumes": Mutant(
+        "an author's bytes are not counted",
+        "state.quota:Quotas.__init__",
+        _endless_volumes,
+        overrides=_attacked("fill_disk", **{"release.chance": 0.0}),
+    ),
+    "law-debts-for-ever": Mutant(
+        "time pays no debts",
+        "state.quota:Accounts._refill",
+        gives(None),
+        overrides=_attacked("fill_disk", **{"release.chance": 0.0}),
     ),
 }
 """Bugs that only an attack shows."""

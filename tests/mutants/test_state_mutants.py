@@ -27,9 +27,10 @@ from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
-from swarmd_protocols.state.quota import Accounts, Answers
+from swarmd_protocols.state.quota import Accounts, Answers, Quotas, Relays, Volumes
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
+from tests.property import test_author_bytes as author_bytes
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_liar_laws as liars
 from tests.property import test_state_answers as answers
@@ -345,6 +346,14 @@ MUTANTS = [
      lambda: answers.check_asker_gets_its_share(1)),
     ("askers pay for nothing", Answers, "spend", lambda self, *args: None,
      lambda: answers.check_asker_gets_its_share(1)),
+    ("an author's bytes have no bound", Volumes, "charge", lambda self, *args: [],
+     lambda: author_bytes.check_a_flood(1)),
+    ("what is sent of an author has no bound", Relays, "spend", lambda self, *args: None,
+     lambda: author_bytes.check_relays([(0, 900, True)] * 9, 0)),
+    ("who takes nothing is sent news", AntiEntropy, "_takes", lambda self, *args: True,
+     lambda: author_bytes.check_a_flood(1)),
+    ("nobody says what it takes", Quotas, "room", lambda self, *args: None,
+     lambda: author_bytes.check_a_flood(1)),
     ("what comes too late is refused", OriginLog, "_cut", refuse_when_full, bounds_of_the_log),
     ("a log has no bound", OriginLog, "_cut", lambda self, cost_max: [], bounds_of_the_log),
     ("slices have no end", DedupView, "settle", settle_all, attacks.test_a_stack_of_thousands_costs_a_slice_at_a_time),

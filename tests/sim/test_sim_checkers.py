@@ -90,9 +90,11 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     (
         "law-journal-keeps-all",
         "cost.journal",
-        [Fault(12 * S, "fill_disk", (6,), 15 * S, 10)],
-        {"state.origin_cost_max": 300_000, "checks.attacked_bytes_s": 0},
+        [Fault(12 * S, "fill_disk", (6,), 60 * S, 10)],
+        {"state.origin_cost_max": 100_000, "checks.attacked_bytes_s": 0},
     ),
+    ("law-no-volumes", "cost.traffic", [Fault(12 * S, "fill_disk", (6,), 12 * S, 10)], {}),
+    ("law-debts-for-ever", "state.diverged", [Fault(12 * S, "fill_disk", (6,), 12 * S, 10)], {}),
     ("law-nothing-is-kept", "releases.forgotten", [Fault(44 * S, "replace_models", (6,), 6 * S, 1)], BAD),
     ("law-promoted-is-open", "releases.taken_back", [Fault(20 * S, "vote_down", (6,), 12 * S, 2)], GOOD),
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),

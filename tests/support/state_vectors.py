@@ -88,6 +88,11 @@ def samples() -> dict[str, bytes]:
         "batch of events": batch(Stream.EVENTS, encode_events(EVENTS)),
         "message Batches": messages.encode(messages.Batches((one,))),
         "message Have": messages.encode(messages.Have((row,), 3, True, 0xFFFF_FFFF)),
+        "message Have with room": messages.encode(
+            messages.Have(
+                ((bytes(NODE), ((7, 0, 0, b""),)), (bytes(OTHER), ((7, 0, 4_096, b""), *row[1]))), 1, False, 0
+            )
+        ),
         "message Buckets": messages.encode(messages.Buckets(bytes(range(128)), bytes(128))),
         "message Proof": messages.encode(messages.Proof(one, two)),
         "message ClockAsk": messages.encode(messages.ClockAsk(123_456_789)),

@@ -10,11 +10,10 @@ import pytest
 
 from swarmd_protocols.effects import Alarm
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.ids import node_id_of
 from swarmd_protocols.state.claims.claims import cell_hash
 from swarmd_protocols.state.crdt import messages
-from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, NotePut, Sighting, encode_facts
+from swarmd_protocols.state.crdt.batch import Stream, seal_batch
+from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, NotePut, Sighting
 from swarmd_protocols.state.crdt.log import BATCHES_MAX
 from swarmd_protocols.state.crdt.messages import LASTING, Batches, Certificates, Have, Proof
 from swarmd_protocols.state.observations import CellAssigned, DefineCells, SetNote, WantCell
@@ -22,36 +21,11 @@ from swarmd_protocols.state.quota import ANSWER_BURST_BYTES, ANSWER_BYTES_S, ANS
 from swarmd_protocols.subprotocol import Send
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.trust import Certificate
-from tests.bench.hostile_state import Pen as BenchPen
 from tests.support.state_mesh import CRYPTO, SWARM, Mesh, S, detection
+from tests.support.state_pen import Pen, pen_of
 
 LIFE = 1 << 40
 CELLS = [(f"c{i}", (i % 10) * 1000, (i // 10) * 1000) for i in range(100)]
-
-
-class Pen(BenchPen):
-    """The benchmark's, in the model's arithmetic."""
-
-    @property
-    def node(self):
-        return node_of(self.seed)
-
-    def write(self, facts, stamp=1 << 16, base=(0, 0)):
-        self.n += 1
-        signer = NodeSigner(CRYPTO, self.seed)
-        batch = seal_batch(
-            Stream.FACTS, self.node, (self.life, self.n), base, self.previous, stamp, encode_facts(facts), signer
-        )
-        self.previous = batch.digest
-        return batch
-
-
-def node_of(seed):
-    return node_id_of(CRYPTO.public_key(seed))
-
-
-def pen_of(index):
-    return Pen(bytes([index & 255, index >> 8]) + bytes(30))
 
 
 def say(mesh, to, sender, message):
@@ -195,14 +169,14 @@ def test_a_member_that_floods_is_bounded_named_and_over_soon(attack):
     mesh.crash(3)
     victim = mesh.members[0]
     spent = []
-    charge = victim.replica._intake.authors.charge
+    charge = victim.replica._intake.quotas.authors.charge
 
     def counted(node, units, *args):
         if node == mesh.members[3].node:
             spent.append(units)
         return charge(node, units, *args)
 
-    victim.replica._intake.authors.charge = counted
+    victim.replica._intake.quotas.authors.charge = counted
     drive(mesh, attack(pen_of(3)), 20)
     log = victim.replica._holdings.store.logs[mesh.members[3].node]
     config = mesh.config
@@ -256,8 +230,8 @@ def test_who_repeats_what_an_author_has_replaced_answers_for_it(kind):
         mesh.run(0.05)
     intake = victim.replica._intake
     assert not any(isinstance(effect, Alarm) and honest.node.hex() in effect.text for effect in victim.effects)
-    assert intake.authors._accounts[honest.node].things <= 2
-    assert intake.senders._accounts[thief.node].units > 40_000
+    assert intake.quotas.authors._accounts[honest.node].things <= 2
+    assert intake.quotas.senders._accounts[thief.node].units > 40_000
 
 
 def test_slices_end_in_the_state_that_one_stroke_would_have_made():

@@ -10,11 +10,14 @@ Rules this file keeps:
   large one. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked for and does not come
   is asked for again. While news goes round digests differ anyway: then comparisons are rare.
 - Repairs are cut to datagrams while they are small and to reliable frames when they are not.
+- An author in debt (`quota.py`) is not passed on, not asked for, and shown as paused in summaries. Where a peer's
+  summary shows that, the peer is neither sent nor told anything of that author until its next summary shows a log
+  again, or has been missing for long. What is sent of one author is bounded whatever peers say (`quota.Relays`).
 - Everything is bounded: what goes round, who is asked how often, how much one answer may hold.
 """
 
 import random
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarmd_protocols.ids import NodeId
@@ -37,7 +40,8 @@ from swarmd_protocols.state.crdt.messages import (
     Recent,
     Wanted,
 )
-from swarmd_protocols.state.crdt.store import Store, bucket_of
+from swarmd_protocols.state.crdt.store import Store, bucket_of, room_in
+from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
@@ -61,6 +65,12 @@ _HAVE_ORIGINS = 1_000
 `messages.Have`."""
 
 
+_PAUSE_NS = 30_000_000_000
+"""How long a peer's word holds that it takes nothing of an author: as long as it takes an account to fill up again."""
+_PAUSES_MAX = 64
+"""Authors that one peer may have paused here; what else it takes nothing of is sent to it and costs it more."""
+
+
 @dataclass(slots=True)
 class _Want:
     """Something a peer has shown that it holds and that has not come yet."""
@@ -74,12 +84,13 @@ class _Want:
 class AntiEntropy:
     """Dissemination and anti-entropy of one node."""
 
-    def __init__(self, node: NodeId, config: ReplicaConfig, rng: random.Random, store: Store) -> None:
+    def __init__(self, node: NodeId, config: ReplicaConfig, rng: random.Random, store: Store, quotas: Quotas) -> None:
         """Nobody is known yet."""
         self._node = node
         self._config = config
         self._rng = rng
         self._store = store
+        self._quotas = quotas
         self.sent = Sent()
         self._peers: list[NodeId] = []
         self._swarm = 0
@@ -95,6 +106,8 @@ class AntiEntropy:
         self._wants: dict[NodeId, _Want] = {}
         self._named: dict[bytes, tuple[NodeId, int]] = {}
         """Batches of a `Recent` that have not come yet: who named them last, and how often they were asked for."""
+        self._pauses: dict[NodeId, dict[NodeId, int]] = {}
+        """By peer: of whom it takes nothing, and until when that is believed."""
         self._second = 0
         self._passed_on: dict[NodeId, int] = {}
         """Batches of each origin that were passed on in the present second."""
@@ -110,6 +123,41 @@ class AntiEntropy:
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
             del self._synced_ns[slot]
+        for peer in [peer for peer in self._pauses if peer not in reachable]:
+            del self._pauses[peer]
+
+    # --- Who takes what -----------------------------------------------------------------------------------------
+
+    def note_pauses(self, peer: NodeId, have: Have, now_ns: int) -> None:
+        """Learn from a summary of whom a peer takes nothing just now, and of whom it does again."""
+        pauses = self._pauses.setdefault(peer, {})
+        for raw_origin, positions in have.rows:
+            origin = NodeId(raw_origin)
+            if room_in(positions) != 0:
+                pauses.pop(origin, None)
+            elif origin in pauses or len(pauses) < _PAUSES_MAX:
+                pauses[origin] = now_ns + _PAUSE_NS
+        if not pauses:
+            del self._pauses[peer]
+
+    def _takes(self, peer: NodeId, author: NodeId, now_ns: int) -> bool:
+        pauses = self._pauses.get(peer)
+        return pauses is None or pauses.get(author, now_ns) <= now_ns
+
+    def _for(self, peer: NodeId, batches: Sequence[Batch], now_ns: int) -> list[Batch]:
+        """What of these may be sent to a peer, charged to its authors."""
+        found, relays = list[Batch](), self._quotas.relays
+        for batch in batches:
+            author = batch.origin
+            if not self._takes(peer, author, now_ns):
+                continue
+            if author != self._node:
+                log = self._store.logs.get(author)
+                if not relays.may_send(author, 0 if log is None else log.size_bytes, now_ns):
+                    continue
+                relays.spend(author, len(batch.raw))
+            found.append(batch)
+        return found
 
     # --- News ---------------------------------------------------------------------------------------------------
 
@@ -136,8 +184,8 @@ class AntiEntropy:
             return []
         if repaired and heard_from != self._node:
             # A repair brought these: others may have had the same one, so they are named at once and not pushed around.
-            return self._name([batch.digest[:ID_BYTES] for batch in batches if _is_news(batch)], targets)
-        return self._send_batches(targets, batches)
+            return self._name([batch.digest[:ID_BYTES] for batch in batches if _is_news(batch)], targets, now_ns)
+        return self._send_batches(targets, batches, now_ns)
 
     def _may_pass_on(self, origin: NodeId, now_ns: int) -> bool:
         """Whether an origin has not used up the batches of it that are passed on unasked in this second."""
@@ -190,21 +238,27 @@ class AntiEntropy:
         chosen = self._rng.sample(peers, min(len(peers), fanout + len(skip)))
         return [peer for peer in chosen if peer not in skip][:fanout]
 
-    def _send_batches(self, targets: Sequence[NodeId], batches: Sequence[Batch]) -> list[SubEffect]:
+    def _send_batches(self, targets: Sequence[NodeId], batches: Sequence[Batch], now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
+        alike: dict[tuple[bytes, ...], tuple[list[NodeId], list[Batch]]] = {}
+        for target in targets:
+            part = self._for(target, batches, now_ns)
+            alike.setdefault(tuple(batch.digest for batch in part), ([], part))[0].append(target)
         urgent = any(batch.stream is Stream.LEASES for batch in batches)
         facts = any(batch.stream is Stream.FACTS for batch in batches)
         priority = Priority.LEASE if urgent else Priority.DETECTION if facts else Priority.SYNC
-        for payload, fits in _grouped(batches, DATAGRAM_BYTES):
-            out += [Send(target, payload, not fits, priority) for target in targets]
+        for takers, part in alike.values():
+            for payload, fits in _grouped(part, DATAGRAM_BYTES):
+                out += [Send(target, payload, not fits, priority) for target in takers]
         return self.sent.count("news" if facts else "claims" if urgent else "records", out)
 
     def has_news(self) -> bool:
         """Whether rumours are still going round."""
         return bool(self._news) and bool(self._peers)
 
-    def rumor(self, muted: Set[NodeId]) -> list[SubEffect]:
-        """Tell somebody which batches were news of late, but for those of these authors: comparison brings them."""
+    def rumor(self, now_ns: int) -> list[SubEffect]:
+        """Tell somebody which batches were news of late, but for authors in debt: comparison brings theirs."""
+        muted = self._quotas.muted(now_ns)
         for one in [one for one in self._news if _author(self._known.get(one)) in muted] if muted else ():
             del self._news[one]
         if not self._peers:
@@ -217,13 +271,20 @@ class AntiEntropy:
                 del self._news[one]
             else:
                 self._news[one] -= 1
-        return self._name(ids, self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers)))
+        targets = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
+        return self._name(ids, targets, now_ns)
 
-    def _name(self, ids: Sequence[bytes], targets: Sequence[NodeId]) -> list[SubEffect]:
-        payloads = [messages.encode(Recent(b"".join(ids[at : at + IDS_MAX]))) for at in range(0, len(ids), IDS_MAX)]
-        return self.sent.count(
-            "names", [Send(peer, payload, False, Priority.SYNC) for peer in targets for payload in payloads]
-        )
+    def _name(self, ids: Sequence[bytes], targets: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
+        out: list[SubEffect] = []
+        for peer in targets:
+            part = [one for one in ids if self._may_name(peer, one, now_ns)] if peer in self._pauses else ids
+            for at in range(0, len(part), IDS_MAX):
+                out.append(Send(peer, messages.encode(Recent(b"".join(part[at : at + IDS_MAX]))), False, Priority.SYNC))
+        return self.sent.count("names", out)
+
+    def _may_name(self, peer: NodeId, one: bytes, now_ns: int) -> bool:
+        batch = self._known.get(one)
+        return batch is None or self._takes(peer, batch.origin, now_ns)
 
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""
@@ -233,11 +294,12 @@ class AntiEntropy:
                 self._named[one] = (peer, self._named.get(one, (peer, 0))[1])
         return self.sent.count("asks", [_wanted(peer, missing)] if missing else [])
 
-    def answer_wanted(self, peer: NodeId, wanted: Wanted, muted: Set[NodeId]) -> list[SubEffect]:
-        """Send what a peer has asked for by name, but for what these authors said."""
+    def answer_wanted(self, peer: NodeId, wanted: Wanted, now_ns: int) -> list[SubEffect]:
+        """Send what a peer has asked for by name, but for what authors in debt said."""
+        muted = self._quotas.muted(now_ns)
         known = {one: self._known.get(one) for one in _ids(wanted.ids)}
         found = [batch for batch in known.values() if batch is not None and batch.origin not in muted]
-        return self._repair(peer, found) if found else []
+        return self._repair(peer, found, now_ns)
 
     def tell(self, payload: bytes, but: NodeId) -> list[SubEffect]:
         """A proof, which each node that learns it tells once: to everybody in a small swarm, else to some."""
@@ -280,14 +342,22 @@ class AntiEntropy:
         if scope & LASTING:
             self._compared_ns = now_ns
         if len(self._store.origins()) <= _ROWS_AT_ONCE:
-            message: messages.Message = self._store.have(self._store.origins(), scope, True, (1 << BUCKETS) - 1)
+            message: messages.Message = self._have(self._origins(now_ns), scope, True, (1 << BUCKETS) - 1, now_ns)
         else:
             hashes = self._store.bucket_hashes()
             nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
             message = Buckets(hashes[0] if scope & LASTING else nothing, hashes[1] if scope & VITALS else nothing)
         return self.sent.count("digests", [_send(peer, message)])
 
-    def answer_buckets(self, peer: NodeId, theirs: Buckets) -> list[SubEffect]:
+    def _origins(self, now_ns: int) -> list[NodeId]:
+        """Who stands in a summary: those of whom something is held, and those of whom nothing is taken."""
+        muted = self._quotas.muted(now_ns)
+        return sorted({*self._store.origins(), *muted}) if muted else self._store.origins()
+
+    def _have(self, origins: Sequence[NodeId], scope: int, reply: bool, buckets: int, now_ns: int) -> Have:
+        return self._store.have(origins, scope, reply, buckets, lambda origin: self._quotas.room(origin, now_ns))
+
+    def answer_buckets(self, peer: NodeId, theirs: Buckets, now_ns: int) -> list[SubEffect]:
         """Say what is held in the groups that differ."""
         own = self._store.bucket_hashes()
         nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
@@ -306,7 +376,7 @@ class AntiEntropy:
         groups = [bucket for bucket in range(BUCKETS) if mask >> bucket & 1]
         self._rng.shuffle(groups)
         by_group: dict[int, list[NodeId]] = {}
-        for origin in self._store.origins():
+        for origin in self._origins(now_ns):
             by_group.setdefault(bucket_of(origin), []).append(origin)
         origins: list[NodeId] = []
         covered = 0
@@ -314,7 +384,7 @@ class AntiEntropy:
             if not covered or len(origins) + len(by_group.get(group, ())) <= _HAVE_ORIGINS:
                 origins += by_group.get(group, ())
                 covered |= 1 << group
-        return self.sent.count("digests", [_send(peer, self._store.have(sorted(origins), scope, True, covered))])
+        return self.sent.count("digests", [_send(peer, self._have(sorted(origins), scope, True, covered, now_ns))])
 
     def answer_have(
         self,
@@ -323,6 +393,7 @@ class AntiEntropy:
         lacking: list[Batch],
         wanted: list[NodeId],
         proofs: list[tuple[bytes, bytes]],
+        now_ns: int,
     ) -> list[SubEffect]:
         """Send what the peer lacks and, when it asked for that, say what is lacking here."""
         out = self.sent.count(
@@ -330,14 +401,14 @@ class AntiEntropy:
             [Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs],
         )
         if lacking:
-            out += self._repair(peer, lacking)
+            out += self._repair(peer, lacking, now_ns)
         if have.reply:
             known = {origin for origin, _ in have.rows}
             if have.buckets:
                 # What the peer did not name it does not hold; it cannot be asked for it.
                 wanted = [origin for origin in wanted if origin in known]
             if wanted:
-                out += self.sent.count("asks", [_send(peer, self._store.have(wanted, have.scope, False, 0))])
+                out += self.sent.count("asks", [_send(peer, self._have(wanted, have.scope, False, 0, now_ns))])
                 self._remember(peer, have, wanted)
         return out
 
@@ -351,17 +422,22 @@ class AntiEntropy:
         """Whether something that was asked for has not come yet."""
         return bool(self._wants or self._named)
 
-    def ask_again(self) -> list[SubEffect]:
+    def ask_again(self, now_ns: int) -> list[SubEffect]:
         """The question or the answer was lost: ask once more, for a bounded number of times."""
         asked: dict[tuple[NodeId, int], list[NodeId]] = {}
+        muted = self._quotas.muted(now_ns)
         for origin, want in list(self._wants.items()):
-            if want.tries >= self._config.ask_tries or not self._store.lacks(origin, want.positions, want.scope):
+            if (
+                origin in muted
+                or want.tries >= self._config.ask_tries
+                or not self._store.lacks(origin, want.positions, want.scope)
+            ):
                 del self._wants[origin]
                 continue
             want.tries += 1
             asked.setdefault((want.peer, want.scope), []).append(origin)
         out: list[SubEffect] = [
-            _send(peer, self._store.have(origins, scope, False, 0)) for (peer, scope), origins in asked.items()
+            _send(peer, self._have(origins, scope, False, 0, now_ns)) for (peer, scope), origins in asked.items()
         ]
         named: dict[NodeId, list[bytes]] = {}
         for one, (peer, tries) in list(self._named.items()):
@@ -373,8 +449,9 @@ class AntiEntropy:
         out += [_wanted(peer, ids[:IDS_MAX]) for peer, ids in named.items()]
         return self.sent.count("asks", out)
 
-    def _repair(self, peer: NodeId, batches: list[Batch]) -> list[SubEffect]:
+    def _repair(self, peer: NodeId, batches: list[Batch], now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
+        batches = self._for(peer, batches, now_ns)
         total = sum(len(batch.raw) for batch in batches)
         small = total <= _DATAGRAMS_A_REPAIR * (DATAGRAM_BYTES - 100)
         sent = 0

@@ -37,16 +37,13 @@ from swarmd_protocols.state.crdt.messages import (
 )
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.quota import (
-    AUTHOR_BURST,
     BATCH_UNITS,
     BYTES_A_UNIT,
     HAVE_ROW_UNITS,
     MESSAGE_UNITS,
     OPEN_UNITS,
-    SENDER_BURST,
     VERIFY_UNITS,
-    Accounts,
-    Answers,
+    Quotas,
 )
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
@@ -71,6 +68,7 @@ class Intake:
         holdings: Holdings,
         anti_entropy: AntiEntropy,
         author: Author,
+        quotas: Quotas,
     ) -> None:
         """Nothing has come yet."""
         self._node = node
@@ -81,9 +79,7 @@ class Intake:
         self._holdings = holdings
         self._anti_entropy = anti_entropy
         self._author = author
-        self.authors = Accounts("state-flood", "signed", AUTHOR_BURST)
-        self.senders = Accounts("state-flood-sender", "sent", SENDER_BURST)
-        self._answers = Answers()
+        self.quotas = quotas
         self._queues: dict[NodeId, deque[bytes]] = {}
         self._queued_bytes: dict[NodeId, int] = {}
         self._waiting: dict[bytes, tuple[NodeId, Batch, int]] = {}
@@ -100,7 +96,7 @@ class Intake:
 
     def may_speak(self, sender: NodeId, payload_bytes: int, effects: list[SubEffect], now_ns: int) -> bool:
         """Whether a message of this size is read at all, charged to its sender."""
-        if self.senders.is_in_debt(sender, now_ns):
+        if self.quotas.senders.is_in_debt(sender, now_ns):
             self.counts["muted"] += 1
             return False
         self._charge_sender(sender, MESSAGE_UNITS + payload_bytes // 512, effects, now_ns)
@@ -117,7 +113,9 @@ class Intake:
 
     def on_question(self, asker: NodeId, question: Question, effects: list[SubEffect], now_ns: int) -> None:
         """Answer a peer, as long as its share of answers lasts."""
-        if not self._answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
+        if isinstance(question, Have):
+            self._anti_entropy.note_pauses(asker, question, now_ns)
+        if not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
             return
         sent, answer = self.sent, list[SubEffect]()
@@ -125,11 +123,11 @@ class Intake:
             case Have():
                 answer = self._compare(asker, question, effects, now_ns)
             case Buckets():
-                answer = self._anti_entropy.answer_buckets(asker, question)
+                answer = self._anti_entropy.answer_buckets(asker, question, now_ns)
             case Recent():
                 answer = self._anti_entropy.answer_recent(asker, question)
             case Wanted():
-                answer = self._anti_entropy.answer_wanted(asker, question, self.muted(now_ns))
+                answer = self._anti_entropy.answer_wanted(asker, question, now_ns)
             case ClockAsk(sent_ns):
                 told = messages.encode(ClockTell(sent_ns, self._holdings.clock.physical_ns(now_ns)))
                 answer = sent.count("clock", [Send(asker, told, False, Priority.SYNC)])
@@ -140,21 +138,15 @@ class Intake:
                     known = messages.encode(Certificates(statements))
                     answer = sent.count("keys", [Send(asker, known, True, Priority.SYNC)])
         size_bytes = sum(len(send.payload) for send in answer if isinstance(send, Send))
-        self._answers.spend(asker, size_bytes)
+        self.quotas.answers.spend(asker, size_bytes)
         self._charge_sender(asker, size_bytes // BYTES_A_UNIT, effects, now_ns)
         effects += answer
-
-    def muted(self, now_ns: int) -> set[NodeId]:
-        """Authors in debt: they are not admitted, not asked for and not passed on."""
-        if not self.authors.debtors:
-            return set()
-        return {origin for origin in list(self.authors.debtors) if self.authors.is_in_debt(origin, now_ns)}
 
     def _compare(self, asker: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """Compare with a summary; returns what the peer lacks, and the question for what is lacking here."""
         self._charge_sender(asker, HAVE_ROW_UNITS * len(have.rows), effects, now_ns)
-        lacking, wanted, proofs = self._holdings.store.compare(have, self.muted(now_ns))
-        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs)
+        lacking, wanted, proofs = self._holdings.store.compare(have, self.quotas.muted(now_ns))
+        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs, now_ns)
 
     def on_certificates(self, sender: NodeId, came: Certificates, effects: list[SubEffect], now_ns: int) -> None:
         """Certificates that were asked for; one that nobody asked for is not worth a signature check."""
@@ -247,7 +239,7 @@ class Intake:
         is_of_use = origin not in holdings.store.quarantined and not holdings.is_known(batch)
         # What its author has long replaced is whoever repeats it to answer for.
         is_of_use = is_of_use and not holdings.is_stale(batch)
-        if is_of_use and self.authors.is_in_debt(origin, now_ns):
+        if is_of_use and self.quotas.is_muted(origin, now_ns):
             self.counts["muted"] += 1
             is_of_use = False
         if not is_of_use:
@@ -260,7 +252,8 @@ class Intake:
             self._charge_sender(sender, OPEN_UNITS + VERIFY_UNITS, effects, now_ns)
             return OPEN_UNITS + VERIFY_UNITS, False
         units = OPEN_UNITS + VERIFY_UNITS + BATCH_UNITS
-        effects += self.authors.charge(origin, units, now_ns, 1, batch)
+        effects += self.quotas.authors.charge(origin, units, now_ns, 1, batch)
+        effects += self.quotas.volumes.charge(origin, len(batch.raw), now_ns, 1, batch)
         try:
             verdict, reading = holdings.join(batch, now_ns)
         except WireError as error:
@@ -272,13 +265,14 @@ class Intake:
             first, second = sorted((held.raw, batch.raw))
             self._convict(origin, Proof(first, second), sender, effects)
         if verdict is Verdict.ADDED:
-            self._answers.join(origin, len(batch.raw))
+            self.quotas.answers.join(origin, len(batch.raw))
+            self.quotas.relays.join(origin, len(batch.raw), now_ns)
         if verdict is Verdict.ADDED and origin == self._node:
             effects += self._author.meet(batch, reading, is_restored=False)
         return units, verdict is Verdict.ADDED
 
     def _charge_sender(self, sender: NodeId, units: int, effects: list[SubEffect], now_ns: int) -> None:
-        effects += self.senders.charge(sender, units, now_ns, 1)
+        effects += self.quotas.senders.charge(sender, units, now_ns, 1)
 
     def _refuse(self, effects: list[SubEffect], sender: NodeId, reason: str) -> None:
         self.counts["rejected"] += 1

@@ -7,11 +7,14 @@ Rules this file keeps:
 - Work that was begun is finished: an account may go below zero. While it is, nothing new of its owner is taken in.
   So what an owner costs in the long run is the rate, whatever a single message makes necessary.
 - Who goes below zero is named, at most once a minute, with what it sent since its account was last full.
+- What a member signs costs the air beside work: an account in bytes of each author bounds what is taken in of it, and
+  another what is sent of it to others (`Relays`). So what one author can make a node send is a rate, however its logs
+  differ from node to node and whoever asks.
 - Answers have accounts of their own, in bytes (`Answers`): each asker may have everything that is held once and
   everything that is new once, and beyond that a trickle, whatever it asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from swarmd_protocols.effects import Alarm
@@ -24,6 +27,17 @@ AUTHOR_BURST = 500_000
 """Units that may come at once of one author: an honest log of 2,000 sightings that a newcomer reads."""
 SENDER_BURST = 200_000
 """Units that may come at once from one sender: questions and repairs of a newcomer that lacks 1.6 MB."""
+AUTHOR_BYTES_S = 4_000
+"""Bytes a second that are taken in of one author: ten times what a busy node's sightings, claims and records take."""
+AUTHOR_BURST_BYTES = 131_072
+"""The same at once: a log of 1,300 sightings that a newcomer reads; in ten seconds it is two thirds of a budget."""
+AUTHOR_RESUME_BYTES = 8_192
+"""What a debtor must have again before it is heard: two seconds, so that peers learn of each change before the next."""
+RELAY_BYTES_S = 6_000
+"""Bytes of one other author's that a node sends a second beside one copy of what it takes in: repairs of what was lost
+and, with that copy, 2.5 times what an author may write at length; who relays to three others passes 3 kB/s on."""
+RELAY_BURST_BYTES = 32_768
+"""The same at once, beside one copy of what is held: what a peer that restarted without a journal lacks."""
 ALARM_NS = 60_000_000_000
 """Least time between two alarms about one member: an alarm is for people."""
 ACCOUNTS_MAX = 8_192
@@ -70,35 +84,49 @@ class _Account:
 class Accounts:
     """One account for each member, in one role: what it wrote, or what it sent."""
 
-    def __init__(self, code: str, what: str, burst: int) -> None:
+    def __init__(self, code: str, what: str, burst: int, rate: int = WORK_RATE, resume: int = 0) -> None:
         """All accounts are full.
 
         Args:
             code: Of the alarms.
             what: What the members do here, for people: "signed" or "sent".
             burst: Units that an account holds.
+            rate: Units that come back in a second.
+            resume: Units from which on a debtor is heard again.
         """
         self._burst = burst
+        self._rate = rate
+        self._resume = resume * _NS
         self._full = burst * _NS
         """A full account's level."""
         self._code = code
         self._what = what
         self._accounts: dict[NodeId, _Account] = {}
         self.debtors: set[NodeId] = set()
-        """Who was below zero when last asked."""
+        """Who went below zero and had not paid when last asked."""
 
     def is_in_debt(self, node: NodeId, now_ns: int) -> bool:
         """Whether nothing new of this member is to be taken in."""
         account = self._accounts.get(node)
         if account is None:
             return False
-        if account.level < 0:
+        if account.level < self._resume:
             self._refill(account, now_ns)
-            if account.level < 0:
+            if account.level < (self._resume if node in self.debtors else 0):
                 return True
         if self.debtors:
             self.debtors.discard(node)
         return False
+
+    def room(self, node: NodeId, now_ns: int) -> int | None:
+        """Units that this member may still cause before it is in debt; None where they are half of the burst or more."""
+        if self.is_in_debt(node, now_ns):
+            return 0
+        account = self._accounts.get(node)
+        if account is None:
+            return None
+        self._refill(account, now_ns)
+        return None if 2 * account.level >= self._full else account.level // _NS
 
     def charge(
         self, node: NodeId, units: int, now_ns: int, things: int = 0, evidence: object = None
@@ -132,15 +160,18 @@ class Accounts:
         if now_ns - account.alarmed_ns < ALARM_NS:
             return ()
         account.alarmed_ns = now_ns
-        text = (
-            f"{node.hex()} {self._what} {account.things} things that cost {account.units / 1e6:.2f} s of work, more "
-            f"than {self._burst / 1e6} s and {WORK_RATE / 1e4} % of a core after that: what else it says waits"
-        )
+        text = f"{node.hex()} {self._what} {account.things} things {self._excess(account)}: what else it says waits"
         return (Alarm(self._code, text if account.evidence is None else f"{text}; the last was {account.evidence}"),)
+
+    def _excess(self, account: _Account) -> str:
+        return (
+            f"that cost {account.units / 1e6:.2f} s of work, more than {self._burst / 1e6} s and "
+            f"{self._rate / 1e4} % of a core after that"
+        )
 
     def _refill(self, account: _Account, now_ns: int) -> None:
         if now_ns > account.at_ns:
-            account.level += (now_ns - account.at_ns) * WORK_RATE
+            account.level += (now_ns - account.at_ns) * self._rate
             account.at_ns = now_ns
         if account.level >= self._full:
             account.level = self._full
@@ -153,6 +184,56 @@ class Accounts:
                 del self._accounts[node]
         while len(self._accounts) >= ACCOUNTS_MAX:
             del self._accounts[next(iter(self._accounts))]
+
+
+class Volumes(Accounts):
+    """The same in bytes."""
+
+    def _excess(self, account: _Account) -> str:
+        return f"of {account.units:,} B, more than {self._burst:,} B at once and {self._rate:,} B/s after that"
+
+
+class Relays:
+    """How many bytes of each other author this node still sends.
+
+    In any time of `t` seconds these are at most `RELAY_BURST_BYTES`, what is held of the author at its beginning, what
+    is taken in meanwhile, `t` times `RELAY_BYTES_S`, and what was begun last.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was sent."""
+        self._levels: dict[NodeId, tuple[int, int]] = {}
+        """Bytes left times 10^9, and when that was."""
+
+    def join(self, author: NodeId, size_bytes: int, now_ns: int) -> None:
+        """Something is new here: it may be sent once beside what may be sent anyway."""
+        level, at_ns = self._levels.get(author) or self._begin(author, RELAY_BURST_BYTES, now_ns)
+        self._levels[author] = level + size_bytes * _NS, at_ns
+
+    def may_send(self, author: NodeId, held_bytes: int, now_ns: int) -> bool:
+        """Whether a batch of this author may go out.
+
+        Args:
+            author: Who signed it.
+            held_bytes: What is held of it here.
+            now_ns: Own monotonic clock.
+        """
+        full = RELAY_BURST_BYTES + held_bytes
+        level, at_ns = self._levels.get(author) or self._begin(author, full, now_ns)
+        level = min(full * _NS, level + max(0, now_ns - at_ns) * RELAY_BYTES_S)
+        self._levels[author] = level, max(at_ns, now_ns)
+        return level > 0
+
+    def spend(self, author: NodeId, size_bytes: int) -> None:
+        """So much of it was sent."""
+        level, at_ns = self._levels[author]
+        self._levels[author] = level - size_bytes * _NS, at_ns
+
+    def _begin(self, author: NodeId, level_bytes: int, now_ns: int) -> tuple[int, int]:
+        if len(self._levels) >= ACCOUNTS_MAX:
+            # Whoever was sent longest ago: its account has filled up, or soon would have.
+            del self._levels[min(self._levels, key=lambda one: self._levels[one][1])]
+        return level_bytes * _NS, now_ns
 
 
 @dataclass(slots=True)
@@ -208,3 +289,30 @@ class Answers:
     def spend(self, asker: NodeId, size_bytes: int) -> None:
         """It was answered with so much."""
         self._shares[asker].level -= size_bytes * _NS
+
+
+class Quotas:
+    """All accounts of one node."""
+
+    def __init__(self) -> None:
+        """All are full."""
+        self.authors = Accounts("state-flood", "signed", AUTHOR_BURST)
+        self.volumes = Volumes("state-flood", "signed", AUTHOR_BURST_BYTES, AUTHOR_BYTES_S, AUTHOR_RESUME_BYTES)
+        self.senders = Accounts("state-flood-sender", "sent", SENDER_BURST)
+        self.answers = Answers()
+        self.relays = Relays()
+
+    def is_muted(self, author: NodeId, now_ns: int) -> bool:
+        """Whether nothing new of this author is taken in just now."""
+        return self.authors.is_in_debt(author, now_ns) or self.volumes.is_in_debt(author, now_ns)
+
+    def room(self, author: NodeId, now_ns: int) -> int | None:
+        """Bytes of this author that are taken in just now; None: whatever there is."""
+        return 0 if self.authors.is_in_debt(author, now_ns) else self.volumes.room(author, now_ns)
+
+    def muted(self, now_ns: int) -> Set[NodeId]:
+        """Authors in debt: they are not admitted, not asked for and not passed on, and peers are told so."""
+        if not self.authors.debtors and not self.volumes.debtors:
+            return frozenset()
+        debtors = self.authors.debtors | self.volumes.debtors
+        return {author for author in debtors if self.is_muted(author, now_ns)}

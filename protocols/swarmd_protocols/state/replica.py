@@ -55,6 +55,7 @@ from swarmd_protocols.state.observations import (
 from swarmd_protocols.state.observations import (
     DetectionView as DetectionView,
 )
+from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.replica_views import ReplicaViews
 from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.view import TrustView
@@ -121,10 +122,13 @@ class Replica:
         self.clock = Clock(config.clock, wall_offset_ns)
         self._holdings = Holdings(node, config, self.clock)
         self._projection = self._holdings.projection
-        self._anti_entropy = AntiEntropy(node, config, rng, self._holdings.store)
+        quotas = Quotas()
+        self._anti_entropy = AntiEntropy(node, config, rng, self._holdings.store, quotas)
         incarnation = _first_incarnation(restored, boot_incarnation)
         self._author = Author(node, incarnation, signer, config, self._holdings, self._anti_entropy)
-        self._intake = Intake(node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author)
+        self._intake = Intake(
+            node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author, quotas
+        )
         self.views = ReplicaViews(node, self._holdings, self._author, self._intake)
         self._timers: dict[TimerKey, int] = {}
         self._problems: list[str] = []
@@ -260,11 +264,11 @@ class Replica:
             case "flush":
                 self._author.flush(effects, now_ns)
             case "rumor":
-                effects += self._anti_entropy.rumor(self._intake.muted(now_ns))
+                effects += self._anti_entropy.rumor(now_ns)
                 if self._anti_entropy.has_news():
                     self._set(effects, _RUMOR, now_ns + self._config.rumor_ns)
             case "ask":
-                effects += self._anti_entropy.ask_again()
+                effects += self._anti_entropy.ask_again(now_ns)
             case "vitals":
                 self._author.say_vitals(effects, now_ns)
             case "expire":
@@ -365,7 +369,7 @@ class Replica:
         config, intake, projection = self._config, self._intake, self._projection
         if not (intake.has_work or projection.has_work) or now_ns < self._sliced_ns + config.slice_pause_ns:
             return
-        projection.view.undecided.slow = intake.muted(now_ns)
+        projection.view.undecided.slow = intake.quotas.muted(now_ns)
         left = config.slice_units
         while left > 0 and (intake.has_work or projection.has_backlog):
             left -= projection.work(left)
@@ -374,7 +378,7 @@ class Replica:
         if left <= 0:
             self._sliced_ns = now_ns
         for origin, units in projection.take_spent().items():
-            effects += intake.authors.charge(origin, units, now_ns)
+            effects += intake.quotas.authors.charge(origin, units, now_ns)
 
     def _finish(self, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """What every event ends with: work, decide, tell, and set the timers that follow."""

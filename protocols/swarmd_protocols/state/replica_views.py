@@ -100,7 +100,7 @@ class ReplicaViews:
     def health(self) -> dict[str, int]:
         """Figures for metrics and `doctor`."""
         holdings, intake = self._holdings, self._intake
-        logs = holdings.store.logs.values()
+        logs, quotas = holdings.store.logs.values(), intake.quotas
         return {
             "origins": len(holdings.store.logs),
             "batches_held": sum(len(log.facts) + len(log.records) for log in logs),
@@ -110,7 +110,7 @@ class ReplicaViews:
             "quarantined": len(holdings.store.quarantined),
             "aside": len(holdings.shelved),
             "waiting_for_certificates": intake.waiting,
-            "in_debt": len(intake.authors.debtors) + len(intake.senders.debtors),
+            "in_debt": len(quotas.authors.debtors | quotas.volumes.debtors) + len(quotas.senders.debtors),
             "deferred": len(holdings.deferred),
             "clock_synced": int(holdings.clock.synced),
             "clock_offset_ns": holdings.clock.offset_ns,

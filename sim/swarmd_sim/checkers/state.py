@@ -3,8 +3,9 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import LocalDetection, ObjectView
-from swarmd_sim.checkers.base import CheckerBase
+from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import DetectionFact
 
@@ -18,12 +19,20 @@ JOURNAL_BESIDE = 24
 TIMERS_MAX = 64
 RECOVERED_NS = 10_000_000_000
 """So long after a flood has ended, what its author says is passed on as everybody's."""
+NS_PER_S = 1_000_000_000
+PAYS_NS = 20 * NS_PER_S
+"""A debtor resumes within seconds (`quota.AUTHOR_RESUME_BYTES`) and then compares with somebody each second."""
 VITALS_PEERS = 8
 """Records are told and compared this many times less often in a swarm of this many times eight peers."""
 
 
 class StateChecker(CheckerBase):
     """See the module."""
+
+    def __init__(self, run: RunContext) -> None:
+        super().__init__(run)
+        self._grown: dict[tuple[int, NodeId], tuple[int, tuple[int, int]]] = {}
+        """By host and tainted author: when its log changed last, and to what (in which life)."""
 
     def on_end(self, now_ns: int) -> None:
         """Liveness and equality after the quiet time."""
@@ -42,15 +51,27 @@ class StateChecker(CheckerBase):
         host = self.run.watch.by_id.get(node)
         return host.index if host is not None else -1
 
+    def on_step(self, now_ns: int) -> None:
+        """When a log of a tainted author last grew, at each host."""
+        for index in self.run.injector.tainted():
+            author = self.run.hosts[index].node_id
+            for host in self.run.live():
+                replica = self.run.replica(host)
+                log = None if replica is None else replica._holdings.store.logs.get(author)
+                figures = (host.boots, 0 if log is None else log.lasting)
+                if self._grown.get((host.index, author), (0, figures))[1] != figures:
+                    self._grown[host.index, author] = now_ns, figures
+                self._grown.setdefault((host.index, author), (now_ns, figures))
+
     def _digests(self, hosts: Sequence[Host]) -> None:
         """Everybody holds the same.
 
-        A log that its author made costly in other hands is read at its author's rate, a minute and more after a
-        restart: what a node still owes of it is not compared, all else is.
+        A log that its author made costly in other hands is read at its author's rate, minutes long where each node was
+        told another part of it: who has spent its author's account lately may still owe of it, but must have taken in
+        some of it within 20 s. All else is compared.
         """
-        tainted = self.run.injector.tainted()
-        debtors = {author for host in hosts for author in self.run.replica(host)._intake.authors.debtors}
-        owed = {author for author in debtors if self._index_of(author) in tainted}
+        tainted = [self.run.hosts[index].node_id for index in self.run.injector.tainted()]
+        owed = {author for author in tainted if any(self._owes(host, author) for host in hosts)}
         alike: dict[tuple[tuple[bytes, int], ...] | bytes, list[Host]] = {}
         groups: dict[bytes, list[Host]] = {}
         for host in hosts:
@@ -61,11 +82,32 @@ class StateChecker(CheckerBase):
         if len(alike) > 1:
             sizes = sorted(((len(members), members[0].name) for members in alike.values()), reverse=True)
             self.run.watch.violate("state.diverged", f"{len(alike)} digests after quiet: {sizes[:5]}")
+        for author in sorted(owed):
+            self._pays(hosts, author)
         for members in groups.values():
             views = {self._fingerprint(host): host for host in members}
             if len(views) > 1:
                 names = sorted(host.name for host in views.values())
                 self.run.watch.violate("state.view_differs", f"{names[:4]} have equal digests and unequal views")
+
+    def _owes(self, host: Host, author: NodeId) -> bool:
+        quotas = self.run.replica(host)._intake.quotas
+        return quotas.room(author, host.clock.local_ns(self.run.engine.now_ns)) is not None
+
+    def _pays(self, hosts: Sequence[Host], author: NodeId) -> None:
+        """Who lacks some of an author's log that others hold takes it in, at whatever rate."""
+        logs = {host.index: self.run.replica(host)._holdings.store.logs.get(author) for host in hosts}
+        dots = {dot for log in logs.values() if log is not None for dot in log.facts}
+        for host in hosts:
+            log = logs[host.index]
+            lacking = dots if log is None else {dot for dot in dots if dot >= log.base and dot not in log.facts}
+            since_ns = self._grown.get((host.index, author), (0, None))[0]
+            if lacking and self.run.engine.now_ns - since_ns > PAYS_NS:
+                self.run.watch.violate(
+                    "state.diverged",
+                    f"{host.name} lacks {len(lacking)} batches of {self.run.hosts[self._index_of(author)].name} and has "
+                    f"taken none for {(self.run.engine.now_ns - since_ns) / NS_PER_S:.0f} s",
+                )
 
     def _fingerprint(self, host: Host) -> bytes:
         replica = self.run.replica(host)

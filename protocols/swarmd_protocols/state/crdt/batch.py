@@ -48,7 +48,7 @@ class Stream(IntEnum):
     COUNTERS = 2
     STATUS = 3
     EVENTS = 6
-    """4 and 5 are marks in summaries (`messages.PROVEN`, `messages.HELD`)."""
+    """4, 5 and 7 are marks in summaries (`messages.PROVEN`, `messages.HELD`, `messages.ROOM`)."""
 
 
 _STREAMS = {int(stream): stream for stream in Stream}

@@ -5,6 +5,8 @@
                                                           incarnation, n, head], …]]; `reply`: and you?
                                                           stream 4: "I hold the proof against this origin"
                                                           stream 5: "and, above a gap, as many as `head` says from n"
+                                                          stream 7: "of this origin at most n bytes for now"; where
+                                                          n is 0 it stands alone: nothing, until I say otherwise
 2 Buckets   [lasting, vitals]                             hashes of 32 groups of origins: where do we differ?
 3 Proof     [raw, raw]                                    two batches under one dot: their author is quarantined
 4 ClockAsk  [sent_ns]                                     answered at once by
@@ -21,7 +23,7 @@ import msgspec
 
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES
-from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES, Stream
+from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES
 
 MESSAGE_MAX_BYTES = 1 << 20
 """One message of the state: a quarter of a stream frame (`channel.codec.STREAM_MAX_BYTES`), so that none
@@ -50,6 +52,9 @@ IDS_MAX = 128
 """Names in one message, which fits a datagram."""
 HELD = 5
 """In a summary, instead of a stream: n batches of facts from this number on are held above a gap; n in 4 bytes."""
+ROOM = 7
+"""In a summary, instead of a stream: the sender takes at most n bytes of this origin for now, which wrote much of late;
+where n is 0 it is in debt there: nothing of it is to be sent until a summary shows its positions again."""
 PROVEN = 4
 """In a summary, instead of a stream: the sender holds the proof that this origin contradicts itself."""
 
@@ -172,7 +177,7 @@ def _check(message: Message) -> None:
                 )
                 for stream, incarnation, n, head in positions:
                     _require(
-                        0 <= stream <= Stream.EVENTS
+                        0 <= stream <= ROOM
                         and 0 <= incarnation <= INCARNATION_MAX
                         and 0 <= n < 1 << 32
                         and len(head) <= HEAD_HASH_BYTES,

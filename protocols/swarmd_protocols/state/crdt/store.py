@@ -8,7 +8,7 @@ Rules this file keeps:
   whoever does not know it and to nobody twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from itertools import islice
 
@@ -22,6 +22,7 @@ from swarmd_protocols.state.crdt.messages import (
     HELD,
     LASTING,
     PROVEN,
+    ROOM,
     VITALS,
     Have,
 )
@@ -131,11 +132,27 @@ class Store:
 
     # --- Comparing ----------------------------------------------------------------------------------------------
 
-    def have(self, origins: Iterable[NodeId], scope: int, reply: bool, buckets: int) -> Have:
-        """What this node holds of these origins, as a message."""
+    def have(
+        self, origins: Iterable[NodeId], scope: int, reply: bool, buckets: int, room_of: Callable[[NodeId], int | None]
+    ) -> Have:
+        """What this node holds of these origins, as a message.
+
+        Args:
+            origins: Whose logs.
+            scope: LASTING, VITALS or both.
+            reply: Whether the other's summary is asked for.
+            buckets: Groups of origins that are covered completely.
+            room_of: How many bytes of an origin are taken in just now; None: whatever there is.
+        """
         rows = []
         for origin in origins:
             positions: list[tuple[int, int, int, bytes]] = []
+            room = None if origin in self.quarantined else room_of(origin)
+            if room is not None:
+                positions.append((ROOM, 0, room, b""))
+            if room == 0:
+                rows.append((origin, tuple(positions)))
+                continue
             log = self.logs.get(origin)
             if origin in self.quarantined:
                 positions.append((PROVEN, 0, 1, b""))
@@ -202,9 +219,15 @@ class Store:
         self, origin: NodeId, positions: tuple[tuple[int, int, int, bytes], ...], scope: int, lacking: list[Batch]
     ) -> bool:
         log = self.logs.get(origin)
-        theirs = {(stream, incarnation): (n, head) for stream, incarnation, n, head in positions if stream != HELD}
+        room = room_in(positions)
+        if room == 0:
+            return False
+        first = len(lacking)
+        theirs = {
+            (stream, incarnation): (n, head) for stream, incarnation, n, head in positions if stream not in (HELD, ROOM)
+        }
         if log is None:
-            return any(n > 0 for _, _, n, _ in positions)
+            return any(n > 0 for stream, _, n, _ in positions if stream != ROOM)
         wanted = False
         if scope & LASTING:
             known = {incarnation: n for (stream, incarnation), (n, _) in theirs.items() if stream == Stream.FACTS}
@@ -233,6 +256,12 @@ class Store:
             for (stream, incarnation), record in sorted(log.records.items()):
                 if theirs.get((stream, incarnation), (0, b""))[0] < record.dot[1]:
                     lacking.append(record)
+        if room is not None:
+            for at in range(first, len(lacking)):
+                room -= len(lacking[at].raw)
+                if room <= 0:
+                    del lacking[at + 1 :]
+                    break
         return wanted
 
     def origins(self) -> list[NodeId]:
@@ -257,6 +286,11 @@ class Store:
         """Everything held."""
         for origin in sorted(self.logs):
             yield from self.logs[origin].batches()
+
+
+def room_in(positions: Iterable[tuple[int, int, int, bytes]]) -> int | None:
+    """How many bytes of its origin a row of a summary asks for at most; None: whatever there is."""
+    return next((n for stream, _, n, _ in positions if stream == ROOM), None)
 
 
 def _is_replaced(log: OriginLog, stream: Stream, incarnation: int) -> bool:
