@@ -119,7 +119,7 @@ class Accounts:
         return False
 
     def room(self, node: NodeId, now_ns: int) -> int | None:
-        """Units that this member may still cause before it is in debt; None where they are half of the burst or more."""
+        """Units that this member may still cause before it is in debt; None where that is half of the burst."""
         if self.is_in_debt(node, now_ns):
             return 0
         account = self._accounts.get(node)

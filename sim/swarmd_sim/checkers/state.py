@@ -102,12 +102,11 @@ class StateChecker(CheckerBase):
             log = logs[host.index]
             lacking = dots if log is None else {dot for dot in dots if dot >= log.base and dot not in log.facts}
             since_ns = self._grown.get((host.index, author), (0, None))[0]
-            if lacking and self.run.engine.now_ns - since_ns > PAYS_NS:
-                self.run.watch.violate(
-                    "state.diverged",
-                    f"{host.name} lacks {len(lacking)} batches of {self.run.hosts[self._index_of(author)].name} and has "
-                    f"taken none for {(self.run.engine.now_ns - since_ns) / NS_PER_S:.0f} s",
-                )
+            quiet_ns = self.run.engine.now_ns - since_ns
+            if lacking and quiet_ns > PAYS_NS:
+                name = self.run.hosts[self._index_of(author)].name
+                text = f"{host.name} lacks {len(lacking)} batches of {name}, none came for {quiet_ns / NS_PER_S:.0f} s"
+                self.run.watch.violate("state.diverged", text)
 
     def _fingerprint(self, host: Host) -> bytes:
         replica = self.run.replica(host)
