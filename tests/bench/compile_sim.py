@@ -21,7 +21,7 @@ MODULES = {
         "releases/exchange releases/fetching releases/policy releases/releases releases/rollout releases/swarming "
         "releases/versions state/anti_entropy state/author state/claims/claims state/clock "
         "state/crdt/log state/crdt/store state/dedup/own state/dedup/undecided state/dedup/view state/holdings "
-        "state/intake state/projection state/quota state/replica state/shown state/survey "
+        "state/intake state/pauses state/projection state/quota state/replica state/shown state/survey "
         "swim/accusations swim/allowance swim/core swim/event_ledgers swim/event_log swim/first_contact swim/full_view "
         "swim/helpers swim/hosts swim/members swim/membership swim/metadata swim/neighbors swim/overlay "
         "swim/own_record swim/partial_view swim/passive swim/prober swim/repair swim/rules swim/sender swim/sizing "

@@ -27,6 +27,7 @@ from swarmd_protocols.state.dedup.own import OwnSightings
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
+from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Accounts, Answers, Quotas, Relays, Volumes
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
@@ -350,7 +351,7 @@ MUTANTS = [
      lambda: author_bytes.check_a_flood(1)),
     ("what is sent of an author has no bound", Relays, "spend", lambda self, *args: None,
      lambda: author_bytes.check_relays([(0, 900, True)] * 9, 0)),
-    ("who takes nothing is sent news", AntiEntropy, "_takes", lambda self, *args: True,
+    ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,
      lambda: author_bytes.check_a_flood(1)),
     ("nobody says what it takes", Quotas, "room", lambda self, *args: None,
      lambda: author_bytes.check_a_flood(1)),

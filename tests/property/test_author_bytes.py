@@ -164,7 +164,7 @@ def busiest(windows):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_law_one_author_that_writes_as_much_as_it_can_stays_within_twice_the_budget(seed):
+def test_law_an_author_that_writes_all_it_can_stays_within_twice_the_budget(seed):
     check_a_flood(seed)
 
 

@@ -40,7 +40,8 @@ from swarmd_protocols.state.crdt.messages import (
     Recent,
     Wanted,
 )
-from swarmd_protocols.state.crdt.store import Store, bucket_of, room_in
+from swarmd_protocols.state.crdt.store import Store, bucket_of
+from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
@@ -63,12 +64,6 @@ seldom."""
 _HAVE_ORIGINS = 1_000
 """Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
 `messages.Have`."""
-
-
-_PAUSE_NS = 30_000_000_000
-"""How long a peer's word holds that it takes nothing of an author: as long as it takes an account to fill up again."""
-_PAUSES_MAX = 64
-"""Authors that one peer may have paused here; what else it takes nothing of is sent to it and costs it more."""
 
 
 @dataclass(slots=True)
@@ -106,8 +101,7 @@ class AntiEntropy:
         self._wants: dict[NodeId, _Want] = {}
         self._named: dict[bytes, tuple[NodeId, int]] = {}
         """Batches of a `Recent` that have not come yet: who named them last, and how often they were asked for."""
-        self._pauses: dict[NodeId, dict[NodeId, int]] = {}
-        """By peer: of whom it takes nothing, and until when that is believed."""
+        self.pauses = Pauses()
         self._second = 0
         self._passed_on: dict[NodeId, int] = {}
         """Batches of each origin that were passed on in the present second."""
@@ -123,33 +117,16 @@ class AntiEntropy:
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
             del self._synced_ns[slot]
-        for peer in [peer for peer in self._pauses if peer not in reachable]:
-            del self._pauses[peer]
+        self.pauses.keep(reachable)
 
     # --- Who takes what -----------------------------------------------------------------------------------------
-
-    def note_pauses(self, peer: NodeId, have: Have, now_ns: int) -> None:
-        """Learn from a summary of whom a peer takes nothing just now, and of whom it does again."""
-        pauses = self._pauses.setdefault(peer, {})
-        for raw_origin, positions in have.rows:
-            origin = NodeId(raw_origin)
-            if room_in(positions) != 0:
-                pauses.pop(origin, None)
-            elif origin in pauses or len(pauses) < _PAUSES_MAX:
-                pauses[origin] = now_ns + _PAUSE_NS
-        if not pauses:
-            del self._pauses[peer]
-
-    def _takes(self, peer: NodeId, author: NodeId, now_ns: int) -> bool:
-        pauses = self._pauses.get(peer)
-        return pauses is None or pauses.get(author, now_ns) <= now_ns
 
     def _for(self, peer: NodeId, batches: Sequence[Batch], now_ns: int) -> list[Batch]:
         """What of these may be sent to a peer, charged to its authors."""
         found, relays = list[Batch](), self._quotas.relays
         for batch in batches:
             author = batch.origin
-            if not self._takes(peer, author, now_ns):
+            if not self.pauses.takes(peer, author, now_ns):
                 continue
             if author != self._node:
                 log = self._store.logs.get(author)
@@ -277,14 +254,14 @@ class AntiEntropy:
     def _name(self, ids: Sequence[bytes], targets: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
         for peer in targets:
-            part = [one for one in ids if self._may_name(peer, one, now_ns)] if peer in self._pauses else ids
+            part = [one for one in ids if self._may_name(peer, one, now_ns)]
             for at in range(0, len(part), IDS_MAX):
                 out.append(Send(peer, messages.encode(Recent(b"".join(part[at : at + IDS_MAX]))), False, Priority.SYNC))
         return self.sent.count("names", out)
 
     def _may_name(self, peer: NodeId, one: bytes, now_ns: int) -> bool:
         batch = self._known.get(one)
-        return batch is None or self._takes(peer, batch.origin, now_ns)
+        return batch is None or self.pauses.takes(peer, batch.origin, now_ns)
 
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""

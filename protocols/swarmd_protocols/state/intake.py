@@ -114,7 +114,7 @@ class Intake:
     def on_question(self, asker: NodeId, question: Question, effects: list[SubEffect], now_ns: int) -> None:
         """Answer a peer, as long as its share of answers lasts."""
         if isinstance(question, Have):
-            self._anti_entropy.note_pauses(asker, question, now_ns)
+            self._anti_entropy.pauses.note(asker, question, now_ns)
         if not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
             return
