@@ -14,7 +14,7 @@ Rules this file keeps:
   everything that is new once, and beyond that a trickle, whatever it asks.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swarmd_protocols.effects import Alarm
@@ -310,9 +310,9 @@ class Quotas:
         """Bytes of this author that are taken in just now; None: whatever there is."""
         return 0 if self.authors.is_in_debt(author, now_ns) else self.volumes.room(author, now_ns)
 
-    def muted(self, now_ns: int) -> Set[NodeId]:
+    def muted(self, now_ns: int) -> set[NodeId]:
         """Authors in debt: they are not admitted, not asked for and not passed on, and peers are told so."""
         if not self.authors.debtors and not self.volumes.debtors:
-            return frozenset()
+            return set()
         debtors = self.authors.debtors | self.volumes.debtors
         return {author for author in debtors if self.is_muted(author, now_ns)}

@@ -54,7 +54,7 @@ class StateChecker(CheckerBase):
     def on_step(self, now_ns: int) -> None:
         """When a log of a tainted author last grew, at each host."""
         for index in self.run.injector.tainted():
-            author = self.run.hosts[index].node_id
+            author = NodeId(self.run.hosts[index].node_id)
             for host in self.run.live():
                 replica = self.run.replica(host)
                 log = None if replica is None else replica._holdings.store.logs.get(author)
@@ -70,7 +70,7 @@ class StateChecker(CheckerBase):
         told another part of it: who has spent its author's account lately may still owe of it, but must have taken in
         some of it within 20 s. All else is compared.
         """
-        tainted = [self.run.hosts[index].node_id for index in self.run.injector.tainted()]
+        tainted = [NodeId(self.run.hosts[index].node_id) for index in self.run.injector.tainted()]
         owed = {author for author in tainted if any(self._owes(host, author) for host in hosts)}
         alike: dict[tuple[tuple[bytes, int], ...] | bytes, list[Host]] = {}
         groups: dict[bytes, list[Host]] = {}
