@@ -93,7 +93,7 @@ def check_asker_gets_its_share(seed, seconds=12):
     victim, asker = mesh.members[0], mesh.members[3]
     answered = last = 0
     begun = mesh.now_ns
-    joined = victim.replica._intake._answers._joined_bytes
+    joined = victim.replica._intake.quotas.answers._joined_bytes
     while mesh.now_ns - begun < seconds * S:
         payload = messages.encode(rng.choice(list(questions(mesh, rng))))
         effects = victim.replica.on_message(asker.node, payload, victim.local_ns(mesh.now_ns))
@@ -102,7 +102,7 @@ def check_asker_gets_its_share(seed, seconds=12):
         mesh.perform(victim, [one for one in effects if not isinstance(one, Send)])
         mesh.run(0.01)
     held = victim.replica.views.health()["bytes_held"]
-    joined = victim.replica._intake._answers._joined_bytes - joined
+    joined = victim.replica._intake.quotas.answers._joined_bytes - joined
     assert answered <= bound(held, joined, seconds, last), f"{answered:,} B of a state of {held:,} B in {seconds} s"
     # Everything once, at least: silence would keep the law as well.
     assert answered >= held
