@@ -417,7 +417,7 @@ def test_a_clock_that_is_contradicted_for_a_moment_is_not_set_again():
 
 def test_the_time_is_asked_of_whom_it_was_not_asked_yet_and_then_in_turn():
     store, clock, now = Store(8, 1 << 20), Clock(ClockConfig(), 0), 10**12
-    repair = AntiEntropy(NODES[0], ReplicaConfig(), random.Random(1), store)
+    repair = AntiEntropy(NODES[0], ReplicaConfig(), random.Random(1), store, Quotas())
     peers = [NodeId(bytes([n]) * 16) for n in range(7)]
     repair.know_peers([Peer(node, "n", b"", True, 0) for node in peers])
     asked = []
