@@ -40,6 +40,7 @@ from swarmd_protocols.state.crdt.records import (
 from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.projection import Projection
+from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.subprotocol import Peer
 
 S = 1_000_000_000
