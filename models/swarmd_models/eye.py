@@ -4,12 +4,12 @@ The daemon's child process and the simulator drive this same object.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swarmd_models.backends.base import Announce
 from swarmd_models.bundle import Bundle, TrackRule
 from swarmd_models.detector import Detector, DetectorOptions
-from swarmd_models.geo.geolocate import GroundFix, Intrinsics, is_usable, ray_to_ground
+from swarmd_models.geo.geolocate import GroundFix, Intrinsics, extent_on_ground, is_usable, ray_to_ground
 from swarmd_models.tracker import Tracker
 from swarmd_models.types import Detection, EyeResult, Frame, Image, Pose, TrackEvent
 
@@ -112,6 +112,7 @@ class Eye:
         fixes = self._locate(detections, frame.pose, intrinsics)
         located = clock()
         events = self._tracker.update(frame.captured_ns, detections, fixes, frame.pose, intrinsics)
+        events = _with_extents(events, frame.pose, intrinsics)
         stages = dict(self._detector.stage_ns)
         stages["locate"], stages["track"] = located - started, clock() - located
         return EyeResult(frame.index, frame.captured_ns, detections, events, stages)
@@ -137,6 +138,16 @@ class Eye:
             sigma = max(1.0, _PIXEL_SHARE * max(x2 - x1, y2 - y1))
             fixes.append(ray_to_ground(intrinsics, pose, (x1 + x2) / 2, v, sigma))
         return fixes
+
+
+def _with_extents(events: list[TrackEvent], pose: Pose | None, intrinsics: Intrinsics | None) -> list[TrackEvent]:
+    """What is seen in this frame, with how far it reaches on the ground."""
+    if pose is None or intrinsics is None or not is_usable(pose):
+        return events
+    return [
+        event if event.kind == "end" else replace(event, extent_m=extent_on_ground(intrinsics, pose, event.box))
+        for event in events
+    ]
 
 
 def _rule(bundle: Bundle, options: EyeOptions) -> TrackRule:

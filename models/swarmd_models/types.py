@@ -99,6 +99,8 @@ class TrackEvent:
     hits: int
     """Frames in which it was detected."""
     position: GroundPosition | None
+    extent_m: tuple[float, float] | None = None
+    """How far its box reaches east and north on the level ground, metres; None without a pose or across the horizon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class Look:
     """How long the eye worked on the frame, by stage."""
     started_ns: int = 0
     """When the eye began with the frame, monotonic."""
+    extent_m: tuple[float, float] | None = None
+    """How far the box reaches east and north on the level ground, metres; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class NodePosition:
     battery_milli: int | None
     captured_ns: int
     """On this node's monotonic clock."""
+    altitude_m: float | None = None
+    """Above the WGS 84 ellipsoid; None where the member has not told how high its ground lies."""
 
 
 @dataclass(frozen=True, slots=True)

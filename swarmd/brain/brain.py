@@ -27,6 +27,7 @@ from swarmd.api.verbs import Verbs
 from swarmd.brain import compose
 from swarmd.brain.discovery import discover
 from swarmd.brain.driver import Driver
+from swarmd.brain.ground import Grounds
 from swarmd.brain.group_keys import follow_group_keys
 from swarmd.brain.heap import give_back_heap
 from swarmd.brain.history import History
@@ -158,6 +159,7 @@ class Brain:
         parts.driver.attach(parts.node, parts.transport)
         parts.driver.request(Started())
         history.begin()
+        parts.grounds.begin()
         if cells:
             parts.driver.command("state", DefineCells(cells))
         self._say_up()
@@ -223,6 +225,7 @@ class Brain:
             replica=replica,
             positions=positions,
             releases=releases,
+            grounds=Grounds(self._bus, identity.node, node.members, driver.request),
         )
         history = self._history = History(parts, trust, journal, boot)
         stack.callback(history.store.close)
@@ -385,7 +388,7 @@ class Brain:
         """Peers' positions are news for bridges, like the own one; the own position is news for peers."""
         match notice:
             case StateChanged(detail=PlaceLearned(node, located)):
-                position = None if located is None else position_of(located)
+                position = None if located is None else position_of(located, self.parts.grounds.of(node))
                 self._bus.publish(PositionSeen(node, self.view.name_of(node), position))
             case PoseSeen():
                 request = self._told.take(notice)

@@ -9,6 +9,7 @@ from swarmd.api.metrics import Metrics
 from swarmd.api.operators import OperatorDoor
 from swarmd.api.verbs import Verbs
 from swarmd.brain.driver import Driver
+from swarmd.brain.ground import Grounds
 from swarmd.brain.journal import Journal
 from swarmd.brain.supervise import Supervisor
 from swarmd.bridges.base import Bridge
@@ -48,6 +49,7 @@ class Parts:
     replica: Replica
     positions: Positions
     releases: ReleaseService
+    grounds: Grounds
     eye: "EyeLink | None" = None
     bridges: list[Bridge] = field(default_factory=list)
     control_path: Path = Path()

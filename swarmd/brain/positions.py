@@ -51,16 +51,23 @@ def place_of(pose: PoseSeen) -> Place | None:
     )
 
 
-def position_of(located: Located) -> NodePosition:
-    """A member's place in degrees and metres."""
+def position_of(located: Located, ground_m: float | None = None) -> NodePosition:
+    """A member's place in degrees and metres.
+
+    Args:
+        located: What it told.
+        ground_m: How high its ground lies above the ellipsoid; None where it does not tell.
+    """
     place = located.place
+    height_m = place.height_agl_cm / 100
     return NodePosition(
         node=located.node,
         latitude_deg=place.latitude_e7 / 1e7,
         longitude_deg=place.longitude_e7 / 1e7,
-        height_agl_m=place.height_agl_cm / 100,
+        height_agl_m=height_m,
         yaw_rad=None if place.yaw_cdeg is None else math.radians(place.yaw_cdeg / 100),
         position_sigma_m=place.sigma_cm / 100,
         battery_milli=place.battery_milli,
         captured_ns=located.captured_ns,
+        altitude_m=None if ground_m is None else ground_m + height_m,
     )

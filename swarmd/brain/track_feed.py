@@ -65,7 +65,10 @@ class TrackFeed:
             self._highest_track = max(self._highest_track, event.track_id)
             found.append(self._sightings.place(event, model_digest, self._moving))
             box = shares_of(event.box, frame.width, frame.height)
-            self._looks[event.track_id] = (Look(box, frame.stage_ns, frame.started_ns), frame.captured_ns)
+            self._looks[event.track_id] = (
+                Look(box, frame.stage_ns, frame.started_ns, event.extent_m),
+                frame.captured_ns,
+            )
         self._observe(self._sightings.take(found))
         for event in frame.events:
             if event.kind == "end":

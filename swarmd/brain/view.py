@@ -86,7 +86,8 @@ class View:
 
     def positions(self) -> Mapping[NodeId, NodePosition]:
         """The last known position of each member that has said one, this node included."""
-        return {node: position_of(located) for node, located in self._parts.positions.located().items()}
+        located, grounds = self._parts.positions.located(), self._parts.grounds
+        return {node: position_of(place, grounds.of(node)) for node, place in located.items()}
 
     def watch_pictures(
         self, callback: Callable[[PictureSeen], None], interval_ms: int, width: int, quality: int

@@ -78,6 +78,9 @@ class DdsConfig:
         high=1000,
     )
     peers: bool = option(True, "Publish peers' positions again as /{peer}/fix, /{peer}/pose and /{peer}/battery.")
+    tf: bool = option(
+        True, "Publish where each member is on /tf, as map -> swarm/{name}, and earth -> map on /tf_static."
+    )
     peers_max_hz: float = option(10.0, "Rate of each re-published topic, messages a second.", low=0.1, high=1000)
     topic_max_hz: tuple[str, ...] = option(
         (), "Other rates for single topics, as `TOPIC=HZ`; `*` and `?` match, the first match counts: `/*/fix=1`."

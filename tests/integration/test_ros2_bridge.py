@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import math
 import os
 import subprocess
 import time
@@ -12,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from swarmd.api.daemon import NodePosition, PositionSeen
+from swarmd.api.daemon import Look, NodePosition, PositionSeen
 from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
 from swarmd.config.bridges import DdsConfig
 from swarmd.errors import TransportError
+from swarmd_models.geo.geolocate import rotate
+from swarmd_models.geo.positions import ecef_m
 from swarmd_protocols.ids import NodeId
 from tests.support import fastdds, ros2_store
-from tests.support.bridge_world import BOB, World, detection, happened, object_view, pose
+from tests.support.bridge_world import BOB, World, detection, happened, object_view, own_detection, pose
 from tests.support.transport_endpoints import until_sent
 
 pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
@@ -119,6 +122,7 @@ TYPES = [
     m.CompressedImage,
     m.CellArray,
     m.GeoPoint,
+    m.TFMessage,
     m.Event,
     m.ParticipantEntitiesInfo,
 ]
@@ -159,7 +163,7 @@ async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
         graph = RawReader(participant, "ros_discovery_info", m.ParticipantEntitiesInfo, latched=True)
         info = types.deserialize_cdr(await graph.take(), graph.name)
         assert info.node_entities_info_seq[0].node_name == "swarmd_drone_7"
-        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 12
+        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 14
 
         live = RawReader(participant, "rt/swarm/detections", m.Detection3DArray, latched=False)
         await matched(live.reader)
@@ -224,6 +228,49 @@ async def test_the_altitude_is_said_where_it_is_known(dds_domain: int, altitude_
         world.say(dataclasses.replace(pose(), altitude_m=altitude_m))
         decoded = types.deserialize_cdr(await reader.take(), reader.name)
         assert decoded.altitude == altitude_m if altitude_m is not None else decoded.altitude != decoded.altitude
+
+
+async def test_frames_lie_where_the_members_are(dds_domain: int) -> None:
+    """earth -> map -> swarm/NAME: the two together give back the place on Earth that a member told."""
+    world, types = World("drone-7"), ros2_store.store()
+    where = NodePosition(BOB, -18.8799, -70.1099, 25.0, math.radians(90), 0.5, 800, time.monotonic_ns())
+    async with running(dds_domain, world, peers_max_hz=1000) as bridge:
+        participant = DomainParticipant(dds_domain)
+        late = RawReader(participant, "rt/tf_static", m.TFMessage, latched=True)
+        moving = RawReader(participant, "rt/tf", m.TFMessage, latched=False)
+        (fixed,) = types.deserialize_cdr(await late.take(), late.name).transforms
+        assert (fixed.header.frame_id, fixed.child_frame_id) == ("earth", "map")
+        await matched(moving.reader)
+        world.say(PositionSeen(BOB, "bob-1", where))
+        (bob,) = types.deserialize_cdr(await moving.take(), moving.name).transforms
+        assert (bob.header.frame_id, bob.child_frame_id) == ("map", "swarm/bob_1")
+        world.say(pose())
+        (own,) = types.deserialize_cdr(await moving.take(), moving.name).transforms
+        assert own.child_frame_id == "swarm/drone_7"
+        at, turn = bob.transform.translation, fixed.transform.rotation
+        east_north_up = rotate((turn.w, turn.x, turn.y, turn.z), (at.x, at.y, at.z))
+        base = fixed.transform.translation
+        found = [base.x + east_north_up[0], base.y + east_north_up[1], base.z + east_north_up[2]]
+        above = [one * (1 + 25.0 / 6_378_137) for one in ecef_m(where.latitude_deg, where.longitude_deg)]
+        assert math.dist(found, above) < 0.1, "within the half centimetre that places are rounded to, and the ellipsoid"
+        # REP 103: heading east is a yaw of 0.
+        assert (bob.transform.rotation.z, bob.transform.rotation.w) == pytest.approx((0.0, 1.0))
+        assert ("/tf_static", "tf2_msgs/msg/TFMessage: earth -> map") in bridge.topics()
+    async with running(dds_domain, world, tf=False) as bridge:
+        assert not [topic for topic, _ in bridge.topics() if topic.startswith("/tf")]
+
+
+async def test_an_own_detection_has_the_size_of_its_box(dds_domain: int) -> None:
+    world, types = World(), ros2_store.store()
+    world.looks[1] = Look((0.1, 0.2, 0.3, 0.4), extent_m=(1.5, 0.75))
+    async with running(dds_domain, world):
+        participant = DomainParticipant(dds_domain)
+        reader = RawReader(participant, "rt/swarm/detections", m.Detection3DArray, latched=False)
+        await matched(reader.reader)
+        for said, size in ((own_detection(), (1.5, 0.75, 0.0)), (detection(2), (0.0, 0.0, 0.0))):
+            world.say(said)
+            (found,) = types.deserialize_cdr(await reader.take(), reader.name).detections
+            assert (found.bbox.size.x, found.bbox.size.y, found.bbox.size.z) == size
 
 
 async def test_odometry_says_what_it_does_not_know(dds_domain: int) -> None:
@@ -352,6 +399,9 @@ async def test_a_peers_position_is_published_again_and_its_lost_fix_too(dds_doma
         assert (fix.latitude, fix.longitude, fix.status.status) == (-18.8799, -70.1099, 0)
         assert 1.9 < time.time() - fix.header.stamp.sec - fix.header.stamp.nanosec / 1e9 < 60
         assert fix.position_covariance[0] == pytest.approx(0.25)
+        assert fix.altitude != fix.altitude, "nobody told how high its ground lies"
+        world.say(PositionSeen(BOB, "bob-1", dataclasses.replace(where, altitude_m=456.5)))
+        assert types.deserialize_cdr(await fixes.take(), fixes.name).altitude == 456.5
         world.say(PositionSeen(BOB, "bob-1", None))
         lost = types.deserialize_cdr(await fixes.take(), fixes.name)
         assert lost.status.status == -1

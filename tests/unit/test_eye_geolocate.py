@@ -9,6 +9,7 @@ import pytest
 from swarmd_models.geo.geolocate import (
     Intrinsics,
     enu_m,
+    extent_on_ground,
     ground_to_pixel,
     multiply,
     offset,
@@ -141,3 +142,34 @@ def test_a_field_of_view_must_make_sense() -> None:
         Intrinsics.from_hfov(0.0, 640, 512)
     half = CAMERA.scaled_to(320, 256)
     assert (half.fx, half.cx, half.cy) == (CAMERA.fx / 2, 160, 128)
+
+
+@pytest.mark.parametrize(("heading_deg", "extent_m"), [(0.0, (4.0, 2.0)), (90.0, (2.0, 4.0)), (180.0, (4.0, 2.0))])
+def test_a_box_reaches_as_far_as_what_it_holds(heading_deg: float, extent_m: tuple[float, float]) -> None:
+    pose = make_pose(0, -18.88, -70.11, 30.0, heading_deg, -90.0, 0.0)
+    metre_px = CAMERA.fx / 30.0
+    box = (300.0, 200.0, 300.0 + 4 * metre_px, 200.0 + 2 * metre_px)
+    assert extent_on_ground(CAMERA, pose, box) == pytest.approx(extent_m, abs=1e-6)
+
+
+def test_a_slanting_view_reaches_farther_and_over_the_horizon_nowhere() -> None:
+    slant = make_pose(0, 47.0, 8.0, 30.0, 0.0, -45.0, 0.0)
+    box = (300.0, 240.0, 340.0, 280.0)
+    corners = [enu_m(*_place(slant, u, v), (slant.latitude_deg, slant.longitude_deg)) for u, v in _corners(box)]
+    easts, norths = zip(*corners, strict=True)
+    wanted = (max(easts) - min(easts), max(norths) - min(norths))
+    assert extent_on_ground(CAMERA, slant, box) == pytest.approx(wanted, abs=1e-6)
+    assert wanted[1] > wanted[0]
+    level = make_pose(0, 47.0, 8.0, 30.0, 0.0, -25.0, 0.0)
+    assert extent_on_ground(CAMERA, level, (300.0, 0.0, 340.0, 500.0)) is None
+
+
+def _corners(box: tuple[float, float, float, float]) -> list[tuple[float, float]]:
+    x1, y1, x2, y2 = box
+    return [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]
+
+
+def _place(pose: Pose, u: float, v: float) -> tuple[float, float]:
+    place = pixel_to_ground(CAMERA, pose, u, v)
+    assert place is not None
+    return place.latitude_deg, place.longitude_deg

@@ -156,10 +156,10 @@ def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_
     q, height = pose.camera_to_ned, pose.height_agl_m
     x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy
     ray = rotate(q, (1.0, x, y))
-    length = math.sqrt(ray[0] ** 2 + ray[1] ** 2 + ray[2] ** 2)
-    if ray[2] < math.sin(MIN_DEPRESSION_RAD) * length or height * length / ray[2] > MAX_RANGE_M:
+    meet = _meet(ray, height)
+    if meet is None:
         return None
-    north, east = height * ray[0] / ray[2], height * ray[1] / ray[2]
+    north, east = meet
     attitude, pixel = pose.attitude_sigma_rad, pixel_sigma
     # A small rotation w about NED moves the ray by w x ray; a moved ray (dn, de, dd) moves the meet by these.
     turned = ((0.0, -ray[2], ray[1]), (ray[2], 0.0, -ray[0]), (-ray[1], ray[0], 0.0))
@@ -170,6 +170,42 @@ def ray_to_ground(intrinsics: Intrinsics, pose: Pose, u: float, v: float, pixel_
     tilt = ((east / height, north / height), pose.height_sigma_m)
     bias = _sum_squares([tilt, ((1.0, 0.0), pose.position_sigma_m), ((0.0, 1.0), pose.position_sigma_m)])
     return GroundFix(east, north, jitter, bias)
+
+
+def extent_on_ground(
+    intrinsics: Intrinsics, pose: Pose, box: tuple[float, float, float, float]
+) -> tuple[float, float] | None:
+    """How far a box reaches on level ground.
+
+    Args:
+        intrinsics: Of the frame in which the box is pixels.
+        pose: Must be usable.
+        box: (left, top, right, bottom), pixels.
+
+    Returns:
+        Metres from its westernmost to its easternmost corner, and from south to north; None where a corner is near or
+        above the horizon. Of something upright it is what the thing hides, which is more than it covers.
+    """
+    x1, y1, x2, y2 = box
+    meets = []
+    for u, v in ((x1, y1), (x2, y1), (x2, y2), (x1, y2)):
+        ray = rotate(
+            pose.camera_to_ned, (1.0, (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy)
+        )
+        meet = _meet(ray, pose.height_agl_m)
+        if meet is None:
+            return None
+        meets.append(meet)
+    norths, easts = zip(*meets, strict=True)
+    return max(easts) - min(easts), max(norths) - min(norths)
+
+
+def _meet(ray: Vector, height_m: float) -> tuple[float, float] | None:
+    """North and east of where a ray meets level ground, about the point below the camera; None near the horizon."""
+    length = math.sqrt(ray[0] ** 2 + ray[1] ** 2 + ray[2] ** 2)
+    if ray[2] < math.sin(MIN_DEPRESSION_RAD) * length or height_m * length / ray[2] > MAX_RANGE_M:
+        return None
+    return height_m * ray[0] / ray[2], height_m * ray[1] / ray[2]
 
 
 def pixel_to_ground(

@@ -80,6 +80,15 @@ def enu_cm_to_wgs84(
     return Plane(origin_latitude_deg, origin_longitude_deg).to_wgs84(east_cm / 100, north_cm / 100)
 
 
+def ecef_m(latitude_deg: float, longitude_deg: float) -> Vector:
+    """A place on the WGS 84 ellipsoid, metres from the centre of the Earth.
+
+    >>> [round(one) for one in ecef_m(0.0, 90.0)]
+    [0, 6378137, 0]
+    """
+    return _ecef(math.radians(latitude_deg), math.radians(longitude_deg))
+
+
 def _ecef(lat_rad: float, lon_rad: float) -> Vector:
     normal = _A_M / math.sqrt(1 - _E2 * math.sin(lat_rad) ** 2)
     return (

@@ -9,19 +9,21 @@ import time
 from collections import Counter
 from typing import Any
 
-from swarmd.api.daemon import BusEvent, DaemonView, NodePosition, PoseSeen, PositionSeen
+from swarmd.api.daemon import BusEvent, DaemonView, Look, NodePosition, PoseSeen, PositionSeen
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.convert import (
     cell_of,
     detection_of,
     event_of,
     fix_of,
+    map_in_earth,
     marker_of,
     object_of,
     odometry_of,
     origin_of,
     pose_of,
     stamp,
+    transform_of,
     unix_ns,
 )
 from swarmd.bridges.ros2.intake import Intake, Row
@@ -44,11 +46,15 @@ _NETWORK_LOOK_S = 5.0
 """Seconds between two looks at the addresses under the participant."""
 _STREAM, _EVENTS, _LATCHED, _SENSOR = (True, False, 100), (True, False, 10), (True, True, 1), (False, False, 5)
 """Reliable, transient local, depth."""
+_TF = (True, False, 100)
+"""As tf2's own broadcaster; /tf_static is as `_LATCHED`."""
 _HISTORY = (True, True, 100)
 """Who comes later still gets the last hundred."""
 
 
-def _outlets(node: str, *, traced: bool = False) -> list[tuple[str, str, type[Any], tuple[bool, bool, int], str]]:
+def _outlets(
+    node: str, *, traced: bool = False, tf: bool = True
+) -> list[tuple[str, str, type[Any], tuple[bool, bool, int], str]]:
     """Every topic that is written: key, ROS 2 name, message, QoS, what is on it."""
     return [
         ("detections", "/swarm/detections", m.Detection3DArray, _STREAM, "own and peers' detections"),
@@ -63,6 +69,14 @@ def _outlets(node: str, *, traced: bool = False) -> list[tuple[str, str, type[An
         ("diagnostics", "/diagnostics", m.DiagnosticArray, _EVENTS, "the members, for diagnostic tools"),
         ("cells", "/swarm/cells", m.CellArray, _LATCHED, "the survey area"),
         ("origin", "/swarm/origin", m.GeoPoint, _LATCHED, "where (0, 0) of the frame `map` lies"),
+        *(
+            [
+                ("tf", "/tf", m.TFMessage, _TF, "where each member is: map -> swarm/{name}"),
+                ("tf_static", "/tf_static", m.TFMessage, _LATCHED, "earth -> map"),
+            ]
+            if tf
+            else []
+        ),
         ("events", "/swarm/events", m.Event, _HISTORY, "what happened"),
         ("fix", f"/{node}/fix", m.NavSatFix, _SENSOR, "position of this device"),
         ("pose", f"/{node}/pose", m.PoseStamped, _SENSOR, "pose of this device"),
@@ -99,7 +113,7 @@ class Ros2Bridge:
         self._intake = Intake(config.box_ground)
         self._participant: Ros2Participant | None = None
         self._counts: Counter[str] = Counter()
-        self._pending: list[DetectionView] = []
+        self._pending: list[tuple[DetectionView, Look | None]] = []
         self._pending_due = asyncio.Event()
         self._picture_due = asyncio.Event()
         self._daemon: DaemonView | None = None
@@ -157,7 +171,7 @@ class Ros2Bridge:
         node = token(self._daemon.info().name)
         rows = [
             (name, f"{ros_type(message.__idl_typename__)}: {what}")
-            for _, name, message, _, what in _outlets(node, traced=self._traced_ratio > 0)
+            for _, name, message, _, what in self._own_outlets(node)
         ]
         if self._config.detections_in:
             topic = f"/{node}/detections_in"
@@ -170,11 +184,14 @@ class Ros2Bridge:
                 rows.append((f"/{peer_token}/{key}", f"{ros_type(message.__idl_typename__)}: {what}"))
         return rows
 
+    def _own_outlets(self, node: str) -> list[tuple[str, str, type[Any], tuple[bool, bool, int], str]]:
+        return _outlets(node, traced=self._traced_ratio > 0, tf=self._config.tf)
+
     def _camera_topic(self, node: str) -> str:
         return self._config.camera_info or f"/{node}/camera_info"
 
     def _open_writers(self, participant: Ros2Participant, node: str) -> None:
-        for key, topic, message, (reliable, latched, depth), _ in _outlets(node, traced=self._traced_ratio > 0):
+        for key, topic, message, (reliable, latched, depth), _ in self._own_outlets(node):
             self._writers[key] = participant.writer(
                 dds_topic(topic), message, reliable=reliable, transient_local=latched, depth=depth
             )
@@ -218,11 +235,11 @@ class Ros2Bridge:
             batch, self._pending = self._pending, []
             header = m.Header(stamp(time.time_ns()), FRAME)
             if self._traced_ratio and is_read(self._writers["traces"]):
-                self._send_traces(header, batch)
+                self._send_traces(header, [view for view, _ in batch])
             if not is_read(self._writers["detections"]):
                 self._counts["unread_detections"] += len(batch)
                 continue
-            found = [one for view in batch if (one := detection_of(view, header)) is not None]
+            found = [one for view, look in batch if (one := detection_of(view, header, look)) is not None]
             self._counts["dropped_no_position"] += len(batch) - len(found)
             if found:
                 self._write("detections", m.Detection3DArray(header, found))
@@ -274,6 +291,8 @@ class Ros2Bridge:
         info = daemon.info()
         if info.has_origin:
             self._write("origin", origin_of(info))
+            if self._config.tf:
+                self._write("tf_static", m.TFMessage([map_in_earth(info, header)]))
         cells = daemon.cells()
         if cells:
             names = {bytes(member.node): member.name for member in daemon.members()}
@@ -304,11 +323,12 @@ class Ros2Bridge:
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
-            case StateChanged(detail=DetectionLearned(view)):
+            case StateChanged(detail=DetectionLearned(view, track_id=track)):
                 if len(self._pending) >= 1000:
                     self._counts["dropped_backlog"] += 1
                     return
-                self._pending.append(view)
+                assert self._daemon is not None
+                self._pending.append((view, None if track is None else self._daemon.look(track)))
                 self._pending_due.set()
             case StateChanged(detail=ObjectChanged() | CellChanged()) | MemberChanged():
                 self._picture_due.set()
@@ -332,10 +352,20 @@ class Ros2Bridge:
             place = pose_of(pose, info)
             if self._is_due("pose"):
                 self._write("pose", m.PoseStamped(header, place))
+            self._place(token(info.name), place, header)
             if self._is_due("odom"):
                 self._write("odom", odometry_of(place, pose.position_sigma_m**2, header))
         if pose.battery_milli is not None and self._is_due("battery"):
             self._write("battery", m.BatteryState(header=header, percentage=pose.battery_milli / 1000))
+
+    def _place(self, name: str, place: m.Pose, header: m.Header) -> None:
+        """A member's frame on /tf, each at its own rate."""
+        if not self._config.tf:
+            return
+        if not is_read(self._writers["tf"]):
+            self._counts["unread_tf"] += 1
+        elif self._limits.is_due(f"/tf/{name}", self._config.peers_max_hz):
+            self._write("tf", m.TFMessage([transform_of(place, name, header)]))
 
     # --- peers ------------------------------------------------------------------------------------------------------
 
@@ -356,8 +386,11 @@ class Ros2Bridge:
             self._write_peer(node, "fix", fix_of(position, header))
         if position is None:
             return
-        if info.has_origin and self._peer_speaks(node, peer, "pose"):
-            self._write_peer(node, "pose", m.PoseStamped(header, pose_of(position, info)))
+        if info.has_origin:
+            place = pose_of(position, info)
+            self._place(peer, place, header)
+            if self._peer_speaks(node, peer, "pose"):
+                self._write_peer(node, "pose", m.PoseStamped(header, place))
         if position.battery_milli is not None and self._peer_speaks(node, peer, "battery"):
             self._write_peer(node, "battery", m.BatteryState(header=header, percentage=position.battery_milli / 1000))
 
@@ -403,6 +436,7 @@ class Ros2Bridge:
             del self._tokens[peer]
             for key in _PEER_OUTLETS:
                 self._limits.forget(f"/{peer}/{key}")
+            self._limits.forget(f"/tf/{peer}")
         self._counts["peers_forgotten"] += 1
 
     # --- in from ROS 2 ----------------------------------------------------------------------------------------------

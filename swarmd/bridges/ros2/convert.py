@@ -3,11 +3,12 @@
 import math
 import time
 
-from swarmd.api.daemon import NodeInfo, NodePosition, PoseSeen
+from swarmd.api.daemon import Look, NodeInfo, NodePosition, PoseSeen
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.mapping import CELL_STATES, EVENT_LEVELS, covariance36
+from swarmd.bridges.ros2.mapping import CELL_STATES, EARTH, EVENT_LEVELS, FRAME, covariance36
 from swarmd.events.record import EventRecord
-from swarmd_models.geo.positions import wgs84_to_enu_cm
+from swarmd_models.geo.geolocate import multiply
+from swarmd_models.geo.positions import ecef_m, wgs84_to_enu_cm
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
 
 UNKNOWN_VARIANCE = 1e6
@@ -29,20 +30,28 @@ def _detection(
     covariance_cm2: tuple[int, int, int] | None,
     name: str,
     header: m.Header,
+    extent_m: tuple[float, float] = (0.0, 0.0),
 ) -> m.Detection3D:
     pose = m.Pose(m.Point(place[0] / 100, place[1] / 100, 0.0), m.Quaternion())
     hypothesis = m.ObjectHypothesisWithPose(
         m.ObjectHypothesis(label, score_milli / 1000), m.PoseWithCovariance(pose, covariance36(covariance_cm2))
     )
-    return m.Detection3D(header, [hypothesis], m.BoundingBox3D(pose, m.Vector3(0.0, 0.0, 0.0)), name)
+    return m.Detection3D(header, [hypothesis], m.BoundingBox3D(pose, m.Vector3(*extent_m, 0.0)), name)
 
 
-def detection_of(view: DetectionView, header: m.Header) -> m.Detection3D | None:
-    """A sighting as vision_msgs/Detection3D; None where it has no position, since ROS cannot say "unknown place"."""
+def detection_of(view: DetectionView, header: m.Header, look: Look | None = None) -> m.Detection3D | None:
+    """A sighting as vision_msgs/Detection3D; None where it has no position, since ROS cannot say "unknown place".
+
+    Args:
+        view: The sighting.
+        header: Time and frame.
+        look: How the own eye saw it; None for others' sightings, whose boxes nobody tells: their size is zero.
+    """
     if view.east_cm is None or view.north_cm is None:
         return None
     place = (view.east_cm, view.north_cm)
-    return _detection(view.label, view.score_milli, place, view.covariance_cm2, view.detection_id, header)
+    extent_m = (0.0, 0.0) if look is None or look.extent_m is None else look.extent_m
+    return _detection(view.label, view.score_milli, place, view.covariance_cm2, view.detection_id, header, extent_m)
 
 
 def object_of(view: ObjectView, header: m.Header) -> m.Detection3D | None:
@@ -103,7 +112,8 @@ def unix_ns(captured_ns: int) -> int:
 def fix_of(position: NodePosition | PoseSeen | None, header: m.Header) -> m.NavSatFix:
     """A position as sensor_msgs/NavSatFix; None: status -1 and NaN.
 
-    The height above the ellipsoid is what this node's receiver says; peers do not tell theirs.
+    The height above the ellipsoid is what this node's receiver says, or what follows from a peer's height above ground
+    and how high it says that its ground lies; NaN where neither is known.
     """
     if position is None:
         unknown = [0.0] * 9
@@ -111,8 +121,7 @@ def fix_of(position: NodePosition | PoseSeen | None, header: m.Header) -> m.NavS
     variance = position.position_sigma_m**2
     covariance = [variance, 0.0, 0.0, 0.0, variance, 0.0, 0.0, 0.0, UNKNOWN_VARIANCE]
     status = m.NavSatStatus(0, 1)
-    known = position.altitude_m if isinstance(position, PoseSeen) else None
-    altitude = math.nan if known is None else known
+    altitude = math.nan if position.altitude_m is None else position.altitude_m
     return m.NavSatFix(header, status, position.latitude_deg, position.longitude_deg, altitude, covariance, 2)
 
 
@@ -132,6 +141,33 @@ def pose_of(position: NodePosition | PoseSeen, info: NodeInfo) -> m.Pose:
     # REP 103: yaw counter-clockwise from east; ours is clockwise from north.
     half = (math.pi / 2 - position.yaw_rad) / 2
     return m.Pose(point, m.Quaternion(0.0, 0.0, math.sin(half), math.cos(half)))
+
+
+def frame_of(name: str) -> str:
+    """The frame that sits in a member: no robot's own tree has one of that name."""
+    return f"swarm/{name}"
+
+
+def transform_of(place: m.Pose, name: str, header: m.Header) -> m.TransformStamped:
+    """Where a member's frame lies in `map`."""
+    where = m.Vector3(place.position.x, place.position.y, place.position.z)
+    return m.TransformStamped(header, frame_of(name), m.Transform(where, place.orientation))
+
+
+def map_in_earth(info: NodeInfo, header: m.Header) -> m.TransformStamped:
+    """Where `map` lies in `earth`, by which robots whose maps differ find each other; its height is the ellipsoid's.
+
+    Source:
+        REP 105, "earth": ECEF. East, north and up there are what a turn by longitude + 90° about z and then one by
+        90° - latitude about x make of x, y and z.
+    """
+    latitude, longitude = info.origin_latitude_deg, info.origin_longitude_deg
+    turn, tilt = math.radians(longitude + 90) / 2, math.radians(90 - latitude) / 2
+    w, x, y, z = multiply((math.cos(turn), 0.0, 0.0, math.sin(turn)), (math.cos(tilt), math.sin(tilt), 0.0, 0.0))
+    header = m.Header(header.stamp, EARTH)
+    return m.TransformStamped(
+        header, FRAME, m.Transform(m.Vector3(*ecef_m(latitude, longitude)), m.Quaternion(x, y, z, w))
+    )
 
 
 def event_of(record: EventRecord) -> m.Event:

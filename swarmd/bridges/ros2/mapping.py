@@ -3,6 +3,8 @@
 from swarmd_protocols.effects import MemberState
 
 FRAME = "map"
+EARTH = "earth"
+"""Source: REP 105."""
 DIAGNOSTIC_LEVELS = {
     MemberState.ALIVE: 0,
     MemberState.SUSPECT: 1,

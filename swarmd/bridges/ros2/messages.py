@@ -437,3 +437,27 @@ class GeoPoint(IdlStruct, typename="geographic_msgs::msg::dds_::GeoPoint_"):
     latitude: float64 = 0.0
     longitude: float64 = 0.0
     altitude: float64 = 0.0
+
+
+@dataclass
+class Transform(IdlStruct, typename="geometry_msgs::msg::dds_::Transform_"):
+    """Where a frame lies in another."""
+
+    translation: Vector3 = field(default_factory=Vector3)
+    rotation: Quaternion = field(default_factory=Quaternion)
+
+
+@dataclass
+class TransformStamped(IdlStruct, typename="geometry_msgs::msg::dds_::TransformStamped_"):
+    """A transform with its two frames."""
+
+    header: Header = field(default_factory=Header)
+    child_frame_id: str = ""
+    transform: Transform = field(default_factory=Transform)
+
+
+@dataclass
+class TFMessage(IdlStruct, typename="tf2_msgs::msg::dds_::TFMessage_"):
+    """What `/tf` and `/tf_static` carry."""
+
+    transforms: sequence[TransformStamped] = field(default_factory=list)

@@ -17,6 +17,7 @@ TYPE_HASHES = {
     "geometry_msgs/msg/PoseStamped": "RIHS01_10f3786d7d40fd2b54367835614bff85d4ad3b5dab62bf8bca0cc232d73b4cd8",
     "nav_msgs/msg/Odometry": "RIHS01_3cc97dc7fb7502f8714462c526d369e35b603cfc34d946e3f2eda2766dfec6e0",
     "sensor_msgs/msg/CompressedImage": "RIHS01_15640771531571185e2efc8a100baf923961a4d15d5569652e6cb6691e8e371a",
+    "tf2_msgs/msg/TFMessage": "RIHS01_e369d0f05a23ae52508854b66f6aa0437f3449d652e8cbf22d5abe85d020f087",
     "geographic_msgs/msg/GeoPoint": "RIHS01_602c647cf87bbe95a0231b459b5ac30051875d07c0c740b31ad7a8c4662b971e",
     "swarmd_msgs/msg/CellArray": "RIHS01_67e6e844d486599b33c824230d35666102f4c6bc5b276fa169cec00a1e57aac0",
     "swarmd_msgs/msg/Event": "RIHS01_6866bb61b7400f25131a25418a5657baebec8654a23d041cd0fb648250d50577",
