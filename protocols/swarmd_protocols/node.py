@@ -462,10 +462,10 @@ class Node:
         """All known members, this node included, sorted by name; built on demand."""
         return list(chain.from_iterable(self.member_parts()))
 
-    def member_parts(self) -> Iterator[list[MemberView]]:
-        """The same, a few at a time, for who must not hold the event loop up for all of them."""
+    def member_parts(self, state: MemberState | None = None) -> Iterator[list[MemberView]]:
+        """The same, or those in one state, a few at a time, for who must not hold the event loop up for all of them."""
         meta = {key: value for key, (_, value, _) in self._swim.metadata.own_meta.items() if value}
-        return member_rows(self._core, self._swim.membership.links.own, meta)
+        return member_rows(self._core, self._swim.membership.links.own, meta, state)
 
     def names(self) -> dict[NodeId, str]:
         """Node to name of all known members."""

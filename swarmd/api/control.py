@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 from typing import Any, Protocol
 
+from swarmd.api.parts import encoded
 from swarmd.api.remote import Remote, connect, refusal
 from swarmd.errors import ControlError, DaemonError
 from swarmd.logs import Logger
@@ -243,7 +244,7 @@ class ControlServer:
 
         Args:
             path: Where the socket lies.
-            answer: Answers a verb at once.
+            answer: Answers a verb at once; long lists may be `Parts`.
             watch: What the verb `watch` streams.
             log: Where failures of verbs are said.
             on_command: Told of each request.
@@ -337,8 +338,8 @@ class ControlServer:
             if not line.endswith(b"\n"):
                 return
             verb, answer = await self._one(line, by, refuse)
-            writer.write(encode(answer))
-            await writer.drain()
+            if not await self._tell(verb, answer, writer):
+                return
             if verb in self._streams and answer["ok"]:
                 await self._stream(self._streams[verb], reader, writer)
                 return
@@ -367,6 +368,22 @@ class ControlServer:
         except Exception as error:  # A bug in one verb must not end the daemon; it is logged in full.
             self._log.error("control_verb_failed", verb=verb, error=error)
             return verb, {"ok": False, "error": f"{verb} failed inside the daemon: {type(error).__name__}: {error}"}
+
+    async def _tell(self, verb: str, answer: Mapping[str, Any], writer: Answers) -> bool:
+        """Write one answer, and let the loop turn between the parts of a long one; False where it broke off."""
+        try:
+            for piece in encoded(answer):
+                writer.write(piece.encode())
+                await writer.drain()
+                await asyncio.sleep(0)
+        except OSError:
+            raise
+        except Exception as error:  # As above; half a line has been said, so the client is hung up on.
+            self._log.error("control_verb_failed", verb=verb, error=error)
+            return False
+        writer.write(b"\n")
+        await writer.drain()
+        return True
 
     async def _stream(self, watch: Watch, reader: Lines, writer: Answers) -> None:
         """Pass notices on until the client hangs up (whatever it still says is not read) or there are no more."""

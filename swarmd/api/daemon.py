@@ -4,7 +4,7 @@ Bridges, verbs, pages, metrics and recordings take a `DaemonView` and never the 
 protocols do except `command`. Every call is on the event loop and returns at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -166,6 +166,30 @@ class DaemonView(Protocol):
         ...
 
 
+class InParts(Protocol):
+    """Long views, each a few at a time: who reads them lets the loop turn between two parts, and things may change."""
+
+    def names(self) -> Mapping[NodeId, str]:
+        """Node to name of all members, those that an operator dismissed included."""
+        ...
+
+    def members(self) -> Iterator[Sequence[MemberView]]:
+        """As `DaemonView.members`."""
+        ...
+
+    def objects(self) -> Iterator[Sequence[ObjectView]]:
+        """As `DaemonView.objects`."""
+        ...
+
+    def detections(self) -> Iterator[Sequence[DetectionView]]:
+        """Every node's sightings, before deduplication."""
+        ...
+
+    def cells(self) -> Iterator[Sequence[CellView]]:
+        """As `DaemonView.cells`."""
+        ...
+
+
 class EyeControl(Protocol):
     """The eye as a person at the control socket sees it."""
 
@@ -219,6 +243,11 @@ class Operations(DaemonView, Protocol):
         ...
 
     @property
+    def in_parts(self) -> "InParts":
+        """What may be long, a few at a time."""
+        ...
+
+    @property
     def past(self) -> "Past":
         """What happened, and what stands unsolved."""
         ...
@@ -233,10 +262,6 @@ class Operations(DaemonView, Protocol):
 
     def trust(self) -> TrustSummary:
         """What this node holds of the fleet's trust."""
-        ...
-
-    def detections(self) -> Sequence[DetectionView]:
-        """Every node's sightings, before deduplication."""
         ...
 
     def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:

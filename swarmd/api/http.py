@@ -22,7 +22,7 @@ import contextlib
 import errno
 import ipaddress
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,8 @@ class Reply:
 
     status: int
     content_type: str
-    body: bytes
+    body: bytes | Iterator[str]
+    """All of it; or its text in pieces, between which the loop turns (`parts.encoded`)."""
 
 
 Page = Callable[[], Reply]
@@ -133,14 +134,13 @@ class HttpServer:
                 event = wire.next_event()
             except h11.RemoteProtocolError as error:
                 with contextlib.suppress(h11.LocalProtocolError):
-                    _send(wire, writer, Reply(error.error_status_hint, "text/plain", b"bad request\n"), head=False)
-                await writer.drain()
+                    reply = Reply(error.error_status_hint, "text/plain", b"bad request\n")
+                    await self._send(wire, writer, reply, head=False)
                 return False
             if event is h11.NEED_DATA:
                 wire.receive_data(await reader.read(_READ_BYTES))
             elif isinstance(event, h11.Request):
-                _send(wire, writer, self._answer(event), head=event.method == b"HEAD")
-                await writer.drain()
+                await self._send(wire, writer, self._answer(event), head=event.method == b"HEAD")
             elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
                 if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
                     return False
@@ -164,25 +164,41 @@ class HttpServer:
             self._log.error("http_page_failed", page=request.target.decode("latin-1"), error=error)
             return Reply(500, "text/plain", b"the page failed; see the log\n")
 
+    async def _send(self, wire: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, *, head: bool) -> None:
+        headers = [
+            ("Content-Type", reply.content_type),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Content-Security-Policy", "default-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
+        ]
+        body = reply.body
+        if isinstance(body, bytes):
+            headers.append(("Content-Length", str(len(body))))
+        writer.write(wire.send(h11.Response(status_code=reply.status, headers=headers)) or b"")
+        if isinstance(body, bytes):
+            writer.write((wire.send(h11.Data(data=body)) or b"") if not head else b"")
+        elif not head:
+            await self._send_pieces(wire, writer, body)
+        writer.write(wire.send(h11.EndOfMessage()) or b"")
+        await writer.drain()
+
+    async def _send_pieces(self, wire: h11.Connection, writer: asyncio.StreamWriter, pieces: Iterator[str]) -> None:
+        """A body of unknown length, while it is made; where that fails the client is hung up on: it has half of it."""
+        try:
+            for piece in pieces:
+                writer.write((wire.send(h11.Data(data=piece.encode())) or b"") if piece else b"")
+                await writer.drain()
+                await asyncio.sleep(0)
+        except OSError:
+            raise
+        except Exception as error:  # As in `_answer`.
+            self._log.error("http_page_failed", page="", error=error)
+            raise ConnectionAbortedError from error
+
 
 def live_page() -> Reply:
     """The page that draws members and objects, one self-contained file."""
     return Reply(200, "text/html; charset=utf-8", Path(__file__).with_name("live.html").read_bytes())
-
-
-def _send(wire: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, *, head: bool) -> None:
-    headers = [
-        ("Content-Type", reply.content_type),
-        ("Content-Length", str(len(reply.body))),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Content-Security-Policy", "default-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
-    ]
-    parts = [wire.send(h11.Response(status_code=reply.status, headers=headers))]
-    if not head:
-        parts.append(wire.send(h11.Data(data=reply.body)))
-    parts.append(wire.send(h11.EndOfMessage()))
-    writer.write(b"".join(part for part in parts if part))
 
 
 def _is_loopback(host: str) -> bool:

@@ -6,12 +6,12 @@ from typing import Any
 
 from swarmd.api import geojson, views
 from swarmd.api.daemon import EyeControl, Operations, PoseSeen
+from swarmd.api.parts import Parts
 from swarmd.api.verbs import Verbs, number_argument, text_argument
 from swarmd.api.views import position_row
 from swarmd.errors import DaemonError
 from swarmd_models.types import GroundPosition
 from swarmd_protocols.effects import GoAway, Join, UserEvent
-from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellDone, LocalDetection, Observed, SetNote, WantCell
 from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES
 
@@ -58,6 +58,10 @@ def register_verbs(daemon: Operations, verbs: Verbs) -> None:
         verbs.add(verb, getattr(answers, verb), internal=True)
 
 
+def _collection(features: Parts) -> Mapping[str, Any]:
+    return {**geojson.collection(()), "features": features}
+
+
 class _Answers:
     """One method a verb."""
 
@@ -71,32 +75,35 @@ class _Answers:
     def members(self, arguments: Arguments) -> Mapping[str, Any]:
         positions, now_ns = self._daemon.positions(), time.monotonic_ns()
         if arguments.get("form") == "geojson":
-            names = self._names()
+            names = self._daemon.in_parts.names()
             found = [(names.get(node, node.hex()), position) for node, position in positions.items()]
             found.sort(key=lambda pair: (pair[0], pair[1].node))
             return geojson.collection([geojson.member_feature(where, name, now_ns) for name, where in found])
-        rows = []
-        for member in self._daemon.members():
-            position = positions.get(member.node)
-            rows.append({**views.member_row(member), "position": position_row(position, now_ns)})
+        rows = Parts.of(
+            self._daemon.in_parts.members(),
+            lambda member: {
+                **views.member_row(member),
+                "position": position_row(positions.get(member.node), now_ns),
+            },
+        )
         summary, name_of = self._daemon.summary(), self._daemon.name_of
         gone = self._daemon.past.dismissed().items()
         dismissed = [{"name": name_of(node), "by": name_of(by)} for node, by in gone]
         return {"members": rows, "dismissed": dismissed, "partial": summary.partial, "estimated": summary.estimated}
 
     def detections(self, arguments: Arguments) -> Mapping[str, Any]:
-        names, found = self._names(), self._daemon.detections()
+        names, found = self._daemon.in_parts.names(), self._daemon.in_parts.detections()
         if arguments.get("form") == "geojson":
             info = self._daemon.info()
-            return geojson.collection([geojson.sighting_feature(view, info, names) for view in found])
-        return {"detections": [views.detection_row(view, names) for view in found]}
+            return _collection(Parts.of(found, lambda view: geojson.sighting_feature(view, info, names)))
+        return {"detections": Parts.of(found, lambda view: views.detection_row(view, names))}
 
     def objects(self, arguments: Arguments) -> Mapping[str, Any]:
-        names, found = self._names(), self._daemon.objects()
+        names, found = self._daemon.in_parts.names(), self._daemon.in_parts.objects()
         if arguments.get("form") == "geojson":
             info = self._daemon.info()
-            return geojson.collection([geojson.object_feature(view, info, names) for view in found])
-        return {"objects": [views.object_row(view, names) for view in found]}
+            return _collection(Parts.of(found, lambda view: geojson.object_feature(view, info, names)))
+        return {"objects": Parts.of(found, lambda view: views.object_row(view, names))}
 
     def trust(self, arguments: Arguments) -> Mapping[str, Any]:
         """Take a root, revocation or group key that the operator signed; members pass it on by themselves."""
@@ -121,13 +128,13 @@ class _Answers:
             "why_out": trust.why_out,
             "forked": trust.forked,
             "revoked": [{"node": node.hex(), "reason": reason} for node, reason in trust.revoked.items()],
-            "members": [views.trust_row(member) for member in daemon.members()],
+            "members": Parts.of(daemon.in_parts.members(), views.trust_row),
             "partial": summary.partial,
         }
 
     def cells(self, _: Arguments) -> Mapping[str, Any]:
-        names = self._names()
-        return {"cells": [views.cell_row(view, names) for view in self._daemon.cells()]}
+        names = self._daemon.in_parts.names()
+        return {"cells": Parts.of(self._daemon.in_parts.cells(), lambda view: views.cell_row(view, names))}
 
     def cell_next(self, arguments: Arguments) -> Mapping[str, Any]:
         """Ask for work; the answer comes as a notice `cell`, and `cells list` shows it."""
@@ -136,8 +143,12 @@ class _Answers:
         north = round(number_argument(arguments, "north_m", 0.0) * 100)
         battery = round(number_argument(arguments, "battery", 1.0) * 1000)
         daemon.ask("state", WantCell(east, north, max(0, min(1000, battery))))
-        mine = [view for view in daemon.cells() if view.holder == daemon.info().node and view.state == "claimed"]
-        return {"cells": [views.cell_row(view, self._names()) for view in mine]}
+        names, own = daemon.in_parts.names(), daemon.info().node
+        mine = Parts(
+            [views.cell_row(view, names) for view in part if view.holder == own and view.state == "claimed"]
+            for part in daemon.in_parts.cells()
+        )
+        return {"cells": mine}
 
     def cell_done(self, arguments: Arguments) -> Mapping[str, Any]:
         quality = round(number_argument(arguments, "quality", 1.0) * 1000)
@@ -146,7 +157,7 @@ class _Answers:
         return {"cell": cell}
 
     def counters(self, _: Arguments) -> Mapping[str, Any]:
-        names = self._names()
+        names = self._daemon.in_parts.names()
         shared, sums = self._daemon.shared_counters()
         by_node = {
             counter: {names.get(node, node.hex()): value for node, value in values.items()}
@@ -261,9 +272,6 @@ class _Answers:
         if eye is None:
             raise DaemonError("this node runs no eye; give `swarmd run` a --source")
         return eye
-
-    def _names(self) -> dict[NodeId, str]:
-        return {member.node: member.name for member in self._daemon.members()}
 
     def _outside(self, row: object, now_ns: int) -> LocalDetection:
         if not isinstance(row, dict):

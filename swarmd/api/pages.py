@@ -7,9 +7,10 @@ from typing import Any
 from swarmd.api.daemon import Operations
 from swarmd.api.http import Page, Reply, live_page
 from swarmd.api.metrics import CONTENT_TYPE, Metrics
+from swarmd.api.parts import encoded
 from swarmd.api.verbs import Verbs
 
-_JSON = "application/json"
+_JSON, _GEOJSON = "application/json", "application/geo+json"
 
 
 def pages(daemon: Operations, verbs: Verbs, metrics: Metrics) -> dict[str, Page]:
@@ -20,7 +21,7 @@ def pages(daemon: Operations, verbs: Verbs, metrics: Metrics) -> dict[str, Page]
         "/readyz": lambda: readiness(daemon),
         "/metrics": lambda: Reply(200, CONTENT_TYPE, metrics.render()),
         "/status": lambda: _json(200, verbs.answer("status", {})),
-        "/objects": lambda: _json(200, verbs.answer("objects", {"form": "geojson"}), "application/geo+json"),
+        "/objects": lambda: Reply(200, _GEOJSON, encoded(verbs.begin("objects", {"form": "geojson"}))),
     }
 
 
@@ -36,5 +37,5 @@ def readiness(daemon: Operations) -> Reply:
     return _json(503 if waits_for else 200, {"ready": not waits_for, "waiting_for": waits_for})
 
 
-def _json(status: int, value: Mapping[str, Any], content_type: str = _JSON) -> Reply:
-    return Reply(status, content_type, json.dumps(value).encode() + b"\n")
+def _json(status: int, value: Mapping[str, Any]) -> Reply:
+    return Reply(status, _JSON, json.dumps(value).encode() + b"\n")

@@ -1,12 +1,14 @@
 """The registry of control verbs: one table behind the control socket, the bridges and the tests.
 
-A handler takes the request's arguments and returns a JSON-able mapping at once, on the loop. It raises `DaemonError`
-with a sentence for people; the registry turns the protocols' own refusals into that.
+A handler takes the request's arguments and returns a JSON-able mapping at once, on the loop; long lists in it are
+`Parts` (`parts.py`). It raises `DaemonError` with a sentence for people; the registry turns the protocols' own refusals
+into that.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from swarmd.api.parts import whole
 from swarmd.errors import DaemonError
 from swarmd_protocols.errors import ProtocolError
 
@@ -38,17 +40,8 @@ class Verbs:
         if changes:
             self.changing.add(verb)
 
-    def answer_inside(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run one verb for a bridge, internal ones included; raises `DaemonError` as `answer` does."""
-        handler = self._internal.get(verb)
-        return self.answer(verb, arguments) if handler is None else handler(arguments)
-
-    def answer(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run one verb.
-
-        Raises:
-            DaemonError: The verb is unknown, an argument is wrong, or the request is refused.
-        """
+    def begin(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run one verb; what is long in its answer is `Parts`, for who writes them out. Raises as `answer` does."""
         handler = self._handlers.get(verb)
         if handler is None:
             raise DaemonError(f"this daemon knows no verb {verb[:40]!r}; it knows {', '.join(sorted(self._handlers))}")
@@ -56,6 +49,19 @@ class Verbs:
             return handler(arguments)
         except ProtocolError as error:
             raise DaemonError(str(error)) from error
+
+    def answer_inside(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run one verb for a bridge, internal ones included; raises `DaemonError` as `answer` does."""
+        handler = self._internal.get(verb)
+        return self.answer(verb, arguments) if handler is None else whole(handler(arguments))
+
+    def answer(self, verb: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run one verb and make all of its answer.
+
+        Raises:
+            DaemonError: The verb is unknown, an argument is wrong, or the request is refused.
+        """
+        return whole(self.begin(verb, arguments))
 
 
 def text_argument(arguments: Mapping[str, Any], name: str, default: str | None = None, most: int = 1024) -> str:

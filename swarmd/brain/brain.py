@@ -134,7 +134,7 @@ class Brain:
         control_path = Path(config.node.control) if config.node.control else default_path(identity.name)
         control = ControlServer(
             control_path,
-            self._verbs.answer,
+            self._verbs.begin,
             self._watch,
             self.log,
             on_command=lambda verb, arguments, by, problem: (

@@ -1,6 +1,7 @@
 """The history of one node: its file, its recorder, what stands, and what watches the brain for it, as one part."""
 
 import time
+from itertools import chain
 
 from swarmd.brain.dismissals import dismiss, dismissed
 from swarmd.brain.event_watch import EventWatch
@@ -12,6 +13,7 @@ from swarmd.events.kinds import ALERTS, KINDS, Level, level_of
 from swarmd.events.record import EventRecord, Happened
 from swarmd.events.recorder import Recorder
 from swarmd.events.store import Bounds, EventStore, Query
+from swarmd_protocols.effects import MemberState
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS
@@ -108,7 +110,8 @@ class History:
 
     def dismissed(self) -> dict[NodeId, NodeId]:
         """Failed members that an operator dismissed, and at which member that was."""
-        return dismissed(self._parts.node.members(), self._parts.replica.views.note)
+        failed = chain.from_iterable(self._parts.node.member_parts(MemberState.FAILED))
+        return dismissed(failed, self._parts.replica.views.note)
 
     def dismiss(self, name: str) -> NodeId:
         """Take a failed member off the lists of the whole swarm until it returns.
@@ -144,7 +147,7 @@ class History:
         now_s = time.monotonic()
         if now_s - self._roster_s > ROSTER_S:
             self._roster_s = now_s
-            self._names = {member.node: member.name for member in self._parts.node.members()}
+            self._names = self._parts.node.names()
         return self._names
 
     def _say(self, row: EventRow) -> None:

@@ -55,7 +55,7 @@ def register_metrics(parts: Parts) -> None:
         lambda: {"": parts.node.budget_used()},
     )
     metrics.gauges(
-        "swarmd_objects", "Objects of the deduplicated picture.", "", lambda: {"": len(parts.replica.views.objects())}
+        "swarmd_objects", "Objects of the deduplicated picture.", "", lambda: {"": parts.replica.views.object_count()}
     )
     metrics.gauges("swarmd_eye_measure", "What the eye measures of itself.", "what", lambda: _eye_gauges(parts))
     metrics.gauges("swarmd_journal_degraded", "1: facts wait in memory.", "", lambda: {"": int(parts.journal.degraded)})

@@ -11,6 +11,7 @@ from swarmd.api.bus import Notice
 from swarmd.api.daemon import BusEvent, EyeControl, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.api.histogram import Histogram
 from swarmd.brain.history import History
+from swarmd.brain.in_parts import PartsOfViews
 from swarmd.brain.journal import summary as journal_summary
 from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
@@ -20,7 +21,7 @@ from swarmd.eye.ipc import ShowFrames
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import CellView, LocalDetection, ObjectView
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.trust.trust import AddStatement
 
@@ -44,7 +45,7 @@ class View:
 
     def _on_notice(self, notice: Notice) -> None:
         if isinstance(notice, MemberChanged):
-            self._names.clear()
+            self._names = {}
 
     # --- DaemonView -----------------------------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ class View:
     def name_of(self, node: NodeId) -> str:
         """A member's name; its id in hexadecimal digits where it is not known."""
         if not self._names:
-            self._names = {member.node: member.name for member in self._parts.node.members()}
+            self._names = self._parts.node.names()
         return self._names.get(node, node.hex())
 
     def objects(self) -> Sequence[ObjectView]:
@@ -135,8 +136,8 @@ class View:
             "members_digest": node.digest.hex(),
             "partial": node.partial,
             "estimated_members": node.estimated,
-            "objects": len(parts.replica.views.objects()),
-            "detections": len(parts.replica.views.detections()),
+            "objects": parts.replica.views.object_count(),
+            "detections": parts.replica.views.health()["sightings"],
             "fps": eye.telemetry.fps if eye is not None else 0.0,
             "model": eye.model if eye is not None else "",
             "uptime_s": round((time.monotonic_ns() - parts.started_ns) / 1e9, 3),
@@ -182,9 +183,10 @@ class View:
         """What this node holds of the fleet's trust."""
         return self._parts.node.trust()
 
-    def detections(self) -> Sequence[DetectionView]:
-        """Every node's sightings, before deduplication."""
-        return self._parts.replica.views.detections()
+    @property
+    def in_parts(self) -> PartsOfViews:
+        """What may be long, a few at a time."""
+        return PartsOfViews(self._parts.node, self._parts.replica.views)
 
     def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:
         """The swarm's counters: by name and node, and summed."""

@@ -135,7 +135,7 @@ def test_any_control_request_gets_an_answer(line: bytes) -> None:
     verbs = Verbs()
     verbs.add("echo", lambda arguments: {"got": len(arguments)})
     server = ControlServer(Path("/nonexistent"), verbs.answer, silence, quiet())
-    _, answer = asyncio.run(server._one(line, "a test"))
+    _, answer = asyncio.run(server._one(line, "a test", lambda verb: ""))
     assert answer["ok"] in (True, False)
     json.dumps(answer)
     _take(line, lambda name: None, quiet())

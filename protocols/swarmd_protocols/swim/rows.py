@@ -48,11 +48,18 @@ def names(core: Core) -> dict[NodeId, str]:
 
 
 def member_rows(
-    core: Core, own_links: tuple[tuple[bytes, int], ...], own_meta: Mapping[str, bytes]
+    core: Core,
+    own_links: tuple[tuple[bytes, int], ...],
+    own_meta: Mapping[str, bytes],
+    state: MemberState | None = None,
 ) -> Iterator[list[MemberView]]:
-    """All known members, this node included, sorted by name; a few at a time, who is forgotten meanwhile left out."""
-    own = core.own
-    found: list[Own | Member] = [own, *_shown(core)]
+    """All known members, or those in one state, this node included, sorted by name; a few at a time.
+
+    Who is forgotten between two parts is left out.
+    """
+    found: list[Own | Member] = [member for member in _shown(core) if state in (None, member.state)]
+    if state in (None, own_state(core)):
+        found.append(core.own)
     found.sort(key=lambda one: (one.name, one.node))
     for at in range(0, len(found), MEMBERS_A_PART):
         part = found[at : at + MEMBERS_A_PART]

@@ -1,0 +1,45 @@
+"""The long views of the brain, a few rows at a time (`swarmd.api.daemon.InParts`)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from swarmd.brain.dismissals import dismissed
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.node import Node
+from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
+from swarmd_protocols.state.replica_views import ReplicaViews
+from swarmd_protocols.summary import MemberView
+
+
+class PartsOfViews:
+    """Reads a node and its replica.
+
+    Args:
+        node: Whose members.
+        views: Of its replicated state.
+    """
+
+    def __init__(self, node: Node, views: ReplicaViews) -> None:
+        self._node = node
+        self._views = views
+
+    def names(self) -> Mapping[NodeId, str]:
+        """Node to name of all members."""
+        return self._node.names()
+
+    def members(self) -> Iterator[Sequence[MemberView]]:
+        """All members, this node included; failed ones that an operator dismissed apart."""
+        for part in self._node.member_parts():
+            gone = dismissed(part, self._views.note)
+            yield [member for member in part if member.node not in gone]
+
+    def objects(self) -> Iterator[Sequence[ObjectView]]:
+        """The deduplicated view."""
+        return self._views.object_parts()
+
+    def detections(self) -> Iterator[Sequence[DetectionView]]:
+        """Every node's sightings, before deduplication."""
+        return self._views.detection_parts()
+
+    def cells(self) -> Iterator[Sequence[CellView]]:
+        """The survey area."""
+        return self._views.cell_parts()
