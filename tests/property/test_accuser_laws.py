@@ -7,15 +7,17 @@ likes, to everybody.
 import statistics
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.effects import MemberState
+from swarmd_protocols.effects import Alarm, MemberState, SendDatagram
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.messages import LEVEL_FAILED, LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, Accusation, AccusationBody
 from swarmd_protocols.swim.standing import FREE_DOUBTS, Standing
+from tests.support.swim_chatter import Chatter
 from tests.support.swim_net import MS, SECRET, Net, S
 from tests.support.swim_thief import Thief
 
@@ -194,3 +196,84 @@ def test_standing_is_bounded_and_only_wrong_words_lower_it(steps: list[tuple[int
     for who in range(2_000):
         standing.refuted(who.to_bytes(16, "big"), now)
     assert len(standing) <= 512
+
+
+BAD_KINDS = (
+    "unknown accuser", "unknown subject", "past", "own", "forged", "unsigned", "signed", "about the receiver, past",
+    "about the receiver, past, of others", "about the receiver, forged",
+)  # fmt: skip
+LOOKED_AT_MAX = 1_025
+"""Accusations of one frame that a node looks at: what its sender's account holds, and the one that is beyond."""
+
+
+def bad_accusations(net: Net, kind: str, count: int) -> list[Accusation]:
+    """Accusations that change little or nothing, said by the last member to the first."""
+    me, receiver, other, third = (net.hosts[at].node._core.own for at in (COUNT - 1, 0, 1, 2))
+    core = net.hosts[COUNT - 1].node._core
+
+    def said(accuser: bytes, subject: bytes, incarnation: int, level: int = 0, *, signs: bool = False) -> Accusation:
+        body = encode(AccusationBody(accuser, subject, incarnation, level))  # type: ignore[arg-type]
+        return Accusation(body, core.sign("accuse", body) if signs else bytes(64))
+
+    made = []
+    for at in range(count):
+        stranger, subject = at.to_bytes(16, "big"), net.hosts[1 + at % 6].node._core.own
+        match kind:
+            case "unknown accuser":
+                one = said(stranger, other.node, other.incarnation)
+            case "unknown subject":
+                one = said(me.node, stranger, 5)
+            case "past":
+                one = said(me.node, other.node, at)
+            case "own":
+                one = said(me.node, me.node, me.incarnation)
+            case "forged":
+                one = said(other.node, third.node, third.incarnation, at % 3)
+            case "unsigned":
+                one = said(me.node, third.node, third.incarnation, at % 3)
+            case "signed":
+                one = said(me.node, subject.node, subject.incarnation, at // 6 % 3, signs=True)
+            case "about the receiver, past":
+                one = said(me.node, receiver.node, 0)
+            case "about the receiver, past, of others":
+                one = said(other.node, receiver.node, 0)
+            case _:
+                one = said(other.node, receiver.node, receiver.incarnation)
+        made.append(one)
+    return made
+
+
+@pytest.mark.parametrize("kind", BAD_KINDS)
+def test_a_frame_of_accusations_costs_so_many_looks_and_hardly_an_answer(kind: str) -> None:
+    net = swarm(8)
+    chatter, victim = Chatter(net, COUNT - 1), net.hosts[0]
+    before = victim.node._core.counters.copy()
+    effects = chatter.tell(victim, bad_accusations(net, kind, 4_000))
+    seen = victim.node._core.counters - before
+    assert seen["accusations_ignored"] + seen["accusations_over_rate"] <= LOOKED_AT_MAX
+    assert seen["messages_over_rate"] == 1, "the rest of the frame stays unread"
+    assert chatter.most_checks <= 3 * COUNT
+    # Of what is signed and new, each is passed on to some.
+    assert len([one for one in effects if isinstance(one, SendDatagram)]) <= (2 if kind != "signed" else 3 * COUNT)
+    (alarm,) = [one for one in effects if isinstance(one, Alarm)]
+    assert alarm.code == "member-flood"
+    assert chatter.core.own.node.hex() in alarm.text
+    assert "Accusation" in alarm.text
+
+
+def test_however_large_the_swarm_one_accuser_has_so_many_verified_at_once() -> None:
+    standing, taken = Standing(SwimConfig()), 0
+    while standing.may_speak(b"accuser", 4_096, 0):
+        standing.spend(b"accuser")
+        taken += 1
+    assert taken <= 136
+
+
+def test_being_told_of_a_newer_record_takes_nothing_from_who_accuses() -> None:
+    standing = Standing(SwimConfig())
+    assert standing.may_tell(b"relay", 0)
+    assert not standing.may_tell(b"relay", 99 * MS)
+    assert standing.may_tell(b"relay", 100 * MS)
+    for _ in range(2 * COUNT + 16):
+        assert standing.may_speak(b"relay", COUNT, 100 * MS)
+        standing.spend(b"relay")

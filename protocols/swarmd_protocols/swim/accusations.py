@@ -95,7 +95,8 @@ class Accusations:
                     self._refuter.refute(accuser.node, via)
         elif incarnation < own.incarnation and via is not None and not own.left:
             self.standing.spend(accuser.node)
-            core.port.datagram(via, [own.encoded_alive])
+            if self.standing.may_tell(via.node, core.now_ns):
+                core.port.datagram(via, [own.encoded_alive])
 
     def _may_speak(self, accuser: Member) -> bool:
         core = self.core
