@@ -218,6 +218,10 @@ class Past(Protocol):
         """What a person has to mend before this node is healthy."""
         ...
 
+    def note(self, kind: str, subject: str, reason: str) -> None:
+        """Write down what a bridge saw happen."""
+        ...
+
     def set_alert(self, code: str, text: str, subject: str = "") -> None:
         """Raise a standing alert, or clear it with an empty text."""
         ...

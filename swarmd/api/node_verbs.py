@@ -56,6 +56,14 @@ def register_verbs(daemon: Operations, verbs: Verbs) -> None:
         verbs.add(verb, getattr(answers, verb), changes=verb in _CHANGING)
     for verb in ("pose", "note_problem", "alert"):
         verbs.add(verb, getattr(answers, verb), internal=True)
+    verbs.add("happened", lambda arguments: _happened(daemon, arguments), internal=True)
+
+
+def _happened(daemon: Operations, arguments: Arguments) -> Mapping[str, Any]:
+    """What a bridge saw happen."""
+    kind, subject, reason = (str(arguments[name]) for name in ("kind", "subject", "reason"))
+    daemon.past.note(kind, subject, reason)
+    return {}
 
 
 def _collection(features: Parts) -> Mapping[str, Any]:

@@ -32,6 +32,8 @@ CLONED_S = 600.0
 """Seconds after the last sign of a second process with this identity until the alert is cleared."""
 UNKNOWN_KEY_S = 120.0
 """The same for contacts under a group key that is not held: two rounds of a member that looks for its swarm."""
+NAMES_MAX = 4_096
+"""Members whose names are remembered though they are members no longer: who is shut out is off the list at once."""
 RELEASES_MAX = 4_096
 """Steps of releases that are remembered as written down: of some hundred releases; then they may be told again."""
 ALARMS_PER_S = 1 / 60
@@ -58,6 +60,7 @@ class EventWatch:
         self._trust = trust
         self._node = parts.identity.node
         self._troubled: set[NodeId] = set()
+        self._names: dict[NodeId, str] = {}
         self._alarms = TokenBuckets(ALARMS_PER_S, ALARMS_BURST, 64)
         self._offset_ns: int | None = None
         self._cloned_s = self._unknown_key_s = float("-inf")
@@ -186,6 +189,10 @@ class EventWatch:
 
     def _on_member(self, change: MemberChanged) -> None:
         node, old, new = change.node, change.old, change.new
+        self._names.pop(node, None)
+        self._names[node] = change.name
+        if len(self._names) > NAMES_MAX:
+            del self._names[next(iter(self._names))]
         if old is new or node == self._node:
             return
         kind = ""
@@ -254,7 +261,7 @@ class EventWatch:
         return f"{fails} of its canaries failed"
 
     def _on_trust(self) -> None:
-        trust, name_of = self._trust, {one.node: one.name for one in self._parts.node.members()}
+        trust, name_of = self._trust, self._names | {one.node: one.name for one in self._parts.node.members()}
         if trust.root.version > self._root:
             self._root = trust.root.version
             self._recorder.record("root-replaced", f"root {self._root}", "officers signed a new root")

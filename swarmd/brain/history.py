@@ -98,6 +98,10 @@ class History:
         """Raise a standing alert, or clear it with an empty text."""
         self.alerts.set(code, text, subject)
 
+    def note(self, kind: str, subject: str, reason: str) -> None:
+        """Write down what a bridge saw happen; however often it does, it takes the room of its own kind alone."""
+        self.recorder.record(kind, subject, reason, account=kind)
+
     async def find(self, query: Query) -> list[EventRecord]:
         """Events, oldest first."""
         return await self.store.find(query)

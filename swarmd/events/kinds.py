@@ -56,6 +56,7 @@ KINDS: dict[str, Kind] = {
     "alert-cleared": Kind(_I, _SWARM, "what an alert stood for is solved"),
     "clock-set": Kind(_W, _HERE, "swarm time was set at this node, by so much"),
     "address-changed": Kind(_I, _HERE, "the address that this node advertises is another one"),
+    "autopilot": Kind(_I, _HERE, "the autopilot's link, mode, fix or arming changed; the subject says which"),
     "eye-ready": Kind(_I, _HERE, "the eye began to see; the reason names model and runtime"),
     "eye-restarted": Kind(_W, _HERE, "the eye died or hung and was started again"),
     "eye-fallback": Kind(_W, _HERE, "the eye stepped down to another runtime or model"),

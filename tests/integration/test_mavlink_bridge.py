@@ -429,3 +429,38 @@ async def test_a_serial_autopilot_is_heard() -> None:
             await task
         os.close(far)
         os.close(near)
+
+
+async def test_link_mode_fix_and_arming_are_written_down_when_they_change(port: int) -> None:
+    world = World()
+    bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
+    task = asyncio.create_task(bridge.run(world))
+    autopilot = Autopilot(port)
+
+    def told() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for verb, arguments in world.commands:
+            if verb == "happened":
+                assert arguments["kind"] == "autopilot"
+                found.setdefault(str(arguments["subject"]), []).append(str(arguments["reason"]))
+        return found
+
+    async def until(condition: Any) -> None:
+        deadline = time.monotonic() + 15
+        while not condition():
+            assert time.monotonic() < deadline, told()
+            await asyncio.sleep(0.02)
+
+    try:
+        await until(lambda: len(told()) == 4 and told()["fix"][-1].startswith("good enough"))
+        assert told()["link"] == [f"system 7 speaks on udpin:127.0.0.1:{port}"]
+        assert told()["arming"] == ["armed"]
+        assert told()["mode"][0]
+        autopilot.fix_type = 1
+        await until(lambda: told()["fix"][-1] == "not good enough; it was good enough to place things")
+        assert all(len(reasons) <= 3 for reasons in told().values())
+    finally:
+        autopilot.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

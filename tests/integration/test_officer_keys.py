@@ -122,6 +122,18 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, 
     assert two.status()["problems"] == []
     assert is_out()
 
+    # Yesterday: what officers did and who was away, as one member has written it down.
+    said = " ".join(desks.follow("Read what happened").split())
+    for told in (
+        r"revoked drone-3 stolen at the north gate",
+        r"group-key group key \d+ the swarm seals with a new key",
+        r"root-replaced root 2 ",
+        r"root-replaced root 3 ",
+        r"failed drone-2 ",
+        r"returned drone-2 ",
+    ):
+        assert re.search(told, said), f"{told} in: {said}"
+
 
 def renewed(fleet: Fleet) -> set[str]:
     """Digests of the certificates that the enrol keys in force have signed, as members tell theirs."""

@@ -192,6 +192,17 @@ def test_trust_is_told_once_with_the_officers_reason(brain):
     ]
 
 
+def test_who_was_shut_out_is_named_though_it_is_off_the_list(brain):
+    brain.say(MemberChanged(PEER, "drone-3", ALIVE, FAILED, "revoked: stolen"))
+    brain.members = []
+    brain.trust.revocations.append(SimpleNamespace(counter=4, nodes=(bytes(PEER),), reason="stolen"))
+    brain.say(StateChanged("node", TrustChanged("revoke")))
+    assert brain.recorded.rows[-1][:3] == ("revoked", "drone-3", "stolen")
+    for number in range(watch_module.NAMES_MAX + 9):
+        brain.say(MemberChanged(NodeId(number.to_bytes(16, "big")), "x", ALIVE, SUSPECT, ""))
+    assert len(brain.watch._names) == watch_module.NAMES_MAX
+
+
 def test_commands_say_who_and_why_not_and_leave_out_what_is_long(brain):
     brain.watch.on_command("trust", {"kind": "revoke", "statement": "00" * 900}, "root (process 7)", "")
     brain.watch.on_command("forget", {"name": "x"}, "user 1000", "x is alive")

@@ -1,6 +1,6 @@
 """Alerts about the autopilot's link: after patience, one at a time, and over when it is well."""
 
-from swarmd.bridges.mavlink.link_watch import PATIENCE_S, LinkWatch
+from swarmd.bridges.mavlink.link_watch import CHANGES_BURST, CHANGES_PER_S, PATIENCE_S, Changes, LinkWatch
 
 
 def standing(watch, now_s):
@@ -48,3 +48,16 @@ def test_the_wrong_vehicle_is_named_and_not_called_silence():
     watch.heartbeat(3, 6.2)
     watch.pose(has_fix=True, now_s=6.2)
     assert standing(watch, 6.3) == []
+
+
+def test_changes_are_told_once_and_a_storm_of_them_seldom() -> None:
+    changes = Changes()
+    assert changes.seen("mode", "LOITER", 0) == "LOITER"
+    assert changes.seen("mode", "LOITER", 1) == ""
+    assert changes.seen("mode", "GUIDED", 2) == "GUIDED; it was LOITER"
+    assert changes.seen("fix", "", 3) == ""
+    assert changes.seen("fix", "not good enough", 3) == "not good enough"
+    second_ns = 1_000_000_000
+    told = [changes.seen("mode", ("RTL", "AUTO")[beat % 2], beat * second_ns // 10) for beat in range(1_000)]
+    assert CHANGES_BURST <= sum(map(bool, told)) <= 100 * CHANGES_PER_S + CHANGES_BURST
+    assert changes.seen("mode", "LAND", 200 * second_ns).startswith("LAND; it was "), "the last word is told at last"

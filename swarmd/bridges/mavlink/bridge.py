@@ -16,7 +16,7 @@ from typing import Any
 
 from swarmd.api.daemon import BusEvent, DaemonView
 from swarmd.bridges.mavlink.fusion import VehicleFusion
-from swarmd.bridges.mavlink.link_watch import LinkWatch
+from swarmd.bridges.mavlink.link_watch import Changes, LinkWatch
 from swarmd.config.bridges import MavlinkConfig
 from swarmd.errors import DaemonError, TransportError
 from swarmd_models.geo.geolocate import quaternion_from_euler
@@ -62,6 +62,7 @@ class MavlinkBridge:
         self._asked_s = 0.0
         self._outgoing = Outgoing(config)
         self._watch = LinkWatch(config.connection, config.system_id)
+        self._changes = Changes()
         self._alerts: dict[str, str] = {}
         self._connection: Any = None
         self._mode = ""
@@ -251,6 +252,10 @@ class MavlinkBridge:
             if self._target == source:
                 self._heard_s = time.monotonic()
                 self._mode = str(mavutil.mode_string_v10(message))[:32]
+                is_armed = bool(message.base_mode & mavlink.MAV_MODE_FLAG_SAFETY_ARMED)
+                self._say_change("link", f"system {source[0]} speaks on {self._config.connection}", now_ns)
+                self._say_change("mode", self._mode, now_ns)
+                self._say_change("arming", "armed" if is_armed else "disarmed", now_ns)
         if self._target is None or source[0] != self._target[0]:
             return
         self._counts["messages"] += 1
@@ -268,6 +273,7 @@ class MavlinkBridge:
             return
         self._has_fix, self._is_armed = state.has_fix, state.armed
         self._watch.pose(has_fix=state.has_fix, now_s=time.monotonic())
+        self._say_change("fix", "good enough to place things" if state.has_fix else "not good enough", now_ns)
         self._counts["positions"] += 1
         self._counts["positions_without_fix"] += not state.has_fix
         try:
@@ -289,6 +295,12 @@ class MavlinkBridge:
             )
         except DaemonError:
             self._counts["refused"] += 1
+
+    def _say_change(self, subject: str, value: str, now_ns: int) -> None:
+        reason = self._changes.seen(subject, value, now_ns)
+        if reason and self._daemon is not None:
+            with contextlib.suppress(DaemonError):
+                self._daemon.command("happened", {"kind": "autopilot", "subject": subject, "reason": reason})
 
     def _report(self, text: str) -> None:
         if self._daemon is not None:

@@ -1,9 +1,40 @@
-"""What is wrong with the link to the autopilot, in words; no I/O. A person is told after `PATIENCE_S`, not earlier."""
+"""What is wrong with the link to the autopilot, and what changed on it, in words; no I/O.
+
+Of what is wrong a person is told after `PATIENCE_S`, not earlier; of changes at once, at a bounded rate.
+"""
 
 from collections.abc import Mapping
 
+from swarmd.rates import TokenBuckets
+
 PATIENCE_S = 5.0
 """Seconds that a condition lasts before it is an alert: five heartbeats, a receiver that loses one epoch."""
+
+CHANGES_PER_S, CHANGES_BURST = 0.1, 5
+"""How often one thing's changes are told: whoever is on the link can make an autopilot's mode change all the time."""
+
+
+class Changes:
+    """What is to be written down about one autopilot."""
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._told: dict[str, str] = {}
+        self._buckets = TokenBuckets(CHANGES_PER_S, CHANGES_BURST, 8)
+
+    def seen(self, subject: str, value: str, now_ns: int) -> str:
+        """What to say of a thing that has a value; "" where nothing is new, or where it was told too often.
+
+        Args:
+            subject: `link`, `mode`, `fix` or `arming`.
+            value: In words; "" where it is not known.
+            now_ns: Monotonic.
+        """
+        if not value or self._told.get(subject) == value or not self._buckets.take(subject, now_ns):
+            return ""
+        before = self._told.get(subject)
+        self._told[subject] = value
+        return value if before is None else f"{value}; it was {before}"
 
 
 class LinkWatch:
