@@ -648,6 +648,12 @@ LAW: dict[str, Mutant] = {
         _endless_volumes,
         overrides=_attacked("fill_disk", **{"release.chance": 0.0}),
     ),
+    "law-revoked-stay-on-disk": Mutant(
+        "what a revoked author said stays in memory and journal",
+        "state.holdings:Holdings.expel",
+        gives(None),
+        overrides=_attacked("revoke_thief", "note_storm", **{"release.chance": 0.0}),
+    ),
     "law-debts-for-ever": Mutant(
         "time pays no debts",
         "state.quota:Accounts._refill",

@@ -94,6 +94,12 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         {"state.origin_cost_max": 100_000, "checks.attacked_bytes_s": 0},
     ),
     ("law-no-volumes", "cost.traffic", [Fault(12 * S, "fill_disk", (6,), 12 * S, 10)], {}),
+    (
+        "law-revoked-stay-on-disk",
+        "state.size",
+        [Fault(10 * S, "fill_disk", (6,), 6 * S, 10), Fault(20 * S, "revoke_thief", (6,), 5 * S, 1)],
+        {},
+    ),
     ("law-debts-for-ever", "state.diverged", [Fault(12 * S, "fill_disk", (6,), 12 * S, 10)], {}),
     ("law-nothing-is-kept", "releases.forgotten", [Fault(44 * S, "replace_models", (6,), 6 * S, 1)], BAD),
     ("law-promoted-is-open", "releases.taken_back", [Fault(20 * S, "vote_down", (6,), 12 * S, 2)], GOOD),

@@ -3,7 +3,7 @@
 cost.author          one author's facts take more memory, or are more batches, than one author's may
 cost.waiting         more batches wait for a certificate than may
 cost.journal         one author's batches take more than their share of a node's journal, for 10 s
-cost.traffic         honest nodes send more than `checks.attacked_bytes_s` each because of an attack, or 10 s after it
+cost.traffic         an honest node sends more than `checks.attacked_bytes_s` because of an attack, or 10 s after it
 membership.accused   more than `checks.doubted_ppm` of healthy pairs are SUSPECT or DEGRADED while one member accuses
 membership.kept_out  a node that starts under a flood is unknown to a healthy member after 5 s
 """
@@ -121,7 +121,7 @@ class BoundsChecker(CheckerBase):
                     )
 
     def _traffic(self) -> None:
-        """Honest nodes only, and only those that no other fault has touched: what a clog held back is no amplifier.
+        """Each honest node that no other fault has touched: what a clog held back is no amplifier.
 
         Nor is who was hostile: what it said waits in its own queues for as long as the radio takes to carry it.
         """
@@ -133,15 +133,12 @@ class BoundsChecker(CheckerBase):
         tainted = injector.tainted()
         untainted = [host for host in self.run.live() if host.index not in tainted]
         honest = [host for host in untainted if injector.healthy(host.index, MARGIN_NS)]
-        if len(honest) * 4 <= len(self.run.hosts):
-            return
-        mean = sum(last[host.index] - first[host.index] for host in honest) // WINDOW_S // len(honest)
-        if mean > most:
-            self._violate(
-                "cost.traffic",
-                honest[0],
-                f"honest nodes send {mean:,} B/s each; at most {most:,} under attack",
-            )
+        for host in honest:
+            rate = (last[host.index] - first[host.index]) // WINDOW_S
+            if rate > most:
+                self._violate(
+                    "cost.traffic", host, f"{host.name} is honest and sends {rate:,} B/s; at most {most:,} under attack"
+                )
 
     def _accused(self) -> None:
         run = self.run

@@ -136,8 +136,9 @@ class StateChecker(CheckerBase):
                 # A full disk keeps what should have gone, a flipped bit makes an author that nobody knows.
                 # Of each host a certificate, a newer one of its name, and how far its events were told.
                 beside = JOURNAL_BESIDE + 3 * len(run.hosts)
-                # What a rogue said is set aside with its certificate; `cost.journal` judges its share.
-                aside = sum(map(len, run.replica(host)._holdings._shelf.values()))
+                # Who lost its certificate is set aside until it is revoked; `cost.journal` judges its share.
+                shelf, revoked = run.replica(host)._holdings._shelf, run.replica(host)._intake._trust.revoked
+                aside = sum(len(records) for author, records in shelf.items() if author not in revoked)
                 bounds["journal records"] = (journal, health["batches_held"] + aside + beside)
                 if not tainted:
                     bounds["batches without a certificate"] = (health["waiting_for_certificates"], 0)
