@@ -4,12 +4,13 @@ A claim is of one moment: what is claimed later is awaited from then on, so that
 given up for what was missing before it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 PATIENCE_NS = 5_000_000_000
 """Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
 _PEERS_MAX = 8
-"""Peers whose word about an origin's events is remembered; two are enough."""
+"""Peers whose word about an origin's events is remembered; three are enough."""
 
 
 @dataclass(slots=True)
@@ -60,6 +61,13 @@ class Claims:
             told.asked_ns = now_ns
         return asks
 
+    def revise(self, peer: bytes, told: Mapping[bytes, int]) -> None:
+        """A peer says anew how far it has delivered each origin: what it claimed beyond that is over."""
+        for origin, said in self._origins.items():
+            claim = said.claims.get(peer)
+            if claim is not None and told.get(origin, 0) < claim.delivered:
+                del said.claims[peer]
+
     def next_due_ns(self, origin: bytes, now_ns: int) -> int | None:
         """When to look at the words about an origin, where nobody is about to; who asks looks then."""
         told = self._origins.get(origin)
@@ -83,8 +91,8 @@ class Claims:
     def given_up(self, origin: bytes, here: int, needed: int, now_ns: int) -> int:
         """Up to where an origin's events were awaited in vain.
 
-        It takes the word of two peers (of the only one where there is one), so that one stolen key silences nobody;
-        or that of the origin itself.
+        It takes the word of as many peers as a failure does (of all where there are fewer), so that fewer stolen keys
+        silence nobody; or that of the origin itself.
 
         Args:
             origin: Whose events.
@@ -97,7 +105,9 @@ class Claims:
         """
         claims = self._origins[origin].claims if origin in self._origins else {}
         ripe = [(peer, claim.delivered) for peer, claim in claims.items() if claim.until_ns <= now_ns]
-        words = [delivered for peer, delivered in ripe for _ in range(2 if peer == origin else 1) if delivered > here]
+        words = [
+            delivered for peer, delivered in ripe for _ in range(needed if peer == origin else 1) if delivered > here
+        ]
         return sorted(words, reverse=True)[needed - 1] if len(words) >= needed > 0 else 0
 
     def forget(self, origin: bytes) -> None:

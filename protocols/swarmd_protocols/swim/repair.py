@@ -148,7 +148,7 @@ class Repair:
         if message.asks != VECTOR_ANSWER:
             parts.append(encode(EventVector(self._events.vector(), VECTOR_ANSWER)))
             parts += self.core.view.answer_riders(member)
-        self._events.adopt_baseline(message)
+        self._events.adopt_baseline(member, message)
         self._events.note_vector(member, message)
         self._send(member, parts)
 

@@ -11,6 +11,7 @@ from swarmd_protocols.effects import UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
+from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.event_claims import PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
@@ -18,6 +19,7 @@ from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeR
 from swarmd_protocols.swim.members import EVENTS, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
+    VECTOR_BASELINE,
     VECTOR_REPAIR,
     CertifiedEvent,
     EventBody,
@@ -27,6 +29,9 @@ from swarmd_protocols.swim.messages import (
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
 _EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
+_CORRECTED_AT = 8
+"""Members that hear at once how far this node really is, after a first answer that did not hold: with the one that gave
+it they would give up what nobody has said. Beyond, a comparison tells them."""
 _ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
 """After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
 
@@ -39,6 +44,7 @@ class UserEvents:
         self.logs: dict[bytes, EventLog] = {}
         self._own_event = 0
         self._claims = Claims()
+        self._first = Baseline()
         self.by_member = MemberLedger(core, self.logs)
         self._by_origin = OriginLedger(core, self.logs)
         self._ledger: EventLedger = self.by_member
@@ -204,17 +210,19 @@ class UserEvents:
                 self._sent.note(peer, node, last, core.now_ns)
         return found
 
-    def adopt_baseline(self, message: EventVector) -> None:
-        """The first peer's answer says what was said before this node came."""
+    def adopt_baseline(self, peer: Member, message: EventVector) -> None:
+        """The first peer's answer says what was said before this node came, until others deny it."""
         if self._baseline or message.asks != VECTOR_ANSWER:
             return
         self._baseline = True
+        taken: dict[bytes, int] = {}
         for node, delivered in message.vector:
             log = self._log(node)
             if node != self.core.own.node and log.delivered < delivered:
                 # What came by itself in the meantime was said after this node began: it is delivered.
-                log.delivered = min([delivered, *(held - 1 for held in log.pending)])
+                taken[node] = log.delivered = min([delivered, *(held - 1 for held in log.pending)])
                 self._ledger.mark(node, log)
+        self._first.take(peer.node, taken, self.core.now_ns)
         for node, log in self.logs.items():
             origin = self._origin(node)
             if origin is not None:
@@ -224,6 +232,10 @@ class UserEvents:
     def note_vector(self, peer: Member, message: EventVector) -> None:
         """Keep track of what peers delivered and this node did not: it comes, or nobody keeps it any more."""
         core = self.core
+        if message.asks != VECTOR_BASELINE:
+            told: dict[bytes, int] = dict(message.vector)
+            self._claims.revise(peer.node, told)
+            self._lower(self._first.denied(peer.node, told, len(core.table.reachable), core.now_ns))
         for node, delivered in message.vector:
             if node == core.own.node:
                 # Said in an earlier life, which is over: it counts as delivered here too.
@@ -239,6 +251,21 @@ class UserEvents:
                     for wait_ns in _ASK_AGAIN_NS:
                         core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (node, peer, delivered))
                 self._await_claims(node)
+
+    def _lower(self, denied: list[tuple[bytes, int, int]]) -> None:
+        """What the first answer said alone does not hold; those who may have heard it here hear what does."""
+        core = self.core
+        lowered = False
+        for node, taken, delivered in denied:
+            log = self.logs.get(node)
+            if log is not None and log.delivered == taken and not log.kept:
+                log.delivered = delivered
+                self._ledger.mark(node, log)
+                lowered = True
+        if lowered:
+            core.counters["baselines_lowered"] += 1
+            for member in core.table.sample(core.rng, _CORRECTED_AT):
+                core.port.datagram_or_stream(member, [encode(EventVector(self.vector(), VECTOR_ANSWER))])
 
     def _await_claims(self, node: bytes) -> None:
         due_ns = self._claims.next_due_ns(node, self.core.now_ns)
@@ -263,7 +290,8 @@ class UserEvents:
             self._claims.wait(node, core.now_ns)
         self._await_claims(node)
         log = self._log(node)
-        delivered = self._claims.given_up(node, log.delivered, min(2, len(core.table.reachable)), core.now_ns)
+        needed = min(core.config.accusers_needed, len(core.table.reachable))
+        delivered = self._claims.given_up(node, log.delivered, needed, core.now_ns)
         while log.delivered < delivered:
             self.core.counters["events_lost"] += 1
             if log.pending and min(log.pending) <= delivered:

@@ -1,0 +1,116 @@
+"""Law: no one member decides which events a node that starts is told: what it says alone is denied by the others.
+
+One member answers first, and says of everybody, also to all others, that far more was delivered than there is.
+"""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.swim.event_baseline import Baseline
+from swarmd_protocols.swim.event_claims import Claims
+from swarmd_protocols.swim.rules import BOOT_SHIFT
+from tests.support.mutants import assert_found
+from tests.support.swim_net import Host, Net
+
+LIAR, STARTS = 0, 1
+SOON_S = 4
+"""Views that differ are compared several times in it."""
+LATER_S = 12
+"""Twice the patience for what is missing: what would be given up for a lie is given up by then."""
+
+
+def lying(net: Net, ahead: int) -> None:
+    """The first host says that everybody said so much more, and answers before all others."""
+    events = net.hosts[LIAR].node._swim.events
+    own = net.hosts[LIAR].node.node
+
+    def vector() -> tuple[tuple[bytes, int], ...]:
+        known = {host.node.node: host.node._core.own.boot << BOOT_SHIFT for host in net.hosts}
+        return tuple(sorted((node, first + ahead) for node, first in known.items() if node != own))
+
+    events.vector = vector  # type: ignore[method-assign]
+    real, delay_ns = net.carry, net.delay_ns
+
+    def carry(host: Host, destination: str, event: object, loss: float) -> None:
+        net.delay_ns = delay_ns // 10 if LIAR in (host.index, net.index(destination)) else 5 * delay_ns
+        real(host, destination, event, loss)
+
+    net.carry = carry  # type: ignore[method-assign]
+
+
+def nobody_is_silenced(count: int, seed: int, ahead: int, said: int) -> None:
+    net = Net(count, seed=seed)
+    net.run(10)
+    for number in range(said):
+        net.hosts[2].node._swim.events.say(f"old-{number}", b"")
+        net.run(0.5)
+    net.run(5)
+    lying(net, ahead)
+    net.restart(STARTS)
+    net.run(SOON_S)
+    for pause_s in (LATER_S, 1):
+        before = len(net.delivered())
+        sayers = [index for index in range(count) if index != LIAR]
+        for index in sayers:
+            net.hosts[index].node._swim.events.say(f"new-{pause_s}-{index}", b"")
+        net.run(pause_s)
+        for hearer in sayers:
+            heard = [one.name for _, index, one in net.delivered()[before:] if index == hearer]
+            assert {f"new-{pause_s}-{index}" for index in sayers if index != hearer} <= set(heard), (hearer, heard)
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    st.integers(4, 7),
+    st.integers(0, 99),
+    st.sampled_from([1, 3, 500, 1 << BOOT_SHIFT, 1 << 40]),
+    st.integers(0, 3),
+)
+@example(4, 1, 500, 0)
+@example(6, 1, 1 << 40, 2)
+def test_a_lie_about_what_was_said_silences_nobody(count: int, seed: int, ahead: int, said: int) -> None:
+    nobody_is_silenced(count, seed, ahead, said)
+
+
+def silenced() -> None:
+    nobody_is_silenced(6, 1, 500, 2)
+
+
+def test_mutants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    silenced()
+    assert_found(lambda patch: patch.setattr(Baseline, "denied", lambda *_: []), silenced, monkeypatch)
+
+
+def test_who_denies_alone_changes_nothing_where_there_are_others() -> None:
+    first = Baseline()
+    first.take(b"teller", {b"a": 5, b"b": 7}, 0)
+    assert first.denied(b"teller", {}, 6, 1) == [], "its own word is no other's"
+    assert first.denied(b"liar", {b"b": 7}, 6, 1) == []
+    assert first.denied(b"liar", {}, 6, 2) == [], "once each"
+    assert first.denied(b"honest", {b"a": 5}, 6, 3) == []
+    assert first.denied(b"other", {}, 6, 4) == [], "what another confirmed stays"
+
+
+def test_what_two_deny_is_lowered_to_the_higher_of_their_words() -> None:
+    first = Baseline()
+    first.take(b"teller", {b"a": 500, b"b": 600}, 0)
+    assert first.denied(b"one", {b"a": 4}, 6, 1) == []
+    assert first.denied(b"two", {b"a": 5, b"b": 1}, 6, 2) == [(b"a", 500, 5), (b"b", 600, 1)]
+    assert first.denied(b"three", {}, 6, 3) == []
+
+
+def test_in_a_swarm_of_three_one_denial_is_enough_and_after_a_while_none_counts() -> None:
+    first = Baseline()
+    first.take(b"teller", {b"a": 500}, 0)
+    assert first.denied(b"one", {b"a": 4}, 2, 1) == [(b"a", 500, 4)]
+    first.take(b"teller", {b"a": 500}, 0)
+    assert first.denied(b"one", {b"a": 4}, 2, 31_000_000_000) == []
+
+
+def test_a_claim_that_is_taken_back_gives_nothing_up() -> None:
+    claims = Claims()
+    for peer in (b"liar", b"fooled"):
+        claims.note(b"origin", peer, 500, 4, 0)
+    claims.revise(b"fooled", {b"origin": 4})
+    assert claims.given_up(b"origin", 4, 2, 10_000_000_000) == 0
