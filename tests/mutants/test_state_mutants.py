@@ -87,7 +87,7 @@ def older_row_wins(self, origin, row, dot):
     held = self.get(origin, row.key)
     if held is not None and held.dot < dot:
         held.dot = dot
-        return False
+        return None
     return PUT(self, origin, row, dot)
 
 
