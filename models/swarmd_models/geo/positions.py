@@ -7,6 +7,7 @@ Source:
     WGS 84 (NIMA TR8350.2): a = 6,378,137 m, f = 1/298.257223563; local tangent plane as in any geodesy text.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -42,12 +43,11 @@ class Plane:
 
     def to_m(self, latitude_deg: float, longitude_deg: float) -> tuple[float, float]:
         """(east, north) in metres."""
-        lat, lon = math.radians(self.latitude_deg), math.radians(self.longitude_deg)
-        x0, y0, z0 = _ecef(lat, lon)
+        (x0, y0, z0), sin_lat, cos_lat, sin_lon, cos_lon = _axes(self.latitude_deg, self.longitude_deg)
         x, y, z = _ecef(math.radians(latitude_deg), math.radians(longitude_deg))
         dx, dy, dz = x - x0, y - y0, z - z0
-        east = -math.sin(lon) * dx + math.cos(lon) * dy
-        north = -math.sin(lat) * (math.cos(lon) * dx + math.sin(lon) * dy) + math.cos(lat) * dz
+        east = -sin_lon * dx + cos_lon * dy
+        north = -sin_lat * (cos_lon * dx + sin_lon * dy) + cos_lat * dz
         return east, north
 
     def to_wgs84(self, east_m: float, north_m: float) -> tuple[float, float]:
@@ -87,6 +87,13 @@ def ecef_m(latitude_deg: float, longitude_deg: float) -> Vector:
     [0, 6378137, 0]
     """
     return _ecef(math.radians(latitude_deg), math.radians(longitude_deg))
+
+
+@functools.lru_cache(maxsize=64)
+def _axes(latitude_deg: float, longitude_deg: float) -> tuple[Vector, float, float, float, float]:
+    """An origin on the ellipsoid, and the sines and cosines of its latitude and longitude: asked for at every point."""
+    lat, lon = math.radians(latitude_deg), math.radians(longitude_deg)
+    return _ecef(lat, lon), math.sin(lat), math.cos(lat), math.sin(lon), math.cos(lon)
 
 
 def _ecef(lat_rad: float, lon_rad: float) -> Vector:

@@ -20,7 +20,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
+from paho.mqtt.properties import Properties, VariableByteIntegers
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
@@ -383,12 +383,12 @@ class MqttLink:
             expiry_s = max(1, round(item.deadline_s - time.monotonic()))
         if item.qos and not item.traceparent and item.response_to is None:
             return _usual_properties(expiry_s)
-        properties = _usual_properties.__wrapped__(expiry_s)
-        properties.packed = b""
+        # Source: MQTT 5.0, section 2.2.2.2: user property, correlation data, topic alias.
+        content = _usual_content(expiry_s)
         if item.traceparent:
-            properties.UserProperty = ("traceparent", item.traceparent)
+            content += b"\x26" + _field(b"traceparent") + _field(item.traceparent.encode())
         if item.response_to is not None:
-            properties.CorrelationData = item.response_to
+            content += b"\x09" + _field(item.response_to)
         # Aliases only where a topic repeats for ever and a lost message is no harm: QoS 0 telemetry. A QoS 1 message
         # that is sent again on a new connection must carry its full topic.
         if item.qos == 0:
@@ -397,8 +397,8 @@ class MqttLink:
                 known = self._aliases[item.topic] = len(self._aliases) + 1
                 self._count("aliases")
             if known is not None:
-                properties.TopicAlias = known
-        return properties
+                content += b"\x23" + known.to_bytes(2, "big")
+        return _Packed(content)
 
     def _requeue_inflight(self) -> None:
         again = list(self._inflight.values())  # In the order of sending; packet ids wrap.
@@ -410,33 +410,36 @@ class MqttLink:
             self._counts[name] += count
 
 
-class _Properties(Properties):
-    """Properties that are packed once where they stay as they are."""
+class _Packed(Properties):
+    """Properties as they stand on the wire: paho would make and check some twenty fields for each message."""
 
-    packed = b""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """`packed` is ours; all else is checked by paho."""
-        if name == "packed":
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
+    def __init__(self, content: bytes) -> None:
+        object.__setattr__(self, "packed", bytes(VariableByteIntegers.encode(len(content))) + content)
 
     def pack(self) -> bytes:
         """The bytes on the wire."""
-        return self.packed or bytes(super().pack())
+        packed: bytes = self.__dict__["packed"]
+        return packed
+
+    def __str__(self) -> str:
+        """For paho's log: the fields were never made."""
+        return self.pack().hex()
 
 
 @functools.lru_cache(maxsize=256)
-def _usual_properties(expiry_s: int | None) -> _Properties:
+def _usual_properties(expiry_s: int | None) -> _Packed:
     """What nearly every message has; not to be changed."""
-    properties = _Properties(PacketTypes.PUBLISH)
-    properties.ContentType = "application/json"
-    properties.PayloadFormatIndicator = 1
-    if expiry_s is not None:
-        properties.MessageExpiryInterval = expiry_s
-    properties.packed = bytes(Properties.pack(properties))
-    return properties
+    return _Packed(_usual_content(expiry_s))
+
+
+def _usual_content(expiry_s: int | None) -> bytes:
+    # Source: MQTT 5.0, section 2.2.2.2: payload format indicator, message expiry interval, content type.
+    expiry = b"" if expiry_s is None else b"\x02" + expiry_s.to_bytes(4, "big")
+    return b"\x01\x01" + expiry + b"\x03" + _field(b"application/json")
+
+
+def _field(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
 
 
 def _stop(client: paho.Client, with_will: bool = False) -> None:

@@ -1,5 +1,6 @@
 """Every MQTT topic in one table: the bridge publishes by it and the AsyncAPI document is generated from it."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -308,12 +309,13 @@ def spec(name: str) -> TopicSpec:
     Raises:
         KeyError: There is none: our own mistake.
     """
-    for entry in TOPICS:
-        if entry.name == name:
-            return entry
-    raise KeyError(name)
+    return _BY_NAME[name]
 
 
+_BY_NAME = {entry.name: entry for entry in TOPICS}
+
+
+@functools.lru_cache(maxsize=4096)
 def topic_token(text: str) -> str:
     """A name as one topic level: MQTT's separators and wildcards become `_`.
 

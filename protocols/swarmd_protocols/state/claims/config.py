@@ -1,6 +1,6 @@
 """Settings of work claims; the same on every node."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,6 @@ class ClaimConfig:
     cells_max: int = 100_000
     battery_weight_cm: int = 5_000
     """How many centimetres of distance an empty battery costs in a bid."""
-    holder_ns: int = field(init=False)
-    """How long a holder may work after its own renewal."""
-    observer_ns: int = field(init=False)
-    """How long an observer waits after it first learned of a renewal."""
-    renew_ns: int = field(init=False)
-    """How often a holder renews."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be safe."""
@@ -35,8 +29,18 @@ class ClaimConfig:
             )
         if not 1 <= self.bundle <= 2:
             raise ValueError(f"bundle is {self.bundle}; it must be 1 or 2")
-        # Asked for at every look at every claim.
-        margin_ns = self.lease_ns * self.margin_ppm // 1_000_000
-        object.__setattr__(self, "holder_ns", self.lease_ns - margin_ns)
-        object.__setattr__(self, "observer_ns", self.lease_ns + margin_ns)
-        object.__setattr__(self, "renew_ns", self.lease_ns // 3)
+
+    @property
+    def holder_ns(self) -> int:
+        """How long a holder may work after its own renewal."""
+        return self.lease_ns - self.lease_ns * self.margin_ppm // 1_000_000
+
+    @property
+    def observer_ns(self) -> int:
+        """How long an observer waits after it first learned of a renewal."""
+        return self.lease_ns + self.lease_ns * self.margin_ppm // 1_000_000
+
+    @property
+    def renew_ns(self) -> int:
+        """How often a holder renews."""
+        return self.lease_ns // 3
