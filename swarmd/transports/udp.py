@@ -17,7 +17,9 @@ from swarmd.transports.curve import CurveKeys
 from swarmd.transports.host_probe import HostProber
 from swarmd.transports.reach import Reach
 from swarmd.transports.udp_socket import DatagramSocket, SocketAddress
-from swarmd.transports.zmq_link import BULK_PATH, STREAM_PATH, Dialler, Listener, Path
+from swarmd.transports.zmq_dialler import Dialler
+from swarmd.transports.zmq_link import BULK_PATH, STREAM_PATH, Path
+from swarmd.transports.zmq_listener import Listener
 from swarmd_protocols.ids import Address
 
 _PORT_TRIES = 32

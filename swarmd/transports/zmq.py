@@ -19,7 +19,9 @@ from swarmd.transports.host_probe import HostProber
 from swarmd.transports.reach import Reach
 from swarmd.transports.udp import close_links, parse_listen
 from swarmd.transports.udp_socket import usable_wildcard
-from swarmd.transports.zmq_link import BULK_PATH, DATAGRAM_PATH, STREAM_PATH, Dialler, Listener, Path
+from swarmd.transports.zmq_dialler import Dialler
+from swarmd.transports.zmq_link import BULK_PATH, DATAGRAM_PATH, STREAM_PATH, Path
+from swarmd.transports.zmq_listener import Listener
 from swarmd_protocols.ids import Address
 
 _DATAGRAM_DEADLINE_NS = 500_000_000

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from swarmd.transports import base, zmq_link
+from swarmd.transports import base, zmq_dialler, zmq_link
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.factory import make_transport
 from tests.support.paths import ROOT
@@ -115,7 +115,7 @@ def test_a_connection_that_carries_nothing_is_closed(monkeypatch: pytest.MonkeyP
     """Heartbeats of connections that nobody uses would eat the byte budget."""
     quick = zmq_link.Path(b"s", "stream", queue_frames=4, queue_bytes=4_096, idle_s=0.05)
     monkeypatch.setattr("swarmd.transports.udp.STREAM_PATH", quick)
-    monkeypatch.setattr(zmq_link, "_IDLE_TICK_S", 0.05)
+    monkeypatch.setattr(zmq_dialler, "_IDLE_TICK_S", 0.05)
     monkeypatch.setitem(zmq_link.PATHS, b"s", quick)
 
     async def test() -> None:
