@@ -84,6 +84,7 @@ def test_the_eye_does_not_outlive_its_brain(start: Start) -> None:
     pid = eye(a)["pid"]
     a.kill()
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the eye's end")
+    assert not a.alive
 
 
 def bad_inputs(folder: Path) -> dict[str, tuple[str, str, str]]:

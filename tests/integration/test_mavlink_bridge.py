@@ -82,11 +82,19 @@ def port() -> int:
     return number
 
 
+async def bound(port: int) -> None:
+    """The bridge listens: what is sent from here on arrives."""
+    row, deadline = f" 0100007F:{port:04X} ", time.monotonic() + 15
+    while row not in Path("/proc/net/udp").read_text():
+        assert time.monotonic() < deadline, "the bridge does not listen"
+        await asyncio.sleep(0.01)
+
+
 async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
     world = World()
     bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
     task = asyncio.create_task(bridge.run(world))
-    await asyncio.sleep(0.2)
+    await bound(port)
     autopilot = Autopilot(port)
 
     async def until(condition: Any) -> None:
@@ -111,8 +119,8 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
         assert autopilot.asked[mavlink.MAVLINK_MSG_ID_GLOBAL_POSITION_INT] == pytest.approx(1e5)
         autopilot.fix_type = 1
         await until(lambda: bool(poses(False)))
-        count = len(poses(True))
-        await asyncio.sleep(0.3)
+        count, without = len(poses(True)), len(poses(False))
+        await until(lambda: len(poses(False)) >= without + 5)
         assert len(poses(True)) <= count + 1
     finally:
         autopilot.close()
@@ -157,7 +165,7 @@ async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int
     config = MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}", named_values=True, camera_tracking=True)
     bridge = MavlinkBridge(config)
     task = asyncio.create_task(bridge.run(world))
-    await asyncio.sleep(0.2)
+    await bound(port)
     link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
 
     def station() -> None:
@@ -233,7 +241,7 @@ async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int
 async def test_nothing_but_heartbeats_and_requests_leaves_unasked(port: int) -> None:
     bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
     task = asyncio.create_task(bridge.run(World()))
-    await asyncio.sleep(0.2)
+    await bound(port)
     link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
 
     def listen() -> set[str]:
@@ -262,11 +270,17 @@ async def test_bytes_that_are_no_mavlink_do_no_harm(port: int) -> None:
     bridge = MavlinkBridge(MavlinkConfig(enabled=True, connection=f"udpin:127.0.0.1:{port}"))
     task = asyncio.create_task(bridge.run(world))
     try:
-        await asyncio.sleep(0.2)
+        await bound(port)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for number in range(200):
                 sock.sendto(bytes([0xFD, number % 256, *range(60)]), ("127.0.0.1", port))
-        await asyncio.sleep(0.3)
+            beat = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
+            said = beat.heartbeat_encode(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4).pack(beat)
+            deadline = time.monotonic() + 15
+            while not bridge.counters().get("messages"):
+                assert time.monotonic() < deadline, "a heartbeat is still heard"
+                sock.sendto(said, ("127.0.0.1", port))
+                await asyncio.sleep(0.02)
         assert not task.done()
         assert not world.commands
     finally:

@@ -59,9 +59,8 @@ async def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
 async def heard(
     port: int, topic: str, wanted: Callable[[str, bool, str], bool], act: Callable[[], None] = lambda: None
 ) -> tuple[str, bool, str]:
-    subscriber = Subscriber(port, topic)
+    subscriber = await asyncio.to_thread(Subscriber, port, topic)
     try:
-        await asyncio.sleep(0.3)
         act()
         return await asyncio.to_thread(subscriber.wait_for, wanted)
     finally:
@@ -275,13 +274,14 @@ async def test_a_detection_carries_the_trace_that_every_node_derives(tmp_path: P
     with broker(tmp_path) as server:
         bridge = MqttBridge(MqttConfig(enabled=True, port=server.port), traced_ratio=1.0)
         task = asyncio.create_task(bridge.run(world))
-        command = ["mosquitto_sub", "-V", "5", "-p", str(server.port), "-C", "1", "-W", "10", "-F", "%P"]
+        command = ["mosquitto_sub", "-V", "5", "-p", str(server.port), "-C", "2", "-W", "10", "-F", "%P"]
         reader = await asyncio.create_subprocess_exec(
-            *command, "-t", "swarm/v1/farm/detections", stdout=asyncio.subprocess.PIPE
+            *command, "-t", "swarm/v1/farm/detections", "-t", "$SYS/broker/version", stdout=asyncio.subprocess.PIPE
         )
+        assert reader.stdout is not None
         try:
             await until(lambda: bridge.counters().get("connects", 0) == 1)
-            await asyncio.sleep(0.3)
+            await reader.stdout.readline()  # The broker's version: the subscription stands.
             world.say(StateChanged("state", DetectionLearned(sighting())))
             said, _ = await reader.communicate()
         finally:
@@ -313,11 +313,16 @@ async def test_what_lives_is_told_again_before_it_expires(tmp_path: Path) -> Non
         async with running(World(), MqttConfig(enabled=True, port=server.port, object_expiry_s=1)):
             subscriber = Subscriber(server.port, "swarm/v1/farm/objects/o1", "swarm/v1/farm/jobs/c01")
             try:
-                for _ in range(3):
+                told = [
                     await asyncio.to_thread(subscriber.wait_for, lambda topic, _r, _p: "/objects/" in topic)
-                await asyncio.to_thread(subscriber.wait_for, lambda topic, _r, _p: "/jobs/" in topic)
+                    for _ in range(3)
+                ]
+                job = await asyncio.to_thread(subscriber.wait_for, lambda topic, _r, _p: "/jobs/" in topic)
             finally:
                 subscriber.close()
+    assert {topic for topic, _, _ in told} == {"swarm/v1/farm/objects/o1"}
+    assert len({text for _, _, text in told}) == 1, "the same is said of it each time"
+    assert job[2], "a job that lives is never told as gone"
 
 
 async def test_a_message_that_the_broker_cannot_take_does_not_end_the_connection(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from swarmd.api.daemon import MemberView, NodeInfo, PictureSeen
+from swarmd.bridges.mqtt.bridge import SETTLE_S, MqttBridge
 from swarmd.config.bridges import MqttConfig
 from swarmd_protocols.effects import MemberChanged, MemberState, StateChanged
 from swarmd_protocols.ids import NodeId
@@ -22,6 +23,8 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)")
 
 BASE = "swarm/v1/farm"
+QUIET_S = 1.5 * SETTLE_S
+"""Nothing more comes after this: a device that met or lost another tells its share of everything `SETTLE_S` later."""
 
 
 class Device(World):
@@ -52,19 +55,22 @@ def objects(count: int) -> list[ObjectChanged]:
     return [ObjectChanged("new", object_view(f"o{number}"), "") for number in range(count)]
 
 
-class Ear:
-    """Every message on a filter, with its topic."""
+async def settled(*bridges: MqttBridge) -> None:
+    """Each has said what it had to say when they met: nothing was published for a while."""
+    deadline, last, since = time.monotonic() + 30, -1, time.monotonic()
+    while time.monotonic() - since < QUIET_S:
+        assert time.monotonic() < deadline, "they never end"
+        if (said := sum(bridge.counters().get("published", 0) for bridge in bridges)) != last:
+            last, since = said, time.monotonic()
+        await asyncio.sleep(0.02)
 
-    def __init__(self, port: int, topic: str) -> None:
-        command = ["mosquitto_sub", "-p", str(port), "-V", "5", "-t", topic, "-F", "%r %t %p"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        time.sleep(0.3)
 
-    def close(self) -> list[tuple[bool, str, str]]:
-        self._process.terminate()
-        lines = self._process.communicate(timeout=10)[0].splitlines()
-        parts = [line.split(" ", 2) for line in lines]
-        return [(part[0] == "1", part[1], part[2] if len(part) > 2 else "") for part in parts]
+async def everything(ear: Subscriber, enough: int = 0) -> list[tuple[str, bool, str]]:
+    """What it hears until there is `enough` and nothing comes any more; it is closed then."""
+    try:
+        return await asyncio.to_thread(ear.rest, enough, QUIET_S)
+    finally:
+        ear.close()
 
 
 async def test_each_shared_topic_has_one_publisher(tmp_path: Path) -> None:
@@ -72,15 +78,13 @@ async def test_each_shared_topic_has_one_publisher(tmp_path: Path) -> None:
     with broker(tmp_path) as server:
         config = MqttConfig(enabled=True, port=server.port)
         async with running(alice, config) as first, running(bob, config) as second:
-            await until(lambda: all("bob" in one._shares._online or "alice" in one._shares._online
-                                    for one in (first, second)))  # fmt: skip
-            await asyncio.sleep(1.0)
-            ear = await asyncio.to_thread(Ear, server.port, f"{BASE}/objects/+")
+            await until(lambda: "bob" in first._shares._online and "alice" in second._shares._online)
+            await settled(first, second)
+            ear = await asyncio.to_thread(Subscriber, server.port, f"{BASE}/objects/+")
             for change in objects(40):
                 for world in (alice, bob):
                     world.say(StateChanged("state", change))
-            await asyncio.sleep(1.0)
-            told = [topic for retained, topic, _ in await asyncio.to_thread(ear.close) if not retained]
+            told = [topic for topic, retained, _ in await everything(ear, 40) if not retained]
     assert len(told) == len(set(told)) == 40
 
 
@@ -90,32 +94,31 @@ async def test_each_event_is_told_once_by_the_device_where_it_happened(tmp_path:
         config = MqttConfig(enabled=True, port=server.port)
         async with running(alice, config) as first, running(bob, config) as second:
             await until(lambda: "bob" in first._shares._online and "alice" in second._shares._online)
-            await asyncio.sleep(1.0)
-            ear = await asyncio.to_thread(Ear, server.port, f"{BASE}/node/+/events")
+            await settled(first, second)
+            ear = await asyncio.to_thread(Subscriber, server.port, f"{BASE}/node/+/events")
             for number in range(10):
                 for world in (alice, bob):
                     world.say(happened(number, origin=ALICE))
                     world.say(happened(number, origin=BOB))
-            await asyncio.sleep(1.0)
-            heard_ = await asyncio.to_thread(ear.close)
-    told = [(topic, json.loads(text)["id"]) for _, topic, text in heard_]
+            heard_ = await everything(ear, 20)
+    told = [(topic, json.loads(text)["id"]) for topic, _, text in heard_]
     assert len(told) == len(set(told)) == 20
-    assert all(json.loads(text)["origin"] in topic for _, topic, text in heard_)
+    assert all(json.loads(text)["origin"] in topic for topic, _, text in heard_)
 
 
 async def test_nobodys_word_takes_a_living_device_off_the_broker(tmp_path: Path) -> None:
     alice, bob = devices()
     with broker(tmp_path) as server:
         config = MqttConfig(enabled=True, port=server.port, homeassistant=True)
-        async with running(alice, config) as first, running(bob, config):
+        async with running(alice, config) as first, running(bob, config) as second:
             await until(lambda: "bob" in first._shares._online)
-            await asyncio.sleep(1.0)
-            ear = await asyncio.to_thread(Ear, server.port, "#")
+            await settled(first, second)
+            ear = await asyncio.to_thread(Subscriber, server.port, "#")
             for kind in ("revoked", "dismissed"):
                 alice.say(happened(kind=kind, subject="bob"))
-            await asyncio.sleep(1.0)
-            said = await asyncio.to_thread(ear.close)
-    assert [topic for retained, topic, text in said if not retained and not text] == []
+            await asyncio.to_thread(ear.wait_for, lambda topic, _, text: "/events" in topic and "dismissed" in text)
+            said = await everything(ear)
+    assert [topic for topic, retained, text in said if not retained and not text] == []
 
 
 async def test_what_a_dead_device_told_is_taken_over(tmp_path: Path) -> None:
@@ -124,14 +127,14 @@ async def test_what_a_dead_device_told_is_taken_over(tmp_path: Path) -> None:
     alice.views = bob.views = [object_view(f"o{number}") for number in range(40)]
     with broker(tmp_path) as server:
         config = MqttConfig(enabled=True, port=server.port)
-        async with running(alice, config) as first, running(bob, config):
+        async with running(alice, config) as first, running(bob, config) as second:
             await until(lambda: "bob" in first._shares._online)
-            await asyncio.sleep(1.0)
-            ear = await asyncio.to_thread(Ear, server.port, f"{BASE}/objects/+")
+            await settled(first, second)
+            ear = await asyncio.to_thread(Subscriber, server.port, f"{BASE}/objects/+")
+            await asyncio.to_thread(ear.rest, 40)  # What is retained.
             alice.states["bob"] = MemberState.FAILED
             alice.say(MemberChanged(BOB, "bob", MemberState.ALIVE, MemberState.FAILED, "silent"))
-            await asyncio.sleep(1.5)
-            told = {topic for retained, topic, _ in await asyncio.to_thread(ear.close) if not retained}
+            told = {topic for topic, retained, _ in await everything(ear, 40) if not retained}
     assert len(told) == 40
 
 
@@ -171,15 +174,15 @@ async def test_a_dismissed_member_leaves_nothing_retained(tmp_path: Path) -> Non
     with broker(tmp_path) as server:
         config = MqttConfig(enabled=True, port=server.port, homeassistant=True, homie=True)
         async with running(alice, config) as first:
-            async with running(bob, config):
+            async with running(bob, config) as second:
                 await until(lambda: "bob" in first._shares._online)
-                await asyncio.sleep(1.0)
+                await settled(first, second)
             await until(lambda: "bob" not in first._shares._online)
             alice.states["bob"] = MemberState.FAILED
             alice.say(happened(kind="dismissed", subject="bob"))
-            await asyncio.sleep(0.5)
-            ear = await asyncio.to_thread(Ear, server.port, "#")
-            topics = {topic for retained, topic, _ in await asyncio.to_thread(ear.close) if retained}
+            await settled(first)
+            ear = await asyncio.to_thread(Subscriber, server.port, "#")
+            topics = {topic for topic, retained, _ in await everything(ear) if retained}
     left = {topic for topic in topics if "bob" in topic or BOB.hex()[:16] in topic}
     assert left == set()
     assert "homie/5/alice/swarm/members" in topics, "a device that is there keeps its own"
@@ -207,9 +210,8 @@ async def test_a_picture_comes_when_asked_and_only_then(tmp_path: Path) -> None:
             await until(lambda: bridge.counters().get("published", 0) >= 2)
             assert not alice.watchers
             ask = ["mosquitto_pub", "-p", str(server.port), "-t", f"{BASE}/cmd/alice/picture", "-m", "{}"]
-            subscriber = Subscriber(server.port, f"{BASE}/node/alice/picture")
+            subscriber = await asyncio.to_thread(Subscriber, server.port, f"{BASE}/node/alice/picture")
             try:
-                await asyncio.sleep(0.3)
                 subprocess.run(ask, check=True, timeout=10)
                 await until(lambda: bool(alice.watchers))
                 alice.watchers[0](PictureSeen(b"a picture", 640, 480, 1))
@@ -253,7 +255,7 @@ async def test_the_documented_access_list_lets_everything_through_and_no_more(tm
         client = ["-p", str(server.port), "-V", "5", "-P", "secret"]
         async with running(alice, config) as bridge:
             await until(lambda: bridge.counters().get("published", 0) >= 4)
-            await asyncio.sleep(1)
+            await settled(bridge)
             reply = f"{BASE}/reply/desk"
             ask = ["mosquitto_rr", *client, "-u", "desk", "-t", f"{BASE}/cmd/alice/status", "-e", reply, "-m", "{}"]
             done = await asyncio.to_thread(

@@ -47,9 +47,8 @@ def test_a_cut_heals_within_seconds(lab: Lab) -> None:
     all_see(left, lab.everybody("alive", **{daemon.name: "failed" for daemon in right}), 40)
     all_see(right, lab.everybody("alive", **{daemon.name: "failed" for daemon in left}), 40)
     lab("heal")
-    healed = time.monotonic()
     all_see(lab.daemons, lab.everybody("alive"), 15)
-    print(f"healed after {time.monotonic() - healed:.1f} s; the bar of 3 s is the bench's")
+    assert all(daemon.alive for daemon in lab.daemons), "nobody had to start anew for it"
 
 
 def test_a_pair_that_hears_only_one_way_fails_nobody(lab: Lab) -> None:

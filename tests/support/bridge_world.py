@@ -175,11 +175,16 @@ def broker(directory: Path, extra: str = "") -> Iterator[Broker]:
         one.stop()
 
 
+_STANDS = "$SYS/broker/version"
+"""Retained by every mosquitto: it comes when the broker has taken the subscriptions that were asked for with it."""
+
+
 class Subscriber:
-    """`mosquitto_sub`, an implementation that we did not write."""
+    """`mosquitto_sub`, an implementation that we did not write; its subscriptions stand when it is made."""
 
     def __init__(self, port: int, *topics: str) -> None:
-        arguments = [part for topic in topics for part in ("-t", topic)]
+        arguments = [part for topic in (*topics, _STANDS) for part in ("-t", topic)]
+        self._stands = threading.Event()
         self._process = subprocess.Popen(
             ["mosquitto_sub", "-V", "5", "-p", str(port), "-F", "%t\t%r\t%p", *arguments],
             stdout=subprocess.PIPE,
@@ -188,11 +193,15 @@ class Subscriber:
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        assert self._stands.wait(10), "the broker did not take the subscriptions"
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._lines.put(line.rstrip("\n"))
+            if line.startswith(_STANDS):
+                self._stands.set()
+            else:
+                self._lines.put(line.rstrip("\n"))
 
     def wait_for(self, wanted: Callable[[str, bool, str], bool], timeout_s: float = 10) -> tuple[str, bool, str]:
         deadline = time.monotonic() + timeout_s
@@ -202,6 +211,20 @@ class Subscriber:
                 if wanted(topic, retained == "1", payload):
                     return topic, retained == "1", payload
         raise AssertionError("the message did not come")
+
+    def rest(self, enough: int = 0, quiet_s: float = 0.3, timeout_s: float = 20) -> list[tuple[str, bool, str]]:
+        """Messages until there are `enough`, and then until none has come for a while: what is said twice is heard."""
+        deadline = time.monotonic() + timeout_s
+        found: list[tuple[str, bool, str]] = []
+        while time.monotonic() < deadline:
+            try:
+                topic, retained, payload = self._lines.get(timeout=quiet_s).split("\t", 2)
+            except queue.Empty:
+                if len(found) >= enough:
+                    break
+            else:
+                found.append((topic, retained == "1", payload))
+        return found
 
     def close(self) -> None:
         self._process.kill()

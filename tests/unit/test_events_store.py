@@ -239,7 +239,9 @@ async def main():
     store._retry_at_s = 0.0
     store.tick()
     rows = await store.find(Query(limit=10_000, since_ms=number - 50))
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(30):
+        while problems[-1]:
+            await asyncio.sleep(0.01)
     store.close()
     print(full)
     print(len(rows), repr(problems[-1]), store.counts["dropped"])
