@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from opentelemetry import trace as api
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from swarmd.api.daemon import BusEvent, DaemonView, Look, NodeInfo
+from swarmd.bridges.otel.counted import BATCH_MS, EXPORT_TIMEOUT_S, QUEUE_MAX, Counted
 from swarmd.bridges.otel.logs import EventLogs, logs_endpoint
 from swarmd.bridges.trace import SightingTrace, trace_of_view
 from swarmd.config.bridges import OtelConfig
@@ -31,12 +32,6 @@ from swarmd_protocols.state.observations import DetectionLearned, DetectionView,
 
 TRACED_MAX = 4096
 """Traces remembered, so that each is told once; the oldest go first."""
-QUEUE_MAX = 2048
-"""Spans that wait for the exporter: OpenTelemetry's own default."""
-BATCH_MS = 1000
-"""Milliseconds between two exports: traces are read by people, and a request a second is little."""
-EXPORT_TIMEOUT_S = 2.0
-"""Seconds for one export; a collector on the same network answers in milliseconds."""
 CHECK_S = 5.0
 """Seconds between two looks whether exports fail, so at most one line in the log for that long."""
 
@@ -62,34 +57,6 @@ class _Ids:
         return False
 
 
-class _Counted:
-    """A `SpanExporter` whose successes and failures show up in the metrics; runs in the batch processor's thread."""
-
-    def __init__(self, inner: OTLPSpanExporter) -> None:
-        self._inner = inner
-        self.exported = self.failed = 0
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send, and count."""
-        try:
-            result = self._inner.export(spans)
-        except Exception:  # A collector's nonsense must not end the thread.
-            result = SpanExportResult.FAILURE
-        if result is SpanExportResult.SUCCESS:
-            self.exported += len(spans)
-        else:
-            self.failed += len(spans)
-        return result
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing waits here."""
-        return True
-
-    def shutdown(self) -> None:
-        """Close the connection."""
-        self._inner.shutdown()
-
-
 class OtelBridge:
     """One connection to a collector; without a collector nothing waits."""
 
@@ -104,7 +71,7 @@ class OtelBridge:
         self._objects: dict[str, list[tuple[SightingTrace, int]]] = {}
         self._daemon: DaemonView | None = None
         self._tracer: api.Tracer | None = None
-        self._exporter: _Counted | None = None
+        self._exporter: Counted[ReadableSpan, SpanExportResult] | None = None
         self._logs: EventLogs | None = None
 
     def counters(self) -> dict[str, int]:
@@ -153,7 +120,8 @@ class OtelBridge:
             shutdown_on_exit=False,
             id_generator=self._ids,
         )
-        self._exporter = _Counted(OTLPSpanExporter(endpoint=self._config.endpoint, timeout=EXPORT_TIMEOUT_S))
+        inner = OTLPSpanExporter(endpoint=self._config.endpoint, timeout=EXPORT_TIMEOUT_S)
+        self._exporter = Counted(inner, SpanExportResult.SUCCESS, SpanExportResult.FAILURE)
         provider.add_span_processor(
             BatchSpanProcessor(self._exporter, max_queue_size=QUEUE_MAX, schedule_delay_millis=BATCH_MS)
         )

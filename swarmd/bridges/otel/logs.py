@@ -4,47 +4,17 @@ The exporter works in a thread of its own; a collector that is away costs nothin
 """
 
 import time
-from collections.abc import Sequence
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
 
+from swarmd.bridges.otel.counted import BATCH_MS, EXPORT_TIMEOUT_S, QUEUE_MAX, Counted
 from swarmd.events.record import EventRecord
 
-QUEUE_MAX = 2048
-"""Records that wait for the exporter: OpenTelemetry's own default."""
-BATCH_MS = 1000
-"""Milliseconds between two exports, as for traces."""
-EXPORT_TIMEOUT_S = 2.0
-"""Seconds for one export; a collector on the same network answers in milliseconds."""
 _SEVERITIES = {"info": SeverityNumber.INFO, "warning": SeverityNumber.WARN, "error": SeverityNumber.ERROR}
-
-
-class _Counted:
-    """A `LogRecordExporter` that counts for the metrics; runs in the batch processor's thread."""
-
-    def __init__(self, inner: OTLPLogExporter) -> None:
-        self._inner = inner
-        self.exported = self.failed = 0
-
-    def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
-        """Send, and count."""
-        try:
-            result = self._inner.export(batch)
-        except Exception:  # A collector's nonsense must not end the thread.
-            result = LogRecordExportResult.FAILURE
-        if result is LogRecordExportResult.SUCCESS:
-            self.exported += len(batch)
-        else:
-            self.failed += len(batch)
-        return result
-
-    def shutdown(self) -> None:
-        """Close the connection."""
-        self._inner.shutdown()
 
 
 class EventLogs:
@@ -58,7 +28,8 @@ class EventLogs:
             resource: Who tells.
             version: The software's.
         """
-        self._exporter = _Counted(OTLPLogExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S))
+        inner = OTLPLogExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
+        self._exporter = Counted(inner, LogRecordExportResult.SUCCESS, LogRecordExportResult.FAILURE)
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_log_record_processor(
             BatchLogRecordProcessor(self._exporter, schedule_delay_millis=BATCH_MS, max_queue_size=QUEUE_MAX)
