@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from swarmd.errors import JournalError
-from swarmd.sqlite_files import is_the_disk, move_aside
+from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
 
 FILE_NAME = "journal.sqlite"
 FILE_BYTES = 256 << 20
@@ -324,21 +324,8 @@ def _lock_directory(directory: Path) -> int:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-    try:
-        os.chmod(path, 0o600)
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=NORMAL")
-        database.execute("PRAGMA wal_autocheckpoint=0")  # Its fsync would stall the event loop; `checkpoint` does it.
-        database.execute("PRAGMA cache_size=-512")
-        database.execute(_SCHEMA)
-        verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(str(verdict))
-    except BaseException:
-        database.close()
-        raise
-    return database
+    # Without a checkpoint of its own, whose sync would stall the event loop; `checkpoint` does it.
+    return open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=0"), _SCHEMA)
 
 
 def _read_all(database: sqlite3.Connection) -> list[tuple[bytes, bytes]]:

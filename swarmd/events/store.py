@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.events.record import EventRecord
-from swarmd.sqlite_files import is_the_disk, move_aside
+from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
 
 FILE_NAME = "events.sqlite"
 WAITING_MAX = 2_000
@@ -196,21 +196,8 @@ class EventStore:
             return database
 
     def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
-        try:
-            self._path.chmod(0o600)
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute("PRAGMA synchronous=FULL")
-            database.execute("PRAGMA cache_size=-512")
-            database.execute(f"PRAGMA max_page_count={self._bounds.max_bytes // _PAGE_BYTES}")
-            database.executescript(_SCHEMA)
-            verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if verdict != "ok":
-                raise sqlite3.DatabaseError(str(verdict))
-        except BaseException:
-            database.close()
-            raise
-        return database
+        pages = self._bounds.max_bytes // _PAGE_BYTES
+        return open_sound(self._path, ("synchronous=FULL", f"max_page_count={pages}"), _SCHEMA)
 
     def _salvage(self) -> list[Any]:
         """Rows of a damaged file, from the front and, past the damage, from the back."""
