@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -190,7 +191,7 @@ class Listener:
         bound = server.sockets[0].getsockname()
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
         print(f"listens on {self.address} for devices with join tokens", flush=True)
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        if threading.current_thread() is threading.main_thread():  # Elsewhere who called it cancels it.
             loop.add_signal_handler(signal.SIGTERM, self._done.set)
         async with server:
             await self._done.wait()

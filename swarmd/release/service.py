@@ -223,8 +223,10 @@ class ReleaseService:
         path = _bundle_path(self.config.factory)
         if path is None:
             return
-        with contextlib.suppress(SlotError, OSError):
+        try:
             self.store.put(path.read_bytes())
+        except (SlotError, OSError) as error:  # It runs from where it is; peers cannot fetch it here.
+            self._log.warning("factory_model_not_shared", path=str(path), error=str(error))
 
     def announce(self) -> None:
         """After the node has started: say what runs here."""

@@ -32,10 +32,33 @@ def homeassistant_device(info: NodeInfo, base: str, node: str, *, pictures: bool
     """
     here = f"{base}/node/{node}"
     unique = f"swarmd_{info.node.hex()[:16]}"
-    # Not of the whole device: what says that it is offline must stay available then.
-    availability = [
-        {"topic": f"{here}/state", "payload_available": "online", "payload_not_available": "offline"},
-    ]
+    components = _readings(here)
+    if pictures:
+        components |= _picture(here, f"{base}/cmd/{node}/picture")
+    return {
+        "device": {
+            "identifiers": [unique],
+            "name": f"swarmd {info.name}",
+            "manufacturer": "swarmd",
+            "model": info.model or "observer",
+            "sw_version": info.version,
+        },
+        "origin": {"name": "swarmd", "sw_version": __version__},
+        "components": {
+            f"{unique}_{key}": {**config, "unique_id": f"{unique}_{key}"} for key, config in components.items()
+        },
+        "qos": 1,
+    }
+
+
+def _availability(here: str) -> list[dict[str, str]]:
+    """Of each component but the one that says that the device is offline: that must stay available then."""
+    return [{"topic": f"{here}/state", "payload_available": "online", "payload_not_available": "offline"}]
+
+
+def _readings(here: str) -> dict[str, dict[str, object]]:
+    """What a device measures and whether it is there, by component."""
+    availability = _availability(here)
     components: dict[str, dict[str, object]] = {
         key: {
             "platform": "sensor",
@@ -79,32 +102,25 @@ def homeassistant_device(info: NodeInfo, base: str, node: str, *, pictures: bool
         "payload_on": "online",
         "payload_off": "offline",
     }
-    if pictures:
-        components["picture"] = {
+    return components
+
+
+def _picture(here: str, command: str) -> dict[str, dict[str, object]]:
+    """What it sees, and a button that asks for it."""
+    availability = _availability(here)
+    return {
+        "picture": {
             "platform": "image",
             "name": "Picture",
             "content_type": "image/jpeg",
             "image_topic": f"{here}/picture",
             "availability": availability,
-        }
-        components["look"] = {
+        },
+        "look": {
             "platform": "button",
             "name": "Take a picture",
-            "command_topic": f"{base}/cmd/{node}/picture",
+            "command_topic": command,
             "payload_press": "{}",
             "availability": availability,
-        }
-    return {
-        "device": {
-            "identifiers": [unique],
-            "name": f"swarmd {info.name}",
-            "manufacturer": "swarmd",
-            "model": info.model or "observer",
-            "sw_version": info.version,
         },
-        "origin": {"name": "swarmd", "sw_version": __version__},
-        "components": {
-            f"{unique}_{key}": {**config, "unique_id": f"{unique}_{key}"} for key, config in components.items()
-        },
-        "qos": 1,
     }
