@@ -160,24 +160,6 @@ def test_law_who_names_many_ways_pays_for_all_of_them(question, ways):
     assert [effect.code for effect in effects if isinstance(effect, Alarm)] == ["member-flood"]
 
 
-@pytest.mark.parametrize("question", [Fingerprints(0, -1, b""), EventVector((), 1), Sections((1, 2, 3, 4, 5), ())])
-def test_law_who_asks_without_end_is_answered_with_twice_the_budget(question):
-    """Of what is asked once, all is answered; who goes on has two budgets of bytes a second, and no more."""
-    net = formed(8)
-    thief = Thief(SECRET, net.crypto)
-    meet_all(net, thief)
-    meet_all(net, thief)
-    for _ in range(14):
-        flood(net, thief, question)  # Until all that is answered at once is used up.
-        net.now += 16 * S
-    seconds, sent = 60, 0
-    for _ in range(4 * seconds):
-        net.now += S // 4
-        sent += flood(net, thief, question, 40)[1]
-    saved, largest = 16, 8 * 500  # The last pause; an answer that was begun is finished.
-    assert 0 < sent <= 2 * SwimConfig().budget_bytes_s * (saved + seconds) + largest
-
-
 def test_words_that_do_not_hold_are_checked_up_to_a_bound():
     """Records, events, metadata and link reports in others' names: each costs a signature check."""
     net = formed(3)

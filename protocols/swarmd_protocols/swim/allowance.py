@@ -34,12 +34,11 @@ _REFUSALS_PER_S, _REFUSALS_BURST = 50, 100
 75 microseconds a check the burst takes 8 ms of a frame, and the rate 0.4 % of a core."""
 _REFUSAL_UNCHECKED = 0.2
 """What a refusal costs for which nothing was checked, as signatures: it is counted, and told to the driver."""
-_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST = 2_000, 1_048_576
-"""Bytes of answers to one member's comparisons: the burst is the records of 3,000 members, the rate twice what a node
-sends in all (`SwimConfig.budget_bytes_s`). An answer that was begun is finished. A datagram counts once for each way
-that it takes: who names many ways and answers by none pays for all."""
-_QUESTIONS_PER_S, _QUESTIONS_BURST = 32, 512
-"""Comparisons of one member that are looked at: 512 at once take 20 ms in a large swarm."""
+_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST = 65_536, 1_048_576
+"""Bytes of answers to one member's comparisons: the burst is the records of 3,000 members. An answer that was begun is
+finished. A datagram counts once for each way that it takes: who names many ways and answers by none pays for all."""
+_QUESTION_BYTES = 2_048
+"""What a comparison costs that finds nothing, as bytes: 512 at once take 20 ms in a large swarm."""
 _MEMBERS_MAX, _ACCOUNTS_MAX = 1_024, 3_072
 """Members of whom it is kept what was not heard, and accounts of members; what was used longest ago is forgotten
 first."""
@@ -51,11 +50,10 @@ _PROBES = (Ping, PingReq, Statement)
 QUESTIONS = (Sections, Fingerprints, Buckets, Want, EventVector)
 
 
-_PROBED, _ASKED, _ANSWERED, _REFUSED, _ACCUSED = range(5)
+_PROBED, _ASKED, _REFUSED, _ACCUSED = range(4)
 _RATES = {
     _PROBED: (_PROBES_PER_S, _PROBES_BURST),
-    _ASKED: (_QUESTIONS_PER_S, _QUESTIONS_BURST),
-    _ANSWERED: (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST),
+    _ASKED: (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST),
     _REFUSED: (_REFUSALS_PER_S, _REFUSALS_BURST),
     _ACCUSED: (_ACCUSATIONS_PER_S, _ACCUSATIONS_BURST),
 }
@@ -85,8 +83,6 @@ class Allowance:
     def hears(self, member: NodeId, message: Message, now_ns: int) -> bool:
         """Whether this message of a member is looked at."""
         kind = _ASKED if isinstance(message, QUESTIONS) else _ACCUSED if isinstance(message, Accusation) else _PROBED
-        if kind == _ASKED and not self._has_left((member, _ANSWERED), now_ns):
-            return False
         return self._has_left((member, _REFUSED), now_ns) and self._has_left((member, kind), now_ns)
 
     def _has_left(self, key: tuple[NodeId, int], now_ns: int) -> bool:
@@ -112,8 +108,7 @@ class Allowance:
         if isinstance(message, QUESTIONS):
             answers = sum(len(one.data) * copies(one.destination) for one in effects if isinstance(one, SendDatagram))
             answers += sum(len(one.data) for one in effects if isinstance(one, SendStream))
-            self._take((member, _ASKED), 1, now_ns)
-            self._take((member, _ANSWERED), answers, now_ns)
+            self._take((member, _ASKED), _QUESTION_BYTES + answers, now_ns)
         elif isinstance(message, Accusation):
             self._take((member, _ACCUSED), 1, now_ns)
         elif isinstance(message, _PROBES) and not brought:
