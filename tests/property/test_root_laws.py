@@ -3,13 +3,14 @@
 import contextlib
 from hashlib import blake2b
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.trust.envelopes import sign_statement
-from swarmd_protocols.trust.roots import ROLES, RootChain, make_root, root_digest
+from swarmd_protocols.trust.roots import ROLES, RivalRootError, RootChain, make_root, root_digest
 
 CRYPTO = ModelCrypto()
 NEED = 2
@@ -111,6 +112,34 @@ def test_a_node_that_knows_the_keys_to_be_replaced_is_moved_by_none_of_them(atta
         hear(chain, [attack])
         assert payloads(chain) == WHOLE
         assert not chain.is_forked
+
+
+KNOWS_A = 2
+"""Roots of the honest chain in which the keys A still are the root keys."""
+
+
+@settings(max_examples=200, deadline=None, report_multiple_bugs=False)
+@given(st.integers(1, len(WHOLE)), st.lists(st.sampled_from([*RIVALS, *BY_STRANGERS]), max_size=12))
+@example(1, [BY_STRANGERS[0]])
+@example(2, [BESIDE_THIRD[0], BY_STRANGERS[1]])
+@example(3, BY_STRANGERS)
+def test_replaced_keys_take_only_who_was_off_since_and_met_their_own_root_first(known, attacks):
+    """What no protocol can give: both roots carry all that root N asks for, and only people know better."""
+    chain = hear(RootChain.trust(FIRST, CRYPTO), HONEST[: known - 1])
+    hear(chain, attacks)
+    hear(chain, HONEST)
+    rivals = BY_STRANGERS[:known] if known <= KNOWS_A else []
+    if not set(rivals) & set(attacks):
+        assert payloads(chain) == WHOLE
+        assert not chain.is_forked
+        return
+    assert payloads(chain) != WHOLE, "who stole the keys speaks for the root role until the chain is known"
+    assert payloads(chain)[:1] == WHOLE[:1], "nothing is taken back that stood before these keys were the root's"
+    whole = hear(RootChain.trust(FIRST, CRYPTO), HONEST)
+    for rival in rivals:
+        with pytest.raises(RivalRootError):
+            whole.extend(rival)
+    assert payloads(whole) == WHOLE, "it takes nobody else along"
 
 
 def test_the_root_role_that_signs_two_successors_picks_none():

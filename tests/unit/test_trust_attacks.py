@@ -7,19 +7,21 @@ import pytest
 
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.crypto import ModelCrypto, NaClCrypto
-from swarmd_protocols.effects import Command, MemberState
+from swarmd_protocols.effects import Alarm, Command, MemberState
 from swarmd_protocols.errors import IdentityError, StateError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.releases import versions
 from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Revoke
-from swarmd_protocols.swim.messages import PingReq
+from swarmd_protocols.swim.messages import PingReq, Statement
 from swarmd_protocols.trust.envelopes import Envelope, decode_envelope, sign_statement
-from swarmd_protocols.trust.identity import enrol
-from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, root_digest
+from swarmd_protocols.trust.identity import dev_role_seeds, enrol
+from swarmd_protocols.trust.roots import Root, RootChain, make_root, mark, next_root, root_digest
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Certificate, GroupKey, Revocation, Trust
 from tests.support.fleet_net import FleetNet, fleet_folder
 from tests.support.release_world import MODEL, Keys, World, make_release
+from tests.support.swim_net import SECRET, Net, S
+from tests.support.swim_thief import Thief
 from tests.support.trust_history import CRYPTO as MODEL_CRYPTO
 from tests.support.trust_history import FIRST, SWARM, Hearer, certificate, node, say
 
@@ -388,3 +390,33 @@ def test_replaced_root_keys_take_nobody_back():
         trust.admit_certificate(sign_statement("node", shut_out, [seed("enrolA")], MODEL_CRYPTO))
     assert trust.root.version == 2
     assert trust.revoked == {shut_out.node}
+
+
+def test_a_rival_of_replaced_root_keys_is_shown_to_people_and_moves_nobody() -> None:
+    """Whoever holds the chain refuses it and raises an alarm, once a minute; nothing else changes."""
+    net = Net(3, 5)
+    assert net.run_until(net.formed, 15) is not None
+    old = dev_role_seeds(SECRET, "root")
+    chain = net.hosts[0].node._core.trust.chain
+
+    def successor(word: str) -> bytes:
+        own = [(word.encode() * 32)[:32], (word.encode() * 33)[1:33]]
+        roles = {"root": (len(own), [net.crypto.public_key(seed) for seed in own])}
+        return sign_statement("root", next_root(chain, roles), [*old, *own], net.crypto)
+
+    planned, rival = successor("officers "), successor("thief ")
+    net.feed(0, Command("node", AddStatement("root", planned)))
+    net.run(3)
+    thief = Thief(SECRET, net.crypto)
+    for host in net.hosts:
+        net.perform(host, thief.meet(host.node, net.now))
+    digests = [host.node.view_digest() for host in net.hosts]
+    raised = []
+    for second in range(130):
+        for index, host in enumerate(net.hosts):
+            effects = thief.say(host.node, [Statement("root", rival)], net.now + second * S)
+            raised += [(index, one.text) for one in effects if isinstance(one, Alarm) and one.code == "root-rival"]
+    assert [index for index, _ in raised] == [0, 1, 2] * 3
+    assert "another root 2" in raised[0][1]
+    assert all(host.node._core.trust.root.version == 2 for host in net.hosts)
+    assert [host.node.view_digest() for host in net.hosts] == digests

@@ -49,6 +49,7 @@ from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.rules import fingerprint
 from swarmd_protocols.swim.user_events import UserEvents
+from swarmd_protocols.trust.roots import RivalRootError
 
 _MS = 1_000_000
 _S = 1_000_000_000
@@ -88,6 +89,8 @@ class Swim:
         self.seeds: dict[Address, int] = dict.fromkeys(seeds[:_SEEDS_MAX], -(2**62))
         """Address to when it was last tried."""
         self._alarmed_ns = -(2**62)
+        self._rival_ns = 0
+        """When the next alarm about rival roots may come."""
         self.why_out = ""
         """Why this node's own certificate does not hold, for people; "" while it does."""
         self._seeks = 0
@@ -416,12 +419,22 @@ class Swim:
         except IdentityError as error:
             core.counters["rejected"] += 1
             core.port.emit(Rejected(source, str(error)))
+            self._on_rival(error)
 
     def _on_statement(self, member: Member, message: Statement) -> None:
         try:
             self.take_statement(message.kind, message.statement)
         except IdentityError as error:
             self.core.reject(member, str(error))
+            self._on_rival(error)
+
+    def _on_rival(self, error: IdentityError) -> None:
+        """Two roots of one number, each with root keys of its own: nobody but people can tell which is right."""
+        core = self.core
+        if isinstance(error, RivalRootError) and core.now_ns >= self._rival_ns:
+            self._rival_ns = core.now_ns + 60 * _S
+            text = f"{error}: one of the two is a thief's; ask at the desk which, and enrol anew the nodes that hold it"
+            core.port.emit(Alarm("root-rival", text))
 
     def take_statement(self, kind: str, statement: bytes) -> bool:
         """A statement of trust, from a peer or the operator; raises `IdentityError`; False when known."""

@@ -57,6 +57,12 @@ KEPT_MAX = 2_048
 ROLES = ("enrol", "revoke", "release", "floor", "heartbeat")
 """What a root hands out besides itself."""
 
+
+class RivalRootError(IdentityError):
+    """A root beside the chain, by a threshold of root keys that the chain has replaced: they are in wrong hands, or the
+    chain that is held here is."""
+
+
 _Id = Annotated[KeyId, Meta(min_length=16, max_length=16)]
 _PublicKey = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 Mark = Annotated[bytes, Meta(min_length=MARK_BYTES, max_length=MARK_BYTES)]
@@ -331,7 +337,11 @@ class RootChain:
             # A cross-signature by keys of another branch is not kept with a root: it is weighed as it came.
             bows, is_bowed_to = self._bows(mine, [*new, signed]), self._bows(new, mine)
             if not bows:
-                raise IdentityError(f"another root {signed.version}, by root keys that were replaced since")
+                if is_bowed_to:
+                    raise IdentityError(f"another root {signed.version}, by root keys that were replaced since")
+                raise RivalRootError(
+                    f"another root {signed.version}, by root keys that were replaced since, with root keys of its own"
+                )
             if is_bowed_to:
                 self.rivals = [mine, new]
                 del self.links[base:]
