@@ -14,6 +14,7 @@ from swarmd_protocols.swim.user_events import UserEvents
 from tests.property import test_own_word_laws as laws
 from tests.support.mutants import Mutant, assert_found
 from tests.support.swim_net import S
+from tests.unit import test_event_claims as claims
 
 
 def words_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +141,7 @@ def large_events() -> None:
         (words_have_no_account, any_sequence),
         (what_others_bring_counts_as_said, laws.test_old_words_that_another_repeats_silence_nobody_and_blame_nobody),
         (each_gap_is_awaited_anew, gaps_of_each),
-        (large_repairs_are_repeated, any_sequence),
+        (large_repairs_are_repeated, claims.test_what_a_peer_was_sent_reliably_is_not_sent_again_at_once),
         (refutations_wait_too, laws.test_a_refutation_is_never_beyond_the_account),
         (a_log_is_bounded_by_number_alone, laws.test_a_log_holds_so_many_bytes_of_one_origin),
         (refusals_are_free, links),

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarmd_protocols.swim.event_claims import PATIENCE_NS, Claims
+from swarmd_protocols.swim.event_log import LargeRepairs
 
 ORIGIN = b"origin"
 _WORDS = st.lists(
@@ -59,3 +60,14 @@ def test_a_liar_s_word_neither_counts_alone_nor_keeps_anybody_from_asking() -> N
     for number in range(100):
         claims.note(ORIGIN, b"%d" % number, 5, 4, 0)
     assert len(claims._origins[ORIGIN].claims) == 8
+
+
+def test_what_a_peer_was_sent_reliably_is_not_sent_again_at_once() -> None:
+    sent = LargeRepairs()
+    sent.note(b"peer", ORIGIN, 7, 0)
+    assert sent.reached(b"peer", ORIGIN, PATIENCE_NS // 5) == 7
+    assert sent.reached(b"other", ORIGIN, 1) == sent.reached(b"peer", b"other", 1) == 0
+    assert sent.reached(b"peer", ORIGIN, PATIENCE_NS // 2) == 0, "twice within the patience"
+    for number in range(5_000):
+        sent.note(b"%d" % number, ORIGIN, 7, 1)
+    assert len(sent) <= 4_096
