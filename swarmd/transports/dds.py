@@ -1,9 +1,10 @@
 """Both paths over DDS (CycloneDDS): for robots whose network already carries it.
 
-An address is an id in the usual notation, "ip:number": the ip picks the interface, the number tells the nodes of one
-device apart; no socket is bound to it. Samples for a node lie in the partition of its address, so nobody else is sent
-them. DDS finds readers by itself, which takes from milliseconds to a second, so a first frame waits for it here, under
-its deadline. The wheel has no DDS Security, and needs none: frames arrive sealed.
+An address is an id in the usual notation, "ip:number": the ip picks the interface (a wildcard: all of one family, and
+each carries every sample), the number tells the nodes of one device apart; no socket is bound to it. Samples for a node
+lie in the partition of its address, so nobody else is sent them. DDS finds readers by itself, which takes from
+milliseconds to a second, so a first frame waits for it here, under its deadline. The wheel has no DDS Security, and
+needs none: frames arrive sealed.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from swarmd.errors import TransportError
-from swarmd.transports.address import format_address, parse_address
+from swarmd.transports.address import format_address, is_ipv6, parse_address
 from swarmd.transports.base import (
     EXPIRED,
     FULL,
@@ -120,8 +121,11 @@ class DdsTransport:
             ) from error
         host, number = parse_listen(self._listen)
         number = number or secrets.randbelow(65_536 - _FIRST_NUMBER) + _FIRST_NUMBER
-        # DDS is bound to one interface for good: the best way, and no other.
-        host = parse_address(Reach(host, number, interfaces=self._interfaces).address.split(WAYS)[0])[0]
+        # DDS is bound to its interfaces for good: those of the ways that there are now, the best one's name is the id.
+        ways = Reach(host, number, interfaces=self._interfaces).address.split(WAYS)
+        hosts = [parse_address(way)[0] for way in ways]
+        host = hosts[0]
+        hosts = [one for one in hosts if is_ipv6(one) == is_ipv6(host)]  # DDS speaks one family.
         address = format_address(host, number)
         self._reach = Reach(host, number)
         self._raw = dds_raw
@@ -131,7 +135,7 @@ class DdsTransport:
         claimed = address in _addresses
         if claimed:
             raise TransportError(f"cannot listen on dds {address}: it is in use in this process; choose another number")
-        self._participant = dds_raw.Participant(host, address, self._options)
+        self._participant = dds_raw.Participant(hosts, address, self._options)
         _addresses.add(address)
         self._thread = threading.Thread(target=self._wait, name="dds-waitset", daemon=True)
         self._thread.start()

@@ -12,6 +12,7 @@ Runs on cyclonedds 11 and on 0.10.5 built against Debian's C library.
 import ctypes
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,17 +90,22 @@ def decode_frame(data: bytes) -> tuple[Address, bytes] | None:
     return source, bytes(data[payload_at : payload_at + payload_bytes])
 
 
-def configuration_xml(host: str, options: DdsOptions) -> str:
-    """CycloneDDS's configuration for one interface; peers are listed in it, since DDS learns none later.
+def configuration_xml(hosts: Sequence[str], options: DdsOptions) -> str:
+    """CycloneDDS's configuration for some interfaces; peers are listed in it, since DDS learns none later.
 
-    >>> "spdp" in configuration_xml("10.0.0.2", DdsOptions())
-    True
+    Of several interfaces each carries every sample: DDS would stay with the one that it chose, also where that one is
+    dead. Readers drop what comes twice.
+
+    >>> "Redundant" in configuration_xml(["10.0.0.2"], DdsOptions())
+    False
     """
-    peers = "".join(f'<Peer address="{peer}"/>' for peer in dict.fromkeys((host, *options.peers)))
+    interfaces = "".join(f'<NetworkInterface address="{host}"/>' for host in hosts)
+    redundant = "<RedundantNetworking>true</RedundantNetworking>" if len(hosts) > 1 else ""
+    peers = "".join(f'<Peer address="{peer}"/>' for peer in dict.fromkeys((*hosts, *options.peers)))
     multicast = "spdp,asm" if options.multicast else "false"
     return (
-        f'<CycloneDDS><Domain id="any"><General><Interfaces><NetworkInterface address="{host}"/></Interfaces>'
-        f"<AllowMulticast>{multicast}</AllowMulticast><MaxMessageSize>1400B</MaxMessageSize>"
+        f'<CycloneDDS><Domain id="any"><General><Interfaces>{interfaces}</Interfaces>'
+        f"{redundant}<AllowMulticast>{multicast}</AllowMulticast><MaxMessageSize>1400B</MaxMessageSize>"
         "<FragmentSize>1300B</FragmentSize></General><Discovery><SPDPInterval>1s</SPDPInterval>"
         "<LeaseDuration>5s</LeaseDuration><ParticipantIndex>auto</ParticipantIndex>"
         f"<MaxAutoParticipantIndex>32</MaxAutoParticipantIndex><Peers>{peers}</Peers></Discovery>"
@@ -138,11 +144,11 @@ def partition_of(address: Address) -> str:
 class Participant:
     """The node's presence in a DDS domain: a reader a path, and writers on demand."""
 
-    def __init__(self, host: str, address: Address, options: DdsOptions) -> None:
+    def __init__(self, hosts: Sequence[str], address: Address, options: DdsOptions) -> None:
         """Join the domain.
 
         Args:
-            host: Numeric address of the interface.
+            hosts: Numeric address of each interface, of one family.
             address: What samples for this node are addressed to.
             options: Domain and discovery.
 
@@ -151,7 +157,7 @@ class Participant:
         """
         self.address = address
         try:
-            self._domain = _open_domain(options.domain, configuration_xml(host, options))
+            self._domain = _open_domain(options.domain, configuration_xml(hosts, options))
             self._participant: Any = DomainParticipant(options.domain)
             self._topics = {
                 path: Topic(self._participant, path.topic, Frame, qos=_qos(path.reliable)) for path in PATHS
@@ -166,8 +172,8 @@ class Participant:
             }
         except Exception as error:  # The library raises several unrelated classes here.
             raise TransportError(
-                f"cannot listen on dds {address}: {error}; check that an interface has {host}, CYCLONEDDS_URI, and "
-                "that no DDS Security is configured (the wheel has none)"
+                f"cannot listen on dds {address}: {error}; check that interfaces have {', '.join(hosts)}, "
+                "CYCLONEDDS_URI, and that no DDS Security is configured (the wheel has none)"
             ) from error
         self._waitset: Any = WaitSet(self._participant)
         for reader in self._readers.values():

@@ -103,15 +103,17 @@ def test_a_node_without_address_says_so_and_joins_when_it_gets_one(networks: Net
     assert late.status()["address"] == "10.7.0.2:7946"
 
 
-@pytest.mark.parametrize("transport", ["udp", "zmq"])
+@pytest.mark.parametrize("transport", ["udp", "zmq", "dds"])
 def test_of_two_networks_the_one_that_answers_is_taken(networks: Networks, fleet: Fleet, transport: str) -> None:
     for number, network in enumerate(("air", "sea")):
         networks.network(network)
         for index in (1, 2):
             networks.plug(index, network, f"{network}0", f"10.{number + 7}.0.{index}/24")
     first = fleet.start(1, "", "--transport", transport)
-    assert first.status()["address"] == "10.7.0.1:7946+10.8.0.1:7946"
-    fleet.start(2, "10.8.0.1:7946", "--transport", transport)
+    ways = ["10.7.0.1:7946", "10.8.0.1:7946"]
+    # Over DDS one of them stands for all: it is a name, every frame goes by both networks.
+    assert first.status()["address"] == (ways[0] if transport == "dds" else "+".join(ways))
+    fleet.start(2, ways[0] if transport == "dds" else ways[1], "--transport", transport)
     fleet.all_alive()
     for cut, left in (("air", "sea"), ("sea", "air")):
         networks.ip(networks.hub, "link", "set", left, "up")
@@ -125,7 +127,7 @@ def test_of_two_networks_the_one_that_answers_is_taken(networks: Networks, fleet
                 lambda here=daemon: (here.members(), here.status()["transport"]),
             )
         fleet.all_alive()
-    if transport == "udp":
+    if transport != "zmq":
         assert fleet.failures() == []
 
 
