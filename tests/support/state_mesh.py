@@ -320,6 +320,8 @@ class Mesh:
             if self.rng.random() >= self.loss:
                 assert other.replica is not None
                 for payload in member.replica.piggyback(600, member.local_ns(self.now_ns)):
+                    self.bytes_sent += len(payload)
+                    self.messages += 1
                     self.deliver(member, other, payload)
                 summary = member.replica.summary()
                 self.perform(other, other.replica.on_summary(member.node, summary, other.local_ns(self.now_ns)))

@@ -6,6 +6,7 @@ Rules this file keeps:
   passes it on.
 - For a few rounds after news, a node tells one other six bytes of each batch (`Recent`), which asks for those it lacks
   (`Wanted`): that closes the gaps that loss leaves.
+- Records, which tick at every node of a large swarm, are pushed by nobody but their origin: their names ride in probes.
 - A digest that differs in a probe starts a comparison: all positions in a small swarm, hashes of 32 groups first in a
   large one. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked for and does not come
   is asked for again. While news goes round digests differ anyway: then comparisons are rare.
@@ -61,6 +62,12 @@ _WANTS_MAX = 256
 _SMALL_SWARM = 8
 """Peers up to which everybody is compared with at the configured rate; in larger swarms each is that much more
 seldom."""
+_RECORD_RIDES = 6
+"""Probes in which a node names a record that was news to it: it is known to 100 nodes in some ten seconds."""
+_RECORD_RIDE_NS = 1_000_000_000
+"""Between two probes that name records, nanoseconds: each names several, so that they are asked for together."""
+_NAMED_SELDOM = 3
+"""Records whose names go round are compared so much more seldom: that finds what the names have missed."""
 _HAVE_ORIGINS = 1_000
 """Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
 `messages.Have`."""
@@ -96,6 +103,9 @@ class AntiEntropy:
         """What came lately, by the same; None: of no use here."""
         self._leases: dict[NodeId, Batch] = {}
         """The last that was news of each origin: an older one need not go round."""
+        self._records: dict[tuple[NodeId, Stream], tuple[bytes, int]] = {}
+        """The last that was news of each kind, by the first bytes of its digest, and the probes that still name it."""
+        self._rode_ns = -(1 << 62)
         self._compared_ns = -(1 << 62)
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
         self._wants: dict[NodeId, _Want] = {}
@@ -156,6 +166,8 @@ class AntiEntropy:
             self._know(batch.digest, batch)
             if _is_news(batch):
                 self._go_round(batch)
+            elif self._is_large() and len(self._records) < _KNOWN_MAX:
+                self._records[batch.origin, batch.stream] = (batch.digest[:ID_BYTES], _RECORD_RIDES)
         targets = self._targets(batches, heard_from)
         if not targets:
             return []
@@ -196,9 +208,13 @@ class AntiEntropy:
         if len(self._news) < _KNOWN_MAX // 2:
             self._news[batch.digest[:ID_BYTES]] = self._config.rumor_rounds
 
+    def _is_large(self) -> bool:
+        """Whether news takes more than one step: its origin does not tell everybody itself."""
+        return len(self._peers) > self._config.direct_peers_max or bool(self._swarm)
+
     def _targets(self, batches: Sequence[Batch], heard_from: NodeId) -> list[NodeId]:
         peers = self._peers
-        if len(peers) <= self._config.direct_peers_max and not self._swarm:
+        if not self._is_large():
             if heard_from == self._node:
                 return list(peers)
             # The origin tells everybody itself; only what came through a third party is passed on.
@@ -208,7 +224,7 @@ class AntiEntropy:
             skip = {heard_from, *(batch.origin for batch in batches)}
             return [peer for peer in peers if peer not in skip][: self._config.fanout]
         if heard_from != self._node and all(batch.stream >= Stream.COUNTERS for batch in batches):
-            # Records tick at every node: in a large swarm only comparison spreads them on.
+            # Records tick at every node: in a large swarm only their names are told on.
             return []
         skip = {heard_from, *(batch.origin for batch in batches)}
         fanout = self._config.fanout + (heard_from == self._node)
@@ -250,6 +266,23 @@ class AntiEntropy:
                 self._news[one] -= 1
         targets = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
         return self._name(ids, targets, now_ns)
+
+    def riders(self, room_bytes: int, muted: Set[NodeId], now_ns: int) -> list[bytes]:
+        """Names of records that were news, for a probe, but for those of these authors: comparison brings them."""
+        for key in [key for key in self._records if key[0] in muted] if muted else ():
+            del self._records[key]
+        count = min(IDS_MAX, (room_bytes - _ENVELOPE_BYTES) // ID_BYTES)
+        if not self._records or count <= 0 or now_ns - self._rode_ns < _RECORD_RIDE_NS:
+            return []
+        self._rode_ns = now_ns
+        told = list(self._records.items())[:count]
+        for key, (one, rides) in told:
+            del self._records[key]
+            if rides > 1:
+                self._records[key] = (one, rides - 1)
+        payload = messages.encode(Recent(b"".join(one for _, (one, _) in told)))
+        self.sent.ride("names", payload)
+        return [payload]
 
     def _name(self, ids: Sequence[bytes], targets: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
@@ -298,9 +331,10 @@ class AntiEntropy:
     def due(self, now_ns: int) -> tuple[bool, bool]:
         """Whether facts, and whether records, may be compared with somebody now."""
         last = self._synced_ns.get((self._node, VITALS))
+        pause_ns = self.stretch(self._config.vitals_sync_ns) * (_NAMED_SELDOM if self._is_large() else 1)
         return (
             not self._news or now_ns - self._compared_ns >= self._config.busy_sync_ns,
-            last is None or now_ns - last >= self.stretch(self._config.vitals_sync_ns),
+            last is None or now_ns - last >= pause_ns,
         )
 
     def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int) -> list[SubEffect]:

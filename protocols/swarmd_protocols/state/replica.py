@@ -347,8 +347,8 @@ class Replica:
         return self._anti_entropy.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns)
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
-        """Nothing: news has datagrams of its own, and names of it go round."""
-        return []
+        """Names of records; other news has datagrams of its own, and its names too."""
+        return self._anti_entropy.riders(budget_bytes, self._intake.muted(now_ns), now_ns)
 
     # --- Time passes --------------------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ class Sent:
                 self._messages[kind] += 1
         return effects
 
+    def ride(self, kind: Kind, payload: bytes) -> None:
+        """Book what rides in a probe."""
+        self._bytes[kind] += len(payload)
+        self._messages[kind] += 1
+
     def figures(self) -> Mapping[str, int]:
         """`KIND_bytes` and `KIND_messages`."""
         return {
