@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.observations import Count
+from swarmd_protocols.state.record_names import RecordNames
 from swarmd_protocols.swim import sender
 from swarmd_protocols.swim.core import RECORD
 from swarmd_sim.run.scenario import scenario_from_table
@@ -83,7 +83,7 @@ def test_silence_costs_next_to_nothing(nodes: int) -> None:
 
 
 def counted_elsewhere() -> float:
-    """The share of all pairs of 40 replicas of which one holds the other's counter 12 s after all have begun to count."""
+    """The share of all pairs of 40 replicas of which one holds the other's counter 12 s after it was said."""
     mesh = Mesh(40, seed=5, loss=0.1)
     for index in range(40):
         mesh.command(index, Count((("frames", 1),)))
@@ -94,7 +94,7 @@ def counted_elsewhere() -> float:
 def test_names_in_probes_bring_records_to_all_of_a_large_swarm(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they miss, at most one in a hundred, is left to comparisons, which take a minute in such a swarm."""
     assert counted_elsewhere() >= 0.99
-    monkeypatch.setattr(AntiEntropy, "riders", lambda *_: [])
+    monkeypatch.setattr(RecordNames, "riders", lambda *_: [])
     assert counted_elsewhere() < 0.9
 
 

@@ -44,6 +44,7 @@ from swarmd_protocols.state.crdt.messages import (
 from swarmd_protocols.state.crdt.store import Store, bucket_of
 from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Quotas
+from swarmd_protocols.state.record_names import RecordNames
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
@@ -62,10 +63,6 @@ _WANTS_MAX = 256
 _SMALL_SWARM = 8
 """Peers up to which everybody is compared with at the configured rate; in larger swarms each is that much more
 seldom."""
-_RECORD_RIDES = 6
-"""Probes in which a node names a record that was news to it: it is known to 100 nodes in some ten seconds."""
-_RECORD_RIDE_NS = 1_000_000_000
-"""Between two probes that name records, nanoseconds: each names several, so that they are asked for together."""
 _NAMED_SELDOM = 3
 """Records whose names go round are compared so much more seldom: that finds what the names have missed."""
 _HAVE_ORIGINS = 1_000
@@ -97,15 +94,15 @@ class AntiEntropy:
         self._peers: list[NodeId] = []
         self._swarm = 0
         """Members of the whole swarm, where the peers are only this node's neighbours."""
+        self._is_large = False
+        """Whether news takes more than one step: its origin does not tell everybody itself."""
         self._news: dict[bytes, int] = {}
         """Rounds in which others are still told of a batch, by the first bytes of its digest."""
         self._known: dict[bytes, Batch | None] = {}
         """What came lately, by the same; None: of no use here."""
         self._leases: dict[NodeId, Batch] = {}
         """The last that was news of each origin: an older one need not go round."""
-        self._records: dict[tuple[NodeId, Stream], tuple[bytes, int]] = {}
-        """The last that was news of each kind, by the first bytes of its digest, and the probes that still name it."""
-        self._rode_ns = -(1 << 62)
+        self.records = RecordNames()
         self._compared_ns = -(1 << 62)
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
         self._wants: dict[NodeId, _Want] = {}
@@ -124,6 +121,7 @@ class AntiEntropy:
         """Who can be reached."""
         self._swarm = max((peer.swarm for peer in peers), default=0)
         self._peers = [peer.node for peer in peers if peer.reachable]
+        self._is_large = len(self._peers) > self._config.direct_peers_max or bool(self._swarm)
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
             del self._synced_ns[slot]
@@ -166,8 +164,8 @@ class AntiEntropy:
             self._know(batch.digest, batch)
             if _is_news(batch):
                 self._go_round(batch)
-            elif self._is_large() and len(self._records) < _KNOWN_MAX:
-                self._records[batch.origin, batch.stream] = (batch.digest[:ID_BYTES], _RECORD_RIDES)
+            elif self._is_large:
+                self.records.add(batch)
         targets = self._targets(batches, heard_from)
         if not targets:
             return []
@@ -208,13 +206,9 @@ class AntiEntropy:
         if len(self._news) < _KNOWN_MAX // 2:
             self._news[batch.digest[:ID_BYTES]] = self._config.rumor_rounds
 
-    def _is_large(self) -> bool:
-        """Whether news takes more than one step: its origin does not tell everybody itself."""
-        return len(self._peers) > self._config.direct_peers_max or bool(self._swarm)
-
     def _targets(self, batches: Sequence[Batch], heard_from: NodeId) -> list[NodeId]:
         peers = self._peers
-        if not self._is_large():
+        if not self._is_large:
             if heard_from == self._node:
                 return list(peers)
             # The origin tells everybody itself; only what came through a third party is passed on.
@@ -267,23 +261,6 @@ class AntiEntropy:
         targets = self._rng.sample(self._peers, min(len(self._peers), self._config.rumor_peers))
         return self._name(ids, targets, now_ns)
 
-    def riders(self, room_bytes: int, muted: Set[NodeId], now_ns: int) -> list[bytes]:
-        """Names of records that were news, for a probe, but for those of these authors: comparison brings them."""
-        for key in [key for key in self._records if key[0] in muted] if muted else ():
-            del self._records[key]
-        count = min(IDS_MAX, (room_bytes - _ENVELOPE_BYTES) // ID_BYTES)
-        if not self._records or count <= 0 or now_ns - self._rode_ns < _RECORD_RIDE_NS:
-            return []
-        self._rode_ns = now_ns
-        told = list(self._records.items())[:count]
-        for key, (one, rides) in told:
-            del self._records[key]
-            if rides > 1:
-                self._records[key] = (one, rides - 1)
-        payload = messages.encode(Recent(b"".join(one for _, (one, _) in told)))
-        self.sent.ride("names", payload)
-        return [payload]
-
     def _name(self, ids: Sequence[bytes], targets: Sequence[NodeId], now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
         for peer in targets:
@@ -331,7 +308,7 @@ class AntiEntropy:
     def due(self, now_ns: int) -> tuple[bool, bool]:
         """Whether facts, and whether records, may be compared with somebody now."""
         last = self._synced_ns.get((self._node, VITALS))
-        pause_ns = self.stretch(self._config.vitals_sync_ns) * (_NAMED_SELDOM if self._is_large() else 1)
+        pause_ns = self.stretch(self._config.vitals_sync_ns) * (_NAMED_SELDOM if self._is_large else 1)
         return (
             not self._news or now_ns - self._compared_ns >= self._config.busy_sync_ns,
             last is None or now_ns - last >= pause_ns,

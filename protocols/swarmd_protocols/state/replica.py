@@ -348,7 +348,8 @@ class Replica:
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
         """Names of records; other news has datagrams of its own, and its names too."""
-        return self._anti_entropy.riders(budget_bytes, self._intake.muted(now_ns), now_ns)
+        anti_entropy, muted = self._anti_entropy, self._intake.quotas.muted(now_ns)
+        return anti_entropy.sent.ride("names", anti_entropy.records.riders(budget_bytes, muted, now_ns))
 
     # --- Time passes --------------------------------------------------------------------------------------------
 

@@ -36,10 +36,11 @@ class Sent:
                 self._messages[kind] += 1
         return effects
 
-    def ride(self, kind: Kind, payload: bytes) -> None:
-        """Book what rides in a probe."""
-        self._bytes[kind] += len(payload)
-        self._messages[kind] += 1
+    def ride(self, kind: Kind, payloads: list[bytes]) -> list[bytes]:
+        """Book what rides in a probe; returns the same payloads."""
+        self._bytes[kind] += sum(map(len, payloads))
+        self._messages[kind] += len(payloads)
+        return payloads
 
     def figures(self) -> Mapping[str, int]:
         """`KIND_bytes` and `KIND_messages`."""
