@@ -126,7 +126,7 @@ async def measure(make: Callable[[], Bridge] | None, seconds: float) -> dict[str
 
 def dds(seconds: float) -> dict[str, Any]:
     from swarmd.bridges.ros2.bridge import Ros2Bridge
-    from swarmd.bridges.ros2.participant import loopback_xml
+    from swarmd.bridges.ros2.network import loopback_xml
 
     os.environ.setdefault("CYCLONEDDS_URI", loopback_xml("lo"))
     reader = subprocess.Popen(

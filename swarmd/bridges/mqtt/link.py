@@ -1,13 +1,13 @@
 """One MQTT 5 connection that never blocks the loop: bounded buffer, bounded in-flight, back-off with jitter.
 
-paho runs its network thread; everything that decides runs on the event loop. Messages leave in the order they were
-published. A retained message replaces an older one of the same topic that still waits, since only the last counts.
-What was in flight when a connection broke goes out again first (QoS 1: at least once).
+paho connects in a thread that ends then; from there on the event loop serves its socket (`wire.Served`), since to wake
+a thread costs more than a message. Messages leave in the order they were published. A retained message replaces an
+older one of the same topic that still waits, since only the last counts. What was in flight when a connection broke
+goes out again first (QoS 1: at least once).
 """
 
 import asyncio
 import contextlib
-import functools
 import random
 import socket
 import ssl
@@ -20,12 +20,12 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties, VariableByteIntegers
-from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from swarmd.bridges.mqtt.credentials import read_secret, tls_context
 from swarmd.bridges.mqtt.outbox import Outbox, Outgoing
+from swarmd.bridges.mqtt.wire import Packed, Served, field, usual_content, usual_properties
 from swarmd.config.bridges import MqttConfig
 from swarmd.errors import TransportError
 
@@ -41,6 +41,8 @@ RETAINED_MAX = 4_096
 """Retained messages that wait for the loop: the states of all devices come at once after a subscription."""
 _FIRST_PAUSE_S = 0.5
 """Seconds until the second attempt to connect; it doubles up to `reconnect_max_s`."""
+_LOOK_S = 1.0
+"""Seconds between two looks at whether a keepalive is due, which is after two seconds at the earliest."""
 _FIXED_BYTES = 16
 """More than header, lengths and packet id of a PUBLISH ever take."""
 
@@ -190,10 +192,11 @@ class MqttLink:
         self._overheard = self._reason = ""
         client = self._make_client(loop)
         self._client = client
+        served: Served | None = None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S + 1):
                 await loop.run_in_executor(None, self._connect_blocking, client)
-            client.loop_start()
+            served = Served(client, loop)
             waiters = [asyncio.ensure_future(self._connected.wait()), asyncio.ensure_future(self._lost.wait())]
             try:
                 await asyncio.wait(waiters, timeout=CONNECT_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -203,13 +206,17 @@ class MqttLink:
             if not self._connected.is_set():
                 raise TransportError(self._reason or f"no CONNACK within {CONNECT_TIMEOUT_S:.0f} s")
             self._refused = ""
-            await self._lost.wait()
+            while not self._lost.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._lost.wait()
+                client.loop_misc()  # Says that it is alive, and notices when the broker does not.
             self._refused = self._reason
         finally:
             self._connected.clear()
             self._requeue_inflight()
-            # loop_stop joins paho's thread: never on the loop.
-            await asyncio.shield(loop.run_in_executor(None, _stop, client, bool(len(self._outbox))))
+            if served is not None:  # Else its thread may still be connecting, and paho closes what nobody holds.
+                await asyncio.shield(served.end(with_will=bool(len(self._outbox))))
             self._client = None
 
     def _make_client(self, loop: asyncio.AbstractEventLoop) -> paho.Client:
@@ -236,7 +243,7 @@ class MqttLink:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def on_connect(_client: Any, _userdata: Any, _flags: Any, reason: Any, properties: Any) -> None:
-            loop.call_soon_threadsafe(self._after_connack, reason, properties)
+            loop.call_soon(self._after_connack, reason, properties)
 
         def on_disconnect(_client: Any, _userdata: Any, _flags: Any, reason: Any, _properties: Any) -> None:
             loop.call_soon_threadsafe(self._after_loss, reason)
@@ -246,7 +253,7 @@ class MqttLink:
             self._acknowledged.append((mid, reason))
             if not self._is_woken:
                 self._is_woken = True
-                loop.call_soon_threadsafe(self._after_publish)
+                loop.call_soon(self._after_publish)
 
         def on_log(_client: Any, _userdata: Any, level: int, text: str) -> None:
             # In TLS 1.3 the broker judges our certificate after the handshake; only paho's log tells the alert.
@@ -259,7 +266,7 @@ class MqttLink:
                 self._count("dropped_flood")
                 return
             self._received.append(message)
-            loop.call_soon_threadsafe(self._after_message)
+            loop.call_soon(self._after_message)
 
         client.on_socket_open = on_socket_open
         client.on_connect = on_connect
@@ -282,7 +289,7 @@ class MqttLink:
             properties=properties,
         )
 
-    # --- on the loop, called from paho's thread -------------------------------------------------------------------
+    # --- told by paho, in a turn of the loop of their own ---------------------------------------------------------
 
     def _after_connack(self, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -382,13 +389,13 @@ class MqttLink:
         if item.expiry_s is not None and item.deadline_s is not None:
             expiry_s = max(1, round(item.deadline_s - time.monotonic()))
         if item.qos and not item.traceparent and item.response_to is None:
-            return _usual_properties(expiry_s)
+            return usual_properties(expiry_s)
         # Source: MQTT 5.0, section 2.2.2.2: user property, correlation data, topic alias.
-        content = _usual_content(expiry_s)
+        content = usual_content(expiry_s)
         if item.traceparent:
-            content += b"\x26" + _field(b"traceparent") + _field(item.traceparent.encode())
+            content += b"\x26" + field(b"traceparent") + field(item.traceparent.encode())
         if item.response_to is not None:
-            content += b"\x09" + _field(item.response_to)
+            content += b"\x09" + field(item.response_to)
         # Aliases only where a topic repeats for ever and a lost message is no harm: QoS 0 telemetry. A QoS 1 message
         # that is sent again on a new connection must carry its full topic.
         if item.qos == 0:
@@ -398,7 +405,7 @@ class MqttLink:
                 self._count("aliases")
             if known is not None:
                 content += b"\x23" + known.to_bytes(2, "big")
-        return _Packed(content)
+        return Packed(content)
 
     def _requeue_inflight(self) -> None:
         again = list(self._inflight.values())  # In the order of sending; packet ids wrap.
@@ -408,46 +415,6 @@ class MqttLink:
     def _count(self, name: str, count: int = 1) -> None:
         if count:
             self._counts[name] += count
-
-
-class _Packed(Properties):
-    """Properties as they stand on the wire: paho would make and check some twenty fields for each message."""
-
-    def __init__(self, content: bytes) -> None:
-        object.__setattr__(self, "packed", bytes(VariableByteIntegers.encode(len(content))) + content)
-
-    def pack(self) -> bytes:
-        """The bytes on the wire."""
-        packed: bytes = self.__dict__["packed"]
-        return packed
-
-    def __str__(self) -> str:
-        """For paho's log: the fields were never made."""
-        return self.pack().hex()
-
-
-@functools.lru_cache(maxsize=256)
-def _usual_properties(expiry_s: int | None) -> _Packed:
-    """What nearly every message has; not to be changed."""
-    return _Packed(_usual_content(expiry_s))
-
-
-def _usual_content(expiry_s: int | None) -> bytes:
-    # Source: MQTT 5.0, section 2.2.2.2: payload format indicator, message expiry interval, content type.
-    expiry = b"" if expiry_s is None else b"\x02" + expiry_s.to_bytes(4, "big")
-    return b"\x01\x01" + expiry + b"\x03" + _field(b"application/json")
-
-
-def _field(data: bytes) -> bytes:
-    return len(data).to_bytes(2, "big") + data
-
-
-def _stop(client: paho.Client, with_will: bool = False) -> None:
-    """Disconnect and join paho's thread; `with_will` makes the broker say the will, since our word did not get out."""
-    reason = ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message") if with_will else None
-    with contextlib.suppress(OSError, ValueError):
-        client.disconnect(reason)
-    client.loop_stop()
 
 
 def _in_words(error: Exception, config: MqttConfig) -> str:

@@ -1,0 +1,110 @@
+"""What paho is spared: properties as bytes, and a socket on the event loop instead of in a thread of its own."""
+
+import asyncio
+import contextlib
+import functools
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+_GOODBYE_TURNS, _GOODBYE_TURN_S = 50, 0.01
+"""Half a second for the goodbye to leave: it is two bytes, and the socket seldom full."""
+
+
+class Packed(Properties):
+    """Properties as they stand on the wire: paho would make and check some twenty fields for each message."""
+
+    def __init__(self, content: bytes) -> None:
+        object.__setattr__(self, "packed", _length(len(content)) + content)
+
+    def pack(self) -> bytes:
+        """The bytes on the wire."""
+        packed: bytes = self.__dict__["packed"]
+        return packed
+
+    def __str__(self) -> str:
+        """For paho's log: the fields were never made."""
+        return self.pack().hex()
+
+
+@functools.lru_cache(maxsize=256)
+def usual_properties(expiry_s: int | None) -> Packed:
+    """What nearly every message has; not to be changed."""
+    return Packed(usual_content(expiry_s))
+
+
+def usual_content(expiry_s: int | None) -> bytes:
+    """The same without its length, for more to follow."""
+    # Source: MQTT 5.0, section 2.2.2.2: payload format indicator, message expiry interval, content type.
+    expiry = b"" if expiry_s is None else b"\x02" + expiry_s.to_bytes(4, "big")
+    return b"\x01\x01" + expiry + b"\x03" + field(b"application/json")
+
+
+def _length(count: int) -> bytes:
+    """A variable byte integer below 16,384: correlation data, the longest, has `link.CORRELATION_MAX_BYTES`."""
+    return bytes((count,)) if count < 128 else bytes((count & 127 | 128, count >> 7))
+
+
+def field(data: bytes) -> bytes:
+    """A string or binary field, with its length."""
+    return len(data).to_bytes(2, "big") + data
+
+
+class Served:
+    """A connected client whose socket the event loop serves.
+
+    Args:
+        client: Connected; nobody else reads or writes its socket.
+        loop: The running one.
+    """
+
+    def __init__(self, client: paho.Client, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        sock: Any = client.socket()
+        self._fd = -1 if sock is None else sock.fileno()
+        client.on_socket_close = lambda _client, _userdata, _sock: self._leave()
+        client.on_socket_register_write = lambda _client, _userdata, _sock: self._await_room()
+        client.on_socket_unregister_write = lambda _client, _userdata, _sock: self._await_nothing()
+        if self._fd >= 0:
+            loop.add_reader(self._fd, self._read)
+            if client.want_write():
+                self._await_room()
+
+    def _read(self) -> None:
+        client = self._client
+        client.loop_read()
+        # What TLS has opened already makes no socket readable.
+        while (sock := client.socket()) is not None and getattr(sock, "pending", int)():
+            client.loop_read()
+
+    def _await_room(self) -> None:
+        if self._fd >= 0:
+            self._loop.add_writer(self._fd, self._client.loop_write)
+
+    def _await_nothing(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_writer(self._fd)
+
+    def _leave(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            self._fd = -1
+
+    async def end(self, *, with_will: bool) -> None:
+        """Disconnect; `with_will` makes the broker say the will, since our word did not get out."""
+        reason = ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message") if with_will else None
+        with contextlib.suppress(OSError, ValueError):
+            self._client.disconnect(reason)
+        for _ in range(_GOODBYE_TURNS):
+            if self._fd < 0:
+                return
+            await asyncio.sleep(_GOODBYE_TURN_S)
+        sock: Any = self._client.socket()
+        self._leave()
+        if sock is not None:
+            sock.close()  # It takes nothing more.
