@@ -25,8 +25,10 @@ from tests.support.swim_net import MS, Net, S
 COST_FRAMES = 10_000
 FLOOD_WORDS = 4_000
 """Messages of one frame: nearly as many as are read."""
-CHATTER_PER_S, CHATTER_S = 80, (30, 20)
-"""Newer words a second, for so many seconds first and so many that are counted."""
+CHATTERS = tuple((kind, per_s) for kind in own_word.LOUD for per_s in (8, 80))
+"""Kinds of newer words, and how many of them are said a second."""
+CHATTER_S, ONCE_S = (30, 20), (150, 60)
+"""For so many seconds first and so many that are counted; metadata and events first use up what is sent once."""
 
 
 def accusers(seeds: int) -> dict[str, object]:
@@ -93,7 +95,7 @@ def cost(kind: Callable[[Random, Net], bytes]) -> dict[str, float]:
 
 
 def floods() -> dict[str, dict[str, float]]:
-    """One frame of 4,000 newer own words, and one of as many that do not hold: what the receiver pays, by kind."""
+    """One frame of 4,000 newer own words, of words that do not hold, of accusations: what its receiver pays."""
     found = {}
     for kind in own_word.KINDS:
         count = FLOOD_WORDS // (5 if kind == "large event" else 1)
@@ -101,6 +103,10 @@ def floods() -> dict[str, dict[str, float]]:
     for kind in ("links", "meta", "events", "statements"):
         count = FLOOD_WORDS // (4 if kind == "statements" else 1)
         found[f"refused: {kind}"] = paid(lambda net, _, kind=kind, count=count: own_word.bad_words(net, kind, count))
+    for kind in accuser.BAD_KINDS:
+        found[f"accused: {kind}"] = paid(
+            lambda net, _, kind=kind: list(accuser.bad_accusations(net, kind, FLOOD_WORDS))
+        )
     return found
 
 
@@ -130,11 +136,10 @@ def paid(words: Callable[..., list[Message]]) -> dict[str, float]:
 def chatterers() -> dict[str, dict[str, float]]:
     """A member says newer words without end, to one member or other ones to each: what the others send, beside."""
     found = {}
-    for kind in own_word.KINDS:
-        if kind in ("born", "left"):
-            continue  # It is not heard any more.
-        found[kind] = {
-            whom: round(own_word.goes_on(kind, whom, CHATTER_PER_S, *CHATTER_S)[0]) for whom in ("one", "each other")
+    for kind, per_s in CHATTERS:
+        times = ONCE_S if "key" in kind or "event" in kind else CHATTER_S
+        found[f"{kind}, {per_s}/s"] = {
+            whom: round(own_word.goes_on(kind, whom, per_s, *times)[0]) for whom in ("one", "each other")
         }
     return found
 

@@ -29,9 +29,9 @@ def _seed(word):
     return blake2b(word.encode(), digest_size=32).digest()
 
 
-def _root(kept=(), previous=b""):
+def _root(kept=(), previous=b"", revokers=(0, 1, 2)):
     roles = {role: (1, [CRYPTO.public_key(_seed(role))]) for role in ("root", "enrol", "release", "floor", "heartbeat")}
-    roles["revoke"] = (1, [CRYPTO.public_key(_seed(f"revoke{at}")) for at in range(3)])
+    roles["revoke"] = (1, [CRYPTO.public_key(_seed(f"revoke{at}")) for at in revokers])
     version = 2 if previous else 1
     root = make_root("laws", roles, version=version, previous=previous and root_digest(previous), kept=kept)
     return sign_statement("root", root, [_seed("root")], CRYPTO)
@@ -133,6 +133,29 @@ def test_a_flood_by_one_key_pushes_out_its_own_alone():
                 trust.add("revoke", sign_statement("revoke", flood, [_seed("revoke0")], CRYPTO))
         assert {b"a" * 16, b"b" * 16} < trust.revoked
         assert len(trust.revocations) == 2 + ROOM
+
+
+def test_what_a_stolen_key_pushed_out_is_back_with_the_next_root():
+    """The thief of one revoke key lets in whom this very key alone had shut out, nobody else, and not for good."""
+    with small_tables():
+        mine, others = (
+            sign_statement("revoke", Revocation(SWARM, 9, (word * 16,), ""), [_seed(f"revoke{key}")], CRYPTO)
+            for word, key in ((b"a", 0), (b"b", 1))
+        )
+        trust = heard([("revoke", mine), ("revoke", others)])
+        for at in range(ROOM):
+            flood = Revocation(SWARM, 1, (bytes([at]) * 16,), "")
+            trust.add("revoke", sign_statement("revoke", flood, [_seed("revoke0")], CRYPTO))
+        assert b"a" * 16 not in trust.revoked, "the bound that holds: its own words"
+        assert b"b" * 16 in trust.revoked
+        named = [mark(decode_envelope(one)) for one in (mine, others)]
+        trust.add("root", _root(named, FIRST, (5, 6)))
+        trust.add("revoke", mine)
+        assert trust.revoked == {b"a" * 16, b"b" * 16}, "what is right stands, and nothing of the flood"
+        with pytest.raises(IdentityError):
+            trust.add(
+                "revoke", sign_statement("revoke", Revocation(SWARM, 1, (bytes(16),), ""), [_seed("revoke0")], CRYPTO)
+            )
 
 
 def test_a_key_at_its_bound_is_told_so():

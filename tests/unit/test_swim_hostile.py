@@ -160,6 +160,22 @@ def test_law_who_names_many_ways_pays_for_all_of_them(question, ways):
     assert [effect.code for effect in effects if isinstance(effect, Alarm)] == ["member-flood"]
 
 
+@pytest.mark.parametrize("question", [Fingerprints(0, -1, b""), EventVector((), 1), Sections((1, 2, 3, 4, 5), ())])
+def test_who_asks_without_end_is_answered_at_a_bounded_rate(question):
+    """What is asked once is answered whole; who goes on has 64 KiB a second of one member, and no more."""
+    net = formed(8)
+    thief = Thief(SECRET, net.crypto)
+    meet_all(net, thief)
+    meet_all(net, thief)
+    flood(net, thief, question)
+    seconds, sent = 60, 0
+    for _ in range(4 * seconds):
+        net.now += S // 4
+        sent += flood(net, thief, question, 100)[1]
+    largest = 8 * 500  # An answer that was begun is finished.
+    assert 0 < sent <= 65_536 * seconds + largest
+
+
 def test_words_that_do_not_hold_are_checked_up_to_a_bound():
     """Records, events, metadata and link reports in others' names: each costs a signature check."""
     net = formed(3)

@@ -23,7 +23,7 @@ from tests.support.release_world import MODEL, Keys, World, make_release
 from tests.support.swim_net import SECRET, Net, S
 from tests.support.swim_thief import Thief
 from tests.support.trust_history import CRYPTO as MODEL_CRYPTO
-from tests.support.trust_history import FIRST, SWARM, Hearer, certificate, node, say
+from tests.support.trust_history import FIRST, NODES, SECOND, SWARM, Hearer, certificate, node, say
 
 CRYPTO = NaClCrypto()
 ALIVE = MemberState.ALIVE
@@ -315,6 +315,24 @@ def test_a_revoked_key_leaves_its_name_to_whoever_is_enrolled_later_and_to_nobod
         trust.add(*told["new"])
         assert trust.certified(keys["new"]) is not None
         assert trust.certified(keys["old"]) is None
+
+
+def test_a_number_far_ahead_blocks_a_name_until_its_enrol_key_is_replaced() -> None:
+    """Only whoever holds the enrol keys can say it, in any order; then the name is its owner's again."""
+    keys = {word: NodeId(node_id_of(MODEL_CRYPTO.public_key(node(word)))) for word in ("a", "rogue", "again")}
+    far = say("node", certificate("a", node("rogue"), (1 << 63) - 1), 0)
+    later = [say("node", certificate("a", node("again"), 11), generation) for generation in (0, 1)]
+    for order in permutations((NODES[0], far, later[0])):
+        trust = Trust(SWARM, [FIRST[1]], MODEL_CRYPTO)
+        for statement in order:
+            trust.add(*statement)
+        assert [trust.certified(key) is not None for key in keys.values()] == [False, True, False]
+        trust.add(*SECOND)
+        assert [trust.certified(key) is not None for key in keys.values()] == [True, False, False]
+        trust.add(*later[1])
+        assert [trust.certified(key) is not None for key in keys.values()] == [False, False, True]
+        with pytest.raises(IdentityError):
+            trust.add(*far)
 
 
 def test_what_is_read_out_of_a_damaged_record_is_written_again() -> None:
