@@ -58,6 +58,10 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, 
     everybody = dict.fromkeys(daemons, "alive")
     all_see([one, two, thief], everybody)
 
+    # They work: what one finds, all know; until the thief is out, it knows too.
+    find(one, 10.0)
+    wait_for(lambda: [d.status()["detections"] for d in (one, two, thief)] == [1, 1, 1], "all know of the find", 20)
+
     desks.knows["CONTROL"] = str(one.control)
     wait_for(lambda: all(row["certificate"] for row in one.ask("trust_status")["members"]), "all tell", 20)
     said = desks.follow("See who holds what")
@@ -73,6 +77,10 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, 
 
     wait_for(is_out, "the thief is out", 20, lambda: (one.members(), two.members()))
     wait_for(lambda: "group_key_changed" in two.log(), "the new group key is there", 20, two.log)
+
+    find(two, 90.0)
+    wait_for(lambda: one.status()["detections"] == 2, "the others go on", 20)
+    assert thief.status()["detections"] == 1, "of which the thief hears nothing"
 
     said = desks.follow("Replace an officer")
     assert "out: carol" in said
@@ -133,6 +141,10 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, daemons: dict[str, 
         r"returned drone-2 ",
     ):
         assert re.search(told, said), f"{told} in: {said}"
+
+
+def find(daemon: PlainDaemon, east_m: float) -> None:
+    daemon.ask("observe", detections=[{"label": "crack", "score": 0.8, "east_m": east_m, "north_m": 2.0}])
 
 
 def renewed(fleet: Fleet) -> set[str]:

@@ -3,7 +3,10 @@
 import io
 import json
 import os
+from types import SimpleNamespace
+from typing import Any
 
+from swarmd.brain.eyelink import EyeLink
 from swarmd.logs import PRIORITIES, Logger, is_journal
 
 
@@ -27,3 +30,23 @@ def test_lines_carry_a_priority_exactly_where_the_journal_listens(tmp_path, monk
     assert [line[:3] for line in lines] == ["<7>", "<6>", "<4>", "<3>"]
     assert [json.loads(line[3:])["event"] for line in lines] == ["a_debug", "a_info", "a_warning", "a_error"]
     assert (tmp_path / "other").read_text().startswith("{")
+
+
+def test_an_eye_that_goes_on_fills_no_log() -> None:
+    """Its status record is due every ten seconds; of what stays as it is there is one line."""
+    out = io.StringIO()
+    link: Any = SimpleNamespace(
+        telemetry=SimpleNamespace(count=lambda: None, report=lambda *_: {"fps": 10.0}),
+        pose=None,
+        model="small-320",
+        model_digest="ab",
+        state="running",
+        _log=Logger("n", stream=out),
+        _said=None,
+        _pilot=SimpleNamespace(tick=lambda: None),
+    )
+    for state, lines in (("running", 1), ("running", 1), ("failed", 2), ("running", 3)):
+        link.state = state
+        for _ in range(100):
+            EyeLink.tick(link)
+        assert out.getvalue().count('"event": "eye"') == lines
