@@ -263,7 +263,7 @@ class Alarm(msgspec.Struct, frozen=True, gc=False):
 
 
 class StateChanged(msgspec.Struct, frozen=True):
-    """A sub-protocol's converged state changed; `detail` is a dataclass of that sub-protocol (see its page)."""
+    """A sub-protocol's converged state changed; `detail` is a value of that sub-protocol (see its page)."""
 
     subprotocol: str
     detail: object
