@@ -147,6 +147,11 @@ class DaemonView(Protocol):
         """How the own eye saw a living track last; None for outside detectors and tracks that have ended."""
         ...
 
+    @property
+    def in_parts(self) -> "InParts":
+        """What may be long, a few at a time."""
+        ...
+
     def counters(self) -> Mapping[str, int]:
         """This daemon's monotonic counters, by metric name."""
         ...
@@ -244,11 +249,6 @@ class Operations(DaemonView, Protocol):
 
     def status(self) -> Mapping[str, Any]:
         """Everything at a glance, JSON-ready."""
-        ...
-
-    @property
-    def in_parts(self) -> "InParts":
-        """What may be long, a few at a time."""
         ...
 
     @property

@@ -103,6 +103,10 @@ class World:
     def cells(self) -> Sequence[CellView]:
         return [CellView("c01", 1000, 2000, "done", None, (BOB,))]
 
+    @property
+    def in_parts(self) -> "Parts":
+        return Parts(self)
+
     def counters(self) -> Mapping[str, int]:
         return {"frames": 1}
 
@@ -119,6 +123,28 @@ class World:
     def say(self, event: BusEvent) -> None:
         for callback in list(self.callbacks):
             callback(event)
+
+
+class Parts:
+    """The picture of a world, an object at a time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def names(self) -> Mapping[NodeId, str]:
+        return {member.node: member.name for member in self._world.members()}
+
+    def members(self) -> Iterator[Sequence[MemberView]]:
+        yield self._world.members()
+
+    def objects(self) -> Iterator[Sequence[ObjectView]]:
+        return ([view] for view in list(self._world.objects()))
+
+    def detections(self) -> Iterator[Sequence[DetectionView]]:
+        return iter(())
+
+    def cells(self) -> Iterator[Sequence[CellView]]:
+        return ([cell] for cell in list(self._world.cells()))
 
 
 def mosquitto_binary() -> str | None:

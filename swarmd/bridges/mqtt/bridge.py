@@ -38,8 +38,6 @@ REFRESH_S = 15.0
 """Well below the 30 s expiry of `members`."""
 GOODBYE_S = 1.0
 """How long a stop waits for the broker to have taken what is buffered."""
-PACE_S = 0.02
-"""Seconds between two looks at a buffer that is half full: the broker takes some dozens of messages in it."""
 SETTLE_S = 0.5
 """Seconds until a picture is told: the broker says meanwhile who else is there."""
 _DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY)
@@ -225,21 +223,13 @@ class MqttBridge:
         assert link is not None
         await asyncio.sleep(after_s)  # Who else is on the broker is heard of in the meantime.
         if after_s and link.connected:
-            self._publish_members()
-        info, names = daemon.info(), self._names()
-        for view in list(daemon.objects()):
-            while link.connected and link.gauges()["buffered"] > self._config.buffer_messages // 2:
-                await asyncio.sleep(PACE_S)
-            if not link.connected:
-                return
+            await self._publish_members()
+        info, names = daemon.info(), self._names
+        async for view in link.paced(daemon.in_parts.objects()):
             object_id = topic_token(view.object_id)
             if self._shares.is_mine(f"object {object_id}"):
                 self._publish("object", geojson.object_feature(view, info, names), id=object_id)
-        for cell in list(daemon.cells()):
-            while link.connected and link.gauges()["buffered"] > self._config.buffer_messages // 2:
-                await asyncio.sleep(PACE_S)
-            if not link.connected:
-                return
+        async for cell in link.paced(daemon.in_parts.cells()):
             self._publish_job(cell, names)
 
     async def _tell_again(self) -> None:
@@ -268,11 +258,12 @@ class MqttBridge:
         with contextlib.suppress(DaemonError):
             self._daemon.command("alert", {"code": "broker-lost", "text": text, "subject": subject})
 
-    def _names(self) -> dict[bytes, str]:
+    @property
+    def _names(self) -> Mapping[NodeId, str]:
         assert self._daemon is not None
-        return {bytes(member.node): member.name for member in self._daemon.members()}
+        return self._daemon.in_parts.names()
 
-    def _publish_members(self) -> None:
+    async def _publish_members(self) -> None:
         daemon = self._daemon
         if daemon is None:
             return
@@ -292,11 +283,15 @@ class MqttBridge:
                     for member in members
                 },
             )
-        objects = daemon.objects()
+        count = confirmed = 0
+        for part in daemon.in_parts.objects():
+            count += len(part)
+            confirmed += sum(view.confirmed for view in part)
+            await asyncio.sleep(0)
         alive = sum(member.state in (MemberState.ALIVE, MemberState.DEGRADED) for member in members)
         summary = {
-            "objects": len(objects),
-            "confirmed": sum(view.confirmed for view in objects),
+            "objects": count,
+            "confirmed": confirmed,
             "members": len(members),
             "alive": alive,
             "detections": self._counts["detections"],
@@ -317,7 +312,7 @@ class MqttBridge:
                 assert self._daemon is not None
                 if (info := self._daemon.info()) != self._born:
                     self._tell_birth(info, self._link)
-                self._publish_members()
+                await self._publish_members()
             await asyncio.sleep(1.0)
 
     async def _aggregate(self, info: NodeInfo) -> None:
@@ -355,7 +350,7 @@ class MqttBridge:
             case StateChanged(detail=ObjectChanged() as change):
                 self._on_object(change)
             case StateChanged(detail=CellChanged(view=cell)):
-                self._publish_job(cell, self._names())
+                self._publish_job(cell, self._names)
             case PositionSeen():
                 self._on_position(event)
             case MemberChanged():
@@ -398,7 +393,7 @@ class MqttBridge:
             for topic in leftovers(self._base, node, self._ids.get(node), self._config):
                 link.publish(topic, b"", retain=True)
 
-    def _publish_job(self, cell: CellView, names: Mapping[bytes, str]) -> None:
+    def _publish_job(self, cell: CellView, names: Mapping[NodeId, str]) -> None:
         cell_id = topic_token(cell.cell_id)
         if self._shares.is_mine(f"job {cell_id}"):
             self._publish(
@@ -422,7 +417,7 @@ class MqttBridge:
         elif change.kind in ("superseded", "expired"):
             self._publish("object", b"", id=object_id)
         else:
-            feature = geojson.object_feature(change.view, self._daemon.info(), self._names())
+            feature = geojson.object_feature(change.view, self._daemon.info(), self._names)
             self._publish("object", feature, id=object_id)
         self._members_due.set()
 

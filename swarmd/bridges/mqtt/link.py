@@ -13,9 +13,9 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
@@ -39,12 +39,16 @@ RECEIVED_MAX = 256
 """Commands that wait for the loop: six times what `commands.VERB_BURST` would admit of one verb."""
 RETAINED_MAX = 4_096
 """Retained messages that wait for the loop: the states of all devices come at once after a subscription."""
+PACE_S = 0.02
+"""Seconds between two looks at a buffer that is half full: the broker takes some dozens of messages in it."""
 _FIRST_PAUSE_S = 0.5
 """Seconds until the second attempt to connect; it doubles up to `reconnect_max_s`."""
 _LOOK_S = 1.0
 """Seconds between two looks at whether a keepalive is due, which is after two seconds at the earliest."""
 _FIXED_BYTES = 16
 """More than header, lengths and packet id of a PUBLISH ever take."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,17 @@ class MqttLink:
             self._outbox.take()
             self._count("dropped_buffer_full")
         self._drain()
+
+    async def paced(self, parts: Iterable[Sequence[_T]]) -> AsyncIterator[_T]:
+        """What is to be published, no faster than the broker takes it; ends where the connection is lost."""
+        for part in parts:
+            await asyncio.sleep(0)  # Who made the part has held the loop for long enough.
+            for one in part:
+                while self.connected and len(self._outbox) > self._config.buffer_messages // 2:
+                    await asyncio.sleep(PACE_S)
+                if not self.connected:
+                    return
+                yield one
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything was acknowledged; False when the time is over or the connection is lost before."""
