@@ -295,6 +295,27 @@ def test_rubbish_and_hung_strangers_keep_no_operator_out(tmp_path: Path, monkeyp
     asyncio.run(story())
 
 
+def test_a_peer_that_is_gone_before_it_is_met_shuts_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses to set anything on a socket whose peer has reset it."""
+    meet, failures = operators._notice_silence, [OSError(22, "Invalid argument")]
+
+    def gone_once(sock: socket.socket) -> None:
+        if failures:
+            raise failures.pop()
+        meet(sock)
+
+    monkeypatch.setattr(operators, "_notice_silence", gone_once)
+
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            alice = here.operator("alice")
+            with pytest.raises(ControlError):
+                await here.ask(alice, "status", monkeypatch)
+            assert await here.ask(alice, "status", monkeypatch) == {"got": {}}
+
+    asyncio.run(story())
+
+
 def test_who_knocks_too_often_is_hung_up_on_unseen(tmp_path: Path) -> None:
     async def story() -> None:
         async with site(tmp_path) as here:
