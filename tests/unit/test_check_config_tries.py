@@ -49,6 +49,17 @@ def test_broker_s_files_are_opened(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "mqtt.password_file" in said
 
 
+def test_the_files_of_the_operators_door_are_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).write_text("not a certificate")
+    door = [f"operators.{name}_file={tmp_path}/{name}.pem" for name in ("ca", "cert", "key")]
+    assert check(tmp_path, *door, "operators.allow=alice") == 0, "no door is opened"
+    assert check(tmp_path, *door, "operators.allow=alice", "operators.listen=203.0.113.7:7981") == 1
+    said = capsys.readouterr().err
+    assert "operators.listen" in said
+    assert "cannot use ca_file, cert_file, key_file" in said
+
+
 def test_another_device_s_files_are_not_looked_for_when_asked(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     flags = ["--set", "transport.listen=203.0.113.7:7946", "--syntax-only"]

@@ -72,6 +72,11 @@ def test_all_problems_at_once_each_with_its_place(tmp_path: Path) -> None:
         (b"[node]\norigin = [91.0, 0.0]\n", "no place on Earth"),
         (b'[swarm]\nidentity = "a"\ndev_fleet = "b"\n', "exclude each other"),
         (b"[eye]\nenabled = 1\n", "takes true or false"),
+        (b'[operators]\nlisten = "[::]:7981"\n', r"opens a door, which needs operators\.ca_file"),
+        (b'[operators]\nlisten = "[::]:7981"\n', r"opens a door, which needs operators\.allow"),
+        (b'[operators]\nlisten = "7981"\n', "write IP:PORT"),
+        (b'[operators]\nallow = ["alice:all"]\n', "write NAME, or NAME:look"),
+        (b'[operators]\nallow = [""]\n', "write NAME, or NAME:look"),
     ],
 )
 def test_a_bad_file_says_what_is_wrong(tmp_path: Path, content: bytes, message: str) -> None:
