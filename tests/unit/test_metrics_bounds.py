@@ -31,7 +31,7 @@ def parts_with(peers: int) -> Any:
         node=SimpleNamespace(summary=lambda: summary, members=lambda: members, budget_used=lambda: 0.5),
         driver=SimpleNamespace(counts={}),
         replica=SimpleNamespace(
-            views=SimpleNamespace(counter_sums=dict, objects=list, sent=dict),
+            views=SimpleNamespace(counter_sums=dict, object_count=lambda: 0, objects=list, sent=dict),
             clock=SimpleNamespace(synced=True, offset_ns=0),
         ),
         sightings=SimpleNamespace(counts={}),
@@ -40,6 +40,7 @@ def parts_with(peers: int) -> Any:
         supervisor=SimpleNamespace(restarts={}),
         eye=None,
         journal=SimpleNamespace(degraded=False),
+        door=None,
         identity=SimpleNamespace(name="n0"),
         started_ns=0,
     )
