@@ -1,6 +1,10 @@
 """What a running daemon costs and how fast it is: one JSON object, from real processes on loopback.
 
     python -m tests.bench.bench_daemon [--nodes 4] [--idle-s 30] [--detections 200]
+    python -m tests.bench.bench_daemon --beside ../older       the same of another checkout at the same time, and ratios
+
+CPU time is the scheduler's own account, in nanoseconds. The daemons run from bytecode, as an installed one does: a
+checkout that compiles its modules at each start takes some 1 MB more.
 
 - `help_cpu_ms`: CPU of `swarmd --help`, best of five.
 - `idle`: brains without an eye, all members met, nothing happening: RSS and CPU of each (median and worst).
@@ -13,17 +17,20 @@ farm at 10 frames a second.
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from swarmd.api.histogram import Histogram
 from tests.support.daemons import Daemon, alive_members, wait_for
+from tests.support.paths import ROOT
 
 
 def main() -> int:
@@ -32,8 +39,45 @@ def main() -> int:
     parser.add_argument("--idle-s", type=float, default=30.0)
     parser.add_argument("--detections", type=int, default=200)
     parser.add_argument("--json", action="store_true", help="accepted; the output is always JSON")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout, with its .venv, whose daemons are measured")
+    parser.add_argument("--beside", type=Path, help="another checkout, measured at the same time")
     options = parser.parse_args()
-    result: dict[str, Any] = {"bench": "daemon", "nodes": options.nodes, "help_cpu_ms": help_cpu_ms()}
+    if options.beside is not None:
+        return beside(options)
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["PYTHONPYCACHEPREFIX"] = cache
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        print(json.dumps(measure(options)))
+    return 0
+
+
+def beside(options: argparse.Namespace) -> int:
+    """Measure both checkouts at the same time, so that they have the same share of the machine."""
+    own = [sys.executable, "-m", "tests.bench.bench_daemon", "--nodes", str(options.nodes)]
+    own += ["--idle-s", str(options.idle_s), "--detections", str(options.detections), "--tree"]
+    trees = (ROOT, options.beside)
+    runs = [subprocess.Popen([*own, str(tree)], stdout=subprocess.PIPE, cwd=ROOT) for tree in trees]
+    ours, theirs = (json.loads(run.communicate()[0]) for run in runs)
+    print(json.dumps({"this": ours, "beside": theirs, "ratios": dict(ratios(ours, theirs))}))
+    return 0
+
+
+def ratios(ours: dict[str, Any], theirs: dict[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """Of every figure that both have, this one over the other."""
+    for name, value in ours.items():
+        other = theirs.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            yield from ratios(value, other, f"{path}{name}.")
+        elif isinstance(value, float) and isinstance(other, float) and other:
+            yield f"{path}{name}", round(value / other, 3)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Every figure of one checkout."""
+    Measured.tree = options.tree.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        Measured(Path(folder), "warm", "--no-eye").up().close()  # Its bytecode is written.
+    result: dict[str, Any] = {"bench": "daemon", "nodes": options.nodes, "help_cpu_ms": help_cpu_ms(Measured.tree)}
     with tempfile.TemporaryDirectory() as folder:
         result |= swarm(Path(folder), options)
     with tempfile.TemporaryDirectory() as folder:
@@ -47,15 +91,28 @@ def main() -> int:
         "seeing brain rss <= 40 MB": result["brain_rss_mb"] <= 40,
         "eye rss <= 110 MB": result["eye_rss_mb"] <= 110,
     }
-    print(json.dumps(result))
-    return 0
+    return result
 
 
-def help_cpu_ms() -> float:
+class Measured(Daemon):
+    """A daemon of the checkout that is measured."""
+
+    tree: ClassVar[Path] = ROOT
+
+    def start(self) -> None:
+        self.spawn([python_of(self.tree), *self.command[1:]], directory=self.tree)
+
+
+def python_of(tree: Path) -> str:
+    """The interpreter that runs a checkout."""
+    return sys.executable if tree == ROOT else str(tree / ".venv" / "bin" / "python")
+
+
+def help_cpu_ms(tree: Path) -> float:
     costs = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "swarmd", "--help"], check=True, capture_output=True)
+        subprocess.run([python_of(tree), "-m", "swarmd", "--help"], check=True, capture_output=True, cwd=tree)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return round(min(costs) * 1000, 1)
@@ -63,10 +120,10 @@ def help_cpu_ms() -> float:
 
 def swarm(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     quiet = ("--no-eye", "--log-level", "warning")
-    daemons = [Daemon(folder, "n0", *quiet).up()]
+    daemons: list[Daemon] = [Measured(folder, "n0", *quiet).up()]
     address = daemons[0].status()["address"]
     try:
-        daemons += [Daemon(folder, f"n{i}", *quiet, join=address) for i in range(1, options.nodes)]
+        daemons += [Measured(folder, f"n{i}", *quiet, join=address) for i in range(1, options.nodes)]
         wait_for(lambda: all(alive_members(d) == options.nodes for d in daemons), "all members", 60)
         time.sleep(3)  # The joins' gossip ends.
         return {"idle": idle(daemons, options.idle_s), "local_to_peer_ms": local_to_peer(daemons, options.detections)}
@@ -107,7 +164,7 @@ def local_to_peer(daemons: list[Daemon], count: int) -> dict[str, Any]:
 def seeing(folder: Path) -> dict[str, Any]:
     source = "sim://farm?seed=7&fly=lanes&laps=0&fps=10"
     flags = ("--source", source, "--model", "zoo:small-320", "--set", "node.origin=-18.8856864,-70.1124341")
-    daemon = Daemon(folder, "seeing", *flags).up()
+    daemon = Measured(folder, "seeing", *flags).up()
     try:
         wait_for(lambda: daemon.status()["eye"]["frames"] > 20, "frames", 60)
         assert daemon.process is not None
@@ -141,12 +198,12 @@ def stage_ms(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    return {"median": round(statistics.median(values), 2), "worst": round(max(values), 2)}
+    return {"median": round(statistics.median(values), 3), "worst": round(max(values), 3)}
 
 
 def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def rss_mb(pid: int) -> float:

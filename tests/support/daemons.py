@@ -37,7 +37,7 @@ class Running:
         self.err = err
         self.process: subprocess.Popen[bytes] | None = None
 
-    def spawn(self, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+    def spawn(self, command: Sequence[str], environment: dict[str, str] | None = None, directory: Path = ROOT) -> None:
         """Start a life of it; what it writes is appended."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
@@ -47,7 +47,7 @@ class Running:
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,
-                cwd=ROOT,
+                cwd=directory,
                 env=environment,
                 start_new_session=True,
             )
