@@ -82,6 +82,7 @@ def blackout_s(net: Net, subject: int = 3) -> float:
     return took
 
 
+@pytest.mark.slow
 def test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt():
     for seed in SEEDS:
         net = swarm(seed)
@@ -90,6 +91,7 @@ def test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt():
         assert max(host.node.summary().local_health for host in net.hosts) <= 1
 
 
+@pytest.mark.slow
 def test_one_accuser_gone_mad_hides_no_blackout():
     usual, mad = [], []
     for seed in SEEDS:
@@ -103,6 +105,7 @@ def test_one_accuser_gone_mad_hides_no_blackout():
     assert statistics.mean(mad) <= 1.2 * statistics.mean(usual)
 
 
+@pytest.mark.slow
 def test_one_accuser_gone_mad_costs_no_more_than_the_budget():
     for seed in SEEDS:
         net = swarm(seed)

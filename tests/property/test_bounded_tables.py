@@ -111,6 +111,7 @@ def check_tables(seed, shuffler):
         assert parts == [whole] * 3, "the join of two halves is the whole"
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, report_multiple_bugs=False)
 @given(seeds, st.randoms(use_true_random=False))
 def test_the_tables_of_trust_know_no_order(seed, shuffler):

@@ -90,6 +90,7 @@ def test_where_slices_end_and_whose_work_comes_last_does_not_show():
         run(lambda options, rng=rng: rng.choice(list(options)), 60, config, budgets=(None, 0, 1, 30))
 
 
+@pytest.mark.slow
 def test_a_crowd_is_told_apart_up_to_its_bound():
     for seed in range(250):
         rng = random.Random(seed)

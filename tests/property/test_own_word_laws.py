@@ -101,6 +101,7 @@ _STEPS = st.lists(
 
 # Not shrunk: what never settles takes seconds an example, and hundreds of those would end in the time limit of a test,
 # which says nothing of the cause. A failure prints its steps, few as they are.
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=12,
@@ -151,6 +152,7 @@ def test_gaps_that_were_heard_of_together_are_awaited_together(kind: str, whom: 
 LOUD = ["record", "moved", "away", "links", "one key", "many keys", "large keys", "sized keys", "event", "large event"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["one", "each other"])
 @pytest.mark.parametrize(("kind", "per_s"), [*((kind, 80) for kind in LOUD), ("many keys", 8), ("event", 12)])
 def test_whoever_goes_on_for_long_costs_the_others_a_bounded_rate(kind: str, per_s: int, whom: str) -> None:

@@ -124,7 +124,9 @@ def seconds_to_catch_up(seed, sightings, loss):
     return 60.0
 
 
-@pytest.mark.parametrize(("sightings", "loss"), [(60, 0.0), (60, 0.3), (400, 0.1), (1_500, 0.0)])
+@pytest.mark.parametrize(
+    ("sightings", "loss"), [(60, 0.0), (60, 0.3), (400, 0.1), pytest.param(1_500, 0.0, marks=pytest.mark.slow)]
+)
 def test_a_newcomer_catches_up_as_soon_as_without_a_bound(sightings, loss):
     bounded = seconds_to_catch_up(5, sightings, loss)
     with patch.object(Answers, "may_have", lambda self, asker, *args: True), patch.object(Answers, "spend"):

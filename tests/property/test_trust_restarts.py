@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def _lasting(hearer: Hearer) -> object:
     return hearer.trust.root, hearer.trust.revoked, hearer.trust.group_keys, hearer.releases.view.models
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, report_multiple_bugs=False)
 @given(st.permutations(range(len(HONEST))), st.lists(st.integers(0, 10_000), max_size=8), st.integers(0, 2**32))
 def test_restarts_and_torn_journals_change_nothing(order: list[int], attacks: list[int], seed: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -149,4 +150,4 @@ class TwoDesks(RuleBasedStateMachine):
 
 
 TwoDesks.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-test_two_desks = TwoDesks.TestCase
+test_two_desks = pytest.mark.slow(TwoDesks.TestCase)

@@ -237,7 +237,7 @@ async def test_a_connection_serves_several_requests() -> None:
     assert b"<svg" in answer
 
 
-@pytest.mark.parametrize("how", ["silent", "half a request", "never reads"])
+@pytest.mark.parametrize("how", ["silent", "half a request", pytest.param("never reads", marks=pytest.mark.slow)])
 async def test_health_answers_however_many_clients_hang(how: str) -> None:
     """Five times as many as are served at once, and each holds on for as long as it is let."""
     async with http() as server:

@@ -114,6 +114,7 @@ def test_payloads_ride_and_differences_are_found_by_summary():
     assert sum(len(sub.summaries) for sub in subs.values()) == told, "equal summaries are not sent"
 
 
+@pytest.mark.slow
 def test_a_greedy_rider_never_bursts_the_datagram():
     """Every size around the room that is left; `Net` asserts the 1,200 bytes."""
     net, subs = swarm(3, size=1_200)

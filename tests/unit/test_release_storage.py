@@ -192,7 +192,7 @@ async def spread(folder: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int) 
     return costs, giver.hashed + taker.hashed, taker.store.has_blob(blob.sha256)
 
 
-@pytest.mark.parametrize("mebibytes", [4, MEBIBYTES])
+@pytest.mark.parametrize("mebibytes", [4, pytest.param(MEBIBYTES, marks=pytest.mark.slow)])
 def test_no_event_of_a_release_touches_a_file_or_hashes_more_than_a_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int
 ) -> None:

@@ -162,7 +162,7 @@ def churn(pen):
         yield Batches(tuple(raws))
 
 
-@pytest.mark.parametrize("attack", [joins, tiny, churn])
+@pytest.mark.parametrize("attack", [pytest.param(joins, marks=pytest.mark.slow), tiny, churn])
 def test_a_member_that_floods_is_bounded_named_and_over_soon(attack):
     mesh = Mesh(4, seed=5)
     mesh.run(2)

@@ -53,6 +53,7 @@ def test_every_payload_is_booked_once(nodes: int, loss: float) -> None:
     assert unused <= {"keys"}, "nothing in this run made the node send these"
 
 
+@pytest.mark.slow
 def test_a_simulated_run_says_where_its_bytes_went() -> None:
     figures = Simulation(load_scenario("partition-heal", {}), 3).run().figures
     kinds = figures["by_kind"]
