@@ -20,6 +20,9 @@ class Truth:
     found: int
     missed: int
     false: int
+    """Objects that stand for no fault."""
+    false_alarms: int
+    """Of those, what an eye reported there by mistake; the rest the swarm has invented."""
     duplicates: int
     distinct_lost: int
     """Faults that an eye reported but that no object stands for: swallowed by a neighbour's."""
@@ -40,14 +43,16 @@ class TruthChecker(CheckerBase):
         objects = run.replica(hosts[0]).views.objects() if hosts else []
         by_asset = {module.asset: module for module in run.site.faults}
         matched: dict[str, int] = {}
-        false = 0
+        fleet = run.watch.fleet
+        alarms = fleet.alarms() if fleet is not None else []
+        false = false_alarms = 0
         for view in objects:
             module = self._match(view, by_asset)
             if module is None:
                 false += 1
+                false_alarms += _is_alarm(view, alarms)
             else:
                 matched[module.asset] = matched.get(module.asset, 0) + 1
-        fleet = run.watch.fleet
         seen = fleet.seen() & set(by_asset) if fleet is not None else set()
         return Truth(
             faults=len(by_asset),
@@ -55,6 +60,7 @@ class TruthChecker(CheckerBase):
             found=len(matched),
             missed=len(by_asset) - len(matched),
             false=false,
+            false_alarms=false_alarms,
             duplicates=sum(count - 1 for count in matched.values()),
             distinct_lost=len(seen - set(matched)),
         )
@@ -97,3 +103,10 @@ class TruthChecker(CheckerBase):
             self.run.watch.violate(
                 "truth.recall", f"{truth.found} of {truth.faults} faults found; at least {least:.0%} are wanted"
             )
+
+
+def _is_alarm(view: ObjectView, alarms: list[tuple[int, int]]) -> bool:
+    """Whether an eye reported something where an object is, and nothing is."""
+    if view.east_cm is None or view.north_cm is None:
+        return False
+    return any((east - view.east_cm) ** 2 + (north - view.north_cm) ** 2 <= MATCH_CM**2 for east, north in alarms)

@@ -29,6 +29,7 @@ class Eye(Protocol):
     """What a drone sees with: `detector.DetectorModel`, or `pixels.PixelEye`."""
 
     seen: set[str]
+    alarms: list[tuple[int, int]]
 
     def look(self, east_cm: int, north_cm: int, captured_ns: int) -> list[LocalDetection]:
         """One look at the ground."""
@@ -140,6 +141,10 @@ class Fleet:
     def seen(self) -> set[str]:
         """Faulty assets that any eye has reported."""
         return set().union(*(eye.seen for eye in self._eyes.values())) if self._eyes else set()
+
+    def alarms(self) -> list[tuple[int, int]]:
+        """Where any eye has reported what is not there, centimetres."""
+        return [place for eye in self._eyes.values() for place in eye.alarms]
 
     def _tick(self, index: int) -> None:
         now_ns = self._engine.now_ns

@@ -179,6 +179,7 @@ def _work(run: RunContext, truth: Truth) -> dict[str, object]:
             "found": truth.found,
             "missed": truth.missed,
             "false": truth.false,
+            "false_alarms": truth.false_alarms,
             "duplicates": truth.duplicates,
             "distinct_lost": truth.distinct_lost,
             "recall": round(truth.recall, 4),

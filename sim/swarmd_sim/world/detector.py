@@ -64,6 +64,8 @@ class DetectorModel:
         self._labels = sorted({module.label for module in site.faults}) or ["hot-spot"]
         self.seen: set[str] = set()
         """Faulty assets that this eye has reported."""
+        self.alarms: list[tuple[int, int]] = []
+        """Where it has reported what is not there, centimetres."""
 
     def look(self, east_cm: int, north_cm: int, captured_ns: int) -> list[LocalDetection]:
         """One look at the ground.
@@ -121,6 +123,7 @@ class DetectorModel:
         north = north_cm - reach + self._choices.choose("eye.false", 2 * reach + 1)
         label = self._labels[self._choices.choose("eye.label", len(self._labels))]
         self._next_track += 1
+        self.alarms.append((east, north))
         return self._detection("new", self._next_track - 1, label, east, north, self._config.sigma_cm, captured_ns)
 
     def _error(self, sigma_cm: int) -> int:

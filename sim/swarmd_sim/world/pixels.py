@@ -94,6 +94,8 @@ class PixelEye:
         )
         self.frames = 0
         """Rendered so far."""
+        self.alarms: list[tuple[int, int]] = []
+        """Unknown here: what a rendered picture makes the model see is nobody's draw."""
         self.seen: set[str] = set()
         """Faulty assets that this eye has reported."""
 
