@@ -1,6 +1,7 @@
 """What a device pays as its swarm grows: `solar-farm-20` with N drones, bytes and packets a node by kind, CPU.
 
 Prints one JSON object; with `--out` it writes that as `scale.json` and a plot as `scale.svg` there. `make bench-scale`.
+With `--before` an earlier `scale.json` stands beside it.
 Bytes, packets and what was found depend on the seed alone; CPU seconds depend on the machine.
 """
 
@@ -9,13 +10,80 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 SIZES = (20, 50, 100)
 """What a quarter of an hour allows; 200 and 500 are asked for by hand."""
 BYTES_S, PACKETS_S, TOLERANCE = 2_500, 20, 1.2
 """The bar for each node, at every size alike."""
+KEPT = (
+    "nodes",
+    "seed",
+    "bytes_per_node_s",
+    "packets_per_node_s",
+    "events",
+    "cpu_s",
+    "distinct_lost",
+    "false",
+    "recall",
+)
+"""What is kept of an earlier version's rows."""
+
+
+GROUPS = {
+    "probes": ("Ping", "Ack", "PingReq", "Indirect"),
+    "members": ("Record", "Alive", "Hello"),
+    "verdicts": ("Accusation", "Links"),
+    "events": ("SignedEvent", "CertifiedEvent"),
+    "comparisons": ("Sections", "Fingerprints", "Want", "Buckets", "EventVector"),
+}
+"""What membership says, by what it is for; all else of it is `rest`."""
+
+
+def count_messages(bytes_by: Counter[str], messages_by: Counter[str]) -> None:
+    """From now on book what each frame holds: messages by group, what wraps payloads (`heads`) and the seal."""
+    from swarmd_protocols.channel.channel import Channel
+    from swarmd_protocols.swim import messages as wire
+
+    tags = {
+        kind.__struct_config__.tag: kind.__name__
+        for kind in vars(wire).values()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag is not None
+    }
+    group_of = {name: group for group, names in GROUPS.items() for name in names}
+
+    def book(body: bytes, frame: bytes | None) -> None:
+        if frame is None:
+            return
+        bytes_by["seals"] += len(frame) - len(body)
+        messages_by["seals"] += 1
+        for message in msgspec.msgpack.decode(body):
+            size, name = len(msgspec.msgpack.encode(message)), tags[message[0]]
+            group = group_of.get(name, "rest")
+            if name == "Sub":
+                # Payloads of the state are booked by the state itself.
+                bytes_by["heads"] += size - len(message[2])
+                group, size = ("state" if message[1] == "state" else "rest"), len(message[2])
+            bytes_by[group] += size
+            messages_by[group] += 1
+
+    seal, seal_group = Channel.seal, Channel.seal_group
+
+    def counted_seal(self: Channel, session: Any, kind: int, body: bytes) -> bytes:
+        frame = seal(self, session, kind, body)
+        book(body, frame)
+        return frame
+
+    def counted_group(self: Channel, body: bytes, *arguments: Any) -> bytes:
+        frame = seal_group(self, body, *arguments)
+        book(body, frame)
+        return frame
+
+    Channel.seal, Channel.seal_group = counted_seal, counted_group  # type: ignore[method-assign]
 
 
 def run_size(nodes: int, seed: int) -> dict[str, Any]:
@@ -23,6 +91,9 @@ def run_size(nodes: int, seed: int) -> dict[str, Any]:
     from swarmd_sim.run.scenario import load_scenario
     from swarmd_sim.run.simulation import Simulation
 
+    bytes_by: Counter[str] = Counter()
+    messages_by: Counter[str] = Counter()
+    count_messages(bytes_by, messages_by)
     figures: dict[str, Any] = Simulation(load_scenario("solar-farm-20", {"swarm.nodes": nodes}), seed).run().figures
     truth, claims = figures["truth"], figures["claims"]
     return {
@@ -31,6 +102,13 @@ def run_size(nodes: int, seed: int) -> dict[str, Any]:
         "bytes_per_node_s": figures["bytes_per_node_s"],
         "packets_per_node_s": figures["packets_per_node_s"],
         "by_kind": figures["by_kind"],
+        "by_message": {
+            group: {
+                "bytes": round(size / figures["virtual_s"] / nodes, 1),
+                "messages": round(messages_by[group] / figures["virtual_s"] / nodes, 2),
+            }
+            for group, size in sorted(bytes_by.items())
+        },
         "events": figures["events"],
         "cpu_s": figures["cpu_s"],
         "us_per_event": round(figures["cpu_s"] / figures["events"] * 1e6, 1),
@@ -39,6 +117,7 @@ def run_size(nodes: int, seed: int) -> dict[str, Any]:
         "recall": truth["recall"],
         "distinct_lost": truth["distinct_lost"],
         "false": truth["false"],
+        "false_alarms": truth["false_alarms"],
         "cells_done": f"{claims['done']} of {claims['cells']}",
         "makespan_s": claims["makespan_s"],
         "violations": figures["violations"],
@@ -46,13 +125,17 @@ def run_size(nodes: int, seed: int) -> dict[str, Any]:
     }
 
 
-def plot(rows: list[dict[str, Any]]) -> str:
-    """Bytes a node and second over the number of nodes: all of it, and by kind."""
+def plot(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
+    """Bytes a node and second over the number of nodes: all of it, what it was, and by group."""
     from swarmd_sim.report.svg import line_chart
 
-    kinds = sorted(rows[0]["by_kind"], key=lambda kind: -rows[-1]["by_kind"][kind]["bytes"])[:6]
+    groups = sorted(rows[0]["by_message"], key=lambda group: -rows[-1]["by_message"][group]["bytes"])[:5]
     series = {"all": [(row["nodes"], row["bytes_per_node_s"]) for row in rows]}
-    series |= {kind: [(row["nodes"], row["by_kind"][kind]["bytes"]) for row in rows] for kind in kinds}
+    if before:
+        series["all, before"] = [(row["nodes"], row["bytes_per_node_s"]) for row in before]
+    series |= {
+        group: [(row["nodes"], row["by_message"].get(group, {"bytes": 0})["bytes"]) for row in rows] for group in groups
+    }
     return line_chart("What a device pays as its swarm grows", "nodes", "B/s a node", series)
 
 
@@ -62,6 +145,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--out", type=Path, help="folder for scale.json and scale.svg")
+    parser.add_argument("--before", type=Path, help="scale.json of an earlier version, to stand beside this one")
     parser.add_argument("--here", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.here:
@@ -72,6 +156,9 @@ def main() -> int:
         "bars": {"bytes_per_node_s": BYTES_S, "packets_per_node_s": PACKETS_S, "tolerance": TOLERANCE},
         "rows": [],
     }
+    if args.before:
+        earlier = json.loads(args.before.read_text(encoding="utf-8"))["rows"]
+        document["before"] = [{key: row[key] for key in KEPT} for row in earlier]
     for nodes in args.nodes:
         command = [sys.executable, "-m", "tests.bench.bench_scale", "--here", str(nodes), "--seed", str(args.seed)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -80,7 +167,7 @@ def main() -> int:
             # After each size: the large ones take long, and a run that is stopped has shown the others.
             args.out.mkdir(parents=True, exist_ok=True)
             (args.out / "scale.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            (args.out / "scale.svg").write_text(plot(document["rows"]), encoding="utf-8")
+            (args.out / "scale.svg").write_text(plot(document["rows"], document.get("before", [])), encoding="utf-8")
     print(json.dumps(document))
     return 0
 
