@@ -190,7 +190,8 @@ class View:
 
     def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:
         """The swarm's counters: by name and node, and summed."""
-        return self._parts.replica.views.counters(), self._parts.replica.views.counter_sums()
+        counters = self._parts.replica.views.counters()
+        return counters, {name: sum(by.values()) for name, by in counters.items()}
 
     def stages(self) -> Mapping[str, Histogram]:
         """Latency by stage."""
