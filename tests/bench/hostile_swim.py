@@ -27,8 +27,8 @@ FLOOD_WORDS = 4_000
 """Messages of one frame: nearly as many as are read."""
 CHATTERS = tuple((kind, per_s) for kind in own_word.LOUD for per_s in (8, 80))
 """Kinds of newer words, and how many of them are said a second."""
-CHATTER_S, ONCE_S = (30, 20), (150, 60)
-"""For so many seconds first and so many that are counted; metadata and events first use up what is sent once."""
+CHATTER_S = (150, 60)
+"""For so many seconds first, in which what is passed on once is used up, and so many that are counted."""
 
 
 def accusers(seeds: int) -> dict[str, object]:
@@ -137,9 +137,8 @@ def chatterers() -> dict[str, dict[str, float]]:
     """A member says newer words without end, to one member or other ones to each: what the others send, beside."""
     found = {}
     for kind, per_s in CHATTERS:
-        times = ONCE_S if "key" in kind or "event" in kind else CHATTER_S
         found[f"{kind}, {per_s}/s"] = {
-            whom: round(own_word.goes_on(kind, whom, per_s, *times)[0]) for whom in ("one", "each other")
+            whom: round(own_word.goes_on(kind, whom, per_s, *CHATTER_S)[0]) for whom in ("one", "each other")
         }
     return found
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from swarmd_protocols.swim import allowance
 from swarmd_protocols.swim import standing as standing_module
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.standing import Standing
@@ -46,6 +47,22 @@ def verdicts_stand_until_they_are_refuted(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Accusations, "withdraw", lambda self, member: False)
 
 
+def a_frame_of_accusations_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(allowance._RATES, allowance._ACCUSED, (10**9, 10**9))
+
+
+def who_passes_on_the_past_is_told_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Standing, "may_tell", lambda self, node, now_ns: True)
+
+
+def large_swarms_are_accused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_module, "_BURST_MAX", 1e9)
+
+
+def frame_of_the_past() -> None:
+    laws.test_a_frame_of_accusations_costs_so_many_looks_and_hardly_an_answer("about the receiver, past, of others")
+
+
 @pytest.mark.parametrize(
     ("mutant", "law"),
     [
@@ -56,6 +73,9 @@ def verdicts_stand_until_they_are_refuted(monkeypatch: pytest.MonkeyPatch) -> No
         (health_counts_every_refutation, laws.test_one_accuser_gone_mad_puts_hardly_anybody_in_doubt),
         (late_evidence_counts, laws.test_after_a_partition_nobody_is_doubted_for_what_was_true),
         (forgeries_spend_the_named_ones_allowance, laws.test_forged_accusations_silence_nobody_but_who_passes_them_on),
+        (a_frame_of_accusations_has_no_end, frame_of_the_past),
+        (who_passes_on_the_past_is_told_each_time, frame_of_the_past),
+        (large_swarms_are_accused_at_once, laws.test_however_large_the_swarm_one_accuser_has_so_many_verified_at_once),
         (
             verdicts_stand_until_they_are_refuted,
             laws.test_whose_word_counts_for_nothing_still_learns_that_it_was_wrong,

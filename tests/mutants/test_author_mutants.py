@@ -8,6 +8,7 @@ from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.relays import Relays
 from swarmd_protocols.swim.user_events import UserEvents
 from tests.property import test_author_laws as laws
+from tests.property import test_own_word_laws as own_words
 from tests.support.mutants import Mutant, assert_found
 
 
@@ -17,11 +18,20 @@ def everything_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pushes_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Relays, "may_push", lambda self, node, size, members, now_ns: True)
-    monkeypatch.setattr(Relays, "may_pass_on", lambda self, node, size, members, now_ns: True)
 
 
 def floods_of_metadata_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Metadata, "may_send", lambda self, encoded: True)
+    monkeypatch.setattr(Metadata, "answered", lambda self, entries: entries)
+
+
+def comparisons_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    def may_repair(self: Relays, node: bytes, size: int, members: int, now_ns: int) -> bool:
+        author = self._author(node, members, now_ns)
+        if author.floods:
+            author.left -= size
+        return not author.floods or author.left + size > 0
+
+    monkeypatch.setattr(Relays, "may_repair", may_repair)
 
 
 def flooders_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +75,14 @@ def storm_of_metadata() -> None:
     laws.test_one_authors_storm_costs_the_others_a_bounded_rate("meta", 50, 600)
 
 
+def one_is_told_of_ever_new_keys() -> None:
+    own_words.test_whoever_goes_on_for_long_costs_the_others_a_bounded_rate("large keys", 80, "one")
+
+
+def one_is_told_of_event_after_event() -> None:
+    own_words.test_whoever_goes_on_for_long_costs_the_others_a_bounded_rate("event", 80, "one")
+
+
 def agreement() -> None:
     laws.test_after_a_storm_all_agree_again("events", 0.1)
 
@@ -73,8 +91,9 @@ def agreement() -> None:
     ("mutant", "law"),
     [
         (everything_is_passed_on, storm_of_events),
-        (pushes_have_no_account, laws.test_what_honest_members_say_still_goes_first),
+        (pushes_have_no_account, one_is_told_of_event_after_event),
         (floods_of_metadata_are_repaired, storm_of_metadata),
+        (comparisons_have_no_account, one_is_told_of_ever_new_keys),
         (flooders_have_no_name, storm_of_events),
         (everybody_is_named, laws.test_what_is_within_the_budget_is_everywhere_and_nobody_is_named),
         (what_is_missing_is_awaited_for_ever, agreement),
