@@ -27,7 +27,7 @@ FLOOD_WORDS = 4_000
 """Messages of one frame: nearly as many as are read."""
 CHATTERS = tuple((kind, per_s) for kind in own_word.LOUD for per_s in (8, 80))
 """Kinds of newer words, and how many of them are said a second."""
-CHATTER_S = (150, 60)
+CHATTER_S = (240, 60)
 """For so many seconds first, in which what is passed on once is used up, and so many that are counted."""
 
 
