@@ -17,7 +17,6 @@ from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
 from swarmd.bridges.base import Linked
-from swarmd.eye.ipc import ShowFrames
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
@@ -96,6 +95,8 @@ class View:
         """Have the eye show small pictures; without an eye there are none."""
         if self._parts.eye is None:
             return lambda: None
+        from swarmd.eye.ipc import ShowFrames
+
         return self._parts.eye.pictures.watch(ShowFrames(interval_ms, width, quality), callback)
 
     def look(self, track_id: int) -> Look | None:
