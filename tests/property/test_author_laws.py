@@ -16,6 +16,7 @@ from swarmd_protocols.swim.messages import Ping
 from swarmd_protocols.swim.relays import Relays
 from tests.support.swim_net import MS, SECRET, Host, Net, S
 from tests.support.swim_thief import Thief
+from tests.support.tiers import few_fast
 
 COUNT = 8
 FLOODER = COUNT - 1
@@ -71,7 +72,7 @@ def names_of_flooders(net: Net) -> set[tuple[int, str]]:
 STORMS = [("events", 50, 900), ("events", 50, 500), ("events", 10, 12_000), ("meta", 50, 900), ("meta", 50, 600)]
 
 
-@pytest.mark.parametrize(("kind", "per_s", "size"), STORMS)
+@pytest.mark.parametrize(("kind", "per_s", "size"), few_fast(STORMS, 1))
 def test_one_authors_storm_costs_the_others_a_bounded_rate(kind: str, per_s: int, size: int) -> None:
     net = swarm(per_s + size)
     quiet = honest_bytes_s(net, 5)

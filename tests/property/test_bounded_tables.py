@@ -214,6 +214,7 @@ def check_removals(seed, shuffler, is_release_first):
         assert not is_release_first or states[0] == versions.prune(entries)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, report_multiple_bugs=False)
 @given(seeds, st.randoms(use_true_random=False), st.booleans())
 def test_the_removals_of_models_know_no_order(seed, shuffler, is_release_first):

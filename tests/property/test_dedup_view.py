@@ -77,12 +77,14 @@ def test_incremental_is_from_scratch(data):
     run(lambda options: data.draw(st.sampled_from(list(options))), data.draw(st.integers(1, 25)), CONFIG)
 
 
+@pytest.mark.slow
 def test_incremental_is_from_scratch_in_larger_worlds():
     for seed in range(150):
         rng = random.Random(seed)
         run(lambda options, rng=rng: rng.choice(list(options)), 80, CONFIG)
 
 
+@pytest.mark.slow
 def test_where_slices_end_and_whose_work_comes_last_does_not_show():
     for seed in range(250):
         rng = random.Random(seed)

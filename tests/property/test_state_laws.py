@@ -229,12 +229,14 @@ def check_bounds_that_are_joins(seed, shuffler, batches_max=4, lives_max=2):
             assert bounded(joined, cost_max)[0].lasting_digest() == store.lasting_digest()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_bounds_are_joins(seed, shuffler):
     check_bounds_that_are_joins(seed, shuffler)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_joining_states_is_associative(seed, shuffler):

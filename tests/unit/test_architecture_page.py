@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -14,6 +15,7 @@ _NAME = re.compile(r"([A-Z]\w*[a-z]\w*)(?:\.(\w+))?(?:\(.*\))?|([a-z]\w*_\w+)")
 _FILE = re.compile(r"[\w./]+\.py")
 
 
+@cache
 def defined() -> tuple[dict[str, set[str]], set[str]]:
     """Classes with their members, and functions and constants, of all rooms."""
     classes: dict[str, set[str]] = {}

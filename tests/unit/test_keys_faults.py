@@ -20,6 +20,7 @@ from swarmd.identity.prepared import read
 from swarmd.identity.role_keys import read_role_key
 from swarmd.identity.signers import open_signer
 from tests.support.officers import officer
+from tests.support.tiers import few_fast
 
 PASSPHRASE = "correct horse battery"
 KILLED = 137
@@ -154,8 +155,8 @@ VERBS: dict[str, tuple[Callable[[], None], Callable[[], int]]] = {
     "submit a root": (next_root, verb("submit", "root-2", "--fleet", "fleet")),
 }
 
-SPREAD = [pytest.param(name, marks=pytest.mark.slow) if name == "officer new" else name for name in VERBS]
-"""The verb whose key is stretched takes a second at each of its steps."""
+QUICK = ("revoke", "token", "renew", "node install")
+SPREAD = few_fast(sorted(VERBS, key=lambda name: name not in QUICK), len(QUICK))
 
 
 @pytest.mark.parametrize("name", SPREAD)

@@ -18,6 +18,8 @@ from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.roots import mark
 from tests.support.officers import NAMES, ROLES, officer
 
+pytestmark = pytest.mark.slow
+
 PASSPHRASE = "correct horse battery"
 Keys = Callable[..., int]
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def test_one_message_of_512_junk_statements_is_eight_lines_and_an_alarm(tmp_path
         assert desk.log.counts["coalesced"] == 100 * len(refused) - len(lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), flooders=st.integers(1, 40), hours=st.sampled_from((0.01, 1.0, 100.0)))
 def test_history_keeps_a_share_for_everybody(seed: int, flooders: int, hours: float) -> None:

@@ -13,12 +13,13 @@ from swarmd_protocols.state.sent import Kind
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Simulation
 from tests.support.state_mesh import Mesh, detection
+from tests.support.tiers import few_fast
 from tests.unit.test_state_attacks import Pen
 
 CELLS = tuple((f"c{i}", i * 1_000, 0) for i in range(6))
 
 
-@pytest.mark.parametrize(("nodes", "loss"), [(4, 0.0), (12, 0.2), (30, 0.1)])
+@pytest.mark.parametrize(("nodes", "loss"), few_fast([(4, 0.0), (12, 0.2), (30, 0.1)], 2))
 def test_every_payload_is_booked_once(nodes: int, loss: float) -> None:
     mesh = Mesh(nodes, seed=nodes, loss=loss)
     rng = random.Random(nodes)
