@@ -94,12 +94,10 @@ def _last_dropped(sound: Any) -> Any:
 
 def _remove_whole_key(sound: Any) -> Any:
     def broken(self: Any, dot: Any) -> None:
-        put = self._puts.get(dot)
         sound(self, dot)
-        if put is not None:
-            for other, held in list(self._puts.items()):
-                if held.key == put.key:
-                    self._removed[other] = self._removed.get(other, 0) + 1
+        for key in [put.key for put in self._said.get(dot, ())]:
+            for other in self._under.get(key, {}):
+                self._removed[other] = self._removed.get(other, 0) + 1
 
     return broken
 
