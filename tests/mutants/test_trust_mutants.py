@@ -94,7 +94,7 @@ def _last_group_key(patch: pytest.MonkeyPatch) -> None:
     def take(self: Trust, new):  # type: ignore[no-untyped-def]
         self._groups[new.value.counter] = new
         self.group_keys = {counter: one.value for counter, one in sorted(self._groups.items())}
-        self._news.append(("group", new.statement))
+        self.news.append(("group", new.statement))
 
     patch.setattr(Trust, "_take_group_key", take)
 
@@ -173,7 +173,7 @@ def _spread_first(patch: pytest.MonkeyPatch) -> None:
     whole = Node._on_trust
 
     def on_trust(self: Node) -> None:
-        for kind, statement in list(self._core.trust._news):
+        for kind, statement in list(self._core.trust.news):
             self._wire.trust_changed(kind, statement)
         whole(self)
 
