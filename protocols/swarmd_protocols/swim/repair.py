@@ -124,9 +124,7 @@ class Repair:
             held = {item: source for item, source in held.items() if item & 255 == message.bucket}
         theirs = set(unpack_fingerprints(message.items))
         lacking = [] if section in view.unasked_sections else sorted(theirs - held.keys())
-        parts = [self._encoded(section, held[item]) for item in sorted(held.keys() - theirs)]
-        if section == META:
-            parts = self._metadata.answered(parts)
+        parts = self._answered(section, [held[item] for item in sorted(held.keys() - theirs)])
         for at in range(0, len(lacking), 64):
             parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))
         self._send(member, parts)
@@ -136,11 +134,8 @@ class Repair:
         if message.section >= SECTIONS or message.section == EVENTS:
             return
         held = self._held(message.section)
-        wanted = [item for item in unpack_fingerprints(message.items) if item in held]
-        parts = [self._encoded(message.section, held[item]) for item in wanted]
-        if message.section == META:
-            parts = self._metadata.answered(parts)
-        self._send(member, parts)
+        wanted = [held[item] for item in unpack_fingerprints(message.items) if item in held]
+        self._send(member, self._answered(message.section, wanted))
 
     def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""
@@ -192,7 +187,7 @@ class Repair:
                 held[self._links.own_fp] = self._links.own_encoded
             for member in core.table.by_node.values():
                 if member.repair.counted and member.repair.fp_links:
-                    held[member.repair.fp_links] = member.report.links_encoded
+                    held[member.repair.fp_links] = member
         elif section == META:
             return self._metadata.meta_items()
         elif section == TRUST:
@@ -200,7 +195,21 @@ class Repair:
                 held[fingerprint(statement)] = encode(Statement(kind, statement))
         return held
 
+    def _answered(self, section: int, sources: list[Member | bytes]) -> list[bytes]:
+        """The items as they are sent; of what a member says anew as often as it likes, up to its account."""
+        if section == META:
+            return self._metadata.answered([source for source in sources if isinstance(source, bytes)])
+        if section == LINKS:
+            sources = [
+                source
+                for source in sources
+                if isinstance(source, bytes) or self.core.may_repair(source.node, len(source.report.links_encoded))
+            ]
+        return [self._encoded(section, source) for source in sources]
+
     def _encoded(self, section: int, source: Member | bytes) -> bytes:
         if isinstance(source, bytes):
             return source
+        if section == LINKS:
+            return source.report.links_encoded
         return encode(Record(source.certificate, *source.record))
