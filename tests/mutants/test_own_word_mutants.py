@@ -131,7 +131,7 @@ def links() -> None:
 
 
 def large_events() -> None:
-    laws.test_whoever_goes_on_for_long_costs_the_others_a_bounded_rate("large event", "one")
+    laws.test_whoever_goes_on_for_long_costs_the_others_a_bounded_rate("large event", 80, "one")
 
 
 @pytest.mark.parametrize(
