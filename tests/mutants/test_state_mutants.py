@@ -384,7 +384,7 @@ MUTANTS = [
     ("what waits is left alone", claims_module.Claims, "_choose", what_waits_is_left_alone,
      claims_tests.check_a_waiting_cell_goes_to_who_is_near),
     ("cells held before count as no way", claims_module.Claims, "_way_cm", held_cells_are_no_way,
-     claims_tests.check_a_survey_is_near_its_bound),
+     claims_tests.check_who_is_there_sooner_wins),
     ("news has no names", AntiEntropy, "rumor", lambda self, muted: [], freshness.check_freshness),
     ("repairs are not named", AntiEntropy, "publish", repairs_are_not_named, freshness.check_healing),
     ("what was named is not asked for", AntiEntropy, "answer_recent", lambda self, peer, recent: [],

@@ -149,6 +149,19 @@ def test_gaps_that_were_heard_of_together_are_awaited_together(kind: str, whom: 
     assert net.run_until(lambda: honest_views(net) == 1, 60, 0.5) is not None, "all honest views are equal"
 
 
+def test_an_author_is_not_sent_what_it_said() -> None:
+    net = swarm(11)
+    chatter, host = Chatter(net, FLOODER), net.hosts[0]
+    chatter.tell(host, chatter.words("event", 20))
+    author, events = net.hosts[FLOODER].node.node, host.node._swim.events
+    other = net.hosts[1].node.node
+    assert len(events.beyond(other, ())) >= 20
+    own = [
+        encoded for encoded in events.beyond(author, ()) if encoded in {one for _, one in events.logs[author].after(0)}
+    ]
+    assert not own
+
+
 LOUD = ["record", "moved", "away", "links", "one key", "many keys", "large keys", "sized keys", "event", "large event"]
 
 

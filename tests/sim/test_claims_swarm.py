@@ -6,7 +6,7 @@ import random
 import pytest
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.claims.claims import Claims
+from swarmd_protocols.state.claims.claims import Claims, cell_hash
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.crdt.records import Lease
 from swarmd_protocols.state.dedup.config import DedupConfig
@@ -187,6 +187,27 @@ def test_a_waiting_cell_goes_to_who_is_near_and_stays_where_the_way_is_like():
     check_a_waiting_cell_goes_to_who_is_near()
     assert _beside_a_waiting_cell(6_000, is_at_work=False) == (False, True), "not for a little"
     assert _beside_a_waiting_cell(100, is_at_work=True) == (False, True), "nobody is called back from work"
+
+
+def check_who_is_there_sooner_wins():
+    """A cell next to one that somebody is on the way to, 90 m from there, and 40 m from one who is free."""
+    busy, free = Claims(NEAR, ClaimConfig()), Claims(FAR, ClaimConfig())
+    for claims, at_cm in ((busy, 10_000), (free, -4_000)):
+        claims.define([("c", 0, 0), ("d", 1_000, 0)])
+        claims.want(at_cm, 0, 1000)
+    for at in range(12):
+        busy.step(at * S // 2)
+    free.hear(NEAR, tuple(lease for lease in busy.record() if lease.cell == cell_hash("d")), 5 * S)
+    for at in range(10, 13):
+        free.step(at * S // 2)
+    (mine,) = free.record()
+    (theirs,) = (lease for lease in busy.record() if lease.cell == cell_hash("c"))
+    assert mine.cell == theirs.cell
+    assert mine.bid < theirs.bid
+
+
+def test_who_is_there_sooner_wins():
+    check_who_is_there_sooner_wins()
 
 
 def check_the_nearest_speaks_first():
