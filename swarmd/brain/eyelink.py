@@ -295,6 +295,9 @@ class EyeLink:
         )
         self._bus.publish(self.pose)
         if is_first:
+            if self._plane is None:
+                text = "node.origin is not set: detections are shared without a place; set it, the same on every node"
+                self._log.warning("no_origin", text=text)
             self._pilot.want()
 
     # --- cells ----------------------------------------------------------------------------------------------------

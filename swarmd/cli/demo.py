@@ -92,14 +92,17 @@ class _Table:
         from rich.console import Console
         from rich.live import Live
 
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=False)
+        self._console = Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._live.start()
 
     def show(self, demo: "Demo") -> None:
         """Draw what the last look found."""
         from rich.table import Table
 
-        table = Table(title=f"swarmd demo · {len(demo.farm.modules)} modules · {demo.flown_s:.0f} s")
+        title = f"swarmd demo · {len(demo.farm.modules)} modules · {demo.flown_s:.0f} s"
+        # Without frame: all ten columns fit a terminal of 80 characters.
+        table = Table(title=title, box=None, pad_edge=False, collapse_padding=True)
         for column in ("drone", "members", "eye", "fps", "frames", "detections", "objects", "cell", "kB out", "digest"):
             table.add_column(column)
         for drone in demo.drones:
@@ -126,6 +129,8 @@ class _Table:
     def close(self) -> None:
         """Leave the last picture on the screen."""
         self._live.stop()
+        if not self._console.is_terminal:
+            self._console.line()  # Which Live leaves out there.
 
 
 def _bytes_out(status: dict[str, Any]) -> int:

@@ -15,5 +15,5 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Ask and print."""
     answer = ask(args, f"eye_{args.what}")
-    print_json(answer) if args.json else print(f"the eye is {answer['eye']}")
+    print_json(answer) if args.json else print(f"the eye is told to {args.what}; it was {answer['eye']}")
     return 0

@@ -243,7 +243,8 @@ def _fuzz(args: argparse.Namespace) -> int:
             print(f"seed {line['seed']}: {', '.join(line['rules'])}: {line['text']}\n    {line['replay']}")
         if shrunk:
             print(f"shrunk to {shrunk['faults']} faults in {shrunk['runs']} runs: {shrunk['replay']}")
-        print(f"{len(report.outcomes)} seeds, {len(lines)} failing, coverage {summary['coverage']:.1%}")
+        met = f"{summary['coverage']:.1%} of the pairs of fault kind and protocol state were met"
+        print(f"{len(report.outcomes)} seeds, {len(lines)} failing; {met}")
     return 1 if lines else 0
 
 

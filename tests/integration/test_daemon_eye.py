@@ -78,6 +78,15 @@ def test_whatever_befalls_the_runtime_membership_is_untouched(
     assert b.alive
 
 
+def test_a_node_with_a_pose_and_no_mission_origin_says_so(start: Start) -> None:
+    lost = start("lost", "--source", FARM, "--model", "zoo:small-320").up()
+    wait_for(lambda: "no_origin" in lost.log(), "the warning")
+    placed = start("placed", "--source", FARM, "--model", "zoo:small-320", "--set", "node.origin=-18.88,-70.11").up()
+    wait_for(lambda: eye(placed)["frames"] > 5 and eye(placed)["position"], "a place")
+    assert "no_origin" not in placed.log()
+    assert lost.log().count("no_origin") == 1
+
+
 def test_the_eye_does_not_outlive_its_brain(start: Start) -> None:
     a = start("a", "--source", FARM, "--model", "zoo:small-320").up()
     wait_for(lambda: eye(a)["frames"] > 2, "frames")
