@@ -156,6 +156,7 @@ class OperatorDoor:
     async def _accept(self, listener: socket.socket, context: "ssl.SSLContext", settings: OperatorsSection) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            await asyncio.sleep(0)  # `sock_accept` answers at once while any wait: strangers must not keep the loop.
             try:
                 sock, source = await loop.sock_accept(listener)
             except OSError as error:  # Out of descriptors, or a peer that was gone already.

@@ -117,6 +117,7 @@ class TlsStream:
             raise ConnectionResetError("it hung up")
 
     async def _fill_or_end(self) -> bool:
+        await asyncio.sleep(0)  # `sock_recv` answers at once while anything is there: nobody may keep the loop.
         data = await self._loop.sock_recv(self._sock, _PIECE_BYTES)
         self._incoming.write(data)
         return bool(data)

@@ -131,7 +131,9 @@ class EventWatch:
         """
         said = ", ".join(f"{name}={value}" for name, value in sorted(arguments.items()) if len(str(value)) <= 128)
         told = f"by {by}" + (f"; refused: {problem}" if problem else "")
-        self._recorder.record("command", verb, told, said, account="bridges" if is_outside else "")
+        # Who may only look can ask without end for what is refused.
+        account = "bridges" if is_outside else "refused" if problem else ""
+        self._recorder.record("command", verb, told, said, account=account)
 
     def know_releases(self, rows: Iterable[EventRecord]) -> None:
         """What earlier lives have written down of releases."""

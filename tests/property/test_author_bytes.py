@@ -16,7 +16,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import open_batch
 from swarmd_protocols.state.crdt.facts import Facts, NotePut
-from swarmd_protocols.state.crdt.messages import ROOM, Batches, Have
+from swarmd_protocols.state.crdt.messages import BUCKETS, LASTING, ROOM, Batches, Have
 from swarmd_protocols.state.quota import (
     AUTHOR_BURST_BYTES,
     AUTHOR_BYTES_S,
@@ -26,6 +26,7 @@ from swarmd_protocols.state.quota import (
     Relays,
     Volumes,
 )
+from swarmd_protocols.state.replica import ReplicaConfig
 from swarmd_protocols.subprotocol import Send
 from tests.support.state_mesh import Mesh, S, detection
 from tests.support.state_pen import pen_of
@@ -207,3 +208,33 @@ def check_a_flood(seed, count=6, seconds=20):
         after.append(dict(mesh.sent))
     assert busiest(after) <= BUDGET_BYTES_S
     return mesh
+
+
+def test_whoever_asks_for_more_than_one_answer_holds_uses_up_only_what_it_is_sent():
+    """One question with nothing in it would else keep every author from whoever asks next."""
+    mesh = Mesh(5, seed=1, config=ReplicaConfig(repair_bytes_max=30_000, stream_bytes_max=10_000))
+    mesh.run(1)
+    holder, asker = mesh.members[3], mesh.members[4]
+    for index in range(3):
+        mesh.crash(index)
+        pen = pen_of(index)
+        raws = [pen.write(Facts(puts=[NotePut(pen.life, n + 1, 0, f"n{n}", bytes(500), ())])).raw for n in range(40)]
+        mesh.deliver(mesh.members[index], holder, messages.encode(Batches(tuple(raws))))
+    mesh.crash(4)
+    mesh.run(60)
+    relays, now_ns = holder.replica._intake.quotas.relays, holder.local_ns(mesh.now_ns)
+    for author, log in holder.replica._holdings.store.logs.items():
+        relays.may_send(author, log.size_bytes, now_ns)
+    before = {author: level for author, (level, _) in relays._levels.items()}
+    assert len(before) == 3
+    question = messages.encode(Have((), LASTING, False, (1 << BUCKETS) - 1))
+    effects = holder.replica.on_message(asker.node, question, now_ns)
+    sent: dict[NodeId, int] = {}
+    for payload in [messages.decode(one.payload) for one in effects if isinstance(one, Send)]:
+        for raw in payload.raws if isinstance(payload, Batches) else ():
+            author = open_batch(raw).origin
+            sent[author] = sent.get(author, 0) + len(raw)
+    assert 20_000 < sum(sent.values()) <= 30_000
+    assert {author: (level - relays._levels[author][0]) // S for author, level in before.items()} == {
+        author: sent.get(author, 0) for author in before
+    }

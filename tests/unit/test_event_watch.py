@@ -46,8 +46,10 @@ class Recorded:
     def __init__(self):
         self.rows = []
         self.causes = []
+        self.accounts = []
 
     def record(self, kind, subject="", reason="", evidence="", cause=None, account=""):
+        self.accounts.append(account)
         self.rows.append((kind, subject, reason, evidence))
         self.causes.append(cause)
 
@@ -210,6 +212,12 @@ def test_commands_say_who_and_why_not_and_leave_out_what_is_long(brain):
         ("command", "trust", "by root (process 7)", "kind=revoke"),
         ("command", "forget", "by user 1000; refused: x is alive", "name=x"),
     ]
+
+
+def test_what_is_refused_without_end_takes_rows_of_its_own(brain):
+    brain.watch.on_command("leave", {}, "operator bob from 10.0.0.9 (certificate 00)", "bob may only look")
+    brain.watch.on_command("leave", {}, "operator alice from 10.0.0.8 (certificate 11)", "")
+    assert brain.recorded.accounts == ["refused", ""]
 
 
 def test_every_condition_raises_its_alert_and_clears_it(brain):

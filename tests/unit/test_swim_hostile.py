@@ -176,6 +176,31 @@ def test_who_asks_without_end_is_answered_at_a_bounded_rate(question):
     assert 0 < sent <= 65_536 * seconds + largest
 
 
+def test_whoever_claims_events_of_everybody_is_asked_for_them_once_and_not_for_each():
+    """A claim costs its maker a few bytes for each origin; answered by a vector for each it would cost their square."""
+    net = formed(20)
+    for index in range(20):
+        net.feed(index, UserEvent("hello", b""))
+    net.run(2)
+    victim, thief = net.hosts[0], Thief(SECRET, net.crypto)
+    net.perform(victim, thief.meet(victim.node, net.now))
+    perform, told = net.perform, []
+
+    def count(host, effects):
+        sends = [one for one in effects if isinstance(one, SendDatagram | SendStream)]
+        told.extend(len(one.data) for one in sends if host is victim and one.destination == ADDRESS)
+        perform(host, effects)
+
+    net.perform = count
+    claims = EventVector(tuple(sorted((host.node.node, 1 << 60) for host in net.hosts[1:])), 0)
+    net.perform(victim, thief.say(victim.node, [claims], net.now))
+    for _ in range(7):
+        net.run(0.5)
+        net.perform(victim, thief.say(victim.node, [thief.record()], net.now))
+    vectors = [size for size in told if size > 20 * 20]
+    assert 1 <= len(vectors) <= 4, f"{len(vectors)} answers of {sum(vectors)} bytes"
+
+
 def test_words_that_do_not_hold_are_checked_up_to_a_bound():
     """Records, events, metadata and link reports in others' names: each costs a signature check."""
     net = formed(3)

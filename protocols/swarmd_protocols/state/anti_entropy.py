@@ -129,17 +129,21 @@ class AntiEntropy:
 
     # --- Who takes what -----------------------------------------------------------------------------------------
 
-    def _for(self, peer: NodeId, batches: Sequence[Batch], now_ns: int) -> list[Batch]:
-        """What of these may be sent to a peer, charged to its authors."""
-        found, relays = list[Batch](), self._quotas.relays
+    def _for(self, peer: NodeId, batches: Sequence[Batch], now_ns: int, most_bytes: int | None = None) -> list[Batch]:
+        """What of these may be sent to a peer at once, charged to its authors; nothing else is."""
+        found, relays, total = list[Batch](), self._quotas.relays, _ENVELOPE_BYTES
         for batch in batches:
             author = batch.origin
             if not self.pauses.takes(peer, author, now_ns):
                 continue
+            log = self._store.logs.get(author)
+            held_bytes = 0 if log is None else log.size_bytes
+            if author != self._node and not relays.may_send(author, held_bytes, now_ns):
+                continue
+            total += len(batch.raw) + 3
+            if found and most_bytes is not None and total > most_bytes:
+                break
             if author != self._node:
-                log = self._store.logs.get(author)
-                if not relays.may_send(author, 0 if log is None else log.size_bytes, now_ns):
-                    continue
                 relays.spend(author, len(batch.raw))
             found.append(batch)
         return found
@@ -439,14 +443,10 @@ class AntiEntropy:
 
     def _repair(self, peer: NodeId, batches: list[Batch], now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
-        batches = self._for(peer, batches, now_ns)
+        batches = self._for(peer, batches, now_ns, self._config.repair_bytes_max)
         total = sum(len(batch.raw) for batch in batches)
         small = total <= _DATAGRAMS_A_REPAIR * (DATAGRAM_BYTES - 100)
-        sent = 0
         for payload, fits in _grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
-            if sent and sent + len(payload) > self._config.repair_bytes_max:
-                break
-            sent += len(payload)
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
         return self.sent.count("answers", out)
 

@@ -49,6 +49,9 @@ class UserEvents:
         self._by_origin = OriginLedger(core, self.logs)
         self._ledger: EventLedger = self.by_member
         self._sent = LargeRepairs()
+        self._lacking: dict[tuple[bytes, int], dict[bytes, int]] = {}
+        """By peer and wait: what it is asked for again, and up to where. One question for all of it: whoever claims
+        much of many origins is not told this node's vector once for each."""
         self.journal = EventJournal(core)
         self._baseline = False
         """Whether it is known what was said before this node came; events before that are not delivered."""
@@ -249,7 +252,9 @@ class UserEvents:
             if self._baseline and self._origin(node) is not None and mine < delivered:
                 if self._claims.note(node, peer.node, delivered, mine, core.now_ns):
                     for wait_ns in _ASK_AGAIN_NS:
-                        core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (node, peer, delivered))
+                        if (peer.node, wait_ns) not in self._lacking:
+                            core.scheduler.at(core.now_ns + wait_ns, self._ask_again, (peer, wait_ns))
+                        self._lacking.setdefault((peer.node, wait_ns), {})[node] = delivered
                 self._await_claims(node)
 
     def _lower(self, denied: list[tuple[bytes, int, int]]) -> None:
@@ -272,12 +277,17 @@ class UserEvents:
         if due_ns is not None:
             self.core.scheduler.at(due_ns, self._give_up, node)
 
-    def _ask_again(self, lacking: tuple[bytes, Member, int]) -> None:
+    def _ask_again(self, asked: tuple[Member, int]) -> None:
         """What a peer has shown that it holds did not come with its word: while somebody floods, probes ask seldom."""
-        node, peer, delivered = lacking
-        log = self.logs.get(node)
-        here = log.delivered if log else self._by_origin.silent.get(node, 0)
-        if here < delivered and peer.where >= 0 and not self.core.relays.floods(node):
+        peer, wait_ns = asked
+        for node, delivered in self._lacking.pop((peer.node, wait_ns)).items():
+            log = self.logs.get(node)
+            here = log.delivered if log else self._by_origin.silent.get(node, 0)
+            if here < delivered and not self.core.relays.floods(node):
+                break
+        else:
+            return
+        if peer.where >= 0:
             self.core.port.datagram_or_stream(peer, [encode(EventVector(self.vector(), VECTOR_REPAIR))])
 
     def _give_up(self, node: bytes) -> None:
