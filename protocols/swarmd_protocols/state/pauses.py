@@ -28,7 +28,8 @@ class Pauses:
             have: The summary.
             now_ns: Own monotonic clock.
         """
-        paused = self._until_ns.setdefault(peer, {})
+        held = self._until_ns.get(peer, {})
+        paused = self._until_ns[peer] = {author: until_ns for author, until_ns in held.items() if until_ns > now_ns}
         for raw_origin, positions in have.rows:
             origin = NodeId(raw_origin)
             if room_in(positions) != 0:

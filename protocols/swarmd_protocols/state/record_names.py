@@ -32,8 +32,9 @@ class RecordNames:
 
     def add(self, batch: Batch) -> None:
         """A record is news: it takes the place of the one before."""
-        if len(self._held) < _HELD_MAX:
-            self._held[batch.origin, batch.stream] = (batch.digest[:ID_BYTES], _RIDES)
+        key = batch.origin, batch.stream
+        if key in self._held or len(self._held) < _HELD_MAX:
+            self._held[key] = (batch.digest[:ID_BYTES], _RIDES)
 
     def riders(self, room_bytes: int, muted: Set[NodeId], now_ns: int) -> list[bytes]:
         """What rides in a probe, but for records of these authors: comparison brings those."""
