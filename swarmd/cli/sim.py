@@ -2,10 +2,12 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from swarmd.cli.common import add_json, print_json
 from swarmd.errors import DaemonError
@@ -117,7 +119,10 @@ def _cores() -> int:
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} must be at least 1")
     return value
@@ -355,12 +360,22 @@ def _report(args: argparse.Namespace) -> int:
 def _bridge(args: argparse.Namespace) -> int:
     from swarmd.demo.predictions import compare
 
-    table = compare(args.nodes, args.seconds, args.seed, args.rounds, args.formations)
+    # SIGTERM ends it as an exception, so that namespaces and daemons go with it.
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        table = compare(args.nodes, args.seconds, args.seed, args.rounds, args.formations)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if args.json:
         print_json(table.to_json())
     else:
         print("\n".join(table.lines()))
     return 0
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # A second one must not cut the cleaning short.
+    raise SystemExit(128 + number)
 
 
 def _mutants(args: argparse.Namespace) -> int:

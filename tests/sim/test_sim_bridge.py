@@ -1,6 +1,7 @@
 """Bridge mode: a host model that does what it says, a story that gives every median, namespaces that connect."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from swarmd.demo.predictions import Medians, compare, predict
 from swarmd.demo.realswarm import HostFigures
 from swarmd_sim.errors import SimError
 from swarmd_sim.run.cpu import Cores
+from tests.support.daemons import wait_for
 
 MS = 1_000_000
 
@@ -94,3 +96,20 @@ def test_real_daemons_tell_the_same_story() -> None:
     assert table.samples == (1, 9, 9)
     assert table.to_json()["host"]["cpu_ns"] > 0
     assert table.rows()[2][2] is not None
+
+
+def test_ended_by_sigterm_it_leaves_no_namespace() -> None:
+    missing = unavailable()
+    if missing:
+        pytest.skip(missing)
+    command = [sys.executable, "-m", "swarmd", "sim", "bridge", "--nodes", "3"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bridge:
+        prefix = f"sw{bridge.pid % 100_000}-"
+
+        def left() -> list[str]:
+            return [path.name for path in Path("/run/netns").glob(f"{prefix}*")]
+
+        wait_for(lambda: f"{prefix}2" in left(), "namespaces", 60)
+        bridge.send_signal(signal.SIGTERM)
+        assert bridge.wait(60) == 128 + signal.SIGTERM
+    assert not left()
