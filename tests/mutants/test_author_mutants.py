@@ -21,11 +21,11 @@ def pushes_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def floods_of_metadata_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Metadata, "answered", lambda self, entries: entries)
+    monkeypatch.setattr(Metadata, "answered", lambda self, entries, asker: entries)
 
 
 def comparisons_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    def may_repair(self: Relays, node: bytes, size: int, members: int, now_ns: int) -> bool:
+    def may_repair(self: Relays, node: bytes, size: int, members: int, now_ns: int, asker: bytes = b"") -> bool:
         author = self._author(node, members, now_ns)
         if author.floods:
             author.left -= size

@@ -201,6 +201,38 @@ def test_whoever_claims_events_of_everybody_is_asked_for_them_once_and_not_for_e
     assert 1 <= len(vectors) <= 4, f"{len(vectors)} answers of {sum(vectors)} bytes"
 
 
+def test_whoever_asks_without_end_for_what_one_author_said_keeps_it_from_nobody():
+    """The author is gone, one member asks all others for its events again and again: who lacks them still gets them."""
+    net = formed(6)
+    net.feed(5, UserEvent("first", b""))
+    net.run(2)
+    net.cut([3], [0, 1, 2, 4, 5])
+    net.run(1)
+    for number in range(20):
+        net.feed(5, UserEvent(f"late-{number}", bytes(900)))
+        net.run(1)
+    net.kill(5)
+    asker = net.hosts[4].node.node
+
+    def ask_for_all():
+        for host in net.hosts[:3]:
+            core = host.node._core
+            core.now_ns, before = net.now, len(core.port.effects)
+            via = core.table.by_node[asker]
+            host.node._swim.on_message(via, EventVector((), 1), via.address)
+            del core.port.effects[before:]
+
+    for _ in range(60):
+        ask_for_all()
+        net.run(0.25)
+    net.blocked.clear()
+    net.cut([3], [4])  # Nor does it tell.
+    for _ in range(400):
+        ask_for_all()
+        net.run(0.1)
+    assert len([one for _, who, one in net.delivered() if who == 3 and one.name.startswith("late-")]) == 20
+
+
 def test_words_that_do_not_hold_are_checked_up_to_a_bound():
     """Records, events, metadata and link reports in others' names: each costs a signature check."""
     net = formed(3)

@@ -179,7 +179,7 @@ class Metadata:
         self.core.port.emit(Persist(_META_JOURNAL + key.encode(), None))
         return True
 
-    def answered(self, entries: list[bytes]) -> list[bytes]:
+    def answered(self, entries: list[bytes], asker: bytes) -> list[bytes]:
         """Entries with which a comparison is answered: of each other member up to a bound, the newest first.
 
         Where one member says more than the others may keep of it, the newest tell the peer which older ones it lacks
@@ -187,7 +187,7 @@ class Metadata:
         """
         bodies = [(decode_body(_META_BODY, _signed_body(encoded)), encoded) for encoded in entries]
         bodies.sort(key=lambda one: -one[0].sequence)
-        return [encoded for body, encoded in bodies if self.core.may_repair(body.node, len(encoded))]
+        return [encoded for body, encoded in bodies if self.core.may_repair(body.node, len(encoded), asker)]
 
     def own_meta_items(self) -> dict[int, Member | bytes]:
         """Fingerprint to encoded entry, of this node alone."""

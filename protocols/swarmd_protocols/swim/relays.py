@@ -32,6 +32,10 @@ _REPAIRED, _REPAIR_RATE_SHARE = 2, 2
 """All metadata of an author so many times are sent in answers to comparisons at once, as where a partition heals; then
 one part in so many of the budget. Two members that hold what the other lacks send it without knowing whether the other
 has newer: without an account, ever new keys told to one member cost each other ten times the budget."""
+_ASKERS_MAX, _ASKER_RATE_SHARE = 64, 4
+"""Askers of whom it is kept what they were sent of an author, and how much of its rate one may have once it has had one
+copy and half of the account is spent: so whoever asks without end leaves a copy, and then most of the rate, to the
+others. The one with most left is forgotten first."""
 _REFUSED_MAX = 128
 """So much refused since the account was last full is a flood to be named: a partition that heals brings 64 events and
 64 metadata keys of a member at most, and they are no flood."""
@@ -42,12 +46,26 @@ _AUTHORS_MAX = 1_024
 class _Author:
     """What is left of one author's accounts."""
 
-    __slots__ = ("at_ns", "floods", "left", "named", "pushes", "refused", "repairs", "since_ns", "spent", "words")
+    __slots__ = (
+        "askers",
+        "at_ns",
+        "floods",
+        "left",
+        "named",
+        "pushes",
+        "refused",
+        "repairs",
+        "since_ns",
+        "spent",
+        "words",
+    )
 
     def __init__(self, left: float, pushes: float, repairs: float, now_ns: int) -> None:
         self.left = left
         self.pushes = pushes
         self.repairs = repairs
+        self.askers: dict[bytes, tuple[float, int]] = {}
+        """What each may still be sent of a copy of its own, and when that was."""
         self.at_ns = self.since_ns = now_ns
         self.floods = False
         self.named = False
@@ -135,13 +153,22 @@ class Relays:
         author.pushes -= size
         return True
 
-    def may_repair(self, node: bytes, size: int, members: int, now_ns: int) -> bool:
+    def may_repair(self, node: bytes, size: int, members: int, now_ns: int, asker: bytes = b"") -> bool:
         """Whether a comparison is answered with these bytes of an author; they are spent if so.
 
         The last ones may be more than is left, so that nothing large waits behind small things for ever.
         """
         author = self._author(node, members, now_ns)
         if author.repairs <= 0 or (author.floods and author.left <= 0):
+            return False
+        left, at_ns = author.askers.pop(asker, (self._burst, now_ns))
+        rate = self._per_s / _REPAIR_RATE_SHARE / _ASKER_RATE_SHARE
+        left = min(self._burst, left + max(0, now_ns - at_ns) / _S * rate)
+        if len(author.askers) >= _ASKERS_MAX:
+            del author.askers[max(author.askers, key=lambda one: author.askers[one])]
+        is_served = left > 0 or 2 * author.repairs >= _REPAIRED * self._burst
+        author.askers[asker] = (left - size if is_served else left), now_ns
+        if not is_served:
             return False
         author.repairs -= size
         if author.floods:

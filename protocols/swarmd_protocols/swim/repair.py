@@ -124,7 +124,7 @@ class Repair:
             held = {item: source for item, source in held.items() if item & 255 == message.bucket}
         theirs = set(unpack_fingerprints(message.items))
         lacking = [] if section in view.unasked_sections else sorted(theirs - held.keys())
-        parts = self._answered(section, [held[item] for item in sorted(held.keys() - theirs)])
+        parts = self._answered(member, section, [held[item] for item in sorted(held.keys() - theirs)])
         for at in range(0, len(lacking), 64):
             parts.append(encode(Want(section, pack_fingerprints(lacking[at : at + 64]))))
         self._send(member, parts)
@@ -135,7 +135,7 @@ class Repair:
             return
         held = self._held(message.section)
         wanted = [held[item] for item in unpack_fingerprints(message.items) if item in held]
-        self._send(member, self._answered(message.section, wanted))
+        self._send(member, self._answered(member, message.section, wanted))
 
     def on_event_vector(self, member: Member, message: EventVector) -> None:
         """Send the events that the peer has not delivered, and our own state where it asks for it."""
@@ -195,15 +195,16 @@ class Repair:
                 held[fingerprint(statement)] = encode(Statement(kind, statement))
         return held
 
-    def _answered(self, section: int, sources: list[Member | bytes]) -> list[bytes]:
+    def _answered(self, asker: Member, section: int, sources: list[Member | bytes]) -> list[bytes]:
         """The items as they are sent; of what a member says anew as often as it likes, up to its account."""
         if section == META:
-            return self._metadata.answered([source for source in sources if isinstance(source, bytes)])
+            return self._metadata.answered([source for source in sources if isinstance(source, bytes)], asker.node)
         if section == LINKS:
             sources = [
                 source
                 for source in sources
-                if isinstance(source, bytes) or self.core.may_repair(source.node, len(source.report.links_encoded))
+                if isinstance(source, bytes)
+                or self.core.may_repair(source.node, len(source.report.links_encoded), asker.node)
             ]
         return [self._encoded(section, source) for source in sources]
 
