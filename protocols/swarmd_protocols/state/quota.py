@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from swarmd_protocols.effects import Alarm
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.batch import Batch
 
 WORK_RATE = 18_000
 """Units of work a second, 1.8 % of a core, for what a member signs and again for what it sends: with the bursts spread
@@ -77,7 +78,7 @@ class _Account:
     """Spent since the account was last full."""
     things: int = 0
     """Batches or messages since then."""
-    evidence: object = None
+    evidence: Batch | None = None
     alarmed_ns: int = -ALARM_NS
 
 
@@ -129,7 +130,7 @@ class Accounts:
         return None if 2 * account.level >= self._full else account.level // _NS
 
     def charge(
-        self, node: NodeId, units: int, now_ns: int, things: int = 0, evidence: object = None
+        self, node: NodeId, units: int, now_ns: int, things: int = 0, evidence: Batch | None = None
     ) -> Sequence[Alarm]:
         """Book work.
 
