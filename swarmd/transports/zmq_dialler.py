@@ -16,13 +16,11 @@ from swarmd.transports.base import EXPIRED, FULL, REFUSED, REJECTED, UNREACHABLE
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.reach import Reach
 from swarmd.transports.udp_socket import target_of
-from swarmd.transports.zmq_link import Path, WatchedSocket, routing_id_of
+from swarmd.transports.zmq_link import Path, WatchedSocket, probe_dead_connections, routing_id_of
 from swarmd_protocols.ids import Address, without_zone
 
-_HEARTBEAT_INTERVAL_MS = 1_000
-"""Milliseconds between ZeroMQ's own pings on a connection."""
-_HEARTBEAT_TIMEOUT_MS = 3_000
-"""Milliseconds without an answer after which a connection is dead: three pings."""
+_DEAD_MS = 3_000
+"""Milliseconds without an acknowledgement after which TCP holds a connection for dead: three of its probes."""
 _CONNECT_TIMEOUT_MS = 1_000
 """Milliseconds for a TCP connection: three round trips of a bad radio, and the first retransmission."""
 _RECONNECT_MS, _RECONNECT_MAX_MS = 100, 1_000
@@ -78,6 +76,23 @@ class _Connection:
     """Which of the keys the peer may listen under was tried last."""
 
 
+def set_options(sock: "zmq.Socket[bytes]") -> None:
+    """What each dialling socket keeps to.
+
+    Dead connections are TCP's to find. ZeroMQ's own heartbeats end the process (an assertion of libzmq 4.3.5 in
+    `stream_engine_base.cpp`) where a connection fails whose input had been stopped by a full pipe.
+    """
+    sock.setsockopt(zmq.ROUTER_MANDATORY, 1)  # Otherwise a full pipe drops in silence.
+    sock.setsockopt(zmq.SNDHWM, _SEND_HIGH_WATER)
+    sock.setsockopt(zmq.RCVHWM, 1)
+    sock.setsockopt(zmq.MAXMSGSIZE, 1_024)  # Handshakes only: peers answer on connections of their own.
+    sock.setsockopt(zmq.TCP_MAXRT, _DEAD_MS)
+    probe_dead_connections(sock)
+    sock.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
+    sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    sock.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+
+
 class Dialler:
     """Sends the frames of one path to any number of peers."""
 
@@ -125,16 +140,7 @@ class Dialler:
         sock.ipv6 = ipv6
         sock.curve_publickey, sock.curve_secretkey = self._keys.own_public, self._keys.own_secret
         self._own_address = own_address
-        sock.setsockopt(zmq.ROUTER_MANDATORY, 1)  # Otherwise a full pipe drops in silence.
-        sock.setsockopt(zmq.SNDHWM, _SEND_HIGH_WATER)
-        sock.setsockopt(zmq.RCVHWM, 1)
-        sock.setsockopt(zmq.MAXMSGSIZE, 1_024)  # Handshakes only: peers answer on connections of their own.
-        sock.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_INTERVAL_MS)
-        sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
-        sock.setsockopt(zmq.HEARTBEAT_TTL, 2 * _HEARTBEAT_TIMEOUT_MS)  # The listener forgets us after a cut.
-        sock.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
-        sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-        sock.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        set_options(sock)
         monitor = sock.get_monitor_socket(_EVENTS)
         self._watched = WatchedSocket(sock, self._on_ready)
         self._monitor = WatchedSocket(monitor, self._on_monitor)

@@ -12,7 +12,7 @@ from swarmd.errors import TransportError
 from swarmd.transports.address import format_address, is_ipv6, parse_address
 from swarmd.transports.base import MAX_STREAM_BYTES
 from swarmd.transports.curve import CurveKeys
-from swarmd.transports.zmq_link import Path, WatchedSocket, parse_routing_id
+from swarmd.transports.zmq_link import Path, WatchedSocket, parse_routing_id, probe_dead_connections
 from swarmd_protocols.ids import Address
 
 _RECEIVE_HIGH_WATER = 50
@@ -75,6 +75,7 @@ class Listener:
         # After a cut a peer is back before its dead connection has timed out here; without this the new one would
         # stand and deliver nothing. Nobody can take over another's: ids are random and told to this node alone.
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        probe_dead_connections(sock)
         sock.setsockopt(zmq.BACKLOG, _BACKLOG)
         sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
         try:
