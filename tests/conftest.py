@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from swarmd.api import control
 from tests.support import skips
 from tests.support.exclusive import own_domain
 
@@ -52,7 +53,9 @@ def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
         is_setting = name.startswith("SWARMD_") and "__" in name  # The others set how long the soaks are.
         if is_setting or name in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    folder = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setattr(control, "LAST_FOLDER", folder / "last")
 
 
 @pytest.fixture(scope="module")

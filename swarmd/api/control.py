@@ -58,6 +58,10 @@ class Lines(Protocol):
         """Whatever comes until the client hangs up."""
 
 
+LAST_FOLDER = Path(f"/tmp/swarmd-{os.getuid()}")
+"""Where control sockets lie when the environment names no folder."""
+
+
 class Answers(Protocol):
     """Where answers go."""
 
@@ -76,7 +80,7 @@ def socket_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
         folders.append(Path(variables["RUNTIME_DIRECTORY"].split(":")[0]))
     if variables.get("XDG_RUNTIME_DIR"):
         folders.append(Path(variables["XDG_RUNTIME_DIR"]) / "swarmd")
-    folders.append(Path(f"/tmp/swarmd-{os.getuid()}"))
+    folders.append(LAST_FOLDER)
     return folders
 
 

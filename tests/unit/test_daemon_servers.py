@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import io
 import json
-import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from swarmd.api import control
 from swarmd.api.control import REQUEST_MAX_BYTES, ControlClient, ControlServer, default_path, running_sockets
 from swarmd.api.http import CONNECTIONS_MAX, HttpServer, Reply, live_page
 from swarmd.api.verbs import Verbs
@@ -171,7 +171,7 @@ async def test_several_daemons_are_listed(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_the_default_folder_must_be_ones_own(tmp_path: Path) -> None:
     hostile = tmp_path / "swarmd"
     hostile.symlink_to("/")
-    assert default_path("n", {"XDG_RUNTIME_DIR": str(tmp_path)}).parent == Path(f"/tmp/swarmd-{os.getuid()}")
+    assert default_path("n", {"XDG_RUNTIME_DIR": str(tmp_path)}).parent == control.LAST_FOLDER
 
 
 # --- HTTP -----------------------------------------------------------------------------------------------------------

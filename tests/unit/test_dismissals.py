@@ -59,6 +59,15 @@ def test_law_a_liar_hides_nobody_for_longer_than_a_life_and_is_named(
     assert not hidden(mesh, failed(mesh, incarnation, MemberState.ALIVE)), "who lives is listed"
 
 
+def test_a_note_for_a_life_to_come_hides_nobody() -> None:
+    """The largest number that a liar can write is of another life than the one that failed."""
+    mesh = Mesh(3)
+    incarnation = 5 << BOOT_SHIFT
+    mesh.command(LIAR, SetNote("forget/" + mesh.members[SUBJECT].node.hex(), str((9 << BOOT_SHIFT) + 1).encode()))
+    mesh.run(3)
+    assert not hidden(mesh, failed(mesh, incarnation))
+
+
 def test_an_operator_dismisses_one_failure_everywhere() -> None:
     mesh = Mesh(3)
     member = failed(mesh, (7 << BOOT_SHIFT) + 3)

@@ -25,7 +25,7 @@ WORK_RATE = 18_000
 """Units of work a second, 1.8 % of a core, for what a member signs and again for what it sends: with the bursts spread
 over a minute and what cannot be attributed it stays below 5 %."""
 AUTHOR_BURST = 500_000
-"""Units that may come at once of one author: an honest log of 2,000 sightings that a newcomer reads."""
+"""Units that may come at once of one author: the work of a log of 2,000 sightings; its bytes have their own bound."""
 SENDER_BURST = 200_000
 """Units that may come at once from one sender: questions and repairs of a newcomer that lacks 1.6 MB."""
 AUTHOR_BYTES_S = 4_000

@@ -156,7 +156,7 @@ class EventVector(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
     vector: Annotated[tuple[tuple[_Id, _Counter], ...], Meta(max_length=8192)]
     asks: Annotated[int, Meta(ge=0, le=2)]
-    """HEARD_ANSWER: nothing; HEARD_REPAIR: the events beyond, and your vector; HEARD_BASELINE: only your vector."""
+    """VECTOR_ANSWER: nothing; VECTOR_REPAIR: the events beyond, and your vector; VECTOR_BASELINE: only your vector."""
 
 
 class Buckets(msgspec.Struct, frozen=True, array_like=True, tag=18):
