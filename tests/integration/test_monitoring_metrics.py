@@ -60,6 +60,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, list[dict[str,
         wait_for(lambda: alive_members(a) == 2, f"two members\n{a.log()}")
         wait_for(lambda: a.status()["fps"] > 0, f"frames\n{a.log()}", 60)
         wait_for(lambda: 'swarmd_peer_rtt_seconds{peer="b"}' in scrape(a.status()["http"]), "a round trip")
+        wait_for(lambda: "\nswarmd_fix" in scrape(a.status()["http"]), "the first pose")
         # The first such line may come before the first frame, with null.
         wait_for(lambda: re.search(r'"infer_ms": *[0-9]', a.log()), "the eye's figures in the log", 60)
         text = scrape(a.status()["http"])
