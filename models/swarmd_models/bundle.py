@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from swarmd_models.backends.base import Artefact
+from swarmd_models.bundle_digest import digest_of_bare, digest_of_bundle
 from swarmd_models.errors import ArtefactError
 from swarmd_models.tflite_file import digest_of, embedded_labels, read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
@@ -67,7 +68,6 @@ class SecondRule:
     """A second net that judges single boxes of the first, and how both opinions are joined (`second.py`)."""
 
     path: Path
-    digest: str
     onnx_path: Path | None = None
     margin: float = 0.15
     """Added on every side of a box, as a share of its side."""
@@ -146,7 +146,7 @@ class Bundle:
     labels: tuple[str, ...]
     model_path: Path
     digest: str
-    """Of the model file; with a second stage, of both files."""
+    """SHA-256 of all that decides its answers: description, labels and files (`bundle_digest.py`)."""
     onnx_path: Path | None = None
     input: InputRule = field(default_factory=InputRule)
     decode: DecodeRule = field(default_factory=DecodeRule)
@@ -161,13 +161,13 @@ class Bundle:
 
     def artefact(self) -> Artefact:
         """The files, for backends."""
-        return Artefact(self.name, self.digest, self.model_path, self.onnx_path, 1.0 / self.input.std)
+        return Artefact(self.name, self.model_path, self.onnx_path, 1.0 / self.input.std)
 
     def second_artefact(self) -> Artefact | None:
         """The second stage's files, for backends."""
         if (second := self.second) is None:
             return None
-        return Artefact(f"{self.name} (second)", second.digest, second.path, second.onnx_path, 1.0 / self.input.std)
+        return Artefact(f"{self.name} (second)", second.path, second.onnx_path, 1.0 / self.input.std)
 
     def files(self) -> tuple[Path, ...]:
         """Every file that the bundle names, the model first; its own TOML is not among them."""
@@ -228,28 +228,27 @@ def resolve(model: str | Path) -> Path:
 def _load_bare(path: Path, labels: tuple[str, ...] | None) -> Bundle:
     data = read_model(path)
     found = labels if labels is not None else embedded_labels(data)
-    return Bundle(path.stem, "", "", found, path, digest_of(data), input=InputRule(as_is=True))
+    return Bundle(path.stem, "", "", found, path, digest_of_bare(data, labels), input=InputRule(as_is=True))
 
 
 def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
-    top = TomlReader(_parse(path), str(path))
+    document = _parse(path)
+    top = TomlReader(document, str(path))
     if top.integer("format", 1, 1, 1) != 1:
         top.problem("format must be 1")
     name, version = top.text("name", path.stem), top.text("version", "")
     decoder = top.choice("decoder", DECODERS, None)
     own_labels = _labels(top, path, labels)
-    model_path, digest = _model_file(top, path)
+    model_path = _model_file(top, path)
     onnx_path = _onnx_file(top, path)
     second = _second(top, path, own_labels)
-    if second is not None:
-        digest = digest_of(bytes.fromhex(digest) + bytes.fromhex(second.digest)) if digest else ""
     bundle = Bundle(
         name,
         version,
         decoder,
         own_labels,
         model_path,
-        digest,
+        digest_of_bundle(document, own_labels),
         onnx_path,
         input=_input_rule(top.table("input")),
         decode=_decode_rule(top.table("decode"), own_labels),
@@ -321,7 +320,7 @@ def _is_in_memory(path: Path) -> bool:
     return re.fullmatch(r"/proc/\d+/fd/\d+", target) is not None
 
 
-def _checked(top: TomlReader, path: Path, name: str, sha256: str, what: str) -> tuple[Path, str] | None:
+def _checked(top: TomlReader, path: Path, name: str, sha256: str, what: str) -> Path | None:
     found = _inside(top, path, name)
     if found is None:
         return None
@@ -336,17 +335,17 @@ def _checked(top: TomlReader, path: Path, name: str, sha256: str, what: str) -> 
     if digest != sha256:
         top.problem(f"{what} {name} is not the file that the bundle was made with: its SHA-256 is {digest[:16]}…")
         return None
-    return found, digest
+    return found
 
 
-def _model_file(top: TomlReader, path: Path) -> tuple[Path, str]:
+def _model_file(top: TomlReader, path: Path) -> Path:
     model = top.table("model")
     name, sha256 = model.text("file", None), model.text("sha256", None)
     checked = _checked(top, path, name, sha256, "model") if name and sha256 else None
     if checked is None:
-        return path, ""
+        return path
     try:
-        read_model(checked[0])
+        read_model(checked)
     except ArtefactError as error:
         top.problem(str(error))
     return checked
@@ -355,8 +354,7 @@ def _model_file(top: TomlReader, path: Path) -> tuple[Path, str]:
 def _onnx_file(top: TomlReader, path: Path) -> Path | None:
     model = top.table("model")
     name, sha256 = model.text("onnx", ""), model.text("onnx_sha256", "")
-    checked = _checked(top, path, name, sha256, "model") if name else None
-    return checked[0] if checked else None
+    return _checked(top, path, name, sha256, "model") if name else None
 
 
 def _second(top: TomlReader, path: Path, labels: tuple[str, ...]) -> SecondRule | None:
@@ -372,12 +370,12 @@ def _second(top: TomlReader, path: Path, labels: tuple[str, ...]) -> SecondRule 
         table.problem("flips is 3; it must be 1, 2 or 4")
     if checked is not None:
         try:
-            read_model(checked[0])
+            read_model(checked)
         except ArtefactError as error:
             top.problem(str(error))
     return SecondRule(
-        *(checked or (path, "")),
-        onnx[0] if onnx else None,
+        checked or path,
+        onnx,
         table.number("margin", 0.15, 0.0, 2.0),
         table.choice("level", ("none", "median"), "none"),
         flips,
@@ -406,7 +404,7 @@ def _golden(top: TomlReader, path: Path) -> Golden | None:
     name, sha256 = table.text("file", ""), table.text("sha256", "")
     tolerance = table.integer("tolerance_steps", 8, 0, 255)
     checked = _checked(top, path, name, sha256, "golden vector") if name else None
-    return Golden(checked[0], tolerance) if checked else None
+    return Golden(checked, tolerance) if checked else None
 
 
 def _input_rule(table: TomlReader) -> InputRule:

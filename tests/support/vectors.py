@@ -1,13 +1,13 @@
-"""`make vectors`: writes every golden file of the wire anew; tests only read them.
+"""`make vectors`: writes every golden file anew, of the wire and of bundles' digests; tests only read them.
 
-A changed vector is a new wire version.
+A changed vector of the wire is a new wire version; a changed digest renames every installed bundle.
 """
 
 import json
 
-from tests.support import positions_vectors, state_vectors, swim_vectors, trust_vectors
+from tests.support import bundle_vectors, positions_vectors, state_vectors, swim_vectors, trust_vectors
 
-FILES = (swim_vectors, state_vectors, positions_vectors, trust_vectors)
+FILES = (swim_vectors, state_vectors, positions_vectors, trust_vectors, bundle_vectors)
 
 
 def main() -> None:

@@ -123,12 +123,12 @@ def test_conformance_corrupt_and_missing_files(kind: str, tmp_path: Path) -> Non
     bad.write_bytes(b"\x08\x07TFL3" + RNG.bytes(5000))
     found = backend_class(kind)
     with pytest.raises(BackendError):
-        found.load(Artefact("m", "00" * 32, bad, bad), 1, _quiet)
+        found.load(Artefact("m", bad, bad), 1, _quiet)
     with pytest.raises(BackendError):
-        found.load(Artefact("m", "00" * 32, None, None), 1, _quiet)
+        found.load(Artefact("m", None, None), 1, _quiet)
     gone = tmp_path / "gone"
     with pytest.raises(BackendError):
-        found.load(Artefact("m", "00" * 32, gone, gone), 1, _quiet)
+        found.load(Artefact("m", gone, gone), 1, _quiet)
 
 
 def test_conformance_golden_vectors(kind: str) -> None:
@@ -193,7 +193,7 @@ def test_every_probe_answers_and_never_raises() -> None:
 
 
 def test_the_fallback_is_announced_step_by_step(tmp_path: Path) -> None:
-    bare = Artefact("m", "00" * 32, ZOO_MODEL, None)
+    bare = Artefact("m", ZOO_MODEL, None)
     said: list[str] = []
     backend = open_backend(bare, ("tensorrt", "openvino", "onnx", "litert"), 1, said.append)
     assert backend.kind == "litert"
@@ -561,12 +561,12 @@ def test_tensorrt_tells_the_time_of_every_layer() -> None:
     backend = trt_backend.TensorRtBackend(engine, _FakeTrt, cuda, "fake")  # type: ignore[arg-type]
     assert backend.layer_times(4) == {"conv": 2.0, "relu": 0.5}
     assert engine.context.profiler is None, "the model at work is not slowed down"
-    assert layers_of(Artefact("m", "00", None, None), backend, 1) == [
+    assert layers_of(Artefact("m", None, None), backend, 1) == [
         {"layer": "conv", "type": "", "ms": 2.0},
         {"layer": "relu", "type": "", "ms": 0.5},
     ]
     backend.close()
-    assert layers_of(Artefact("m", "00", None, None), backend, 1) == (
+    assert layers_of(Artefact("m", None, None), backend, 1) == (
         "the runtime's profile could not be read: the model has been closed"
     )
 
@@ -646,7 +646,7 @@ def test_without_a_device_nothing_of_tensorrt_is_called(tmp_path: Path) -> None:
     if capability.available:
         pytest.skip("an NVIDIA GPU is here")
     with pytest.raises(BackendError):
-        backend_class("tensorrt").load(Artefact("m", "00" * 32, None, ZOO_MODEL), 1, _quiet)
+        backend_class("tensorrt").load(Artefact("m", None, ZOO_MODEL), 1, _quiet)
     status = trt_build.main(["check", str(tmp_path / "gone.engine")])
     assert status == 1
     assert trt_build.main([]) == 2

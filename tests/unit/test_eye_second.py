@@ -17,7 +17,7 @@ from swarmd_models.second import SecondStage, cut_out, fuse, sigmoid
 from swarmd_models.types import Image
 from tests.support.second_stage import HEIGHT, WIDTH, brightness_model, linear_model, load_second, write_second
 
-RULE = SecondRule(Path("x.tflite"), "00")
+RULE = SecondRule(Path("x.tflite"))
 
 
 def _open(bundle: Bundle, **options: float) -> Detector:

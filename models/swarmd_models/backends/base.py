@@ -46,8 +46,6 @@ class Artefact:
     """The files of one model, in the forms that backends read."""
 
     name: str
-    digest: str
-    """SHA-256 of the model file, hex."""
     tflite: Path | None
     onnx: Path | None
     input_scale: float = 1.0 / 255.0
