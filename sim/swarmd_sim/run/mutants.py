@@ -15,7 +15,7 @@ from typing import Any
 
 from swarmd_sim.errors import SimError
 
-_CATALOGUE = Path("tests") / "mutants" / "sim_catalogue.py"
+_CATALOGUE = Path("tests") / "mutants" / "sim_catalogue" / "__init__.py"
 
 
 @cache
@@ -28,7 +28,7 @@ def catalogue() -> Mapping[str, Any]:
     for root in (Path(__file__).resolve().parents[3], Path.cwd()):
         path = root / _CATALOGUE
         if path.is_file():
-            spec = spec_from_file_location("swarmd_sim_catalogue", path)
+            spec = spec_from_file_location("swarmd_sim_catalogue", path, submodule_search_locations=[str(path.parent)])
             assert spec is not None
             assert spec.loader is not None
             module = module_from_spec(spec)

@@ -10,6 +10,33 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from .breaks import (
+    any_role,
+    any_signature,
+    counters_lost,
+    deaf_after_noise,
+    dones_lost,
+    endless_volumes,
+    fails_at_once,
+    first_time_only,
+    gaps_skipped,
+    gives,
+    last_dropped,
+    latest_arrival,
+    latest_only,
+    newest_only,
+    no_removals,
+    not_journalled,
+    remove_whole_key,
+    scaled,
+    twice,
+    unhalted,
+    unsigned_report,
+    waits_unbounded,
+    without_check,
+    without_persist,
+)
+
 _P = "swarmd_protocols."
 
 
@@ -50,172 +77,6 @@ def _replace(target: str, broken: Callable[[Any], Any]) -> Callable[[], None]:
     sound = vars(owner)[name]
     setattr(owner, name, property(broken(sound.fget)) if isinstance(sound, property) else broken(sound))
     return lambda: setattr(owner, name, sound)
-
-
-def gives(value: Any) -> Callable[[Any], Any]:
-    """A function that does nothing and always gives this (a fresh list for lists)."""
-
-    def broken(_sound: Any) -> Any:
-        return lambda *_args, **_kwargs: list(value) if isinstance(value, list) else value
-
-    return broken
-
-
-def _first_time_only(sound: Any) -> Any:
-    seen: set[int] = set()
-
-    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if id(self) in seen:
-            return None
-        seen.add(id(self))
-        return sound(self, *args, **kwargs)
-
-    return broken
-
-
-def _without_persist(sound: Any) -> Any:
-    from swarmd_protocols.effects import Persist
-
-    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = sound(self, *args, **kwargs)
-        effects = next(argument for argument in args if isinstance(argument, list))
-        effects[:] = [effect for effect in effects if not isinstance(effect, Persist)]
-        return result
-
-    return broken
-
-
-def _last_dropped(sound: Any) -> Any:
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        return list(sound(*args, **kwargs))[:-1]
-
-    return broken
-
-
-def _remove_whole_key(sound: Any) -> Any:
-    def broken(self: Any, dot: Any) -> None:
-        sound(self, dot)
-        for key in [put.key for put in self._said.get(dot, ())]:
-            for other in self._under.get(key, {}):
-                self._removed[other] = self._removed.get(other, 0) + 1
-
-    return broken
-
-
-def _latest_arrival(sound: Any) -> Any:
-    """What arrives last wins, whatever its dot says."""
-
-    def broken(self: Any, origin: Any, row: Any, dot: Any) -> Any:
-        old = self._entries.get(origin, {}).get(row.key)
-        if old is not None:
-            old.dot = (0, 0)
-        return sound(self, origin, row, dot)
-
-    return broken
-
-
-def _scaled(factor_milli: int) -> Callable[[Any], Any]:
-    def make(sound: Any) -> Any:
-        def broken(*args: Any, **kwargs: Any) -> Any:
-            return sound(*args, **kwargs) * factor_milli // 1_000
-
-        return broken
-
-    return make
-
-
-def _twice(sound: Any) -> Any:
-    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = list(sound(self, *args, **kwargs))
-        yield from found
-        yield from found
-
-    return broken
-
-
-def _no_removals(sound: Any) -> Any:
-    """News of a departure is taken for an ordinary sign of life."""
-
-    def broken(self: Any, status: int, away_ns: int = 0) -> Any:
-        return sound(self, 0, 0)
-
-    return broken
-
-
-def _dones_lost(sound: Any) -> Any:
-    def broken(self: Any, origin: Any, dot: Any, facts: Any) -> Any:
-        from dataclasses import fields, is_dataclass, replace
-
-        if is_dataclass(facts) and not isinstance(facts, type) and "dones" in {item.name for item in fields(facts)}:
-            facts = replace(facts, dones=())
-        return sound(self, origin, dot, facts)
-
-    return broken
-
-
-def _counters_lost(sound: Any) -> Any:
-    """The record is found and superseded, but what it counted is not taken over."""
-
-    def broken(self: Any) -> None:
-        sound(self)
-        self.counters.clear()
-
-    return broken
-
-
-def _gaps_skipped(_sound: Any) -> Any:
-    def broken(self: Any, incarnation: int) -> None:
-        held = [dot[1] for dot in self.facts if dot[0] == incarnation]
-        self.frontier[incarnation] = max([self.frontier.get(incarnation, 0), *held])
-
-    return broken
-
-
-def _fails_at_once(_sound: Any) -> Any:
-    def broken(self: Any, probe: Any) -> bool:
-        self.membership.fail(probe.member, "silent")
-        return True
-
-    return broken
-
-
-def _not_journalled(sound: Any) -> Any:
-    def broken(self: Any, batch: Any) -> None:
-        before = dict(self._unjournalled)
-        sound(self, batch)
-        self._unjournalled = before
-
-    return broken
-
-
-def _unhalted(sound: Any) -> Any:
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        from dataclasses import replace
-
-        return replace(sound(*args, **kwargs), halted=False)
-
-    return broken
-
-
-def _without_check(name: str) -> Callable[[Any], Any]:
-    return lambda checks: tuple(check for check in checks if check.__name__ != name)
-
-
-def _unsigned_report(_sound: Any) -> Any:
-    def broken(envelope: Any, _verify: Any) -> Any:
-        from swarmd_protocols.releases.reports import parse_report
-
-        return parse_report(envelope.payload)
-
-    return broken
-
-
-def _any_signature(_sound: Any) -> Any:
-    return lambda envelope, keys, _verify: frozenset(key for key, _ in envelope.signatures if key in keys)
-
-
-def _any_role(_sound: Any) -> Any:
-    return lambda link, _role: (dict(link.keys), 1)
 
 
 QUIET: Mapping[str, Any] = {"faults.kinds": [], "faults.attacks": [], "release.chance": 0.0}
@@ -283,20 +144,20 @@ SWIM: dict[str, Mutant] = {
     "swim-believes-silence": Mutant(
         "whoever does not answer one ping is failed at the next look",
         "swim.prober:Prober._silence_is_believable",
-        _fails_at_once,
+        fails_at_once,
         overrides={**QUIET, "radio.loss": 0.4},
         more=(("swim.prober:attempts_needed", gives(1)),),
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.user_events:UserEvents.on_event", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_event_vector", gives(None)),
-    "swim-events-twice": Mutant("events are delivered twice", "swim.event_log:EventLog.due", _twice),
+    "swim-events-twice": Mutant("events are delivered twice", "swim.event_log:EventLog.due", twice),
     "swim-leave-is-alive": Mutant(
         "a good-bye is sent as alive",
         "swim.own_record:OwnRecord.set_status",
-        _no_removals,
+        no_removals,
         overrides={"faults.kinds": ["leave", "away"], "faults.per_minute": 6, "release.chance": 0.0},
     ),
-    "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", _first_time_only),
+    "swim-one-probe": Mutant("probing stops after the first", "swim.prober:Prober._period", first_time_only),
     "wire-overfull": Mutant("datagrams are packed too full", "swim.sender:_FRAME_ROOM", lambda room: room + 300),
     "wire-no-summaries": Mutant("no digests of sub-protocols", "swim.sender:FrameSender.sections", gives(None)),
     "node-no-peers": Mutant("sub-protocols learn of no peer", "node:Node._tell_peers", gives(None)),
@@ -316,34 +177,34 @@ STATE: dict[str, Mutant] = {
     "state-gaps-skipped": Mutant(
         "what lies before the newest batch is taken for held",
         "state.crdt.log:OriginLog._advance",
-        _gaps_skipped,
+        gaps_skipped,
         overrides={"radio.loss": 0.25},
     ),
     "state-facts-not-persisted": Mutant(
-        "own facts are not written", "state.author:Author.flush", _without_persist, overrides=LONELY
+        "own facts are not written", "state.author:Author.flush", without_persist, overrides=LONELY
     ),
     "state-journal-leaks": Mutant(
         "what is replaced stays on disk",
         "state.holdings:Holdings.drop",
-        _not_journalled,
+        not_journalled,
         overrides={"state.slack_rows": 2, "workload.notes_per_min": 600},
     ),
-    "state-records-not-persisted": Mutant("counters are not written", "state.author:Author._seal", _without_persist),
+    "state-records-not-persisted": Mutant("counters are not written", "state.author:Author._seal", without_persist),
     "state-no-restore": Mutant(
         "the journal is not read", "state.replica:Replica._restore", gives(None), overrides=LONELY
     ),
-    "state-counters-restart": Mutant("counters start at nought", "state.author:Author.restore_records", _counters_lost),
+    "state-counters-restart": Mutant("counters start at nought", "state.author:Author.restore_records", counters_lost),
     "state-same-incarnation": Mutant("every life uses the same dots", "state.replica:_first_incarnation", gives(1)),
     "state-digest-blind": Mutant(
         "the digest never changes", "state.crdt.store:Store.lasting_digest", gives(bytes(16)), overrides=LONELY
     ),
-    "state-after-skips": Mutant("repairs leave out the last batch", "state.crdt.log:OriginLog.after", _last_dropped),
-    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Projection._take_latest", _dones_lost),
+    "state-after-skips": Mutant("repairs leave out the last batch", "state.crdt.log:OriginLog.after", last_dropped),
+    "state-dones-lost": Mutant("done cells are not folded", "state.projection:Projection._take_latest", dones_lost),
     "state-no-facts": Mutant("others' facts are not folded", "state.projection:Projection._take_latest", gives(None)),
     "notes-remove-wins": Mutant(
         "a removal removes unseen puts too",
         "state.crdt.notes:NoteMap.remove",
-        _remove_whole_key,
+        remove_whole_key,
         overrides={
             "workload.notes_per_min": 240,
             "faults.kinds": ["partition"],
@@ -354,7 +215,7 @@ STATE: dict[str, Mutant] = {
     "dedup-latest-arrival": Mutant(
         "the row that arrives last wins",
         "state.dedup.view:DedupView.put",
-        _latest_arrival,
+        latest_arrival,
         overrides={"site.site_map": False},
     ),
     "dedup-no-resign": Mutant(
@@ -407,14 +268,14 @@ STATE: dict[str, Mutant] = {
     "claims-short-lease": Mutant(
         "observers free a cell at once",
         "state.claims.config:ClaimConfig.observer_ns",
-        _scaled(10),
+        scaled(10),
         overrides={**QUIET, "drones.speed_m_s": 0.5},
     ),
 }
 
 RELEASE: dict[str, Mutant] = {
     "release-any-signature": Mutant(
-        "signatures are not verified", "trust.roots:signers", _any_signature, overrides=THIEVES
+        "signatures are not verified", "trust.roots:signers", any_signature, overrides=THIEVES
     ),
     "release-one-key": Mutant(
         "one key is enough where two must sign",
@@ -423,12 +284,12 @@ RELEASE: dict[str, Mutant] = {
         overrides=THIEVES,
     ),
     "release-any-role": Mutant(
-        "any role of the fleet may sign anything", "trust.roots:role_of", _any_role, overrides=THIEVES
+        "any role of the fleet may sign anything", "trust.roots:role_of", any_role, overrides=THIEVES
     ),
     "release-reports-unsigned": Mutant(
         "anybody speaks for anybody",
         "releases.reports:admit_report",
-        _unsigned_report,
+        unsigned_report,
         overrides={
             "release.chance": 1.0,
             "release.bad_at_s": 0.0,
@@ -446,19 +307,19 @@ RELEASE: dict[str, Mutant] = {
     "release-no-floor": Mutant(
         "what is below the floor may run",
         "releases.versions:CHECKS",
-        _without_check("below_floor"),
+        without_check("below_floor"),
         overrides={**RELEASES, "release.soak_s": 8, "release.revoke": "bad"},
     ),
     "release-no-revocation": Mutant(
         "what is revoked may run",
         "releases.versions:CHECKS",
-        _without_check("is_revoked"),
+        without_check("is_revoked"),
         overrides={**RELEASES, "release.revoke": "running", "release.next_at_s": 0.0},
     ),
     "release-halt-ignored": Mutant(
         "failed canaries stop nothing",
         "releases.rollout:standing",
-        _unhalted,
+        unhalted,
         overrides={**RELEASES, "release.turn_s": 8.0, "release.revoke_at_s": 0.0, "release.next_at_s": 0.0},
     ),
     "release-silence-promotes": Mutant(
@@ -485,59 +346,9 @@ RELEASE: dict[str, Mutant] = {
 }
 
 
-def _newest_only(_sound: Any) -> Any:
-    def counts(self: Any, verified: Any) -> bool:
-        role = import_module(_P + "trust.envelopes").ROLE_OF.get(verified.kind, "")
-        held: bool = self.current.has_threshold([key for key, _ in verified.signatures], role)
-        return held
-
-    return counts
-
-
-def _latest_only(_sound: Any) -> Any:
-    def at(self: Any, address: str) -> tuple[Any, ...]:
-        latest = self.by_address.get(address)
-        return () if latest is None else (latest,)
-
-    return at
-
-
-def _deaf_after_noise(sound: Any) -> Any:
-    heard_ns: dict[int, int] = {}
-
-    def take(self: Any, source: Any, kind: Any, frame: Any, now_ns: int) -> Any:
-        if now_ns - heard_ns.setdefault(id(self), now_ns) < 1_000_000_000:
-            heard_ns[id(self)] = now_ns
-            return None
-        try:
-            return sound(self, source, kind, frame, now_ns)
-        except Exception:
-            heard_ns[id(self)] = now_ns
-            raise
-
-    return take
-
-
-def _waits_unbounded(_sound: Any) -> Any:
-    def wait(self: Any, sender: Any, batch: Any, now_ns: int) -> bool:
-        self._waiting[batch.digest] = (sender, batch, now_ns)
-        return True
-
-    return wait
-
-
 def _attacked(*kinds: str, **overrides: Any) -> dict[str, Any]:
     wanted = {"faults.kinds": [], "faults.attacks": list(kinds), "faults.attacks_off": []}
     return {**wanted, "release.chance": 1.0, **overrides}
-
-
-def _endless_volumes(sound: Any) -> Any:
-    def broken(self: Any) -> None:
-        sound(self)
-        self.volumes._full = self.volumes._burst = 1 << 80
-        self.relays.may_send = self.relays.spend = lambda *_args: True
-
-    return broken
 
 
 LAW: dict[str, Mutant] = {
@@ -550,7 +361,7 @@ LAW: dict[str, Mutant] = {
     "law-removals-fall": Mutant(
         "a planned replacement of keys undoes what they removed",
         "trust.roots:RootChain.counts",
-        _newest_only,
+        newest_only,
         overrides=_attacked("replace_revoke"),
     ),
     "law-not-judged-anew": Mutant(
@@ -569,13 +380,13 @@ LAW: dict[str, Mutant] = {
     "law-borrower-takes-all": Mutant(
         "what is heard of an address counts for who said it last only",
         "swim.members:MemberTable.at",
-        _latest_only,
+        latest_only,
         overrides=_attacked("borrow_address", **{"faults.kinds": ["power_loss"], "checks.detect_s": 7.0}),
     ),
     "law-deaf-after-noise": Mutant(
         "after a stranger's noise no first contact is taken for a second",
         "channel.contact:Contacts.take",
-        _deaf_after_noise,
+        deaf_after_noise,
         overrides=_attacked("junk_flood", **{"faults.per_minute": 30}),
     ),
     "law-one-fail-halts": Mutant(
@@ -607,13 +418,13 @@ LAW: dict[str, Mutant] = {
     "law-waiting-unbounded": Mutant(
         "whatever comes of unknown authors waits",
         "state.intake:Intake._wait",
-        _waits_unbounded,
+        waits_unbounded,
         overrides=_attacked("invent_crowd", **{"state.waiting_max": 64, "release.chance": 0.0}),
     ),
     "law-journal-keeps-all": Mutant(
         "what was dropped of a log stays in the journal",
         "state.holdings:Holdings.drop",
-        _not_journalled,
+        not_journalled,
         overrides=_attacked(
             "fill_disk", **{"state.origin_cost_max": 100_000, "checks.attacked_bytes_s": 0, "release.chance": 0.0}
         ),
@@ -643,7 +454,7 @@ LAW: dict[str, Mutant] = {
     "law-no-volumes": Mutant(
         "an author's bytes are not counted",
         "state.quota:Quotas.__init__",
-        _endless_volumes,
+        endless_volumes,
         overrides=_attacked("fill_disk", **{"release.chance": 0.0}),
     ),
     "law-revoked-stay-on-disk": Mutant(
