@@ -52,25 +52,25 @@ def embedded_labels(data: bytes) -> tuple[str, ...]:
     """Labels from the ZIP archive at the model's end; empty when there is none that can be read.
 
     Source:
-        TensorFlow Lite metadata: associated files are appended to the flatbuffer as a ZIP archive. APPNOTE 4.3.16:
-        an archive ends in its directory's end record and a comment of at most 64 KiB.
+        TensorFlow Lite metadata: associated files are appended to the flatbuffer as a ZIP archive, stored or deflated;
+        no other compression of ZIP is read. APPNOTE 4.3.16: an archive ends in its directory's end record and a
+        comment of at most 64 KiB.
     """
     if _ZIP_END not in data[-_ZIP_TAIL_BYTES:]:
         return ()
     import zipfile
+    import zlib
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             for info in archive.infolist():
-                if info.filename.endswith(".txt") and "label" in info.filename and info.file_size <= MAX_LABEL_BYTES:
+                is_read = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+                is_labels = info.filename.endswith(".txt") and "label" in info.filename
+                if is_read and is_labels and info.file_size <= MAX_LABEL_BYTES:
                     with archive.open(info) as file:
                         return parse_labels(file.read(MAX_LABEL_BYTES + 1), info.filename)
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError, RuntimeError, ArtefactError):
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, ArtefactError):
         return ()
-    except Exception as error:  # zlib.error and lzma.LZMAError share no base class with the others.
-        if type(error).__name__ in ("error", "LZMAError"):
-            return ()
-        raise
     return ()
 
 

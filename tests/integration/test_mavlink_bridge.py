@@ -84,7 +84,7 @@ def port() -> int:
 
 async def bound(port: int) -> None:
     """The bridge listens: what is sent from here on arrives."""
-    row, deadline = f" 0100007F:{port:04X} ", time.monotonic() + 15
+    row, deadline = f" 0100007F:{port:04X} ", time.monotonic() + 30
     while row not in Path("/proc/net/udp").read_text():
         assert time.monotonic() < deadline, "the bridge does not listen"
         await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
     autopilot = Autopilot(port)
 
     async def until(condition: Any) -> None:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline, bridge.counters()
             await asyncio.sleep(0.02)
@@ -132,7 +132,7 @@ async def test_poses_reach_the_daemon_and_a_lost_fix_is_said(port: int) -> None:
 def ask(link: Any, command: int, number: float, interval_us: float = 0.0, component: int = 191) -> int:
     """A ground station's command to vehicle 7; the result of the answer, -1 where none comes."""
     link.mav.command_long_send(7, component, command, 0, number, interval_us, 0, 0, 0, 0, 0)
-    deadline = time.monotonic() + (10 if component == 191 else 0.5)
+    deadline = time.monotonic() + (30 if component == 191 else 0.5)
     while time.monotonic() < deadline:
         message = link.recv_match(type="COMMAND_ACK", blocking=True, timeout=0.2)
         if message is not None and message.command == command:
@@ -140,18 +140,21 @@ def ask(link: Any, command: int, number: float, interval_us: float = 0.0, compon
     return -1
 
 
-def received(link: Any, kind: str, seconds: float) -> list[Any]:
-    deadline, found = time.monotonic() + seconds, []
-    while time.monotonic() < deadline:
-        message = link.recv_match(type=kind, blocking=True, timeout=0.1)
+def heard_while(link: Any, count: int, say: Callable[[], None] = lambda: None, kind: str = "HEARTBEAT") -> list[str]:
+    """What else arrives until so many messages of a kind have: of the bridge's heartbeats, one comes a second."""
+    deadline, kinds = time.monotonic() + 30, list[str]()
+    while kinds.count(kind) < count:
+        assert time.monotonic() < deadline, f"{kinds.count(kind)} {kind} of {count}"
+        say()
+        message = link.recv_match(blocking=True, timeout=0.2)
         if message is not None:
-            found.append(message)
-    return found
+            kinds.append(message.get_type())
+    return kinds
 
 
 def first(link: Any, kind: str, right: Callable[[Any], bool], say: Callable[[], None]) -> Any:
     """The first message of a kind that is as it should be; `say` is repeated while it is waited for."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         say()
         message = link.recv_match(type=kind, blocking=True, timeout=0.2)
@@ -201,10 +204,11 @@ async def test_a_ground_station_sees_counts_and_what_the_camera_tracks(port: int
         accepted, unsupported, denied = 0, 3, 2
         interval, get = mavlink.MAV_CMD_SET_MESSAGE_INTERVAL, mavlink.MAV_CMD_GET_MESSAGE_INTERVAL
         assert ask(link, interval, 275, 100_000) == accepted
-        assert len(received(link, "CAMERA_TRACKING_IMAGE_STATUS", 2)) > 5
+        heard = heard_while(link, 8, beat, kind="CAMERA_TRACKING_IMAGE_STATUS")
+        assert heard.count("HEARTBEAT") < 5, "more often than once a second"
         assert ask(link, interval, 275, -1) == accepted
-        received(link, "CAMERA_TRACKING_IMAGE_STATUS", 0.3)
-        assert received(link, "CAMERA_TRACKING_IMAGE_STATUS", 1.5) == []
+        heard_while(link, 1, beat)
+        assert "CAMERA_TRACKING_IMAGE_STATUS" not in heard_while(link, 2, beat)
         link.mav.command_long_send(7, 191, get, 0, 275, 0, 0, 0, 0, 0, 0)
         assert first(link, "MESSAGE_INTERVAL", lambda one: one.message_id == 275, beat).interval_us == -1
         assert ask(link, mavlink.MAV_CMD_REQUEST_MESSAGE, 275) == accepted
@@ -245,13 +249,10 @@ async def test_nothing_but_heartbeats_and_requests_leaves_unasked(port: int) -> 
     link = mavutil.mavlink_connection(f"udpout:127.0.0.1:{port}", source_system=7, source_component=1)
 
     def listen() -> set[str]:
-        kinds: set[str] = set()
-        deadline = time.monotonic() + 2.5
-        while time.monotonic() < deadline:
+        def beat() -> None:
             link.mav.heartbeat_send(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4)
-            message = link.recv_match(blocking=True, timeout=0.2)
-            if message is not None:
-                kinds.add(message.get_type())
+
+        kinds = set(heard_while(link, 3, beat))
         assert ask(link, mavlink.MAV_CMD_SET_MESSAGE_INTERVAL, 275, 100_000) == 3
         return kinds
 
@@ -276,7 +277,7 @@ async def test_bytes_that_are_no_mavlink_do_no_harm(port: int) -> None:
                 sock.sendto(bytes([0xFD, number % 256, *range(60)]), ("127.0.0.1", port))
             beat = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
             said = beat.heartbeat_encode(mavlink.MAV_TYPE_QUADROTOR, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4).pack(beat)
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 30
             while not bridge.counters().get("messages"):
                 assert time.monotonic() < deadline, "a heartbeat is still heard"
                 sock.sendto(said, ("127.0.0.1", port))
@@ -431,13 +432,12 @@ async def test_a_serial_autopilot_is_heard() -> None:
     task = asyncio.create_task(bridge.run(world))
     sender = mavlink.MAVLink(None, srcSystem=7, srcComponent=1)
     try:
-        for _ in range(100):
+        deadline = time.monotonic() + 30
+        while bridge.status()["system_id"] != 7:
+            assert time.monotonic() < deadline, bridge.status()
             beat = mavlink.MAVLink_heartbeat_message(2, mavlink.MAV_AUTOPILOT_PX4, 81, 0, 4, 3)
             os.write(far, beat.pack(sender))
             await asyncio.sleep(0.05)
-            if bridge.status()["system_id"] == 7:
-                break
-        assert bridge.status()["system_id"] == 7
         assert bridge.counters()["messages"] > 0
     finally:
         task.cancel()
@@ -462,7 +462,7 @@ async def test_link_mode_fix_and_arming_are_written_down_when_they_change(port: 
         return found
 
     async def until(condition: Any) -> None:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while not condition():
             assert time.monotonic() < deadline, told()
             await asyncio.sleep(0.02)

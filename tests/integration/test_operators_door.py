@@ -323,6 +323,8 @@ def test_who_knocks_too_often_is_hung_up_on_unseen(tmp_path: Path) -> None:
             for _ in range(operators.PER_SOURCE_BURST + 20):
                 (await asyncio.to_thread(_connect, host, port)).close()
             await until(lambda: here.door.counts["limited"] >= 10, "they are limited")
+            assert "connected" not in here.door.counts
+            assert here.commands == [], "nobody was asked anything"
 
     asyncio.run(story())
 

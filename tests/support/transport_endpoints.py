@@ -59,7 +59,7 @@ class Endpoint:
         self.transport.send_stream(to, data, time.monotonic_ns() + int(seconds * 1e9), bulk)
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0, what: str = "") -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
     """Wait for a condition; fails the test, naming it, when the time is up."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -68,7 +68,7 @@ async def until(condition: Callable[[], object], seconds: float = 5.0, what: str
         await asyncio.sleep(0.005)
 
 
-async def until_sent(send: Callable[[], None], condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def until_sent(send: Callable[[], None], condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Repeat a best-effort send every 50 ms until its effect is seen."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -83,7 +83,7 @@ async def until_sent(send: Callable[[], None], condition: Callable[[], object], 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     """Run one asynchronous test body, with the loop's debug complaints as errors."""
-    asyncio.run(asyncio.wait_for(_as_coroutine(test), timeout=60))
+    asyncio.run(asyncio.wait_for(_as_coroutine(test), timeout=120))
 
 
 async def _as_coroutine(test: Callable[[], Awaitable[None]]) -> None:
