@@ -1,6 +1,7 @@
 """A broker that is gone for a while, between two real daemons: nothing slows, the buffer is bounded, drained in order.
 
-The outage lasts SWARMD_MQTT_OUTAGE_S seconds (default 1; `make soak` takes ten minutes) and its figures are printed.
+The outage lasts SWARMD_MQTT_OUTAGE_S seconds (default 1; `make test-long` takes ten minutes) and its figures are
+printed.
 """
 
 import json

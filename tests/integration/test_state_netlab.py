@@ -1,6 +1,6 @@
 """Three real daemons, cut 2 : 1 while all detect and claim, one killed inside the cut: nothing lost, little done twice.
 
-The cut lasts SWARMD_CUT_S seconds (12; `make soak` takes 60).
+The cut lasts SWARMD_CUT_S seconds (12; `make test-long` takes 60).
 """
 
 import os

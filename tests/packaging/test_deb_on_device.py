@@ -1,8 +1,8 @@
 """The .deb on a bare Debian with a real systemd: READY, reload, watchdog, two instances, a leave at stop, purge.
 
 On x86-64, and on 64-bit Arm under emulation. Needs root, the lab beside the checkout (../shared/lab/devicelab) and some
-minutes: runs only with SWARMD_DEVICELAB=1 (`make soak`; `.ci/run` for x86-64). SWARMD_DEVICELAB_ARCH=arm64 takes one of
-the two; a device swarmd-deb-ARCH of the lab that is there already, and off, is used as it is.
+minutes: runs only with SWARMD_DEVICELAB=1 (`make test-long`; `.ci/run` for x86-64). SWARMD_DEVICELAB_ARCH=arm64 takes
+one of the two; a device swarmd-deb-ARCH of the lab that is there already, and off, is used as it is.
 """
 
 import os

@@ -144,7 +144,7 @@ class Overlay(RuleBasedStateMachine):
 _RUNS = os.environ.get("SWARMD_PROPERTY_RUNS")
 TestOverlay = Overlay.TestCase
 TestOverlay.settings = settings(
-    # The default run is the same every time; the search at random belongs to `make soak`, which sets the variable.
+    # The default run is the same every time; the search at random belongs to `make test-long`, which sets the variable.
     max_examples=int(_RUNS or "6"),
     derandomize=_RUNS is None,
     stateful_step_count=15,

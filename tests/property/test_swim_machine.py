@@ -223,7 +223,7 @@ class Swarm(RuleBasedStateMachine):
 _RUNS = os.environ.get("SWARMD_PROPERTY_RUNS")
 TestSwarm = Swarm.TestCase
 TestSwarm.settings = settings(
-    # The default run is the same every time; the search at random belongs to `make soak`, which sets the variable.
+    # The default run is the same every time; the search at random belongs to `make test-long`, which sets the variable.
     max_examples=int(_RUNS or "12"),
     derandomize=_RUNS is None,
     stateful_step_count=25,

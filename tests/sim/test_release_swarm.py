@@ -24,7 +24,7 @@ def test_small_swarms_reach_the_bar(nodes: int, chunks: int, degree: int, seeds:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif("RELEASE_SOAK" not in os.environ, reason="minutes of CPU; `make soak` sets RELEASE_SOAK=1")
+@pytest.mark.skipif("RELEASE_SOAK" not in os.environ, reason="minutes of CPU; `make test-long` sets RELEASE_SOAK=1")
 @pytest.mark.parametrize(("nodes", "degree", "seeds", "bar"), [(200, 16, 5, 1.20), (1_000, 16, 1, 1.30)])
 def test_large_swarms_reach_the_bar(nodes: int, degree: int, seeds: int, bar: float) -> None:
     lasts = [SwarmWorld(nodes, 64, degree, seed).run().last for seed in range(1, 1 + seeds)]

@@ -1,6 +1,6 @@
 """Random schedules of loss, duplication, reordering, crash, lost disk and partition; the oracle stands apart.
 
-`SWARMD_SCHEDULES` says how many (default 40; `make soak` runs 1,000). A failure names its seed.
+`SWARMD_SCHEDULES` says how many (default 40; `make test-long` runs 1,000). A failure names its seed.
 """
 
 import os
