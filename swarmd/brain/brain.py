@@ -188,7 +188,7 @@ class Brain:
 
     async def _compose(self, identity: Identity, sightings: SightingFilter[LocalDetection]) -> Parts:
         config, crypto, stack = self.config, self._crypto, self._stack
-        journal = Journal(compose.state_dir(config, identity.name), config.state.durability, SYNCED_PREFIXES)
+        journal = Journal(compose.state_dir(config, identity), config.state.durability, SYNCED_PREFIXES)
         stack.callback(journal.close)
         driver = Driver(journal, self._bus, self.log, self._metrics)
         stack.callback(driver.close)
@@ -226,6 +226,7 @@ class Brain:
             positions=positions,
             releases=releases,
             grounds=Grounds(self._bus, identity.node, node.members, driver.request),
+            seeds=seeds,
         )
         history = self._history = History(parts, trust, journal, boot)
         stack.callback(history.store.close)
@@ -265,6 +266,7 @@ class Brain:
         RecordVerbs(self.view, self.config.record, self._supervisor.keep).register(self._verbs)
         ModelVerbs(self.parts.releases, self._member_names).register(self._verbs)
         self._verbs.add("reload", self._read_again, changes=True)
+        self._verbs.add("settings", lambda _: compose.settings(self.config, self.parts.journal))
         register_metrics(self.parts)
         register_history(self._metrics, self._history)
 

@@ -7,7 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from swarmd import __version__
 from swarmd.brain.journal import Journal
@@ -114,12 +116,24 @@ def check_pose(config: Config) -> None:
             raise ConfigError(f"pose.source: {error}") from error
 
 
-def state_dir(config: Config, name: str) -> Path:
-    """Where this node keeps what survives it."""
+def state_dir(config: Config, identity: Identity) -> Path:
+    """Where this node keeps what survives it; nodes of one name in several development fleets keep theirs apart."""
     if config.state.dir:
         return Path(config.state.dir)
     systemd = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
-    return Path(systemd) if systemd else Path("swarmd-state") / name.replace("/", "_")
+    if systemd:
+        return Path(systemd)
+    name = identity.name.replace("/", "_")
+    return Path("swarmd-state") / (f"{name}-{identity.node.hex()[:8]}" if config.swarm.dev_fleet else name)
+
+
+def settings(config: Config, journal: Journal) -> Mapping[str, Any]:
+    """What a daemon was started with, JSON-ready, and the folders that its paths mean; `swarmd doctor` judges it."""
+    return {
+        "config": msgspec.to_builtins(config),
+        "directory": str(Path.cwd()),
+        "state": str(journal.directory.absolute()),
+    }
 
 
 def wants_eye(config: Config) -> bool:
@@ -135,12 +149,13 @@ def next_boot(journal: Journal, stored: bytes) -> int:
     return boot
 
 
-async def find_seeds(config: Config, log: Logger) -> list[str]:
-    """The addresses to join, resolved; what cannot be resolved is said and left out."""
-    seeds = []
+async def find_seeds(config: Config, log: Logger) -> dict[str, Address]:
+    """The addresses to join, as configured, and what each is resolved to; "" where it cannot be, which is said."""
+    seeds = {}
     for text in config.swarm.join:
+        seeds[text] = ""
         try:
-            seeds.append(await resolve(text))
+            seeds[text] = await resolve(text)
         except TransportError as error:
             log.warning("seed_unknown", seed=text, error=str(error))
     return seeds
@@ -197,7 +212,7 @@ def open_releases(
         turn_s=settings.turn_s,
         cast_bytes_s=settings.cast_kib_s << 10 if transport.casts else 0,
     )
-    return ReleaseService.open(state_dir(config, identity.name), service, identity, trust, crypto, records, log)
+    return ReleaseService.open(state_dir(config, identity), service, identity, trust, crypto, records, log)
 
 
 def make_node(
@@ -205,7 +220,7 @@ def make_node(
     identity: Identity,
     trust: Trust,
     crypto: Crypto,
-    seeds: list[str],
+    seeds: Mapping[str, Address],
     records: Mapping[bytes, bytes],
     subprotocols: Sequence[SubProtocol],
     advertise: Address,
@@ -214,7 +229,7 @@ def make_node(
     return Node(
         identity,
         NodeConfig(
-            seeds=tuple(seeds),
+            seeds=tuple(seed for seed in seeds.values() if seed),
             version=__version__,
             capability="eye" if wants_eye(config) else "observer",
             swim=replace(

@@ -17,7 +17,7 @@ from swarmd.events.recorder import Recorder
 from swarmd.identity.remedies import OUT_CODES, out_code
 from swarmd.rates import TokenBuckets
 from swarmd_protocols.effects import Alarm, MemberChanged, MemberState, Rejected, StateChanged, UserEventDelivered
-from swarmd_protocols.ids import NodeId
+from swarmd_protocols.ids import WAYS, NodeId
 from swarmd_protocols.releases.agent import Note
 from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
@@ -32,6 +32,12 @@ CLONED_S = 600.0
 """Seconds after the last sign of a second process with this identity until the alert is cleared."""
 UNKNOWN_KEY_S = 120.0
 """The same for contacts under a group key that is not held: two rounds of a member that looks for its swarm."""
+JOIN_S = 10.0
+"""Seconds until somebody has to answer at the addresses to join: thirty hellos, and a radio that comes up meanwhile."""
+JOINS_MAX = 16
+"""Addresses asked for by the verb that are remembered, and named."""
+SOURCE_SILENT_S = 10.0
+"""Seconds without a frame after which the source is silent: four attempts to open it, or a camera plugged in again."""
 NAMES_MAX = 4_096
 """Members whose names are remembered though they are members no longer: who is shut out is off the list at once."""
 RELEASES_MAX = 4_096
@@ -40,7 +46,8 @@ ALARMS_PER_S = 1 / 60
 """One code's alarms are written down at this rate after the first few: each is in the log as well."""
 ALARMS_BURST = 3
 _AWAY_STATES = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY)
-_UNKNOWN_KEY = "group key that this node does not hold"
+_UNKNOWN_KEY = ("group key that this node does not hold", "does not open under its group key")
+_SEEING = ("running", "degraded")
 _EYE_EVENTS = {
     "eye_ready": "eye-ready",
     "eye_died": "eye-restarted",
@@ -64,6 +71,9 @@ class EventWatch:
         self._alarms = TokenBuckets(ALARMS_PER_S, ALARMS_BURST, 64)
         self._offset_ns: int | None = None
         self._cloned_s = self._unknown_key_s = float("-inf")
+        self._joins = dict(parts.seeds)
+        self._joining_s = self._framed_s = time.monotonic()
+        self._frames = -1
         self._address = parts.transport.local_address
         self._wires = OtherWires()
         self._releases: set[tuple[str, str, str]] = set()
@@ -95,7 +105,7 @@ class EventWatch:
             case Alarm(code, text):
                 self._on_alarm(code, text)
             case Rejected(source, reason):
-                if _UNKNOWN_KEY in reason:
+                if any(words in reason for words in _UNKNOWN_KEY):
                     self._unknown_key_s = time.monotonic()
                 self._wires.refused(source, reason, time.monotonic())
             case _:
@@ -134,6 +144,10 @@ class EventWatch:
         # Who may only look can ask without end for what is refused.
         account = "bridges" if is_outside else "refused" if problem else ""
         self._recorder.record("command", verb, told, said, account=account)
+        if verb == "join" and not problem and len(self._joins) < JOINS_MAX:
+            address = str(arguments.get("address", ""))
+            self._joins[address] = address
+            self._joining_s = time.monotonic()
 
     def know_releases(self, rows: Iterable[EventRecord]) -> None:
         """What earlier lives have written down of releases."""
@@ -167,12 +181,33 @@ class EventWatch:
             self._set(code, code == out_code(why_out), f"the swarm does not hear this node: it is {why_out}")
         self._set("identity-cloned", now_s - self._cloned_s < CLONED_S, "peers hear two processes with it")
         # Anybody can send junk; it means something where nobody of the swarm is heard.
-        is_unknown = now_s - self._unknown_key_s < UNKNOWN_KEY_S and len(parts.node.summary().members) < 2
+        is_alone = len(parts.node.summary().members) < 2
+        is_unknown = is_alone and now_s - self._unknown_key_s < UNKNOWN_KEY_S
         self._set("group-key-unknown", is_unknown, "nobody is reached, and who calls uses a key that is not held")
+        self._alerts.set("join-unanswered", self._unanswered(now_s) if is_alone else "")
+        self._alerts.set("source-silent", self._source_silent(now_s))
         self._alerts.set("wire-version", self._wires.told(parts.node.members, now_s))
         problem = parts.transport.reach.problem
         self._set("loopback-advertised", bool(problem), problem)
         self._look_at_clock()
+
+    def _unanswered(self, now_s: float) -> str:
+        """Where nobody answers, once there was time to; its own address may be among them, and waits for nobody."""
+        own = self._parts.transport.local_address.split(WAYS)
+        others = [name for name, address in self._joins.items() if address not in own]
+        if not others or now_s - self._joining_s < JOIN_S:
+            return ""
+        return f"nobody answers at {', '.join(others[:JOINS_MAX])}"
+
+    def _source_silent(self, now_s: float) -> str:
+        """Why no frame comes though the eye works."""
+        eye = self._parts.eye
+        frames = -1 if eye is None or eye.state not in _SEEING else eye.telemetry.frames
+        if eye is None or frames < 0 or frames != self._frames:
+            self._frames, self._framed_s = frames, now_s
+        if eye is None or now_s - self._framed_s < SOURCE_SILENT_S or frames < 0:
+            return ""
+        return eye.problem or f"no frame for {SOURCE_SILENT_S:g} s"
 
     def _look_at_clock(self) -> None:
         clock = self._parts.replica.clock

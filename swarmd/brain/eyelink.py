@@ -244,6 +244,8 @@ class EyeLink:
             case ipc.Problem(text, fatal):
                 self.problem = text
                 self._log.warning("eye_problem", text=text, fatal=fatal)
+            case ipc.Choice(text):
+                self._log.info("eye_choice", text=text)
             case ipc.CellDone(cell, quality):
                 self._pilot.on_done(cell, quality)
             case ipc.CellReached(cell):

@@ -67,6 +67,7 @@ class Journal:
         Raises:
             JournalError: The directory cannot be used, or another daemon uses it.
         """
+        self.directory = directory
         self._path = directory / FILE_NAME
         self._wal = f"{self._path}-wal"
         self._full = durability == "power"

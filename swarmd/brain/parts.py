@@ -1,5 +1,6 @@
 """The brain's parts, once they stand: what `view.py` shows of them and `node_metrics.py` counts in them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from swarmd.logs import Logger
 from swarmd.release.service import ReleaseService
 from swarmd.transports.base import Transport
 from swarmd_models.geo.sightings import SightingFilter
+from swarmd_protocols.ids import Address
 from swarmd_protocols.node import Node
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_protocols.state.positions import Positions
@@ -50,6 +52,8 @@ class Parts:
     positions: Positions
     releases: ReleaseService
     grounds: Grounds
+    seeds: Mapping[str, Address]
+    """The configured addresses to join, and what each is resolved to; "" where it cannot be."""
     eye: "EyeLink | None" = None
     bridges: list[Bridge] = field(default_factory=list)
     control_path: Path = Path()

@@ -55,18 +55,23 @@ class Finding:
     remedy: str = ""
 
 
-def diagnose(config: Config) -> Iterator[Finding]:
+def diagnose(config: Config, *, runs: bool = False) -> Iterator[Finding]:
     """Look at everything that this configuration needs, in the order in which a person would repair it.
 
     Args:
         config: The merged configuration.
+        runs: Whether a daemon runs with it, so that its port is taken by itself.
 
     Yields:
         A finding for each check; a check that breaks is a finding too.
     """
+
+    def ports(config: Config) -> Iterator[Finding]:
+        return _ports(config, runs=runs)
+
     checks: list[Callable[[Config], Iterator[Finding]]] = [
         _listen_address,
-        _ports,
+        ports,
         _mtu,
         _multicast,
         _clock,
@@ -103,13 +108,15 @@ def _listen_address(config: Config) -> Iterator[Finding]:
     )
 
 
-def _ports(config: Config) -> Iterator[Finding]:
+def _ports(config: Config, *, runs: bool) -> Iterator[Finding]:
     host, port = _host_port(config)
     kinds = {"udp": ("udp", "tcp"), "zmq": ("tcp",), "dds": ()}[config.transport.gossip]
     for kind in kinds:
         number = _try_bind(kind, host, port)
         if number == 0:
             yield Finding(f"{kind} port", "ok", f"{host}:{port} can be bound")
+        elif number == errno.EADDRINUSE and runs:
+            yield Finding(f"{kind} port", "ok", f"{host}:{port} is in use, as the running daemon's should be")
         elif number == errno.EADDRINUSE:
             yield Finding(
                 f"{kind} port",

@@ -82,7 +82,9 @@ class StateSection:
     """What survives a restart."""
 
     dir: str = option(
-        "", "Directory of the journal; empty: `$STATE_DIRECTORY` or `./swarmd-state/NAME`.", flag="--state"
+        "",
+        "Directory of the journal; empty: `$STATE_DIRECTORY` or `./swarmd-state/NAME` (`NAME-ID` in a `dev_fleet`).",
+        flag="--state",
     )
     durability: str = option(
         "process",

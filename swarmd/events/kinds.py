@@ -124,6 +124,13 @@ ALERTS: dict[str, AlertKind] = {
         "Hand over the newest key: `swarmd keys push` to this node, or enrol it anew.",
         "the key is known again",
     ),
+    "join-unanswered": AlertKind(
+        _W,
+        "this node was told where its swarm is, and nobody there answers it",
+        "Is swarmd there, on that port, with UDP and TCP let through, and of the same fleet? The folder of a "
+        "development fleet is a copy of one.",
+        "a member is reached",
+    ),
     "wire-version": AlertKind(
         _W,  # Anybody can send such a frame.
         "a node nearby speaks another version of the wire, so the two do not hear each other, or somebody invents it",
@@ -177,6 +184,13 @@ ALERTS: dict[str, AlertKind] = {
         "the eye cannot work any more and is not started again",
         "Look at the reason; `swarmd eye start` tries again.",
         "the eye sees again",
+    ),
+    "source-silent": AlertKind(
+        _W,
+        "the eye gets no frames from its source, which it opens again and again",
+        "Look at the reason; `eye.source`, the cable, the network, the group `video` and other programs that hold the "
+        "camera are its usual causes.",
+        "frames come again",
     ),
     "journal-failing": AlertKind(
         _E,

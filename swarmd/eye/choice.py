@@ -21,17 +21,21 @@ from swarmd_models.eye import Eye
 class ModelChoice:
     """The ladder of one eye, and the swaps that follow from it."""
 
-    def __init__(self, config: Configure, device: Device, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: Configure, device: Device, announce: Callable[[str], None], warn: Callable[[str], None]
+    ) -> None:
         """Choose nothing yet.
 
         Args:
             config: Of the eye.
             device: What it has.
             announce: Told of every choice, with its reason.
+            warn: Told of models that cannot be taken.
         """
         self._config = config
         self._device = device
         self._announce = announce
+        self._warn = warn
         self._lock = threading.Lock()
         self._rungs: list[Rung] = []
         self._ladder: Ladder | None = None
@@ -51,7 +55,7 @@ class ModelChoice:
             return config.model
         rungs, problems = measure_zoo(DetectorOptions(config.backends, config.threads), zoo, self._device)
         for problem in problems:
-            self._announce(problem)
+            self._warn(problem)
         if not rungs:
             raise ArtefactError("the zoo has no model that this device can run")
         self._rungs = rungs
@@ -100,7 +104,7 @@ class ModelChoice:
                     self._rungs = []
                     self._stand_on(done.path)
             elif done.chosen and self._ladder is not None and self._ladder.refuse(Path(done.path)):
-                self._announce(f"model {done.path} could not be taken and is left out: {done.text}")
+                self._warn(f"model {done.path} could not be taken and is left out: {done.text}")
 
     def _climb(self, frame_width: int) -> None:
         start = climb(self._rungs, self._config.frame_interval_ms, frame_width)

@@ -188,6 +188,12 @@ class Problem(_Message, frozen=True):
     """Whether another model might work where this one cannot."""
 
 
+class Choice(_Message, frozen=True):
+    """Which model is taken and why, in the ordinary course of things: nothing that a person has to mend."""
+
+    text: str
+
+
 class CellReached(_Message, frozen=True):
     """The source has arrived at an assigned cell."""
 
@@ -234,7 +240,18 @@ class SwapDone(_Message, frozen=True):
 
 ToEye: TypeAlias = Configure | PoseUpdate | Power | AssignCell | DropCell | SwapModel | SwapBack | ShowFrames | Stop
 FromEye: TypeAlias = (
-    Ready | FrameDone | Stats | Heartbeat | Problem | CellReached | CellDone | Here | Finished | SwapDone | Picture
+    Ready
+    | FrameDone
+    | Stats
+    | Heartbeat
+    | Problem
+    | Choice
+    | CellReached
+    | CellDone
+    | Here
+    | Finished
+    | SwapDone
+    | Picture
 )
 
 _encoder = msgspec.msgpack.Encoder()

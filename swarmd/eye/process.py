@@ -26,6 +26,7 @@ from swarmd.eye.ipc import (
     AssignCell,
     CellDone,
     CellReached,
+    Choice,
     Configure,
     DropCell,
     Finished,
@@ -132,7 +133,7 @@ class EyeProcess:
         config = self._config
         started = time.perf_counter()
         device = describe()
-        self._choice = ModelChoice(config, device, self._announce)
+        self._choice = ModelChoice(config, device, lambda text: self._link.send(Choice(text)), self._announce)
         self._poses = open_poses(config.pose)
         self._source = open_eye_source(config, self._announce)
         self._intrinsics = getattr(self._source, "intrinsics", None)

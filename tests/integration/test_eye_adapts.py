@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.eye.ipc import Problem, Ready, Stats, SwapDone, SwapModel
+from swarmd.eye.ipc import Choice, Ready, Stats, SwapDone, SwapModel
 from tests.support.eye_process import FARM, Watched
 from tests.support.paths import python_path
 
@@ -35,7 +35,7 @@ class System:
 
 
 def _said(eye: Watched) -> list[str]:
-    return [problem.text for problem in eye.of(Problem)]
+    return [choice.text for choice in eye.of(Choice)]
 
 
 def test_heat_and_an_empty_battery_swap_the_model_and_calm_brings_it_back(tmp_path: Path) -> None:

@@ -15,19 +15,24 @@ from swarmd.events.alerts import Alerts
 from swarmd.events.kinds import Level
 from swarmd.events.record import EventRecord
 from swarmd.logs import Logger
+from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import (
     Alarm,
     DatagramReceived,
     MemberChanged,
     MemberState,
     Rejected,
+    SendDatagram,
+    Started,
     StateChanged,
     UserEventDelivered,
 )
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases.agent import Note
 from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
+from swarmd_protocols.trust.identity import make_dev_identity
 from swarmd_protocols.trust.trust import TrustChanged
 from tests.support.swim_net import Net
 
@@ -60,6 +65,18 @@ class Recorded:
         pass
 
 
+class Camera:
+    """Ten frames a second, until the test says how many there are."""
+
+    def __init__(self, brain):
+        self._brain = brain
+        self.stuck_at = None
+
+    @property
+    def frames(self):
+        return int(self._brain.now_s * 10) if self.stuck_at is None else self.stuck_at
+
+
 class Brain:
     """The parts that a watch looks at, as the test sets them."""
 
@@ -84,7 +101,8 @@ class Brain:
         )
         self.journal = SimpleNamespace(degraded=False)
         self.reach = SimpleNamespace(problem="")
-        self.eye = SimpleNamespace(state="running", problem="")
+        self.eye = SimpleNamespace(state="running", problem="", telemetry=Camera(self))
+        self.seeds = {}
         self.transport = SimpleNamespace(local_address="10.0.0.1:7946", reach=self.reach)
         self.parts = SimpleNamespace(
             bus=Bus(Logger("n", stream=io.StringIO())),
@@ -97,6 +115,7 @@ class Brain:
             journal=self.journal,
             eye=self.eye,
             transport=self.transport,
+            seeds=self.seeds,
             releases=SimpleNamespace(config=SimpleNamespace(model="eye"), protocol=protocol),
         )
         self.trust = SimpleNamespace(
@@ -255,6 +274,74 @@ def test_junk_under_unknown_keys_is_no_alert_while_the_swarm_is_heard(brain):
     assert brain.standing() == ["group-key-unknown"]
     brain.now_s += watch_module.UNKNOWN_KEY_S + 1
     assert brain.standing() == []
+
+
+def test_who_calls_with_another_fleets_key_is_an_alert_of_who_is_alone(brain):
+    """Fleets count their group keys alike: the first of each is key 1."""
+    del brain.states["peer"]
+    crypto = ModelCrypto()
+    identity = make_dev_identity(b"another fleet for tests", "test", "n001", crypto)
+    config = NodeConfig(seeds=("10.0.0.1:7946",), version="1", capability="eye")
+    effects = Node(identity, config, crypto, Random(1), {}, [], "10.0.0.9:1").handle(Started(), 10**10)
+    frames = [("10.0.0.9:1", effect.data) for effect in effects if isinstance(effect, SendDatagram)]
+    assert frames, "it greets at once"
+    refused_by_a_node(frames, brain)
+    assert brain.standing() == ["group-key-unknown"]
+
+
+def test_a_join_that_nobody_answers_stands_until_a_member_is_reached(brain):
+    brain.seeds |= {"drone-1:7946": "10.0.0.9:7946", "nowhere:7946": "", "me:7946": "10.0.0.1:7946"}
+    brain.watch = EventWatch(brain.parts, brain.recorded, brain.alerts, brain.trust)
+    del brain.states["peer"]
+    assert brain.standing() == [], "there was no time to"
+    brain.now_s += watch_module.JOIN_S
+    assert brain.standing() == ["join-unanswered"]
+    (alert,) = brain.alerts.standing()
+    assert (alert.text, alert.level) == ("nobody answers at drone-1:7946, nowhere:7946", Level.WARNING)
+    brain.states["peer"] = ALIVE
+    assert brain.standing() == []
+
+
+def test_who_waits_to_be_joined_waits_for_nobody(brain):
+    del brain.states["peer"]
+    brain.seeds["me:7946"] = "10.0.0.1:7946"
+    brain.watch = EventWatch(brain.parts, brain.recorded, brain.alerts, brain.trust)
+    brain.now_s += 3_600
+    assert brain.standing() == []
+    brain.watch.on_command("join", {"address": "10.0.0.7:7946"}, "root", "it has left")
+    brain.now_s += 3_600
+    assert brain.standing() == [], "what was refused"
+    brain.watch.on_command("join", {"address": "10.0.0.7:7946"}, "root", "")
+    assert brain.standing() == []
+    brain.now_s += watch_module.JOIN_S
+    assert brain.standing() == ["join-unanswered"]
+    for number in range(99):
+        brain.watch.on_command("join", {"address": f"10.0.1.{number}:7946"}, "root", "")
+    assert len(brain.watch._joins) == watch_module.JOINS_MAX
+
+
+def test_a_source_that_gives_no_frames_is_an_alert_while_the_eye_runs(brain):
+    brain.eye.telemetry.stuck_at = 0
+    brain.standing()
+    brain.now_s += watch_module.SOURCE_SILENT_S - 1
+    assert brain.standing() == []
+    brain.eye.problem = "camera /dev/video9 cannot be opened"
+    brain.now_s += 1
+    assert brain.standing() == ["source-silent"]
+    assert brain.alerts.standing()[0].text == "camera /dev/video9 cannot be opened"
+    brain.eye.telemetry.stuck_at = 1
+    assert brain.standing() == []
+    for _ in range(99):
+        brain.now_s += 1
+        brain.eye.telemetry.stuck_at += 1
+        assert brain.standing() == []
+    brain.now_s += watch_module.SOURCE_SILENT_S
+    assert brain.standing() == ["source-silent"], "also where it gave frames once"
+    for state in ("finished", "restarting", "starting", "failed"):
+        brain.eye.state = state
+        assert "source-silent" not in brain.standing()
+        brain.now_s += 3_600
+        assert "source-silent" not in brain.standing()
 
 
 def refused_by_a_node(frames, brain):

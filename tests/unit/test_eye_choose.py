@@ -122,7 +122,7 @@ def _zoo(tmp_path: Path) -> Path:
 def _choice(tmp_path: Path) -> tuple[ModelChoice, Eye, _Swaps, list[str]]:
     said: list[str] = []
     config = Configure("x", f"auto:{_zoo(tmp_path)}", frame_interval_ms=1e7, calm_s=0.0, dwell_s=0.0)
-    choice, swaps = ModelChoice(config, describe(), said.append), _Swaps()
+    choice, swaps = ModelChoice(config, describe(), said.append, said.append), _Swaps()
     start = choice.at_start(320)
     eye = Eye.open(load_bundle(start), EyeOptions())
     choice.started(eye, swaps, start)  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_a_choice_that_fails_is_told_and_not_tried_again(tmp_path: Path) -> None
 def test_wide_models_are_left_when_the_first_frame_is_narrow() -> None:
     said: list[str] = []
     config = Configure("x", "zoo:auto", frame_interval_ms=1e6)
-    choice, swaps = ModelChoice(config, describe(), said.append), _Swaps()
+    choice, swaps = ModelChoice(config, describe(), said.append, said.append), _Swaps()
     start = choice.at_start(0)
     assert Path(start).stem == "medium-640", "the dearest, while nothing is known of the frames"
     eye = Eye.open(load_bundle(start), EyeOptions())
