@@ -35,6 +35,14 @@ class Eye(Protocol):
         """One look at the ground."""
         ...
 
+    def look_away(self, captured_ns: int) -> list[LocalDetection]:
+        """The drone looks at the ground no longer; what is to be shared of what it had in view."""
+        ...
+
+    def forget(self) -> None:
+        """The process ended; what it had not told is lost."""
+        ...
+
     def latency_ns(self) -> int:
         """How late this report is."""
         ...
@@ -110,6 +118,7 @@ class Fleet:
             cells = tuple((cell.cell_id, cell.east_cm, cell.north_cm) for cell in self._site.cells)
             host.command("state", DefineCells(cells))
         if host.index in self.drones:
+            self._eyes[host.index].forget()
             drone = self.drones[host.index]
             drone.queue.clear()
             if drone.mode in (DroneMode.SCANNING, DroneMode.TRANSIT):
@@ -163,6 +172,8 @@ class Fleet:
             return
         if drone.scanning is not None or scanning is not None or drone.mode is DroneMode.SCANNING:
             self._look(host, drone)
+        else:
+            self._tell(host, self._eyes[index].look_away(host.clock.local_ns(now_ns)))
         if finished is not None:
             self._done(host, finished.cell_id)
         if self._work == "claims" and len(drone.queue) < 2:
@@ -176,10 +187,13 @@ class Fleet:
             host.command("state", WantCell(east, north, drone.battery_ppm // 1_000))
 
     def _look(self, host: Host, drone: Drone) -> None:
-        eye = self._eyes[host.index]
-        found = eye.look(*drone.position_cm, host.clock.local_ns(self._engine.now_ns))
+        found = self._eyes[host.index].look(*drone.position_cm, host.clock.local_ns(self._engine.now_ns))
+        self._tell(host, found)
+
+    def _tell(self, host: Host, found: list[LocalDetection]) -> None:
         if found:
-            self._engine.at(self._engine.now_ns + eye.latency_ns(), self._report, (host, host.boots, tuple(found)))
+            due_ns = self._engine.now_ns + self._eyes[host.index].latency_ns()
+            self._engine.at(due_ns, self._report, (host, host.boots, tuple(found)))
 
     def _report(self, what: tuple[Host, int, tuple[LocalDetection, ...]]) -> None:
         host, boot, found = what

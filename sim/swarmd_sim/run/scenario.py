@@ -55,6 +55,7 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("detector", "edge_recall"): (0, 1),
     ("detector", "confusion"): (0, 1),
     ("detector", "false_alarms_per_look"): (0, 1),
+    ("detector", "asset_probability"): (0, 1),
     ("radio", "rate_mbit_s"): (0.01, 10_000),
     ("radio", "latency_ms"): (0, 5_000),
     ("radio", "jitter_ms"): (0, 5_000),

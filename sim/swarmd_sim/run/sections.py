@@ -71,6 +71,8 @@ class DetectorSection:
     false_alarms_per_look: float = 0.002
     sigma_m: float = 0.12
     edge_sigma_m: float = 0.2
+    asset_probability: float = 0.0
+    """How sure an asset must be to be named, as `dedup.asset_probability`; 0: each look names the nearest."""
     latency_ms: tuple[int, ...] = (28, 30, 31, 33, 35, 38, 42, 47, 60, 110)
 
 

@@ -84,6 +84,7 @@ def detector_config(scenario: Scenario) -> DetectorConfig:
         sigma_cm=round(detector.sigma_m * 100),
         edge_sigma_cm=round(detector.edge_sigma_m * 100),
         latency_ms=detector.latency_ms,
+        asset_probability=detector.asset_probability,
     )
 
 

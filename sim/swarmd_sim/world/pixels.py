@@ -120,6 +120,14 @@ class PixelEye:
                 self.seen |= {module.asset for module in self._site.faults if module.asset == asset}
         return found
 
+    def look_away(self, captured_ns: int) -> list[LocalDetection]:
+        """Nothing: the tracker ends what has left the picture at the next frame."""
+        return []
+
+    def forget(self) -> None:
+        """What was held back is lost; the tracker itself goes on, as its numbers must not come twice."""
+        self._sightings.forget_all(0)
+
     def latency_ns(self) -> int:
         """How late this report is."""
         return self._latency_ms[self._choices.choose("eye.latency", len(self._latency_ms))] * 1_000_000

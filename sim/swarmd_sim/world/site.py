@@ -9,11 +9,13 @@ import gzip
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from swarmd_models.geo.sitemap import Asset, SiteMap
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import MILLION, Choices
-from swarmd_sim.world.farm import Farm
+from swarmd_sim.world.farm import MODULE_DEPTH_M, MODULE_WIDTH_M, Farm
 
 SQUARE_CM = 1_000
 """Pitch of the index of modules."""
@@ -52,12 +54,18 @@ class Site:
         modules: All modules.
         cells: The survey; may be empty.
         extent_cm: East and north size.
+        module_m: Width and depth of every module; unless given those that the daemon takes where a map says nothing.
     """
 
     def __init__(
-        self, modules: tuple[SiteModule, ...], cells: tuple[SiteCell, ...], extent_cm: tuple[int, int]
+        self,
+        modules: tuple[SiteModule, ...],
+        cells: tuple[SiteCell, ...],
+        extent_cm: tuple[int, int],
+        module_m: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         self.modules = modules
+        self._module_m = module_m
         self.cells = cells
         self.cell_by_id = {cell.cell_id: cell for cell in cells}
         self.extent_cm = extent_cm
@@ -83,6 +91,12 @@ class Site:
                 for module in self._squares.get((x, y), ()):
                     if (module.east_cm - east_cm) ** 2 + (module.north_cm - north_cm) ** 2 <= radius_cm**2:
                         yield module
+
+    @cached_property
+    def map(self) -> SiteMap:
+        """The map of it that a daemon would load."""
+        width_m, depth_m = self._module_m
+        return SiteMap([Asset(m.asset, m.east_cm / 100, m.north_cm / 100, width_m, depth_m) for m in self.modules])
 
     def asset_at(self, east_cm: int, north_cm: int, within_cm: int = 110) -> str:
         """The asset that a position on the site map falls on: the nearest module, "" when there is none near."""
@@ -117,7 +131,7 @@ def farm_site(seed: int, tables: int, modules: int, faults_ppm: int, cell_cm: in
     cells = tuple(
         SiteCell(c.cell_id, _cm(c.east_m), _cm(c.north_m), _cm_pair(c.start), _cm_pair(c.end)) for c in farm.cells
     )
-    return Site(site_modules, cells, _cm_pair(farm.extent_m))
+    return Site(site_modules, cells, _cm_pair(farm.extent_m), (MODULE_WIDTH_M, MODULE_DEPTH_M))
 
 
 def file_site(path: Path, faults_ppm: int, cell_cm: int, choices: Choices) -> Site:
