@@ -12,6 +12,7 @@ from swarmd_protocols.effects import Persist
 from swarmd_protocols.releases.reports import ReportBook, Verdict
 from swarmd_protocols.state import intake as intake_module
 from swarmd_protocols.state import projection as projection_module
+from swarmd_protocols.state import quota as quota_module
 from swarmd_protocols.state import replica as replica_module
 from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.author import Author
@@ -33,6 +34,7 @@ from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_author_bytes as author_bytes
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_liar_laws as liars
+from tests.property import test_named_laws as named
 from tests.property import test_state_answers as answers
 from tests.property import test_state_laws as laws
 from tests.property import test_state_trust as trusts
@@ -276,6 +278,18 @@ def always_answered(self, asker, held_bytes, now_ns):
     return True
 
 
+MAY_SEND = Relays.may_send
+
+
+def asked_as_pushed(self, author, held_bytes, now_ns, asker=None):
+    self._shares[author, asker] = quota_module._Share(0, now_ns, 0)
+    return MAY_SEND(self, author, held_bytes, now_ns)
+
+
+def the_author_is_named(self, sender, batch, now_ns):
+    return self.own_words.bring(batch.origin, batch.origin, 9 * len(batch.raw), now_ns, batch)
+
+
 MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
     ("an older row wins", DedupView, "put", older_row_wins, laws_of_the_store),
@@ -351,6 +365,15 @@ MUTANTS = [
      lambda: author_bytes.check_a_flood(1)),
     ("what is sent of an author has no bound", Relays, "spend", lambda self, *args: None,
      lambda: author_bytes.check_relays([(0, 900, True)] * 9, 0)),
+    ("an asker's share is the whole rate", quota_module, "RELAY_ASKER_SHARE", 1,
+     lambda: named.check_askers(120_000, 100, [(10, 10)] * 20)),
+    ("askers have no shares", Relays, "may_send", asked_as_pushed, named.check_a_newcomer_beside_who_asks),
+    ("who wrote what is brought is named", Quotas, "refuse", the_author_is_named,
+     lambda: named.check_who_is_named(named.BROUGHT)),
+    ("what was asked for is held against who answers", Quotas, "may_ask", lambda *_: True,
+     named.check_a_long_state_is_read),
+    ("who reads is named for what it reads", Quotas, "answer_bytes", lambda *_: 1 << 30,
+     named.check_a_long_state_is_read),
     ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,
      lambda: author_bytes.check_a_flood(1)),
     ("nobody says what it takes", Quotas, "room", lambda self, *args: None,

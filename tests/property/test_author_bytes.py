@@ -169,6 +169,11 @@ def test_law_an_author_that_writes_all_it_can_stays_within_twice_the_budget(seed
     check_a_flood(seed)
 
 
+def taken_in(mesh):
+    replicas = [member.replica for member in mesh.members if member.replica is not None]
+    return sum(replica._holdings.store.logs[mesh.author].size_bytes for replica in replicas)
+
+
 def check_a_flood(seed, count=6, seconds=20):
     mesh, rng = Watched(count, seed), random.Random(seed)
     mesh.run(2)
@@ -178,10 +183,7 @@ def check_a_flood(seed, count=6, seconds=20):
     windows: list[dict[int, int]] = []
     flood(mesh, thief, pen_of(thief), rng, seconds, windows)
     assert busiest(windows) <= 2 * BUDGET_BYTES_S
-    relayed = sum(mesh.of_author.values())
-    taken = sum(
-        replica._holdings.store.logs[mesh.author].size_bytes for member in mesh.members if (replica := member.replica)
-    )
+    relayed, taken = sum(mesh.of_author.values()), taken_in(mesh)
     assert taken <= (count - 1) * (AUTHOR_BURST_BYTES + (seconds + 2) * AUTHOR_BYTES_S + BATCH_BYTES)
     # What was sent before a peer's word that it takes nothing had come.
     assert mesh.to_paused <= relayed // 20
@@ -207,6 +209,8 @@ def check_a_flood(seed, count=6, seconds=20):
         mesh.run(0.1)
         after.append(dict(mesh.sent))
     assert busiest(after) <= BUDGET_BYTES_S
+    # Nor was anything sent in vain to whoever had no room for it.
+    assert sum(mesh.of_author.values()) <= 1.25 * taken_in(mesh)
     return mesh
 
 
@@ -225,7 +229,7 @@ def test_whoever_asks_for_more_than_one_answer_holds_uses_up_only_what_it_is_sen
     relays, now_ns = holder.replica._intake.quotas.relays, holder.local_ns(mesh.now_ns)
     for author, log in holder.replica._holdings.store.logs.items():
         relays.may_send(author, log.size_bytes, now_ns)
-    before = {author: level for author, (level, _) in relays._levels.items()}
+    before = {author: left.level for author, left in relays._levels.items()}
     assert len(before) == 3
     question = messages.encode(Have((), LASTING, False, (1 << BUCKETS) - 1))
     effects = holder.replica.on_message(asker.node, question, now_ns)
@@ -235,6 +239,6 @@ def test_whoever_asks_for_more_than_one_answer_holds_uses_up_only_what_it_is_sen
             author = open_batch(raw).origin
             sent[author] = sent.get(author, 0) + len(raw)
     assert 20_000 < sum(sent.values()) <= 30_000
-    assert {author: (level - relays._levels[author][0]) // S for author, level in before.items()} == {
+    assert {author: (level - relays._levels[author].level) // S for author, level in before.items()} == {
         author: sent.get(author, 0) for author in before
     }

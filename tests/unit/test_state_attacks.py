@@ -15,7 +15,7 @@ from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, NotePut, Sighting
 from swarmd_protocols.state.crdt.log import BATCHES_MAX
-from swarmd_protocols.state.crdt.messages import LASTING, Batches, Certificates, Have, Proof
+from swarmd_protocols.state.crdt.messages import LASTING, Batches, Certificates, Have, Proof, Recent, Wanted
 from swarmd_protocols.state.observations import CellAssigned, DefineCells, SetNote, WantCell
 from swarmd_protocols.state.quota import ANSWER_BURST_BYTES, ANSWER_BYTES_S, ANSWER_COPY_S, AUTHOR_BURST, WORK_RATE
 from swarmd_protocols.subprotocol import Send
@@ -308,6 +308,14 @@ def test_questions_are_answered_as_far_as_the_askers_share_lasts():
     assert views(mesh).health()["unanswered"] > 1_900
     mesh.run(15)
     assert say(mesh, 0, 2, Have((), LASTING, False, (1 << 32) - 1))
+
+
+@pytest.mark.parametrize("message", [Batches(()), Have((), LASTING, True, 0), Recent(b""), Wanted(b"")])
+def test_a_message_that_holds_nothing_does_nothing(message):
+    mesh = Mesh(2, seed=1)
+    say(mesh, 0, 1, message)
+    mesh.run(1)
+    assert mesh.agree()
 
 
 def test_one_summary_names_an_origin_once_and_has_bounds():

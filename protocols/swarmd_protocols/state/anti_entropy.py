@@ -33,7 +33,6 @@ from swarmd_protocols.state.crdt.messages import (
     IDS_MAX,
     LASTING,
     VITALS,
-    Batches,
     Buckets,
     ClockAsk,
     Have,
@@ -42,16 +41,13 @@ from swarmd_protocols.state.crdt.messages import (
     Wanted,
 )
 from swarmd_protocols.state.crdt.store import Store, bucket_of
+from swarmd_protocols.state.packing import DATAGRAM_BYTES, ENVELOPE_BYTES, asked_for, grouped, names_in, send_of
 from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.record_names import RecordNames
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
-DATAGRAM_BYTES = 1_000
-"""What one datagram carries of this sub-protocol beside seal and heads (`channel.codec.DATAGRAM_MAX_BYTES`)."""
-_ENVELOPE_BYTES = 12
-"""What wraps a message and each batch in it."""
 _ROWS_AT_ONCE = 24
 """Origins that a summary shows one by one in one datagram; more are compared by groups first."""
 _DATAGRAMS_A_REPAIR = 4
@@ -130,21 +126,29 @@ class AntiEntropy:
     # --- Who takes what -----------------------------------------------------------------------------------------
 
     def _for(self, peer: NodeId, batches: Sequence[Batch], now_ns: int, most_bytes: int | None = None) -> list[Batch]:
-        """What of these may be sent to a peer at once, charged to its authors; nothing else is."""
-        found, relays, total = list[Batch](), self._quotas.relays, _ENVELOPE_BYTES
+        """What of these may be sent to a peer at once, charged to its authors; nothing else is.
+
+        Args:
+            peer: Who gets it.
+            batches: What it lacks, or news.
+            now_ns: Own monotonic clock.
+            most_bytes: Of an answer to the peer's question; None: it is news.
+        """
+        found, relays, total = list[Batch](), self._quotas.relays, ENVELOPE_BYTES
+        asker = None if most_bytes is None else peer
         for batch in batches:
             author = batch.origin
             if not self.pauses.takes(peer, author, now_ns):
                 continue
             log = self._store.logs.get(author)
             held_bytes = 0 if log is None else log.size_bytes
-            if author != self._node and not relays.may_send(author, held_bytes, now_ns):
+            if author != self._node and not relays.may_send(author, held_bytes, now_ns, asker):
                 continue
             total += len(batch.raw) + 3
             if found and most_bytes is not None and total > most_bytes:
                 break
             if author != self._node:
-                relays.spend(author, len(batch.raw))
+                relays.spend(author, len(batch.raw), held_bytes, asker)
             found.append(batch)
         return found
 
@@ -239,7 +243,7 @@ class AntiEntropy:
         facts = any(batch.stream is Stream.FACTS for batch in batches)
         priority = Priority.LEASE if urgent else Priority.DETECTION if facts else Priority.SYNC
         for takers, part in alike.values():
-            for payload, fits in _grouped(part, DATAGRAM_BYTES):
+            for payload, fits in grouped(part, DATAGRAM_BYTES):
                 out += [Send(target, payload, not fits, priority) for target in takers]
         return self.sent.count("news" if facts else "claims" if urgent else "records", out)
 
@@ -279,18 +283,18 @@ class AntiEntropy:
 
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""
-        missing = [one for one in _ids(recent.ids) if one not in self._known]
+        missing = [one for one in names_in(recent.ids) if one not in self._known]
         for one in missing:
             if one in self._named or len(self._named) < _WANTS_MAX:
                 self._named[one] = (peer, self._named.get(one, (peer, 0))[1])
-        return self.sent.count("asks", [_wanted(peer, missing)] if missing else [])
+        return self.sent.count("asks", [asked_for(peer, missing)] if missing else [])
 
-    def answer_wanted(self, peer: NodeId, wanted: Wanted, now_ns: int) -> list[SubEffect]:
+    def answer_wanted(self, peer: NodeId, wanted: Wanted, room_bytes: int, now_ns: int) -> list[SubEffect]:
         """Send what a peer has asked for by name, but for what authors in debt said."""
         muted = self._quotas.muted(now_ns)
-        known = {one: self._known.get(one) for one in _ids(wanted.ids)}
+        known = {one: self._known.get(one) for one in names_in(wanted.ids)}
         found = [batch for batch in known.values() if batch is not None and batch.origin not in muted]
-        return self._repair(peer, found, now_ns)
+        return self._repair(peer, found, room_bytes, now_ns)
 
     def tell(self, payload: bytes, but: NodeId) -> list[SubEffect]:
         """A proof, which each node that learns it tells once: to everybody in a small swarm, else to some."""
@@ -321,6 +325,8 @@ class AntiEntropy:
     def ask_sync(self, peer: NodeId, lasting: bool, vitals: bool, now_ns: int) -> list[SubEffect]:
         """A peer's digest differs: begin a comparison, at a bounded rate."""
         scope = 0
+        if not self._quotas.may_ask(peer, now_ns):
+            return []
         facts_due, records_due = self.due(now_ns)
         last = self._synced_ns.get((peer, LASTING))
         if lasting and facts_due and (last is None or now_ns - last >= self._config.sync_ns):
@@ -334,20 +340,23 @@ class AntiEntropy:
         if scope & LASTING:
             self._compared_ns = now_ns
         if len(self._store.origins()) <= _ROWS_AT_ONCE:
-            message: messages.Message = self._have(self._origins(now_ns), scope, True, (1 << BUCKETS) - 1, now_ns)
+            origins = self._origins(now_ns)
+            message: messages.Message = self._have(peer, origins, scope, True, (1 << BUCKETS) - 1, now_ns)
         else:
             hashes = self._store.bucket_hashes()
             nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
             message = Buckets(hashes[0] if scope & LASTING else nothing, hashes[1] if scope & VITALS else nothing)
-        return self.sent.count("digests", [_send(peer, message)])
+        return self.sent.count("digests", [send_of(peer, message)])
 
     def _origins(self, now_ns: int) -> list[NodeId]:
         """Who stands in a summary: those of whom something is held, and those of whom nothing is taken."""
         muted = self._quotas.muted(now_ns)
         return sorted({*self._store.origins(), *muted}) if muted else self._store.origins()
 
-    def _have(self, origins: Sequence[NodeId], scope: int, reply: bool, buckets: int, now_ns: int) -> Have:
-        return self._store.have(origins, scope, reply, buckets, lambda origin: self._quotas.room(origin, now_ns))
+    def _have(
+        self, peer: NodeId, origins: Sequence[NodeId], scope: int, reply: bool, buckets: int, now_ns: int
+    ) -> Have:
+        return self._store.have(origins, scope, reply, buckets, lambda origin: self._quotas.ask(peer, origin, now_ns))
 
     def answer_buckets(self, peer: NodeId, theirs: Buckets, now_ns: int) -> list[SubEffect]:
         """Say what is held in the groups that differ."""
@@ -376,7 +385,8 @@ class AntiEntropy:
             if not covered or len(origins) + len(by_group.get(group, ())) <= _HAVE_ORIGINS:
                 origins += by_group.get(group, ())
                 covered |= 1 << group
-        return self.sent.count("digests", [_send(peer, self._have(sorted(origins), scope, True, covered, now_ns))])
+        summary = self._have(peer, sorted(origins), scope, True, covered, now_ns)
+        return self.sent.count("digests", [send_of(peer, summary)])
 
     def answer_have(
         self,
@@ -385,22 +395,33 @@ class AntiEntropy:
         lacking: list[Batch],
         wanted: list[NodeId],
         proofs: list[tuple[bytes, bytes]],
+        room_bytes: int,
         now_ns: int,
     ) -> list[SubEffect]:
-        """Send what the peer lacks and, when it asked for that, say what is lacking here."""
+        """Send what the peer lacks and, when it asked for that, say what is lacking here.
+
+        Args:
+            peer: Who asked.
+            have: Its summary.
+            lacking: Batches that it lacks.
+            wanted: Origins of which something is lacking here.
+            proofs: Of quarantines that it does not know of.
+            room_bytes: Bytes of batches that it may be sent.
+            now_ns: Own monotonic clock.
+        """
         out = self.sent.count(
             "proofs",
             [Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs],
         )
         if lacking:
-            out += self._repair(peer, lacking, now_ns)
-        if have.reply:
+            out += self._repair(peer, lacking, room_bytes, now_ns)
+        if have.reply and self._quotas.may_ask(peer, now_ns):
             known = {origin for origin, _ in have.rows}
             if have.buckets:
                 # What the peer did not name it does not hold; it cannot be asked for it.
                 wanted = [origin for origin in wanted if origin in known]
             if wanted:
-                out += self.sent.count("asks", [_send(peer, self._have(wanted, have.scope, False, 0, now_ns))])
+                out += self.sent.count("asks", [send_of(peer, self._have(peer, wanted, have.scope, False, 0, now_ns))])
                 self._remember(peer, have, wanted)
         return out
 
@@ -429,7 +450,9 @@ class AntiEntropy:
             want.tries += 1
             asked.setdefault((want.peer, want.scope), []).append(origin)
         out: list[SubEffect] = [
-            _send(peer, self._have(origins, scope, False, 0, now_ns)) for (peer, scope), origins in asked.items()
+            send_of(peer, self._have(peer, origins, scope, False, 0, now_ns))
+            for (peer, scope), origins in asked.items()
+            if self._quotas.may_ask(peer, now_ns)
         ]
         named: dict[NodeId, list[bytes]] = {}
         for one, (peer, tries) in list(self._named.items()):
@@ -438,15 +461,15 @@ class AntiEntropy:
             else:
                 self._named[one] = (peer, tries + 1)
                 named.setdefault(peer, []).append(one)
-        out += [_wanted(peer, ids[:IDS_MAX]) for peer, ids in named.items()]
+        out += [asked_for(peer, ids[:IDS_MAX]) for peer, ids in named.items()]
         return self.sent.count("asks", out)
 
-    def _repair(self, peer: NodeId, batches: list[Batch], now_ns: int) -> list[SubEffect]:
+    def _repair(self, peer: NodeId, batches: list[Batch], room_bytes: int, now_ns: int) -> list[SubEffect]:
         out: list[SubEffect] = []
-        batches = self._for(peer, batches, now_ns, self._config.repair_bytes_max)
+        batches = self._for(peer, batches, now_ns, min(room_bytes, self._config.repair_bytes_max))
         total = sum(len(batch.raw) for batch in batches)
         small = total <= _DATAGRAMS_A_REPAIR * (DATAGRAM_BYTES - 100)
-        for payload, fits in _grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
+        for payload, fits in grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
         return self.sent.count("answers", out)
 
@@ -457,31 +480,3 @@ def _is_news(batch: Batch) -> bool:
 
 def _author(batch: Batch | None) -> NodeId | None:
     return None if batch is None else batch.origin
-
-
-def _ids(joined: bytes) -> list[bytes]:
-    return [joined[at : at + ID_BYTES] for at in range(0, len(joined), ID_BYTES)]
-
-
-def _wanted(peer: NodeId, ids: list[bytes]) -> Send:
-    return Send(peer, messages.encode(Wanted(b"".join(ids))), False, Priority.SYNC)
-
-
-def _send(peer: NodeId, message: messages.Message) -> Send:
-    payload = messages.encode(message)
-    return Send(peer, payload, len(payload) > DATAGRAM_BYTES, Priority.SYNC)
-
-
-def _grouped(batches: Sequence[Batch], size_max: int) -> list[tuple[bytes, bool]]:
-    """Batches as messages of at most `size_max` bytes where one batch allows it, and whether a datagram holds each."""
-    groups: list[list[bytes]] = [[]]
-    size = _ENVELOPE_BYTES
-    for batch in batches:
-        cost = len(batch.raw) + 3
-        if groups[-1] and size + cost > size_max:
-            groups.append([])
-            size = _ENVELOPE_BYTES
-        groups[-1].append(batch.raw)
-        size += cost
-    payloads = [messages.encode(Batches(tuple(group))) for group in groups if group]
-    return [(payload, len(payload) <= DATAGRAM_BYTES) for payload in payloads]

@@ -105,7 +105,7 @@ class Intake:
     def queue(self, sender: NodeId, raws: Sequence[bytes]) -> None:
         """Batches came; `work` reads them."""
         size = sum(map(len, raws))
-        if self._queued_bytes.get(sender, 0) + size > self._config.queue_bytes_max:
+        if not raws or self._queued_bytes.get(sender, 0) + size > self._config.queue_bytes_max:
             self.counts["muted"] += len(raws)
             return
         self._queued_bytes[sender] = self._queued_bytes.get(sender, 0) + size
@@ -115,19 +115,20 @@ class Intake:
         """Answer a peer, as long as its share of answers lasts."""
         if isinstance(question, Have):
             self._anti_entropy.pauses.note(asker, question, now_ns)
-        if not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
+        room = self.quotas.answer_bytes(asker, now_ns)
+        if not room or not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
             return
         sent, answer = self.sent, list[SubEffect]()
         match question:
             case Have():
-                answer = self._compare(asker, question, effects, now_ns)
+                answer = self._compare(asker, question, room, effects, now_ns)
             case Buckets():
                 answer = self._anti_entropy.answer_buckets(asker, question, now_ns)
             case Recent():
                 answer = self._anti_entropy.answer_recent(asker, question)
             case Wanted():
-                answer = self._anti_entropy.answer_wanted(asker, question, now_ns)
+                answer = self._anti_entropy.answer_wanted(asker, question, room, now_ns)
             case ClockAsk(sent_ns):
                 told = messages.encode(ClockTell(sent_ns, self._holdings.clock.physical_ns(now_ns)))
                 answer = sent.count("clock", [Send(asker, told, False, Priority.SYNC)])
@@ -142,11 +143,11 @@ class Intake:
         self._charge_sender(asker, size_bytes // BYTES_A_UNIT, effects, now_ns)
         effects += answer
 
-    def _compare(self, asker: NodeId, have: Have, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
+    def _compare(self, asker: NodeId, have: Have, room: int, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """Compare with a summary; returns what the peer lacks, and the question for what is lacking here."""
         self._charge_sender(asker, HAVE_ROW_UNITS * len(have.rows), effects, now_ns)
         lacking, wanted, proofs = self._holdings.store.compare(have, self.quotas.muted(now_ns))
-        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs, now_ns)
+        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs, room, now_ns)
 
     def on_certificates(self, sender: NodeId, came: Certificates, effects: list[SubEffect], now_ns: int) -> None:
         """Certificates that were asked for; one that nobody asked for is not worth a signature check."""
@@ -241,6 +242,7 @@ class Intake:
         is_of_use = is_of_use and not holdings.is_stale(batch)
         if is_of_use and self.quotas.is_muted(origin, now_ns):
             self.counts["muted"] += 1
+            effects += self.quotas.refuse(sender, batch, now_ns)
             is_of_use = False
         if not is_of_use:
             self._anti_entropy.pass_over(batch)
@@ -252,8 +254,8 @@ class Intake:
             self._charge_sender(sender, OPEN_UNITS + VERIFY_UNITS, effects, now_ns)
             return OPEN_UNITS + VERIFY_UNITS, False
         units = OPEN_UNITS + VERIFY_UNITS + BATCH_UNITS
-        effects += self.quotas.authors.charge(origin, units, now_ns, 1, batch)
-        effects += self.quotas.volumes.charge(origin, len(batch.raw), now_ns, 1, batch)
+        self.quotas.authors.charge(origin, units, now_ns)
+        self.quotas.volumes.charge(origin, len(batch.raw), now_ns)
         try:
             verdict, reading = holdings.join(batch, now_ns)
         except WireError as error:

@@ -6,10 +6,13 @@ Rules this file keeps:
   reference machine (`tests/bench/hostile_state.py` measures how far off that is).
 - Work that was begun is finished: an account may go below zero. While it is, nothing new of its owner is taken in.
   So what an owner costs in the long run is the rate, whatever a single message makes necessary.
-- Who goes below zero is named, at most once a minute, with what it sent since its account was last full.
+- Who is named is who did it. A sender is named when what it sends unasked costs more than one member may, an author
+  when it brings itself what was not asked for and is not taken in (`Unasked`); nobody for what others bring of its
+  words, and nobody for what this node asked for. That is at most once a minute, with what was sent.
 - What a member signs costs the air beside work: an account in bytes of each author bounds what is taken in of it, and
   another what is sent of it to others (`Relays`). So what one author can make a node send is a rate, however its logs
-  differ from node to node and whoever asks.
+  differ from node to node and whoever asks. In that account each asker has a copy; whoever asks for more takes what
+  lies above a copy, and a sixteenth of the rate, so that it keeps nothing from the others for long.
 - Answers have accounts of their own, in bytes (`Answers`): each asker may have everything that is held once and
   everything that is new once, and beyond that a trickle, whatever it asks.
 """
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 from swarmd_protocols.effects import Alarm
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Batch
+from swarmd_protocols.state.crdt.messages import ROOM_UNSAID_BYTES
 
 WORK_RATE = 18_000
 """Units of work a second, 1.8 % of a core, for what a member signs and again for what it sends: with the bursts spread
@@ -39,6 +43,13 @@ RELAY_BYTES_S = 6_000
 and, with that copy, 2.5 times what an author may write at length; who relays to three others passes 3 kB/s on."""
 RELAY_BURST_BYTES = 32_768
 """The same at once, beside one copy of what is held: what a peer that restarted without a journal lacks."""
+RELAY_ASKER_SHARE = 16
+"""One part in so many of that rate is for an asker that has had its copy, while others may still want theirs."""
+UNASKED_BYTES = 2 * AUTHOR_BURST_BYTES
+"""Bytes of one author that one sender may bring at once though they are not taken in: what it could take in itself at
+once and passes on, and as much in answers that were under way when the author's account was spent."""
+SHARES_MAX = 16_384
+"""Askers' shares of authors that are kept, some 3 MB; which was used longest ago is forgotten first."""
 ALARM_NS = 60_000_000_000
 """Least time between two alarms about one member: an alarm is for people."""
 ACCOUNTS_MAX = 8_192
@@ -57,6 +68,8 @@ HAVE_ROW_UNITS = 5
 """Comparing one origin of a peer's summary."""
 BYTES_A_UNIT = 8
 """Repairs sent on request: 18,000 units are 144 kB a second to one peer after a first 1.6 MB."""
+ANSWER_UNITS = 140_000
+"""An answer that brings nothing new: 1 MiB in the smallest batches, of some 150 bytes, `OPEN_UNITS` each."""
 ANSWER_BYTES_S = 8_000
 """Answers to one asker beyond what it may have once: what loss makes necessary again, and small talk. Three members who
 ask without end take 24 kB/s of each other one."""
@@ -89,7 +102,7 @@ class Accounts:
         """All accounts are full.
 
         Args:
-            code: Of the alarms.
+            code: Of the alarms; empty where nobody is to be named for a debt.
             what: What the members do here, for people: "signed" or "sent".
             burst: Units that an account holds.
             rate: Units that come back in a second.
@@ -102,7 +115,7 @@ class Accounts:
         """A full account's level."""
         self._code = code
         self._what = what
-        self._accounts: dict[NodeId, _Account] = {}
+        self._accounts: dict[bytes, _Account] = {}
         self.debtors: set[NodeId] = set()
         """Who went below zero and had not paid when last asked."""
 
@@ -123,11 +136,19 @@ class Accounts:
         """Units that this member may still cause before it is in debt; None where that is half of the burst."""
         if self.is_in_debt(node, now_ns):
             return 0
+        level = self._level(node, now_ns)
+        return None if 2 * level >= self._full else level // _NS
+
+    def left(self, node: NodeId, now_ns: int) -> int:
+        """Units left; below zero it is a debt."""
+        return self._level(node, now_ns) // _NS
+
+    def _level(self, node: NodeId, now_ns: int) -> int:
         account = self._accounts.get(node)
         if account is None:
-            return None
+            return self._full
         self._refill(account, now_ns)
-        return None if 2 * account.level >= self._full else account.level // _NS
+        return account.level
 
     def charge(
         self, node: NodeId, units: int, now_ns: int, things: int = 0, evidence: Batch | None = None
@@ -144,20 +165,27 @@ class Accounts:
         Returns:
             An alarm when the account has just gone below zero.
         """
-        account = self._accounts.get(node)
+        account = self._spend(node, units, now_ns, things, evidence)
+        if account.level >= 0:
+            return ()
+        self.debtors.add(node)
+        return self._name(account, node, now_ns) if self._code else ()
+
+    def _spend(self, key: bytes, units: int, now_ns: int, things: int, evidence: Batch | None) -> _Account:
+        account = self._accounts.get(key)
         if account is None:
             if len(self._accounts) >= ACCOUNTS_MAX:
                 self._drop_full(now_ns)
-            account = self._accounts[node] = _Account(self._full, now_ns)
+            account = self._accounts[key] = _Account(self._full, now_ns)
         self._refill(account, now_ns)
         account.level -= units * _NS
         account.units += units
         account.things += things
         if evidence is not None:
             account.evidence = evidence
-        if account.level >= 0:
-            return ()
-        self.debtors.add(node)
+        return account
+
+    def _name(self, account: _Account, node: NodeId, now_ns: int) -> Sequence[Alarm]:
         if now_ns - account.alarmed_ns < ALARM_NS:
             return ()
         account.alarmed_ns = now_ns
@@ -194,47 +222,25 @@ class Volumes(Accounts):
         return f"of {account.units:,} B, more than {self._burst:,} B at once and {self._rate:,} B/s after that"
 
 
-class Relays:
-    """How many bytes of each other author this node still sends.
+class Unasked(Volumes):
+    """Bytes of authors from whom nothing is taken in just now, by who brought them, beside what it was asked for.
 
-    In any time of `t` seconds these are at most `RELAY_BURST_BYTES`, what is held of the author at its beginning, what
-    is taken in meanwhile, `t` times `RELAY_BYTES_S`, and what was begun last.
+    An honest sender brings what it has taken in itself, which has a rate, and what it was asked for; an honest author
+    what it writes. So neither is ever in debt here, whatever others bring, ask or say.
     """
 
-    def __init__(self) -> None:
-        """Nothing was sent."""
-        self._levels: dict[NodeId, tuple[int, int]] = {}
-        """Bytes left times 10^9, and when that was."""
+    def bring(
+        self, sender: NodeId, author: NodeId, size_bytes: int, now_ns: int, evidence: Batch | None = None
+    ) -> Sequence[Alarm]:
+        """Book bytes that were not taken in; returns an alarm about the sender where it brings too many."""
+        account = self._spend(sender + author, size_bytes, now_ns, 1, evidence)
+        return self._name(account, sender, now_ns) if account.level < 0 else ()
 
-    def join(self, author: NodeId, size_bytes: int, now_ns: int) -> None:
-        """Something is new here: it may be sent once beside what may be sent anyway."""
-        level, at_ns = self._levels.get(author) or self._begin(author, RELAY_BURST_BYTES, now_ns)
-        self._levels[author] = level + size_bytes * _NS, at_ns
-
-    def may_send(self, author: NodeId, held_bytes: int, now_ns: int) -> bool:
-        """Whether a batch of this author may go out.
-
-        Args:
-            author: Who signed it.
-            held_bytes: What is held of it here.
-            now_ns: Own monotonic clock.
-        """
-        full = RELAY_BURST_BYTES + held_bytes
-        level, at_ns = self._levels.get(author) or self._begin(author, full, now_ns)
-        level = min(full * _NS, level + max(0, now_ns - at_ns) * RELAY_BYTES_S)
-        self._levels[author] = level, max(at_ns, now_ns)
-        return level > 0
-
-    def spend(self, author: NodeId, size_bytes: int) -> None:
-        """So much of it was sent."""
-        level, at_ns = self._levels[author]
-        self._levels[author] = level - size_bytes * _NS, at_ns
-
-    def _begin(self, author: NodeId, level_bytes: int, now_ns: int) -> tuple[int, int]:
-        if len(self._levels) >= ACCOUNTS_MAX:
-            # Whoever was sent longest ago: its account has filled up, or soon would have.
-            del self._levels[min(self._levels, key=lambda one: self._levels[one][1])]
-        return level_bytes * _NS, now_ns
+    def ask(self, sender: NodeId, author: NodeId, size_bytes: int) -> None:
+        """This node asks for so much."""
+        account = self._accounts.get(sender + author)
+        if account is not None:
+            account.level = min(self._full, account.level + size_bytes * _NS)
 
 
 @dataclass(slots=True)
@@ -244,6 +250,73 @@ class _Share:
     at_ns: int
     joined_bytes: int
     """What had been joined when the level was last raised."""
+
+
+class Relays:
+    """How many bytes of each other author this node still sends, and to whom.
+
+    In any time of `t` seconds these are at most `RELAY_BURST_BYTES`, what is held of the author at its beginning, what
+    is taken in meanwhile, `t` times `RELAY_BYTES_S`, and what was begun last. Of the last copy that is left each asker
+    may have one, what is new, and `RELAY_BYTES_S` / `RELAY_ASKER_SHARE`: so whoever asks without end delays another by
+    the time of one copy, at 15/16 of the rate, and that once.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was sent."""
+        self._levels: dict[NodeId, _Share] = {}
+        self._shares: dict[tuple[NodeId, NodeId], _Share] = {}
+        """By author and asker, what was used last at the end."""
+
+    def join(self, author: NodeId, size_bytes: int, now_ns: int) -> None:
+        """Something is new here: it may be sent once beside what may be sent anyway."""
+        left = self._levels.get(author) or self._begin(author, RELAY_BURST_BYTES, now_ns)
+        left.level += size_bytes * _NS
+        left.joined_bytes += size_bytes
+
+    def may_send(self, author: NodeId, held_bytes: int, now_ns: int, asker: NodeId | None = None) -> bool:
+        """Whether a batch of this author may go out.
+
+        Args:
+            author: Who signed it.
+            held_bytes: What is held of it here.
+            now_ns: Own monotonic clock.
+            asker: Whose question it answers; None: it is passed on unasked.
+        """
+        full = RELAY_BURST_BYTES + held_bytes
+        left = self._levels.get(author) or self._begin(author, full, now_ns)
+        left.level = min(full * _NS, left.level + max(0, now_ns - left.at_ns) * RELAY_BYTES_S)
+        left.at_ns = max(left.at_ns, now_ns)
+        if asker is None or left.level <= 0 or left.level > held_bytes * _NS:
+            return left.level > 0
+        share = self._share(author, asker, held_bytes, left.joined_bytes, now_ns)
+        grown = share.level + (left.joined_bytes - share.joined_bytes) * _NS
+        grown += max(0, now_ns - share.at_ns) * (RELAY_BYTES_S // RELAY_ASKER_SHARE)
+        share.level, share.joined_bytes = min(held_bytes * _NS, grown), left.joined_bytes
+        share.at_ns = max(share.at_ns, now_ns)
+        return share.level > 0
+
+    def spend(self, author: NodeId, size_bytes: int, held_bytes: int = 0, asker: NodeId | None = None) -> None:
+        """So much of it was sent."""
+        left = self._levels[author]
+        if asker is not None and left.level <= held_bytes * _NS:
+            self._shares[author, asker].level -= size_bytes * _NS
+        left.level -= size_bytes * _NS
+
+    def _begin(self, author: NodeId, level_bytes: int, now_ns: int) -> _Share:
+        if len(self._levels) >= ACCOUNTS_MAX:
+            # Whoever was sent longest ago: its account has filled up, or soon would have.
+            del self._levels[min(self._levels, key=lambda one: self._levels[one].at_ns)]
+        left = self._levels[author] = _Share(level_bytes * _NS, now_ns, 0)
+        return left
+
+    def _share(self, author: NodeId, asker: NodeId, held_bytes: int, joined_bytes: int, now_ns: int) -> _Share:
+        share = self._shares.pop((author, asker), None)
+        if share is None or share.joined_bytes > joined_bytes:
+            share = _Share(held_bytes * _NS, now_ns, joined_bytes)
+            if len(self._shares) >= SHARES_MAX:
+                del self._shares[next(iter(self._shares))]
+        self._shares[author, asker] = share
+        return share
 
 
 class Answers:
@@ -297,8 +370,10 @@ class Quotas:
 
     def __init__(self) -> None:
         """All are full."""
-        self.authors = Accounts("state-flood", "signed", AUTHOR_BURST)
-        self.volumes = Volumes("state-flood", "signed", AUTHOR_BURST_BYTES, AUTHOR_BYTES_S, AUTHOR_RESUME_BYTES)
+        self.authors = Accounts("", "signed", AUTHOR_BURST)
+        self.volumes = Volumes("", "signed", AUTHOR_BURST_BYTES, AUTHOR_BYTES_S, AUTHOR_RESUME_BYTES)
+        self.own_words = Unasked("state-flood", "signed and brought", UNASKED_BYTES, AUTHOR_BYTES_S)
+        self.others_words = Unasked("state-flood-sender", "brought of others", UNASKED_BYTES, AUTHOR_BYTES_S)
         self.senders = Accounts("state-flood-sender", "sent", SENDER_BURST)
         self.answers = Answers()
         self.relays = Relays()
@@ -317,3 +392,24 @@ class Quotas:
             return set()
         debtors = self.authors.debtors | self.volumes.debtors
         return {author for author in debtors if self.is_muted(author, now_ns)}
+
+    def refuse(self, sender: NodeId, batch: Batch, now_ns: int) -> Sequence[Alarm]:
+        """Something new of an author in debt came and is not taken in: who brought it answers for it."""
+        accounts = self.own_words if sender == batch.origin else self.others_words
+        return accounts.bring(sender, batch.origin, len(batch.raw), now_ns, batch)
+
+    def ask(self, peer: NodeId, author: NodeId, now_ns: int) -> int | None:
+        """Bytes of an author that a peer is asked for just now; None: whatever there is."""
+        room = self.room(author, now_ns)
+        accounts = self.own_words if peer == author else self.others_words
+        accounts.ask(peer, author, ROOM_UNSAID_BYTES if room is None else room)
+        return room
+
+    def may_ask(self, peer: NodeId, now_ns: int) -> bool:
+        """Whether a peer could pay for the work of a whole answer, which it is not to be named for."""
+        return self.senders.left(peer, now_ns) >= ANSWER_UNITS
+
+    def answer_bytes(self, asker: NodeId, now_ns: int) -> int:
+        """Bytes of repairs that an asker can pay for just now; 0: it is not answered at all."""
+        # A quarter is left for the questions themselves, and for what is no repair.
+        return max(0, self.senders.left(asker, now_ns) - SENDER_BURST // 4) * BYTES_A_UNIT

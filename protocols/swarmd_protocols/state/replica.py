@@ -379,7 +379,7 @@ class Replica:
         if left <= 0:
             self._sliced_ns = now_ns
         for origin, units in projection.take_spent().items():
-            effects += intake.quotas.authors.charge(origin, units, now_ns)
+            intake.quotas.authors.charge(origin, units, now_ns)
 
     def _finish(self, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """What every event ends with: work, decide, tell, and set the timers that follow."""

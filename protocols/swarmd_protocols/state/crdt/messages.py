@@ -6,7 +6,8 @@
                                                           stream 4: "I hold the proof against this origin"
                                                           stream 5: "and, above a gap, as many as `head` says from n"
                                                           stream 7: "of this origin at most n bytes for now"; where
-                                                          n is 0 it stands alone: nothing, until I say otherwise
+                                                          n is 0 it stands alone: nothing, until I say otherwise;
+                                                          without it: at most 64 KiB in one answer
 2 Buckets   [lasting, vitals]                             hashes of 32 groups of origins: where do we differ?
 3 Proof     [raw, raw]                                    two batches under one dot: their author is quarantined
 4 ClockAsk  [sent_ns]                                     answered at once by
@@ -55,6 +56,9 @@ HELD = 5
 ROOM = 7
 """In a summary, instead of a stream: the sender takes at most n bytes of this origin for now, which wrote much of late;
 where n is 0 it is in debt there: nothing of it is to be sent until a summary shows its positions again."""
+ROOM_UNSAID_BYTES = 65_536
+"""Of an origin for which a summary names no room so much is sent in one answer: half of what a node takes in of one
+author at once (`quota.AUTHOR_BURST_BYTES`). So nobody is sent more of an author than it could take."""
 PROVEN = 4
 """In a summary, instead of a stream: the sender holds the proof that this origin contradicts itself."""
 

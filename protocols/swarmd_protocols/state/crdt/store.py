@@ -23,6 +23,7 @@ from swarmd_protocols.state.crdt.messages import (
     LASTING,
     PROVEN,
     ROOM,
+    ROOM_UNSAID_BYTES,
     VITALS,
     Have,
 )
@@ -201,7 +202,7 @@ class Store:
             for origin, log in self.logs.items():
                 if origin not in named and origin not in muted and have.buckets >> bucket_of(origin) & 1:
                     own = (batch for batch in log.batches() if _in_scope(batch, have.scope))
-                    lacking.extend(islice(own, REPAIR_BATCHES))
+                    lacking.extend(_within(islice(own, REPAIR_BATCHES), ROOM_UNSAID_BYTES))
             for origin, proof in self.quarantined.items():
                 if origin not in named and have.buckets >> bucket_of(origin) & 1 and have.scope & LASTING:
                     proofs.append(proof)
@@ -256,12 +257,7 @@ class Store:
             for (stream, incarnation), record in sorted(log.records.items()):
                 if theirs.get((stream, incarnation), (0, b""))[0] < record.dot[1]:
                     lacking.append(record)
-        if room is not None:
-            for at in range(first, len(lacking)):
-                room -= len(lacking[at].raw)
-                if room <= 0:
-                    del lacking[at + 1 :]
-                    break
+        lacking[first:] = _within(lacking[first:], ROOM_UNSAID_BYTES if room is None else room)
         return wanted
 
     def origins(self) -> list[NodeId]:
@@ -286,6 +282,15 @@ class Store:
         """Everything held."""
         for origin in sorted(self.logs):
             yield from self.logs[origin].batches()
+
+
+def _within(batches: Iterable[Batch], room_bytes: int) -> Iterator[Batch]:
+    """The first of these, up to the one with which they are so many bytes or more."""
+    for batch in batches:
+        if room_bytes <= 0:
+            break
+        yield batch
+        room_bytes -= len(batch.raw)
 
 
 def room_in(positions: Iterable[tuple[int, int, int, bytes]]) -> int | None:

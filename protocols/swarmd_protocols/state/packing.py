@@ -1,0 +1,45 @@
+"""How messages of the state are cut to datagrams and reliable frames."""
+
+from collections.abc import Sequence
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt import messages
+from swarmd_protocols.state.crdt.batch import Batch
+from swarmd_protocols.state.crdt.messages import ID_BYTES, Batches, Wanted
+from swarmd_protocols.subprotocol import Priority, Send
+
+DATAGRAM_BYTES = 1_000
+"""What one datagram carries of this sub-protocol beside seal and heads (`channel.codec.DATAGRAM_MAX_BYTES`)."""
+ENVELOPE_BYTES = 12
+"""What wraps a message and each batch in it."""
+
+
+def names_in(joined: bytes) -> list[bytes]:
+    """The names of a `Recent` or a `Wanted`."""
+    return [joined[at : at + ID_BYTES] for at in range(0, len(joined), ID_BYTES)]
+
+
+def asked_for(peer: NodeId, ids: list[bytes]) -> Send:
+    """A question for batches by name."""
+    return Send(peer, messages.encode(Wanted(b"".join(ids))), False, Priority.SYNC)
+
+
+def send_of(peer: NodeId, message: messages.Message) -> Send:
+    """A message in a datagram where it fits."""
+    payload = messages.encode(message)
+    return Send(peer, payload, len(payload) > DATAGRAM_BYTES, Priority.SYNC)
+
+
+def grouped(batches: Sequence[Batch], size_max: int) -> list[tuple[bytes, bool]]:
+    """Batches as messages of at most `size_max` bytes where one batch allows it, and whether a datagram holds each."""
+    groups: list[list[bytes]] = [[]]
+    size = ENVELOPE_BYTES
+    for batch in batches:
+        cost = len(batch.raw) + 3
+        if groups[-1] and size + cost > size_max:
+            groups.append([])
+            size = ENVELOPE_BYTES
+        groups[-1].append(batch.raw)
+        size += cost
+    payloads = [messages.encode(Batches(tuple(group))) for group in groups if group]
+    return [(payload, len(payload) <= DATAGRAM_BYTES) for payload in payloads]
