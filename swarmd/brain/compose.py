@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from swarmd import __version__
+from swarmd.api.daemon import NodeInfo
 from swarmd.brain.journal import Journal
 from swarmd.config.sections import Config
 from swarmd.errors import ConfigError, TransportError
@@ -116,7 +117,7 @@ def check_pose(config: Config) -> None:
             raise ConfigError(f"pose.source: {error}") from error
 
 
-def state_dir(config: Config, identity: Identity) -> Path:
+def state_dir(config: Config, identity: Identity | NodeInfo) -> Path:
     """Where this node keeps what survives it; nodes of one name in several development fleets keep theirs apart."""
     if config.state.dir:
         return Path(config.state.dir)

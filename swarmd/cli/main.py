@@ -12,6 +12,7 @@ from importlib import import_module
 
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("swarmd.cli.run", "run the daemon on this device"),
+    "ground": ("swarmd.cli.ground", "the ground view: see the swarm in a browser on this machine"),
     "demo": ("swarmd.cli.demo", "real daemons on loopback survey a rendered solar farm"),
     "detect": ("swarmd.cli.detect", "the eye alone: frames in, detections out"),
     "frames": ("swarmd.cli.frames", "frames kept for labelling: export them as COCO"),

@@ -1,0 +1,285 @@
+"""Keeps a picture of what a running daemon knows: by its bus at once, and by looking, for what the bus does not tell.
+
+Rules this file keeps: nothing here takes the loop for long, since lists are read in parts; what the bus told is written
+by the next look, however often it was told; what was missed is found by the sweep.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from swarmd.api.daemon import BusEvent, NodePosition, Operations, PoseSeen, PositionSeen
+from swarmd.api.views import object_row, trust_row, unix_s
+from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, Happened, clean
+from swarmd.ground.picture import Picture
+from swarmd.ground.rows import Alert, Cell, Event, Evidence, Mark, Member, Object, Position
+from swarmd_models.geo.positions import Plane
+from swarmd_protocols.effects import MemberChanged, StateChanged
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.observations import CellChanged, CellView, DetectionView, ObjectChanged, ObjectView
+from swarmd_protocols.summary import MemberView
+
+Names: TypeAlias = Mapping[NodeId, str]
+OnMark: TypeAlias = Callable[[Mark], None]
+LOOK_S = 0.25
+"""Seconds between two looks at what the bus told: what a page shows is at most so old."""
+MEMBERS_S = 1.0
+"""Seconds between two readings of the members, whose round trips and losses no notice tells."""
+SWEEP_S = 60.0
+"""Seconds between two readings of everything, in case a notice did not come."""
+BATCH = 128
+"""Rows made before the loop turns: about a millisecond."""
+POSE_S = 0.2
+"""Seconds between two of this node's own poses."""
+EVIDENCE_MAX = 500
+"""Sightings of one object that are told: more nodes than that see nothing at once."""
+
+
+class LiveFeed:
+    """One daemon's knowledge, into a picture.
+
+    Args:
+        daemon: Which.
+        picture: What it is written into.
+        on_mark: Told of points for the timeline.
+    """
+
+    def __init__(self, daemon: Operations, picture: Picture, on_mark: OnMark) -> None:
+        self._daemon = daemon
+        self._picture = picture
+        self._mark = on_mark
+        info = daemon.info()
+        self._node = info.node
+        self._plane = Plane(info.origin_latitude_deg, info.origin_longitude_deg) if info.has_origin else None
+        self._since: dict[NodeId, tuple[str, float]] = {}
+        """Member to its state and when it came to be."""
+        self._objects: dict[str, ObjectView | None] = {}
+        """What the bus told and no look has written; None: gone."""
+        self._has_read = False
+        """Whether the members were read once."""
+        self._members_s = self._swept_s = self._posed_s = float("-inf")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        end = self._daemon.subscribe(self._on_event)
+        try:
+            now_ns = time.monotonic_ns()
+            for node, position in self._daemon.positions().items():
+                self._on_position(node, self._daemon.name_of(node), position, now_ns)
+            while True:
+                await self._look(time.monotonic())
+                await asyncio.sleep(LOOK_S)
+        finally:
+            end()
+
+    async def evidence(self, object_id: str) -> list[Evidence]:
+        """The sightings that an object is made of."""
+        found: list[Evidence] = []
+        for part in self._daemon.in_parts.detections():
+            found += [self._evidence(view) for view in part if view.object_id == object_id]
+            await asyncio.sleep(0)
+        return sorted(found[:EVIDENCE_MAX], key=lambda one: (one.first_seen_s, one.id))
+
+    # --- what the bus tells -----------------------------------------------------------------------------------------
+
+    def _on_event(self, event: BusEvent) -> None:
+        match event:
+            case StateChanged(detail=ObjectChanged(kind, view, _)):
+                is_gone = kind in ("superseded", "expired")
+                self._objects[view.object_id] = None if is_gone else view
+                if kind == "new":
+                    text = _said(f"{view.label} {view.asset}".rstrip(), TEXT_MAX_CHARS)
+                    self._mark(Mark(time.time(), "objects", "info", text))
+            case StateChanged(detail=CellChanged(view)):
+                self._put_cells([view])
+            case PositionSeen(node, name, position):
+                self._on_position(node, name, position, time.monotonic_ns())
+            case PoseSeen():
+                self._on_pose(event)
+            case MemberChanged(node, name, old, new, reason):
+                self._members_s = float("-inf")
+                if old is not None and new is not old:
+                    level = "warning" if new.value in ("failed", "suspect") else "info"
+                    text = f"{name} {old.value} → {new.value}" + (f" ({reason})" if reason else "")
+                    self._mark(Mark(time.time(), "members", level, text))
+            case Happened(record):
+                now_s = time.time()
+                row = Event(
+                    record.event_id, record.at_ms / 1000, record.origin, record.kind, record.level, record.subject,
+                    record.reason, record.evidence,
+                )  # fmt: skip
+                if self._picture.put("event", row, now_s):
+                    text = " ".join(
+                        part for part in (record.origin, record.kind, record.subject, record.reason) if part
+                    )
+                    self._mark(Mark(now_s, "events", record.level, text))
+
+    def _on_position(self, node: NodeId, name: str, position: NodePosition | None, now_ns: int) -> None:
+        now_s = time.time()
+        if position is None:
+            self._picture.lose_fix(node.hex(), now_s)
+            return
+        east_m = north_m = None
+        if self._plane is not None:
+            east_m, north_m = self._plane.to_m(position.latitude_deg, position.longitude_deg)
+        row = Position(
+            id=node.hex(),
+            name=name,
+            has_fix=True,
+            east_m=_rounded(east_m),
+            north_m=_rounded(north_m),
+            latitude_deg=round(position.latitude_deg, 8),
+            longitude_deg=round(position.longitude_deg, 8),
+            height_agl_m=round(position.height_agl_m, 2),
+            yaw_deg=None if position.yaw_rad is None else round(math.degrees(position.yaw_rad), 1),
+            sigma_m=round(position.position_sigma_m, 2),
+            battery=None if position.battery_milli is None else position.battery_milli / 1000,
+            at_s=round(now_s - max(0, now_ns - position.captured_ns) / 1e9, 2),
+        )
+        self._picture.put("position", row, now_s)
+
+    def _on_pose(self, pose: PoseSeen) -> None:
+        now_s = time.monotonic()
+        if pose.has_fix and now_s - self._posed_s >= POSE_S:
+            self._posed_s = now_s
+            position = NodePosition(
+                self._node, pose.latitude_deg, pose.longitude_deg, pose.height_agl_m, pose.yaw_rad,
+                pose.position_sigma_m, pose.battery_milli, pose.captured_ns, pose.altitude_m,
+            )  # fmt: skip
+            self._on_position(self._node, self._daemon.name_of(self._node), position, time.monotonic_ns())
+
+    # --- looks ------------------------------------------------------------------------------------------------------
+
+    async def _look(self, now_s: float) -> None:
+        if now_s - self._swept_s >= SWEEP_S:
+            self._swept_s = now_s
+            await self._sweep()
+        if now_s - self._members_s >= MEMBERS_S:
+            self._members_s = now_s
+            await self._read_members()
+            self._read_alerts()
+        told, self._objects = self._objects, {}
+        names = self._daemon.in_parts.names() if told else {}
+        for number, (object_id, view) in enumerate(told.items(), 1):
+            if view is None:
+                self._picture.drop("object", object_id, time.time())
+            else:
+                self._picture.put("object", _object(view, names), time.time())
+            if number % BATCH == 0:
+                await asyncio.sleep(0)
+
+    async def _sweep(self) -> None:
+        """Read everything; what is not there any more goes, except where the bus said otherwise meanwhile."""
+        names = self._daemon.in_parts.names()
+        held = dict.fromkeys(self._picture.names("object"))
+        for objects in self._daemon.in_parts.objects():
+            for view in objects:
+                held.pop(view.object_id, None)
+                self._picture.put("object", _object(view, names), time.time())
+            await asyncio.sleep(0)
+        for object_id in held:
+            if self._objects.get(object_id) is None:
+                self._picture.drop("object", object_id, time.time())
+        for cells in self._daemon.in_parts.cells():
+            self._put_cells(cells)
+            await asyncio.sleep(0)
+
+    async def _read_members(self) -> None:
+        gone = dict.fromkeys(self._picture.names("member"))
+        for part in self._daemon.in_parts.members():
+            for member in part:
+                gone.pop(member.node.hex(), None)
+                self._picture.put("member", self._member(member), time.time())
+            await asyncio.sleep(0)
+        for name in gone:
+            self._picture.drop("member", name, time.time())
+            self._since.pop(NodeId(bytes.fromhex(name)), None)
+        self._has_read = True
+
+    def _read_alerts(self) -> None:
+        now_s = time.time()
+        gone = dict.fromkeys(self._picture.names("alert"))
+        for alert in self._daemon.past.standing():
+            name = f"{alert.code} {alert.subject}".rstrip()
+            gone.pop(name, None)
+            row = Alert(
+                name, alert.code, alert.subject, alert.level.value, alert.text, str(alert.row()["means"]), alert.remedy,
+                alert.since_ms / 1000,
+            )  # fmt: skip
+            self._picture.put("alert", row, now_s)
+        for name in gone:
+            self._picture.drop("alert", name, now_s)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def _member(self, view: MemberView) -> Member:
+        state = view.state.value
+        was = self._since.get(view.node)
+        if was is None or was[0] != state:
+            # Of a state that a member had at the first look nobody here knows the beginning.
+            self._since[view.node] = (state, time.time() if self._has_read else 0.0)
+        since_s = self._since[view.node][1]
+        trust = trust_row(view)
+        return Member(
+            id=view.node.hex(),
+            name=_said(view.name),
+            state=state,
+            since_s=round(since_s, 1) or None,
+            is_self=view.node == self._node,
+            # Two digits: a round trip that differs by less is no news.
+            rtt_ms=None if view.rtt_ns is None else float(f"{view.rtt_ns / 1e6:.2g}"),
+            loss=round(view.loss, 2),
+            quality=view.quality,
+            broken=[_said(link, TEXT_MAX_CHARS) for link in view.links],
+            capability=_said(view.capability),
+            version=_said(view.version),
+            address=_said(view.address, TEXT_MAX_CHARS),
+            root=trust["root"],
+            group_key=trust["group_key"],
+            certificate=trust["certificate"],
+        )
+
+    def _put_cells(self, views: Sequence[CellView]) -> None:
+        now_s = time.time()
+        for view in views:
+            row = Cell(
+                view.cell_id,
+                view.centre_east_cm / 100,
+                view.centre_north_cm / 100,
+                view.state,
+                "" if view.holder is None else self._daemon.name_of(view.holder),
+                [self._daemon.name_of(node) for node in view.done_by],
+            )
+            self._picture.put("cell", row, now_s)
+
+    def _evidence(self, view: DetectionView) -> Evidence:
+        return Evidence(
+            id=view.detection_id,
+            node=self._daemon.name_of(view.origin),
+            label=_said(view.label),
+            score=view.score_milli / 1000,
+            east_m=None if view.east_cm is None else view.east_cm / 100,
+            north_m=None if view.north_cm is None else view.north_cm / 100,
+            covariance_m2=None if view.covariance_cm2 is None else [value / 10_000 for value in view.covariance_cm2],
+            model_digest=view.model_digest.hex(),
+            reports=view.reports,
+            first_seen_s=unix_s(view.first_hlc),
+            last_seen_s=unix_s(view.last_hlc),
+        )
+
+
+def _object(view: ObjectView, names: Names) -> Object:
+    row = object_row(view, names)
+    row["label"], row["asset"] = _said(view.label), _said(view.asset)
+    return Object(tier="confirmed" if row.pop("confirmed") else "candidate", **row)
+
+
+def _said(text: str, most: int = SUBJECT_MAX_CHARS) -> str:
+    """What another node says, as nobody can use it to write backwards, over several lines or without end."""
+    return clean(text, most)
+
+
+def _rounded(value_m: float | None) -> float | None:
+    return None if value_m is None else round(value_m, 2)

@@ -1,0 +1,127 @@
+"""The OpenAPI 3.1 document of `/api/v1`, generated from the table of answers and the structs of `rows`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from swarmd import __version__
+from swarmd.ground import rows
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One value that a request may carry."""
+
+    name: str
+    place: str
+    """"query" or "path"."""
+    type: str
+    """"string", "number" or "integer"."""
+    means: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One address and what it answers."""
+
+    path: str
+    summary: str
+    struct: type[msgspec.Struct] | None
+    """What its JSON is; None: see `media`."""
+    parameters: tuple[Parameter, ...] = ()
+    media: str = "application/json"
+    is_list: bool = False
+
+
+_FROM = Parameter("from_s", "query", "number", "first moment, UTC seconds since 1970 (default: the beginning)")
+_TO = Parameter("to_s", "query", "number", "last moment (default: the newest)")
+
+ANSWERS = (
+    Answer("/api/v1/site", "who looks, at which swarm, and the assets of the site map", rows.Site),
+    Answer(
+        "/api/v1/snapshot",
+        "the whole picture; of now with the number that its changes go on from, or of a moment of the past",
+        rows.Snapshot,
+        (Parameter("at_s", "query", "number", "a moment of the past (default: now)"),),
+    ),
+    Answer(
+        "/api/v1/changes",
+        "what changes from then on, as server-sent events: each `data:` line is a `Changes`, at least one a second",
+        rows.Changes,
+        (
+            Parameter("epoch", "query", "string", "of the snapshot"),
+            Parameter("after", "query", "integer", "`seq` of the snapshot, or of the last changes that were read"),
+        ),
+        "text/event-stream",
+    ),
+    Answer(
+        "/api/v1/history",
+        "what changed, oldest first, in pages",
+        rows.History,
+        (
+            _FROM,
+            _TO,
+            Parameter("kind", "query", "string", f"which, joined by commas: {', '.join(rows.KINDS)} (default: all)"),
+            Parameter("cursor", "query", "string", "`next` of the page before"),
+            Parameter("limit", "query", "integer", "changes of a page, 1 to 2000 (default 1000)"),
+        ),
+    ),
+    Answer("/api/v1/timeline", "of what there is a past, and its marks", rows.Timeline, (_FROM, _TO)),
+    Answer(
+        "/api/v1/objects/{id}/evidence",
+        "the sightings that an object is made of",
+        rows.Evidence,
+        (Parameter("id", "path", "string", "the object's"),),
+        is_list=True,
+    ),
+    Answer("/api/v1/export/objects.geojson", "the objects, for a GIS", None, (), "application/geo+json"),
+    Answer("/api/v1/export/objects.csv", "the objects, for a spreadsheet", None, (), "text/csv"),
+    Answer("/api/v1/export/members.csv", "the members, for a spreadsheet", None, (), "text/csv"),
+    Answer("/api/v1/openapi.json", "this document", None),
+)
+"""Every address of the API."""
+
+
+def document() -> dict[str, Any]:
+    """The document."""
+    structs = [answer.struct for answer in ANSWERS if answer.struct is not None]
+    _, components = msgspec.json.schema_components(
+        [*structs, rows.Change, rows.Problem], ref_template="#/components/schemas/{name}"
+    )
+    # What `msgspec.Raw` holds is one of the rows; its schema says so where msgspec cannot know it.
+    components["Change"]["properties"]["row"] = {
+        "anyOf": [{"$ref": f"#/components/schemas/{kind.capitalize()}"} for kind in rows.KINDS] + [{"type": "null"}]
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "swarmd ground", "version": __version__, "description": (rows.__doc__ or "").strip()},
+        "paths": {answer.path: {"get": _operation(answer)} for answer in ANSWERS},
+        "components": {"schemas": components},
+    }
+
+
+def _operation(answer: Answer) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    if answer.struct is not None:
+        schema = {"$ref": f"#/components/schemas/{answer.struct.__name__}"}
+    if answer.is_list:
+        schema = {"type": "array", "items": schema}
+    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        "summary": answer.summary,
+        "parameters": [
+            {
+                "name": one.name,
+                "in": one.place,
+                "required": one.place == "path",
+                "description": one.means,
+                "schema": {"type": one.type},
+            }
+            for one in answer.parameters
+        ],
+        "responses": {
+            "200": {"description": answer.summary, "content": {answer.media: {"schema": schema} if schema else {}}},
+            "400": {"description": "an argument is wrong", "content": problem},
+        },
+    }

@@ -1,0 +1,356 @@
+"""The history of a picture: blocks of a minute, each a whole picture and what changed after it, in one SQLite file.
+
+Any moment is one block read and played to that moment, so seeking costs the same however long the history is. Marks of
+the timeline lie in a table beside it. One thread alone reads and writes the file; what is not yet in a block is in
+memory. Where nothing was written down (the server did not run) there is a gap, and answers say so.
+
+Bounds: `max_bytes` of blocks and `max_age_s`, beyond which the oldest go with their marks; `BLOCK_CHANGES` in memory.
+"""
+
+import asyncio
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from swarmd.errors import DaemonError
+from swarmd.ground.picture import snapshot
+from swarmd.ground.rows import Change, History, Mark, Timeline
+from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
+
+FILE_NAME = "history.sqlite"
+BLOCK_S = 60.0
+"""Seconds of a block: a picture of 5,000 objects, packed, weighs as much as a minute of 200 drones' positions."""
+BLOCK_CHANGES = 12_000
+"""Changes of a block at most, some 4 MB: what playing to its end costs is some 15 ms."""
+GAP_S = 5.0
+"""Seconds without a word after which there is a gap: five looks at a server that runs."""
+PAGE_MAX = 2_000
+"""Changes of one answer, some 500 kB."""
+MARKS_MAX = 1_500
+"""Marks of one answer: a line of pixels; beyond, marks are counted in bins."""
+_LEVELS = ("info", "warning", "error")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS blocks (
+    number INTEGER PRIMARY KEY, began_s REAL NOT NULL, ended_s REAL NOT NULL, packed BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS blocks_by_time ON blocks (began_s);
+CREATE TABLE IF NOT EXISTS marks (
+    at_s REAL NOT NULL, lane TEXT NOT NULL, level INTEGER NOT NULL, text TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS marks_by_time ON marks (at_s);
+"""
+_Rows = dict[str, dict[str, bytes]]
+_T = TypeVar("_T")
+
+
+class _Block(msgspec.Struct):
+    """What a block holds, packed."""
+
+    rows: _Rows
+    changes: list[tuple[int, float, str, str, bytes | None]]
+
+
+@dataclass(slots=True)
+class _Open:
+    """The block that is being written."""
+
+    number: int
+    began_s: float
+    ended_s: float
+    rows: _Rows
+    changes: list[Change] = field(default_factory=list)
+
+    def block(self) -> _Block:
+        """As it is stored."""
+        rows = [
+            (one.seq, one.at_s, one.kind, one.id, None if one.row is None else bytes(one.row)) for one in self.changes
+        ]
+        return _Block(self.rows, rows)
+
+
+class Past:
+    """One file of history.
+
+    Args:
+        path: Where it lies, or is to lie.
+        frozen: Gives the picture as it is.
+        max_bytes: Of all blocks together.
+        max_age_s: Of the oldest block, beside the newest one's end.
+    """
+
+    def __init__(
+        self, path: Path, frozen: Callable[[], _Rows], max_bytes: int = 1 << 30, max_age_s: float = 30 * 86_400.0
+    ) -> None:
+        self._path = path
+        self._frozen = frozen
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._open: _Open | None = None
+        self._marks: list[Mark] = []
+        self._thread = ThreadPoolExecutor(1, "history")
+        self._database = self._thread.submit(self._connect).result()
+        self._next = self._thread.submit(self._newest).result() + 1
+        """Number of the next block."""
+        self.problem = ""
+        """Why the last block was not written; "" while all is well."""
+
+    # --- on the loop ------------------------------------------------------------------------------------------------
+
+    def begin(self, at_s: float) -> None:
+        """From here on things are written down."""
+        self._begin(at_s)
+
+    def _begin(self, at_s: float) -> _Open:
+        held = self._open = _Open(self._next, at_s, at_s, self._frozen())
+        self._next += 1
+        return held
+
+    def take(self, change: Change) -> None:
+        """One change, as it happens."""
+        held = self._open
+        if held is None:
+            return
+        if change.at_s - held.began_s >= BLOCK_S or len(held.changes) >= BLOCK_CHANGES:
+            self._close_block()
+            # The picture holds this change already; told again in the new block it changes nothing.
+            held = self._begin(max(change.at_s, held.ended_s))
+        held.ended_s = max(held.ended_s, change.at_s)
+        held.changes.append(change)
+
+    def mark(self, mark: Mark) -> None:
+        """A point of the timeline."""
+        self._marks.append(mark)
+
+    def tick(self, at_s: float) -> None:
+        """Nothing may have changed, and yet time went by."""
+        held = self._open
+        if held is None or at_s - held.ended_s > GAP_S:  # This machine slept: that is a gap.
+            if held is not None:
+                self._close_block()
+            self.begin(at_s)
+            return
+        held.ended_s = max(held.ended_s, at_s)
+        if at_s - held.began_s >= BLOCK_S:
+            self._close_block()
+            self.begin(at_s)
+
+    async def at(self, at_s: float) -> Sequence[bytes]:
+        """The `rows.Snapshot` of a moment, in pieces; of a gap, what was known at its beginning."""
+        held = self._open
+        if held is not None and held.began_s <= at_s:
+            block = held.block()
+            return await self._in_thread(lambda: _moment(block, at_s))
+        return await self._in_thread(lambda: self._at(at_s))
+
+    async def history(self, from_s: float, to_s: float, kinds: Sequence[str], cursor: str, limit: int) -> History:
+        """A page of changes.
+
+        Args:
+            from_s: The first moment.
+            to_s: The last.
+            kinds: Which; none: all.
+            cursor: Of the page before; "" for the first.
+            limit: Changes at most; those of one block are read anyway.
+
+        Raises:
+            DaemonError: The cursor is none.
+        """
+        number, skip = _cursor(cursor)
+        held = self._open
+        extra = None if held is None else (held.number, held.began_s, held.ended_s, held.block())
+        limit = max(1, min(limit, PAGE_MAX))
+        return await self._in_thread(lambda: self._history(from_s, to_s, frozenset(kinds), number, skip, limit, extra))
+
+    async def timeline(self, from_s: float, to_s: float) -> Timeline:
+        """What there is between two moments."""
+        held = self._open
+        span = None if held is None else (held.began_s, held.ended_s)
+        self._flush_marks()
+        return await self._in_thread(lambda: self._timeline(from_s, to_s, span))
+
+    def close(self) -> None:
+        """Write what is open; may be called twice."""
+        if self._open is not None:
+            self._close_block()
+            self._open = None
+        self._thread.submit(self._end)
+        self._thread.shutdown(wait=True)
+
+    # --- parts of it --------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _close_block(self) -> None:
+        held = self._open
+        assert held is not None
+        self._flush_marks()
+        self._thread.submit(self._write, held)
+
+    def _flush_marks(self) -> None:
+        marks, self._marks = self._marks, []
+        if marks:
+            self._thread.submit(self._write_marks, marks)
+
+    # --- in the thread ------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
+        except sqlite3.DatabaseError as error:
+            if is_the_disk(error):
+                raise DaemonError(f"{self._path}: {error}; make room, or name another --state") from error
+            move_aside(self._path)
+            return open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
+
+    def _newest(self) -> int:
+        return int(self._database.execute("SELECT coalesce(max(number), 0) FROM blocks").fetchone()[0])
+
+    def _write(self, held: _Open) -> None:
+        packed = zlib.compress(msgspec.msgpack.encode(held.block()), 1)
+        self._execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", (held.number, held.began_s, held.ended_s, packed))
+        self._execute("DELETE FROM blocks WHERE ended_s < ?", (held.ended_s - self._max_age_s,))
+        oldest = "DELETE FROM blocks WHERE number = (SELECT min(number) FROM blocks) AND number < ?"
+        while self._bytes() > self._max_bytes and self._execute(oldest, (held.number,)):
+            pass
+        self._execute("DELETE FROM marks WHERE at_s < (SELECT min(began_s) FROM blocks)", ())
+
+    def _bytes(self) -> int:
+        row = self._database.execute("SELECT total(length(packed)) FROM blocks").fetchone()
+        return int(row[0])
+
+    def _write_marks(self, marks: Iterable[Mark]) -> None:
+        try:
+            self._database.execute("BEGIN")
+            rows = [(one.at_s, one.lane, _LEVELS.index(one.level), one.text) for one in marks]
+            self._database.executemany("INSERT INTO marks VALUES (?, ?, ?, ?)", rows)
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            self.problem = f"{self._path}: {error}"
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+
+    def _execute(self, statement: str, values: tuple[object, ...]) -> int:
+        try:
+            count = self._database.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            self.problem = f"{self._path}: {error}"
+            return 0
+        self.problem = ""
+        return count
+
+    def _end(self) -> None:
+        self._database.close()
+
+    def _at(self, at_s: float) -> Sequence[bytes]:
+        row = self._database.execute(
+            "SELECT packed FROM blocks WHERE began_s <= ? ORDER BY began_s DESC LIMIT 1", (at_s,)
+        ).fetchone()
+        return _moment(_Block({}, []) if row is None else _unpack(row[0]), at_s)
+
+    def _history(
+        self,
+        from_s: float,
+        to_s: float,
+        kinds: frozenset[str],
+        number: int,
+        skip: int,
+        limit: int,
+        extra: tuple[int, float, float, _Block] | None,
+    ) -> History:
+        gaps: list[tuple[float, float]] = []
+        found: list[Change] = []
+        last_s: float | None = None
+        spans = [
+            (int(row[0]), float(row[1]), float(row[2]))
+            for row in self._database.execute(
+                "SELECT number, began_s, ended_s FROM blocks WHERE number >= ? AND ended_s >= ? AND began_s <= ? "
+                "ORDER BY number",
+                (number, from_s, to_s),
+            )
+        ]
+        if extra is not None and extra[0] >= number and extra[1] <= to_s and extra[2] >= from_s:
+            spans.append(extra[:3])
+        for at, began_s, ended_s in spans:
+            if last_s is not None and began_s - last_s > GAP_S:
+                gaps.append((last_s, began_s))
+            last_s = ended_s
+            block = self._block(at, extra)
+            first = skip if at == number else 0
+            for index in range(first, len(block.changes)):
+                seq, at_s, kind, name, row = block.changes[index]
+                if from_s <= at_s <= to_s and (not kinds or kind in kinds):
+                    if len(found) >= limit:
+                        return History(found, gaps, f"{at}.{index}")
+                    found.append(Change(seq, at_s, kind, name, None if row is None else msgspec.Raw(row)))
+        return History(found, gaps, None)
+
+    def _block(self, number: int, extra: tuple[int, float, float, _Block] | None) -> _Block:
+        if extra is not None and number == extra[0]:
+            return extra[3]
+        row = self._database.execute("SELECT packed FROM blocks WHERE number=?", (number,)).fetchone()
+        return _unpack(row[0])
+
+    def _timeline(self, from_s: float, to_s: float, span: tuple[float, float] | None) -> Timeline:
+        query = "SELECT began_s, ended_s FROM blocks WHERE ended_s >= ? AND began_s <= ? ORDER BY began_s"
+        spans = [(float(row[0]), float(row[1])) for row in self._database.execute(query, (from_s, to_s))]
+        if span is not None and span[1] >= from_s and span[0] <= to_s:
+            spans.append(span)
+        covered: list[tuple[float, float]] = []
+        for began_s, ended_s in spans:
+            if covered and began_s - covered[-1][1] <= GAP_S:
+                covered[-1] = (covered[-1][0], max(covered[-1][1], ended_s))
+            else:
+                covered.append((began_s, ended_s))
+        first_s = max(from_s, covered[0][0]) if covered else from_s
+        last_s = min(to_s, covered[-1][1]) if covered else to_s
+        return Timeline(first_s, last_s, covered, self._marks_between(first_s, last_s))
+
+    def _marks_between(self, from_s: float, to_s: float) -> list[Mark]:
+        where, values = "FROM marks WHERE at_s BETWEEN ? AND ?", (from_s, to_s)
+        count = self._database.execute(f"SELECT count(*) {where}", values).fetchone()[0]
+        if count <= MARKS_MAX:
+            rows = self._database.execute(f"SELECT at_s, lane, level, text {where} ORDER BY at_s", values)
+            return [Mark(row[0], row[1], _LEVELS[row[2]], row[3]) for row in rows]
+        bin_s = max((to_s - from_s) / (MARKS_MAX / 3), 1e-3)
+        rows = self._database.execute(
+            "SELECT (CAST((at_s - ?) / ? AS INTEGER) + 0.5) * ? + ?, lane, max(level), text, count(*) "
+            f"{where} GROUP BY CAST((at_s - ?) / ? AS INTEGER), lane ORDER BY 1",
+            (from_s, bin_s, bin_s, from_s, *values, from_s, bin_s),
+        )
+        return [Mark(row[0], row[1], _LEVELS[row[2]], row[3], row[4]) for row in rows]
+
+
+def _cursor(text: str) -> tuple[int, int]:
+    """(block, change in it) of a cursor.
+
+    >>> _cursor("12.7"), _cursor("")
+    ((12, 7), (0, 0))
+    """
+    if not text:
+        return 0, 0
+    number, _, index = text.partition(".")
+    if not (number.isascii() and number.isdecimal() and index.isascii() and index.isdecimal() and len(text) <= 40):
+        raise DaemonError("cursor is none that an answer gave")
+    return int(number), int(index)
+
+
+def _unpack(packed: bytes) -> _Block:
+    return msgspec.msgpack.decode(zlib.decompress(packed), type=_Block)
+
+
+def _moment(block: _Block, at_s: float) -> list[bytes]:
+    """A block played to a moment."""
+    rows: dict[str, dict[str, Any]] = {kind: dict(held) for kind, held in block.rows.items()}
+    for _, changed_s, kind, name, row in block.changes:
+        if changed_s > at_s:
+            continue
+        if row is None:
+            rows.get(kind, {}).pop(name, None)
+        else:
+            rows.setdefault(kind, {})[name] = row
+    return list(snapshot("", 0, at_s, rows))

@@ -1,0 +1,250 @@
+"""What `/api/v1` says, as data: one struct for each kind of thing; the OpenAPI document is generated from them.
+
+Rules this file keeps: times are UTC seconds since 1970 and end in `_s`, lengths are metres about the mission origin
+and end in `_m`, and what nobody knows is null. Names and texts come from other nodes: whoever shows them must take
+them for text, never for markup.
+"""
+
+import msgspec
+
+KINDS = ("member", "position", "object", "cell", "alert", "event")
+"""Kinds of things, in the order in which a snapshot tells them."""
+
+
+class Asset(msgspec.Struct, frozen=True, gc=False):
+    """One rectangle of the site map with sides east and north."""
+
+    id: str
+    east_m: float
+    north_m: float
+    width_m: float
+    depth_m: float
+
+
+class Site(msgspec.Struct, frozen=True, gc=False):
+    """What does not change while the server runs: who looks, at which swarm and where."""
+
+    mode: str
+    """"live" or "recording"."""
+    title: str
+    """What is shown, for people: the swarm, or the recording."""
+    seen_by: str
+    """Name of the node whose knowledge this is."""
+    version: str
+    """Of swarmd."""
+    latitude_deg: float | None
+    longitude_deg: float | None
+    """The mission origin; null where there is none, and nothing has a place."""
+    assets: list[Asset]
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """One member of the swarm."""
+
+    id: str
+    """Its node id, hexadecimal digits."""
+    name: str
+    state: str
+    """`alive`, `suspect`, `degraded`, `failed`, `away` or `left`."""
+    since_s: float | None
+    """When this node came to that opinion; null where it was so before the server began."""
+    is_self: bool
+    rtt_ms: float | None
+    loss: float
+    """Share of this node's own pings that stayed unanswered, in steps of a hundredth."""
+    quality: str
+    """Of the link between this node and it: `good`, `late`, `lossy`, `indirect`, `heard-only`, `none` or `self`."""
+    broken: list[str]
+    """Broken links that anybody reports, such as "a hears b, b does not hear a"."""
+    capability: str
+    version: str
+    address: str
+    root: int | None
+    """Version of the fleet's root that it holds, by its own word."""
+    group_key: int | None
+    """Number of the group key that it holds, by its own word."""
+    certificate: str | None
+    """First digits of its certificate's digest, by its own word."""
+
+
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """Where a member said that it is."""
+
+    id: str
+    """Its node id, hexadecimal digits."""
+    name: str
+    has_fix: bool
+    """False: it has lost its fix; the place is the last one."""
+    east_m: float | None
+    north_m: float | None
+    latitude_deg: float
+    longitude_deg: float
+    height_agl_m: float
+    yaw_deg: float | None
+    """Clockwise from north."""
+    sigma_m: float
+    battery: float | None
+    """0 to 1."""
+    at_s: float
+    """When it was there."""
+
+
+class Object(msgspec.Struct, frozen=True, gc=False):
+    """One thing in the world as the swarm agrees on it."""
+
+    id: str
+    label: str
+    score: float
+    tier: str
+    """`confirmed` (as many observers as `dedup.confirm_observers` asks for) or `candidate` (fewer)."""
+    east_m: float | None
+    north_m: float | None
+    covariance_m2: list[float] | None
+    """(east-east, east-north, north-north)."""
+    asset: str
+    observers: list[str]
+    reports: int
+    first_seen_s: float
+    last_seen_s: float
+
+
+class Cell(msgspec.Struct, frozen=True, gc=False):
+    """One piece of the survey area."""
+
+    id: str
+    east_m: float
+    north_m: float
+    state: str
+    """`open`, `claimed` or `done`."""
+    holder: str
+    done_by: list[str]
+
+
+class Alert(msgspec.Struct, frozen=True, gc=False):
+    """What stands at this node until it is solved."""
+
+    id: str
+    code: str
+    subject: str
+    level: str
+    text: str
+    means: str
+    remedy: str
+    since_s: float
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One thing that happened."""
+
+    id: str
+    at_s: float
+    origin: str
+    kind: str
+    level: str
+    subject: str
+    reason: str
+    evidence: str
+
+
+class Evidence(msgspec.Struct, frozen=True, gc=False):
+    """One node's own sighting of an object."""
+
+    id: str
+    node: str
+    label: str
+    score: float
+    east_m: float | None
+    north_m: float | None
+    covariance_m2: list[float] | None
+    model_digest: str
+    """First digits of the SHA-256 of the model that saw it."""
+    reports: int
+    first_seen_s: float
+    last_seen_s: float
+
+
+Row = Member | Position | Object | Cell | Alert | Event
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One thing as it became, or went."""
+
+    seq: int
+    at_s: float
+    kind: str
+    id: str
+    row: msgspec.Raw | None
+    """The whole thing as it is from now on; null: it is gone."""
+
+
+class Rows(msgspec.Struct, frozen=True, gc=False):
+    """Everything that is there, by kind; of events the newest."""
+
+    member: list[Member]
+    position: list[Position]
+    object: list[Object]
+    cell: list[Cell]
+    alert: list[Alert]
+    event: list[Event]
+
+
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
+    """The picture at one moment."""
+
+    epoch: str
+    """Which life of the server numbered the changes."""
+    seq: int
+    """Changes after this number lead from this picture to the newest; for a moment of the past 0."""
+    at_s: float
+    """The moment."""
+    rows: Rows
+
+
+class Changes(msgspec.Struct, frozen=True, gc=False):
+    """One `data:` line of the stream of changes."""
+
+    now_s: float
+    seq: int
+    """Everything up to this number has been told."""
+    changes: list[Change]
+    reset: bool = False
+    """True: the numbers asked for are gone, or of another epoch; ask for a snapshot."""
+
+
+class History(msgspec.Struct, frozen=True, gc=False):
+    """One page of what happened, oldest first."""
+
+    changes: list[Change]
+    gaps: list[tuple[float, float]]
+    """(from, to) in which nothing was written down: a page that replays asks for a snapshot after each."""
+    next: str | None
+    """The cursor of the next page; null after the last."""
+
+
+class Mark(msgspec.Struct, frozen=True, gc=False):
+    """One point of the timeline."""
+
+    at_s: float
+    lane: str
+    """`members`, `objects` or `events`."""
+    level: str
+    """`info`, `warning` or `error`."""
+    text: str
+    count: int = 1
+    """Of how many marks this one stands for; then `text` is that of one of them."""
+
+
+class Timeline(msgspec.Struct, frozen=True, gc=False):
+    """What the past holds."""
+
+    from_s: float
+    to_s: float
+    covered: list[tuple[float, float]]
+    """(from, to) of which there is a history; the rest are gaps."""
+    marks: list[Mark]
+
+
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """Why there is no answer."""
+
+    error: str

@@ -1,0 +1,353 @@
+"""The page and `/api/v1` on loopback: starlette answers, uvicorn speaks HTTP.
+
+Rules this file keeps: nothing takes the loop for more than a piece of an answer; a client that does not read costs one
+connection and misses changes, which it is told; nothing that a client sends can change anything.
+"""
+
+import asyncio
+import contextlib
+import csv
+import hashlib
+import io
+import math
+import socket
+import time
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swarmd.errors import DaemonError, TransportError
+from swarmd.ground import openapi
+from swarmd.ground.guard import HEADERS, is_loopback, refusal
+from swarmd.ground.rows import KINDS, Changes, Member, Object, Problem
+from swarmd.ground.view import Ground
+from swarmd_models.geo.positions import Plane
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+except ImportError as problem:
+    raise DaemonError(
+        f"`swarmd ground` needs starlette and uvicorn ({problem}); pip install 'swarmd[ground]'"
+    ) from problem
+
+DEFAULT_LISTEN = "127.0.0.1:7982"
+"""Beside the daemon's own page and the operators' door; not registered for anything else at IANA."""
+STREAM_S = 0.2
+"""Seconds between two looks for changes; an eye takes that for at once."""
+BEAT_S = 0.8
+"""Seconds after which a stream says that it lives: a page that hears nothing for two says so."""
+BATCH = 400
+"""Changes of one line, some 100 kB; between two the loop turns."""
+CLIENTS_MAX = 64
+"""Connections at once: ten browsers with six each."""
+STATIC = Path(__file__).with_name("static")
+_TYPES = {
+    "index.html": "text/html; charset=utf-8",
+    "app.js": "text/javascript; charset=utf-8",
+    "app.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_encode = msgspec.json.encode
+
+
+def bound_socket(listen: str) -> socket.socket:
+    """A listening socket on loopback.
+
+    Raises:
+        TransportError: It is no loopback address, or taken.
+    """
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    if not is_loopback(host) or not port.isdecimal():
+        raise TransportError(f"--page {listen}: only a loopback address is served, such as {DEFAULT_LISTEN}")
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, int(port)), family=family, backlog=64)
+    except OSError as error:
+        raise TransportError(f"--page {listen}: {error.strerror or error}; choose another port") from error
+
+
+class GroundServer:
+    """Serves one `Ground`.
+
+    Args:
+        ground: What is shown.
+        listening: A socket that `bound_socket` made; closed at the end.
+    """
+
+    def __init__(self, ground: Ground, listening: socket.socket) -> None:
+        self._ground = ground
+        self._socket = listening
+        self._site = _encode(ground.site)
+        self._openapi = _encode(openapi.document())
+        self._files = {name: (STATIC / name).read_bytes() for name in _TYPES}
+        host, port = listening.getsockname()[:2]
+        self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        config = uvicorn.Config(
+            self.app(), log_level="critical", access_log=False, lifespan="off", ws="none", loop="none", http="h11",
+            server_header=False, limit_concurrency=CLIENTS_MAX, timeout_keep_alive=30,
+        )  # fmt: skip
+        server = _Server(config)
+        try:
+            await server.serve(sockets=[self._socket])
+        finally:
+            if server.started:
+                # Streams have no end of their own: whoever reads one is hung up on, and comes again.
+                for task in list(server.server_state.tasks):
+                    task.cancel()
+                for connection in list(server.server_state.connections):
+                    connection.transport.abort()
+                server.force_exit = True
+                await server.shutdown(sockets=[self._socket])
+            self._socket.close()
+
+    def app(self) -> Any:
+        """The ASGI application."""
+        routes = [
+            Route("/", self._file),
+            Route("/app.js", self._file),
+            Route("/app.css", self._file),
+            Route("/icon.svg", self._file),
+            Route("/api/v1/site", self._on_site),
+            Route("/api/v1/snapshot", self._on_snapshot),
+            Route("/api/v1/changes", self._on_changes),
+            Route("/api/v1/history", self._on_history),
+            Route("/api/v1/timeline", self._on_timeline),
+            Route("/api/v1/objects/{id}/evidence", self._on_evidence),
+            Route("/api/v1/export/objects.geojson", self._on_geojson),
+            Route("/api/v1/export/objects.csv", self._on_objects_csv),
+            Route("/api/v1/export/members.csv", self._on_members_csv),
+            Route("/api/v1/openapi.json", self._on_openapi),
+        ]
+        handlers: dict[Any, Any] = {404: _not_found, DaemonError: _refused}
+        return _Guard(Starlette(routes=routes, exception_handlers=handlers))
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    async def _file(self, request: Request) -> Response:
+        name = request.url.path[1:] or "index.html"
+        return _cached(request, self._files[name], _TYPES[name])
+
+    async def _on_site(self, request: Request) -> Response:
+        return _cached(request, self._site, "application/json")
+
+    async def _on_openapi(self, request: Request) -> Response:
+        return _cached(request, self._openapi, "application/json")
+
+    async def _on_snapshot(self, request: Request) -> Response:
+        if "at_s" in request.query_params:
+            pieces: Iterable[bytes] = await self._ground.past.at(_number(request, "at_s", 0.0))
+        else:
+            pieces = self._ground.picture.snapshot(self._ground.now_s)
+        return StreamingResponse(_turning(pieces), media_type="application/json")
+
+    async def _on_changes(self, request: Request) -> Response:
+        epoch, after = request.query_params.get("epoch", ""), int(_number(request, "after", 0))
+        return StreamingResponse(self._stream(epoch, after), media_type="text/event-stream")
+
+    async def _stream(self, epoch: str, after: int) -> AsyncIterator[bytes]:
+        picture, said_s = self._ground.picture, float("-inf")
+        while True:
+            changes = picture.since(epoch, after)
+            if changes is None:
+                yield _line(Changes(self._ground.now_s, picture.seq, [], reset=True))
+                return
+            waiting = list(changes)
+            for start in range(0, len(waiting), BATCH):
+                part = waiting[start : start + BATCH]
+                after = part[-1].seq
+                yield _line(Changes(self._ground.now_s, after, part))
+                await asyncio.sleep(0)
+            now_s = time.monotonic()
+            if waiting or now_s - said_s >= BEAT_S:
+                if not waiting:
+                    yield _line(Changes(self._ground.now_s, after, []))
+                said_s = now_s
+            await asyncio.sleep(STREAM_S)
+
+    async def _on_history(self, request: Request) -> Response:
+        kinds = [kind for kind in request.query_params.get("kind", "").split(",") if kind]
+        unknown = sorted(set(kinds) - set(KINDS))
+        if unknown:
+            raise DaemonError(f"no kind {unknown[0][:40]!r}; there are {', '.join(KINDS)}")
+        page = await self._ground.past.history(
+            _number(request, "from_s", 0.0),
+            _number(request, "to_s", self._ground.now_s),
+            kinds,
+            request.query_params.get("cursor", ""),
+            int(_number(request, "limit", 1000)),
+        )
+        return Response(await asyncio.to_thread(_encode, page), media_type="application/json")
+
+    async def _on_timeline(self, request: Request) -> Response:
+        now_s = self._ground.now_s
+        line = await self._ground.past.timeline(_number(request, "from_s", 0.0), _number(request, "to_s", now_s))
+        return Response(_encode(line), media_type="application/json")
+
+    async def _on_evidence(self, request: Request) -> Response:
+        return Response(_encode(await self._ground.evidence(request.path_params["id"])), media_type="application/json")
+
+    # --- exports ----------------------------------------------------------------------------------------------------
+
+    async def _on_geojson(self, request: Request) -> Response:
+        site = self._ground.site
+        plane = None
+        if site.latitude_deg is not None and site.longitude_deg is not None:
+            plane = Plane(site.latitude_deg, site.longitude_deg)
+        return _download(_turning(_geojson(self._objects(), plane)), "application/geo+json", "objects.geojson")
+
+    async def _on_objects_csv(self, request: Request) -> Response:
+        return _download(_turning(_csv(Object, self._objects())), "text/csv", "objects.csv")
+
+    async def _on_members_csv(self, request: Request) -> Response:
+        rows = self._ground.picture.frozen()["member"].values()
+        members = (msgspec.json.decode(row, type=Member) for row in rows)
+        return _download(_turning(_csv(Member, members)), "text/csv", "members.csv")
+
+    def _objects(self) -> Generator[Object, None, None]:
+        rows = self._ground.picture.frozen()["object"].values()
+        return (msgspec.json.decode(row, type=Object) for row in rows)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, without its own hands on the process's signals: the command that runs it ends it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave them."""
+        yield
+
+
+class _Guard:
+    """Asks `refusal` before anything answers, and puts `HEADERS` on every answer."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        status, reason = refusal(scope["method"], scope["path"], headers)
+        extra = [(name.encode(), value.encode()) for name, value in HEADERS]
+
+        async def guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message["headers"]}
+                kept = [] if b"cache-control" in names else [(b"cache-control", b"no-store")]
+                message = {**message, "headers": [*message["headers"], *extra, *kept]}
+            await send(message)
+
+        if status:
+            await _problem(status, reason)(scope, receive, guarded)
+        else:
+            await self._app(scope, receive, guarded)
+
+
+def _problem(status: int, reason: str) -> Response:
+    return Response(_encode(Problem(reason)), status, media_type="application/json")
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return _problem(404, "no such page")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    return _problem(400, str(error))
+
+
+def _cached(request: Request, body: bytes, media: str) -> Response:
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=media, headers=headers)
+
+
+def _download(pieces: AsyncIterator[bytes], media: str, name: str) -> Response:
+    return StreamingResponse(
+        pieces, media_type=media, headers={"content-disposition": f'attachment; filename="{name}"'}
+    )
+
+
+async def _turning(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """Pieces, between which the loop turns."""
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(0)
+
+
+def _line(changes: Changes) -> bytes:
+    return b"data: " + _encode(changes) + b"\n\n"
+
+
+def _number(request: Request, name: str, default: float) -> float:
+    text = request.query_params.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = math.nan
+    if not abs(value) < 1e15:
+        raise DaemonError(f"{name} is no number")
+    return value
+
+
+_ROWS = 100
+"""Rows of a piece of an export: half a millisecond."""
+
+
+def _csv(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> Iterable[bytes]:
+    names = kind.__struct_fields__
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(names)
+    for number, row in enumerate(rows, 1):
+        writer.writerow([_cell(getattr(row, name)) for name in names])
+        if number % _ROWS == 0:
+            yield out.getvalue().encode()
+            out.seek(0)
+            out.truncate()
+    yield out.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    """A value that no spreadsheet takes for a formula.
+
+    >>> _cell("=1+1"), _cell(["a", "b"]), _cell(-1.5)
+    ("'=1+1", 'a b', -1.5)
+    """
+    if isinstance(value, list):
+        value = " ".join(str(one) for one in value)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value
+
+
+def _geojson(objects: Iterable[Object], plane: Plane | None) -> Iterable[bytes]:
+    yield b'{"type":"FeatureCollection","features":['
+    comma = b""
+    waiting: list[bytes] = []
+    for one in objects:
+        waiting.append(_encode(_feature(one, plane)))
+        if len(waiting) == _ROWS:
+            yield comma + b",".join(waiting)
+            comma, waiting = b",", []
+    yield (comma if waiting else b"") + b",".join(waiting) + b"]}\n"
+
+
+def _feature(one: Object, plane: Plane | None) -> Mapping[str, Any]:
+    geometry = None
+    if plane is not None and one.east_m is not None and one.north_m is not None:
+        latitude, longitude = plane.to_wgs84(one.east_m, one.north_m)
+        geometry = {"type": "Point", "coordinates": [round(longitude, 8), round(latitude, 8)]}
+    return {"type": "Feature", "id": one.id, "geometry": geometry, "properties": one}

@@ -1,0 +1,46 @@
+"""What the server shows: one picture, its past, and who knows more."""
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from swarmd.ground.past import Past
+from swarmd.ground.picture import Picture
+from swarmd.ground.rows import Change, Evidence, Mark, Site
+
+FindEvidence = Callable[[str], Awaitable[list[Evidence]]]
+
+
+async def no_evidence(object_id: str) -> list[Evidence]:
+    """Where sightings are not part of what is shown."""
+    return []
+
+
+class Ground:
+    """One picture and what became of it.
+
+    Args:
+        site: Who looks, at what.
+        history: The file of its past.
+        max_bytes: Of that file, about.
+    """
+
+    def __init__(self, site: Site, history: Path, max_bytes: int = 1 << 30) -> None:
+        self.site = site
+        self.evidence: FindEvidence = no_evidence
+        self.picture = Picture(self._on_change)
+        self.past = Past(history, self.picture.frozen, max_bytes)
+        self.ended_s: float | None = None
+        """The last moment of a recording; None: it goes on."""
+
+    @property
+    def now_s(self) -> float:
+        """The newest moment that there is: the present, or a recording's end."""
+        return time.time() if self.ended_s is None else self.ended_s
+
+    def mark(self, mark: Mark) -> None:
+        """A point of the timeline."""
+        self.past.mark(mark)
+
+    def _on_change(self, change: Change) -> None:
+        self.past.take(change)

@@ -1,0 +1,265 @@
+"""The ground view's page in Chromium: honest about what it shows, usable without a mouse, and nobody else's tool."""
+
+import importlib.util
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
+
+from swarmd.ground.rows import Alert, Event
+from tests.support.browser import chromium, has, opened, picture, text, until
+from tests.support.ground import CHROMIUM, NO_CHROMIUM, Served, fill, member, position, serving, site, thing
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM),
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="no playwright here (make setup-extras)"),
+    # Playwright's own loop and pipe to its driver, which it closes when the process ends.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+OUT = ROOT / "out" / "ui"
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+EVIL = (
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "\u202eenod\u202c\u0000\u0007",
+    "a" * 400,
+    "{{7*7}}${7*7}",
+    "__proto__",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+def put(served: Served, kind: str, row: Any) -> None:
+    served.do(lambda ground: ground.picture.put(kind, row, time.time()))
+
+
+def heard(page: "Page") -> None:
+    has(page, "receiving")
+    until(page, "document.querySelector('[aria-posinset]')", "the first rows")
+
+
+def test_the_page_shows_what_is_known_and_asks_nobody_else(served: Served, browser: "Browser") -> None:
+    with opened(browser, served.url) as (page, seen):
+        heard(page)
+        for words in ("swarm farm", "as seen by laptop", "5 of 5 heard", "12 objects", "2 of 8 cells done", "LIVE"):
+            has(page, words)
+        page.wait_for_timeout(600)
+        picture(page, OUT, "live-dark")
+        assert seen.requests
+        assert all(url.startswith(served.url) for url in seen.requests)
+        assert seen.complaints == []
+
+
+def test_a_cut_is_said_and_its_end_too(served: Served, browser: "Browser") -> None:
+    with opened(browser, served.url) as (page, _):
+        heard(page)
+        assert "cut" not in text(page)
+        for number in (1, 2):
+            put(served, "member", member(number, "failed", since_s=time.time() - 23))
+        has(page, "The swarm is cut: 2 of 4 members are not heard for 2")
+        has(page, "3 of 5 heard")
+        has(page, "You see what laptop knows")
+        picture(page, OUT, "cut-dark")
+        put(served, "member", member(1))
+        has(page, "drone-2 is not heard for")
+        put(served, "member", member(2))
+        until(page, "!document.body.innerText.includes('not heard')", "the banner to go")
+        for number in range(4):
+            put(served, "member", member(number, "failed", since_s=time.time()))
+        has(page, "laptop is cut off: none of 4 members is heard")
+
+
+def test_a_server_that_falls_silent_is_said_and_the_view_stays(tmp_path: Path, browser: "Browser") -> None:
+    with serving(tmp_path) as served:
+        port = served.port
+        with opened(browser, served.url) as (page, _):
+            heard(page)
+            page.keyboard.press("j")
+            chosen = page.inner_text(".detail h2")
+            served.close()
+            has(page, "server does not answer", 12)
+            assert page.inner_text(".detail h2") == chosen
+            again = Served(tmp_path, port=port)
+            try:
+                again.do(lambda ground: fill(ground, 6, 12))
+                has(page, "receiving")
+                has(page, "7 of 7 heard")
+                assert page.inner_text(".detail h2") == chosen
+            finally:
+                again.close()
+
+
+def test_every_name_is_text(served: Served, browser: "Browser") -> None:
+    """Whatever members, objects and events are called: no script runs, no element appears, nothing breaks the page."""
+    now_s = time.time()
+    for number, name in enumerate(EVIL, 10):
+        put(served, "member", member(number, "failed", name=name, broken=[f"{name} hears {name}, {name} does not"]))
+        put(served, "position", position(number, 10.0 + number, 10.0, now_s, name))
+        put(served, "object", thing(number, 5.0 * number, 20.0, now_s, name, name))
+        put(served, "event", Event(f"x{number}", now_s, name, "failed", "info", name, name, name))
+        put(served, "alert", Alert(f"x{number}", name, name, "error", name, name, name, now_s))
+    with opened(browser, served.url) as (page, seen):
+        page.on("dialog", lambda dialog: seen.complaints.append(f"dialog: {dialog.message}"))
+        heard(page)
+        for key in "1234":
+            page.keyboard.press(key)
+            page.wait_for_timeout(150)
+            for _ in range(14):
+                page.keyboard.press("j")
+            assert (
+                page.evaluate(
+                    "document.querySelectorAll('#app img, #app script, #app iframe, #app a[href^=javascript]').length"
+                )
+                == 0
+            )
+        page.wait_for_timeout(400)
+        picture(page, OUT, "hostile-dark")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth && ({}).polluted === undefined")
+        assert seen.complaints == []
+        assert page.evaluate("Math.max(...[...document.querySelectorAll('.pill')].map(e => e.offsetWidth)) < 460")
+
+
+def test_everything_can_be_done_without_a_mouse(served: Served, browser: "Browser") -> None:
+    with opened(browser, served.url) as (page, seen):
+        heard(page)
+        stops = []
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            stop = page.evaluate("""(() => {
+                const one = document.activeElement;
+                return one === document.body ? '' : `${one.tagName} ${one.ariaLabel ?? one.innerText}`;
+            })()""")
+            if not stop or stop in stops:
+                break
+            stops.append(stop)
+        assert len(stops) < 15, stops
+        page.locator("body").click(position={"x": 300, "y": 20})
+        for key, label in (("2", "Members"), ("3", "Events"), ("1", "Objects")):
+            page.keyboard.press(key)
+            until(page, f"document.querySelector('[role=listbox]')?.ariaLabel === '{label}'", label)
+        page.keyboard.press("j")
+        has(page, "Evidence")
+        first = page.inner_text(".detail")
+        page.keyboard.press("j")
+        until(page, f"document.querySelector('.detail').innerText !== {json.dumps(first)}", "the next one")
+        page.keyboard.press("Escape")
+        until(page, "!document.querySelector('.detail')", "no details")
+        page.keyboard.press("/")
+        page.keyboard.type("soil")
+        until(page, "document.querySelectorAll('[role=option]').length < 12", "fewer rows")
+        assert "soiling" in page.inner_text("[role=listbox]")
+        page.keyboard.press("Escape")
+        page.keyboard.press(" ")
+        has(page, "The past,")
+        page.keyboard.press("l")
+        has(page, "LIVE")
+        assert seen.complaints == []
+
+
+def test_the_past_is_shown_and_played_and_the_present_comes_back(served: Served, browser: "Browser") -> None:
+    began_s = time.time()
+    put(served, "member", member(3, "failed", since_s=began_s))
+    time.sleep(0.3)
+    put(served, "member", member(3))
+    time.sleep(0.2)
+    back_s = time.time()
+    with opened(browser, served.url, "light") as (page, seen):
+        heard(page)
+        assert "not heard" not in text(page)
+        page.evaluate(f"ground.seek({began_s + 0.15})")
+        has(page, "drone-3 is not heard for 0 s")
+        has(page, "What happens meanwhile is not shown")
+        page.wait_for_timeout(300)
+        picture(page, OUT, "past-light")
+        page.keyboard.press(" ")
+        until(page, f"ground.past.value === null || ground.past.value > {back_s}", "the replay to go on")
+        until(page, "!document.body.innerText.includes('not heard')", "the replay to show the return")
+        page.keyboard.press("l")
+        has(page, "LIVE")
+        assert seen.complaints == []
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="no axe-core here (make setup-extras)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(served: Served, browser: "Browser", scheme: str) -> None:
+    put(served, "member", member(1, "failed", since_s=time.time() - 5))
+    with opened(browser, served.url, scheme) as (page, _):
+        heard(page)
+        page.evaluate(AXE.read_text())
+        for key in "1234":
+            page.keyboard.press(key)
+            page.wait_for_timeout(200)
+            page.keyboard.press("j")
+            page.wait_for_timeout(500)
+            found = page.evaluate("axe.run()")["violations"]
+            told = [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+            assert told == [], f"panel {key}"
+
+
+def test_a_thousand_objects_are_a_short_list_of_elements(tmp_path: Path, browser: "Browser") -> None:
+    """5,000 objects and 200 drones: the table holds the rows of the window, and nothing off it grows."""
+    with (
+        serving(tmp_path, drones=200, objects=5_000, site=site(10_000)) as served,
+        opened(browser, served.url) as (page, seen),
+    ):
+        has(page, "5000 objects")
+        assert page.evaluate("document.querySelectorAll('[role=option]').length") < 60
+        assert page.evaluate("document.querySelector('.table').offsetHeight") == 5_000 * 30
+        page.evaluate("for (let i = 0; i < 20; i++) ground.pan(9, 5)")
+        page.wait_for_timeout(500)
+        picture(page, OUT, "large-dark")
+        assert seen.complaints == []
+
+
+def test_a_hidden_page_holds_no_stream(served: Served, browser: "Browser") -> None:
+    """Six streams of one browser would leave none for a seventh page."""
+    with opened(browser, served.url) as (page, seen):
+        heard(page)
+        page.evaluate("""
+            Object.defineProperty(document, 'visibilityState', { get: () => window.shownAs, configurable: true });
+            window.shownAs = 'hidden';
+            document.dispatchEvent(new Event('visibilitychange'));
+        """)
+        page.wait_for_timeout(800)
+        count = len([url for url in seen.requests if "/changes" in url])
+        put(served, "member", member(1, "failed", since_s=time.time()))
+        page.wait_for_timeout(800)
+        assert len([url for url in seen.requests if "/changes" in url]) == count
+        page.evaluate("window.shownAs = 'visible'; document.dispatchEvent(new Event('visibilitychange'));")
+        has(page, "drone-1 is not heard")
+
+
+def test_without_an_origin_the_page_says_why_the_map_is_empty(tmp_path: Path, browser: "Browser") -> None:
+    nowhere = replace_site(site(0))
+    with serving(tmp_path, objects=0, site=nowhere) as served, opened(browser, served.url) as (page, seen):
+        has(page, "No mission origin")
+        assert seen.complaints == []
+
+
+def replace_site(one: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(one, latitude_deg=None, longitude_deg=None, assets=[])

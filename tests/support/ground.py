@@ -1,0 +1,189 @@
+"""A made-up swarm for the ground view, and a server of it in this process or beside a real browser."""
+
+import asyncio
+import contextlib
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from swarmd.ground.rows import Alert, Asset, Cell, Event, Evidence, Mark, Member, Object, Position, Site
+from swarmd.ground.server import GroundServer, bound_socket
+from swarmd.ground.view import Ground
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NO_CHROMIUM = "no chromium here (apt-get install chromium)"
+LABELS = ("hot-spot", "cracking", "soiling", "diode", "shadowing")
+ROW_M, COLUMN_M = 2.0, 6.0
+
+
+def node_id(number: int) -> str:
+    """Of the member of that number."""
+    return f"{number + 1:032x}"
+
+
+def assets(count: int) -> list[Asset]:
+    """Columns of forty modules."""
+    return [
+        Asset(f"t{i // 40:02}-m{i % 40:02}", COLUMN_M * (i // 40), ROW_M * (i % 40), 3.6, 1.7) for i in range(count)
+    ]
+
+
+def site(count: int = 400) -> Site:
+    """A plant, seen by a laptop."""
+    return Site("live", "farm", "laptop", "0.1.0", 48.0, 11.0, assets(count))
+
+
+def member(number: int, state: str = "alive", name: str = "", **changed: object) -> Member:
+    """One drone; number -1 is the laptop."""
+    fields: dict[str, object] = {
+        "id": node_id(number),
+        "name": name or ("laptop" if number < 0 else f"drone-{number}"),
+        "state": state,
+        "since_s": None,
+        "is_self": number < 0,
+        "rtt_ms": None if number < 0 else 4.2,
+        "loss": 0.0,
+        "quality": "self" if number < 0 else "good",
+        "broken": [],
+        "capability": "observer" if number < 0 else "eye",
+        "version": "0.1.0",
+        "address": "10.0.0.1:7946",
+        "root": 1,
+        "group_key": 1,
+        "certificate": "00112233",
+    }
+    return Member(**(fields | changed))  # type: ignore[arg-type]
+
+
+def position(number: int, east_m: float, north_m: float, at_s: float, name: str = "") -> Position:
+    """Of one drone."""
+    return Position(
+        node_id(number), name or f"drone-{number}", True, east_m, north_m, 48.0, 11.0, 12.0, 90.0, 0.3, 0.8, at_s
+    )
+
+
+def thing(number: int, east_m: float, north_m: float, at_s: float, label: str = "hot-spot", asset: str = "") -> Object:
+    """One object; every second one is confirmed."""
+    is_confirmed = number % 2 == 1
+    return Object(
+        id=f"{number:016x}",
+        label=label,
+        score=0.9,
+        tier="confirmed" if is_confirmed else "candidate",
+        east_m=east_m,
+        north_m=north_m,
+        covariance_m2=[0.2, 0.05, 0.1],
+        asset=asset,
+        observers=["drone-0", "drone-1"] if is_confirmed else ["drone-0"],
+        reports=3,
+        first_seen_s=at_s,
+        last_seen_s=at_s,
+    )
+
+
+def fill(ground: Ground, drones: int, objects: int, seed: int = 7) -> None:
+    """A swarm at work."""
+    rng, now_s, picture = random.Random(seed), time.time(), ground.picture
+    wide_m = max((one.east_m for one in ground.site.assets), default=100.0)
+    picture.put("member", member(-1), now_s)
+    for i in range(drones):
+        picture.put("member", member(i), now_s)
+        picture.put("position", position(i, rng.uniform(0, wide_m), rng.uniform(0, 80), now_s), now_s)
+    for i in range(objects):
+        asset = rng.choice(ground.site.assets)
+        one = thing(i, asset.east_m, asset.north_m, now_s, rng.choice(LABELS), asset.id)
+        picture.put("object", one, now_s)
+    for i in range(8):
+        state = ("open", "claimed", "done")[i % 3]
+        cell = Cell(
+            f"c{i:02}", 7.5 + 15 * (i // 2), 20 + 40 * (i % 2), state, "drone-0" if state == "claimed" else "", []
+        )
+        picture.put("cell", cell, now_s)
+    picture.put("event", Event("e1", now_s, "laptop", "joined", "info", "drone-0", "", ""), now_s)
+    ground.mark(Mark(now_s, "events", "info", "laptop joined drone-0"))
+    picture.put(
+        "alert",
+        Alert("clock-wrong", "clock-wrong", "", "warning", "12 s ahead", "the clock is off", "Set the clock.", now_s),
+        now_s,
+    )
+
+
+async def evidence(object_id: str) -> list[Evidence]:
+    """Two sightings of anything."""
+    now_s = time.time()
+    return [
+        Evidence(f"{node}-1", node, "hot-spot", 0.9, 1.0, 2.0, [0.1, 0.0, 0.1], "ab" * 8, 2, now_s, now_s)
+        for node in ("drone-0", "drone-1")
+    ]
+
+
+class Served:
+    """A server in a thread of its own, whose loop the test reaches by `do`."""
+
+    def __init__(self, folder: Path, port: int = 0, site: Site | None = None) -> None:
+        self._folder = folder
+        self._site = site
+        self._loop = asyncio.new_event_loop()
+        self._socket = bound_socket(f"127.0.0.1:{port}")
+        self.port = int(self._socket.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def do(self, work: Callable[[Ground], object]) -> None:
+        """Do something to what is shown, on the server's loop."""
+        done = threading.Event()
+
+        def run() -> None:
+            work(self.ground)
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
+        assert done.wait(20)
+
+    def close(self) -> None:
+        """End it."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+            self._thread.join(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._task = self._loop.create_task(self._live())
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+    async def _live(self) -> None:
+        self.ground = Ground(self._site or site(), self._folder / "history.sqlite")
+        self.ground.evidence = evidence
+        self.ground.past.begin(time.time())
+        ticking = asyncio.create_task(self._tick())
+        try:
+            server = GroundServer(self.ground, self._socket)
+            self._loop.call_soon(self._ready.set)
+            await server.run()
+        finally:
+            ticking.cancel()
+            self.ground.past.close()
+
+    async def _tick(self) -> None:
+        while True:
+            self.ground.past.tick(time.time())
+            await asyncio.sleep(0.5)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, drones: int = 4, objects: int = 12, **options: object) -> Iterator[Served]:
+    """A server with a swarm at work."""
+    served = Served(folder, **options)  # type: ignore[arg-type]
+    try:
+        served.do(lambda ground: fill(ground, drones, objects))
+        yield served
+    finally:
+        served.close()
