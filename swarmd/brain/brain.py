@@ -236,7 +236,7 @@ class Brain:
             grounds=Grounds(self._bus, identity.node, node.members, driver.request),
             seeds=seeds,
         )
-        history = self._history = History(parts, trust, journal, boot)
+        history = self._history = History(parts, trust, journal)
         stack.callback(history.store.close)
         await history.open()
         releases.on_note = history.watch.on_release_note

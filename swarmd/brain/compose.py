@@ -29,7 +29,7 @@ from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.positions import Positions, PositionsConfig
-from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import Identity
@@ -178,7 +178,7 @@ def make_replica(
         config=ReplicaConfig(dedup=dedup),
         rng=random.Random(random.SystemRandom().getrandbits(64)),
         restored={key: value for key, value in records.items() if key.startswith(b"state/")},
-        boot_incarnation=boot,
+        life=life_number(boot, random.SystemRandom()),
         wall_offset_ns=time.time_ns() - time.monotonic_ns(),
         public_key=crypto.public_key(identity.seed),
     )

@@ -31,14 +31,13 @@ _LOGGED_ELSEWHERE = ("alarm", "started", "stopped", "reloaded", "eye-", "release
 class History:
     """What happened at one node, and what still stands."""
 
-    def __init__(self, parts: Parts, trust: Trust, journal: Journal, boot: int) -> None:
+    def __init__(self, parts: Parts, trust: Trust, journal: Journal) -> None:
         """Compose it; `open` and `begin` follow.
 
         Args:
             parts: The brain's.
             trust: Who counts.
             journal: Whose folder the file shares.
-            boot: This life's number.
         """
         self._parts = parts
         self._trust = trust
@@ -49,7 +48,7 @@ class History:
         self.recorder = Recorder(
             parts.identity.node,
             parts.identity.name,
-            boot,
+            parts.replica.views.incarnation,
             self.store,
             now_ms=self._now_ms,
             name_of=self._name_of,

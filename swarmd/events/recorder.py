@@ -76,7 +76,7 @@ class Recorder:
         Args:
             node: This node.
             name: Its name.
-            life: Its boot number.
+            life: Its number, which no other life of this node has.
             store: Where events are kept.
             now_ms: Swarm time, UTC milliseconds since 1970.
             name_of: A member's name.

@@ -183,7 +183,7 @@ def nothing_is_journalled(self, effects, now_ns):
     effects[:] = [effect for effect in effects if not isinstance(effect, Persist)]
 
 
-def same_incarnation(restored, boot_incarnation):
+def same_incarnation(restored, life):
     return 7
 
 

@@ -14,7 +14,7 @@ from swarmd_protocols.errors import IdentityError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.observations import LocalDetection, Observed
-from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import (
@@ -78,6 +78,7 @@ class Mesh:
     ) -> None:
         self.crypto = crypto
         self.rng = random.Random(seed)
+        self.lives = random.Random(seed)
         self.config = config or ReplicaConfig()
         self.loss, self.duplicate, self.delay_ms, self.probe_ns = loss, duplicate, delay_ms, probe_ns
         self.now_ns = S
@@ -215,7 +216,7 @@ class Mesh:
             config=self.config,
             rng=random.Random(self.rng.getrandbits(32)),
             restored={key: value for key, value in member.disk.items() if key.startswith(b"state/")},
-            boot_incarnation=member.boots * 1000,
+            life=life_number(member.boots * 1000, self.lives),
             wall_offset_ns=WALL_NS + self.wrong_wall_ns.get(index, 0) if self.wall else 0,
             public_key=member.public_key,
         )

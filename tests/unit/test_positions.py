@@ -109,6 +109,20 @@ def test_a_later_life_speaks_above_the_earlier_one() -> None:
     assert b.located()[id_of(1)].place.sigma_cm == 7
 
 
+def test_who_lost_its_journal_and_counts_from_below_is_heard_after_a_minute_and_old_letters_never() -> None:
+    a, b = pair()
+    letters = [said(a, at * S, replace(HERE, latitude_e7=at * 1_000)) for at in (10, 12)]
+    for at, letter in zip((10, 12), letters, strict=True):
+        b.on_message(id_of(1), letter, at * S)
+    again = node(1, boot=3)
+    again.on_peers(peers(2), 0)
+    for at in range(13, 110):
+        for letter in letters:
+            b.on_message(id_of(3), letter, at * S)
+        b.on_message(id_of(1), said(again, at * S, replace(HERE, latitude_e7=at * 1_000)), at * S)
+        assert b.located()[id_of(1)].place.latitude_e7 == (12_000 if at <= 72 else at * 1_000), at
+
+
 def test_only_members_have_a_place_and_only_they_can_say_it() -> None:
     stranger = node(9)
     stranger.on_peers(peers(2), 0)

@@ -161,6 +161,27 @@ def test_the_same_boot_number_twice_after_a_lost_disk_does_not_convict_an_honest
     assert [len(replica.views.objects()) for replica in mesh.replicas] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("spoke", [False, True])
+def test_two_lives_in_one_second_on_a_lost_journal_do_not_convict_an_honest_node(spoke):
+    """The second speaks before anybody could tell it what the first had said."""
+    mesh = Mesh(3)
+    mesh.see(0, detection(mesh.members[0].local_ns(mesh.now_ns), 1, 1000))
+    mesh.run(2)
+    for life in range(1, 6):
+        mesh.crash(0, lose_disk=True)
+        mesh.members[0].boots = 0  # A device without a clock of its own begins every life in the same second.
+        if spoke:
+            mesh.partition(lambda index: index == 0)
+        mesh.boot(0)
+        mesh.see(0, detection(mesh.members[0].local_ns(mesh.now_ns), life, 1000 + 8000 * life))
+        mesh.run(1)
+        mesh.partition(lambda index: 0)
+        mesh.run(4)
+        assert all(replica.views.health()["quarantined"] == 0 for replica in mesh.replicas)
+    assert mesh.agree_on_all()
+    assert [len(replica.views.objects()) for replica in mesh.replicas] == [6, 6, 6]
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -7,7 +7,9 @@ Rules this file keeps:
   not moved says so five times as rarely.
 - Once in `relay_ns` a datagram that leaves anyway carries the newest place of one other member, in turn: so members
   that reach each other only through others hear of each other too. The signature is the subject's, not the carrier's.
-- The later number wins. Only members (`on_peers`) are listened to, so nobody without a valid enrolment has a place.
+- The later number wins, for as long as an older letter could still be young enough: so a node that lost its journal,
+  and counts from below, is unheard for a minute at most.
+- Only members (`on_peers`) are listened to, so nobody without a valid enrolment has a place.
 - No fix, no place: a node that loses its fix says so, and its place is gone everywhere.
 - Nothing is journalled and nothing is repaired: the next message is the repair. A reader judges by the age.
 
@@ -220,7 +222,7 @@ class Positions:
         except (WireError, StateError) as error:
             return self._refuse(sender, str(error))
         held = self._held.get(node)
-        if node == self._node or (held is not None and held[0] >= number):
+        if node == self._node or (held is not None and held[0] >= number and not self._is_stale(node, now_ns)):
             return []
         key = self._keys.get(node)
         if key is None:
@@ -263,6 +265,10 @@ class Positions:
         return []
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _is_stale(self, node: NodeId, now_ns: int) -> bool:
+        """Whether what came before this member's last word is too old to be taken, so that any number may follow."""
+        return now_ns - self._raw[node][1] > (self._config.past_ms + self._config.future_ms) * _MS
 
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
         own, said = self._own, self._said

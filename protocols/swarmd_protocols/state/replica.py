@@ -85,6 +85,10 @@ _SUMMARY_BYTES = 16
 """Of the digest that goes round with membership's probes."""
 _INCARNATION_MAX = (1 << 48) - 2
 """One below what the wire takes, so that the next life still has a number."""
+_DRAWN_BITS = 16
+"""Of a life's number, drawn: one pair of lives in 65,536 that begin in one second of a lost journal would meet."""
+_START_MAX_S = 3 << 30
+"""Unix seconds, in the year 2072: a clock beyond that must not use up the numbers of the lives that follow."""
 
 
 class Replica:
@@ -98,7 +102,7 @@ class Replica:
         config: ReplicaConfig,
         rng: random.Random,
         restored: Mapping[bytes, bytes],
-        boot_incarnation: int,
+        life: int,
         wall_offset_ns: int = 0,
         public_key: bytes = b"",
     ) -> None:
@@ -111,7 +115,7 @@ class Replica:
             config: Bounds and periods.
             rng: Source of every random choice.
             restored: Journal records whose keys start with b"state/"; may be empty, torn or corrupt.
-            boot_incarnation: A number that grows with every boot, such as Unix seconds.
+            life: What `life_number` gave for this start; where the journal knows a higher one, the next above that.
             wall_offset_ns: Wall clock (UTC since 1970) minus monotonic clock; 0 where there is no wall clock.
             public_key: This node's own: its own log is its own state, whether or not its certificate holds just now.
         """
@@ -124,7 +128,7 @@ class Replica:
         self._projection = self._holdings.projection
         quotas = Quotas()
         self._anti_entropy = AntiEntropy(node, config, rng, self._holdings.store, quotas)
-        incarnation = _first_incarnation(restored, boot_incarnation)
+        incarnation = _first_incarnation(restored, life)
         self._author = Author(node, incarnation, signer, config, self._holdings, self._anti_entropy)
         self._intake = Intake(
             node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author, quotas
@@ -433,10 +437,24 @@ class Replica:
         effects.append(SetTimer(key, at_ns))
 
 
-def _first_incarnation(restored: Mapping[bytes, bytes], boot_incarnation: int) -> int:
+def life_number(unix_s: int, rng: random.Random) -> int:
+    """A number for a life that begins, which no other life has, whatever became of the journal.
+
+    The low bits are drawn: who lost its journal may begin two lives in one second, and a device without a clock of its
+    own begins every life in the same one. A number below that of an earlier life does no harm, an equal one does: two
+    batches under one dot convict their author.
+
+    Args:
+        unix_s: Unix seconds at the start, so that numbers mostly grow.
+        rng: Source of the drawn bits.
+    """
+    return min(max(unix_s, 0), _START_MAX_S) << _DRAWN_BITS | rng.getrandbits(_DRAWN_BITS)
+
+
+def _first_incarnation(restored: Mapping[bytes, bytes], life: int) -> int:
     stored = restored.get(INCARNATION_KEY, b"")
     last = int.from_bytes(stored, "big") if len(stored) == 6 else -1
     for key in restored:
         if key.startswith(OWN_PREFIXES):
             last = max(last, int.from_bytes(key[8:14], "big"))
-    return min(max(last + 1, boot_incarnation, 1), _INCARNATION_MAX)
+    return min(max(last + 1, life, 1), _INCARNATION_MAX)

@@ -93,6 +93,11 @@ class ReplicaViews:
         """16 bytes over status, counters and leases."""
         return self._holdings.store.vitals_digest()
 
+    @property
+    def incarnation(self) -> int:
+        """The number of this life: higher than every one before it that the journal or a peer knows."""
+        return self._author.incarnation
+
     def sent(self) -> Mapping[str, int]:
         """Payload bytes and messages by kind (`sent.py`), since this life began."""
         return self._intake.sent.figures()
@@ -114,7 +119,7 @@ class ReplicaViews:
             "deferred": len(holdings.deferred),
             "clock_synced": int(holdings.clock.synced),
             "clock_offset_ns": holdings.clock.offset_ns,
-            "incarnation": self._author.incarnation,
+            "incarnation": self.incarnation,
             "batches": holdings.batches_joined,
             "late": holdings.batches_late,
             **intake.counts,

@@ -9,7 +9,7 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.crdt.batch import NodeSigner
-from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import Identity, open_trust
@@ -89,7 +89,7 @@ class NodeFactory:
             config=self._state,
             rng=self._choices.rng("node.replica"),
             restored={key: value for key, value in records.items() if key.startswith(b"state/")},
-            boot_incarnation=self._boot_incarnation(host),
+            life=self._life(host),
             wall_offset_ns=host.wall_offset_ns(),
             public_key=self._crypto.public_key(identity.seed),
         )
@@ -104,9 +104,8 @@ class NodeFactory:
             subprotocols.append(self.releases.protocol(host, identity, trust, records))
         return Node(identity, config, self._crypto, rng, records, subprotocols, host.address, trust)
 
-    def _boot_incarnation(self, host: Host) -> int:
-        """What the daemon takes from its wall clock: Unix seconds, so that a lost disk still moves forward."""
-        return max(1, host.clock.wall_ns(host.engine.now_ns) // NS_PER_S)
+    def _life(self, host: Host) -> int:
+        return life_number(host.clock.wall_ns(host.engine.now_ns) // NS_PER_S, self._choices.rng("node.life"))
 
 
 def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:

@@ -54,7 +54,7 @@ class EventRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One thing of importance that happened, in the words of the node that says it."""
 
     life: Annotated[int, msgspec.Meta(ge=0, lt=1 << 48)]
-    """Which life of the author: its boot number."""
+    """Which life of the author: the incarnation of its state when it began."""
     number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
     """The author's own count within that life; gaps are events that it kept to itself."""
     at_ms: Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
