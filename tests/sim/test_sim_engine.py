@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from swarmd_protocols.effects import Command, Persist, Started
+from swarmd_protocols.effects import Command, Effect, Event, Persist, Started, UserEventDelivered
+from swarmd_protocols.ids import NodeId
 from swarmd_sim.faults.clocks import NodeClock
 from swarmd_sim.faults.disk import ModelledDisk
 from swarmd_sim.faults.faults import FAULT_KINDS, draw_script, fault_from_row, simpler
 from swarmd_sim.faults.links import LinkFault, LinkFaults, group_of
+from swarmd_sim.radio.network import Network
+from swarmd_sim.radio.radio import Radio, RadioConfig
 from swarmd_sim.run.choices import MILLION, Choices, derived_seed
 from swarmd_sim.run.engine import Engine
+from swarmd_sim.run.host import Host
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
 from tests.support.small_node import SmallMaker
@@ -207,6 +211,49 @@ def test_a_slow_disk_holds_back_the_effects_behind_it() -> None:
     # 40 ms a write every 200 ms; the ping goes out only after the write.
     assert all(host.disk.writes > 100 for host in run.hosts)
     assert run.network.counters.datagrams > 0
+
+
+class _Noting:
+    """Writes something and arms a timer for every event, and notes what its driver does with that."""
+
+    def __init__(self) -> None:
+        self.events = 0
+
+    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+        self.events += 1
+        return [Persist(b"key", b"value"), UserEventDelivered(NodeId(b"n" * 16), "n", str(self.events), b"")]
+
+
+class _Told:
+    """An observer that notes the order in which effects are performed."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_effect(self, host: Host, effect: Effect) -> None:
+        assert isinstance(effect, UserEventDelivered)
+        self.names.append(effect.name)
+
+    def on_event(self, host: Host, event: Event) -> None: ...
+
+    def on_crash(self, host: Host, reason: str) -> None: ...
+
+    def on_boot(self, host: Host) -> None: ...
+
+
+def test_an_event_at_the_end_of_a_write_does_not_overtake_the_effects_that_wait_for_it() -> None:
+    """Neither a frame nor a request, whichever of them and the end of the write was scheduled first."""
+    fsync_ns = 5_000_000
+    engine, told = Engine(), _Told()
+    choices = Choices(1)
+    network = Network(engine, Radio(RadioConfig(), choices), LinkFaults(choices), choices)
+    host = Host(0, "n0", "here", engine, network, told, fsync_ns, 0, 0)
+    network.attach(host)
+    engine.at(fsync_ns, lambda _: host.receive_datagram("there", b"frame"), None)
+    engine.at(fsync_ns, lambda _: host.command("state", "request"), None)
+    host.boot(lambda _: _Noting(), NodeClock(0, 0, 0, 0))
+    engine.run_until(10 * fsync_ns)
+    assert told.names == ["1", "2", "3"]
 
 
 def test_a_crash_can_hit_between_any_two_effects() -> None:

@@ -352,7 +352,7 @@ class Fetcher:
         if not isinstance(message, ChunkList):
             return []
         if not message.hashes:
-            waiting.asked_ns = 0
+            waiting.has_none(sender)
             return self._ask_list(waiting, now_ns) if any(waiting.told.values()) else []
         if not waiting.is_list(message.hashes):
             waiting.told.pop(sender, None)

@@ -33,6 +33,12 @@ class Waiting:
         self.told[sender] = int.from_bytes(mask, "little")
         return bool(self.told[sender])
 
+    def has_none(self, sender: NodeId) -> None:
+        """A peer has no list to give, whatever it has shown: it is asked again once it shows chunks anew."""
+        self.asked_ns = 0
+        if sender in self.told:
+            self.told[sender] = 0
+
     def is_list(self, hashes: bytes) -> bool:
         """Whether these are the hashes that the manifest names."""
         good = len(hashes) == 32 * self.blob.chunk_count
@@ -44,8 +50,8 @@ class Waiting:
             return []
         if self.asked in self.told and now_ns - self.asked_ns < patience_ns:
             return []
-        if self.asked is not None and self.asked_ns == 0 and len(self.told) < 2:
-            return []  # The only peer has none; the next `Tell` or tick tries again.
+        if self.asked is not None and self.asked_ns == 0 and len(self.told) < 2 and not any(self.told.values()):
+            return []  # The only peer has none; it is asked once it shows chunks.
         others = [node for node in self.told if node != self.asked] or list(self.told)
         others = [node for node in others if self.told[node]] or others  # One that shows chunks has the list.
         if not others:

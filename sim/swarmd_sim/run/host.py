@@ -309,7 +309,7 @@ class Host:
         """Hand over a local event that may be refused; see `command`."""
         if not self.process_up:
             return
-        if self.cpu.is_held_up(self.engine.now_ns):
+        if self._must_wait():
             self._waiting.events.append((event, then))
             self._arm_wake()
             return
@@ -326,12 +326,20 @@ class Host:
         """Hand one event to the node, now or as soon as the process runs again."""
         if not self.process_up:
             return
-        if self.cpu.is_held_up(self.engine.now_ns):
+        if self._must_wait():
             if len(self._waiting.events) < BACKLOG_MAX or not isinstance(event, DatagramReceived):
                 self._waiting.events.append(event)
             self._arm_wake()
             return
         self._handle_now(event)
+
+    def _must_wait(self) -> bool:
+        """Whether an event has to wait: the process does not run, or has something to do first.
+
+        At the very nanosecond at which a durable write ends the process runs again, but its held-back effects come
+        first: an event that overtook them would arm timers that they then replace with older ones.
+        """
+        return self.cpu.is_held_up(self.engine.now_ns) or bool(self._waiting)
 
     def _handle_now(self, event: Event, then: Then | None = None) -> None:
         engine = self.engine
