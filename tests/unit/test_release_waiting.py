@@ -18,7 +18,7 @@ from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.releases.waiting import Waiting
 from swarmd_protocols.subprotocol import Send, SubEffect
 
-MS = 1_000_000
+MS, START_NS = 1_000_000, 100_000_000_000
 PEER, OTHER = NodeId(b"p" * 16), NodeId(b"q" * 16)
 
 
@@ -38,14 +38,14 @@ def waiting_fetcher(*peers: NodeId) -> tuple[Fetcher, Blob, bytes]:
 
 def told(fetcher: Fetcher, message: BlobMessage, at_ms: int, sender: NodeId = PEER) -> int:
     """How often somebody is asked for the list because of a message."""
-    return asks(fetcher.on_message(sender, message, at_ms * MS))
+    return asks(fetcher.on_message(sender, message, START_NS + at_ms * MS))
 
 
 def test_the_only_peer_is_asked_again_once_it_has_the_list() -> None:
     """On a line, the one next to the end of it answers "not here either" first, and has the list a little later."""
     fetcher, _blob, tag = waiting_fetcher(PEER)
-    fetcher.on_message(PEER, TellChunks(tag, b""), 10 * MS)
-    assert asks(fetcher.on_tick(100 * MS)) == 1
+    fetcher.on_message(PEER, TellChunks(tag, b""), START_NS)
+    assert asks(fetcher.on_tick(START_NS + 100 * MS)) == 1
     assert told(fetcher, ChunkList(tag, b""), 110) == 0
     assert told(fetcher, TellChunks(tag, b"\x01"), 2_000) == 1
 
@@ -54,7 +54,7 @@ def test_a_peer_that_shows_chunks_and_has_no_list_is_asked_once_for_each_time_th
     fetcher, _blob, tag = waiting_fetcher(PEER)
     assert told(fetcher, TellChunks(tag, b"\x01"), 10) == 1
     assert [told(fetcher, ChunkList(tag, b""), 20 + at) for at in range(3)] == [0] * 3
-    assert [asks(fetcher.on_tick((100 + at) * MS)) for at in range(50)] == [0] * 50
+    assert [asks(fetcher.on_tick(START_NS + (100 + at) * MS)) for at in range(50)] == [0] * 50
     assert told(fetcher, TellChunks(tag, b"\x01"), 200) == 1
 
 
