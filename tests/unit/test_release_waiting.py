@@ -62,10 +62,10 @@ def test_who_has_none_gives_way_to_who_shows_chunks() -> None:
     waiting = Waiting(describe(b"x" * 10)[0], is_opening=False)
     waiting.hear(PEER, b"\x01")
     waiting.hear(OTHER, b"\x01")
-    asked = waiting.ask(random.Random(1), 1_000 * MS, MS)
+    asked = waiting.ask(random.Random(1), 1_000 * MS, START_NS)
     assert asks(asked) == 1
     first = waiting.asked
     assert first is not None
     waiting.has_none(first)
-    assert asks(waiting.ask(random.Random(1), 1_000 * MS, 2 * MS)) == 1
+    assert asks(waiting.ask(random.Random(1), 1_000 * MS, START_NS + MS)) == 1
     assert waiting.asked not in (None, first)
