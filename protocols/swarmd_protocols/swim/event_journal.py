@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NODE_ID_BYTES
 from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.event_shelf import EventShelf
 from swarmd_protocols.swim.rules import fingerprint
 
 _KEY = b"swim/told/"
@@ -29,9 +30,11 @@ class EventJournal:
         self._told: dict[bytes, int] = {}
         self._behind: dict[bytes, None] = {}
         """Origins whose record in the journal is behind."""
+        self.shelf = EventShelf(core)
 
     def restore(self, records: Mapping[bytes, bytes]) -> None:
         """Take back from the journal what was delivered in earlier lives; damaged records are dropped."""
+        self.shelf.restore(records)
         for key, value in sorted(records.items()):
             if key.startswith(_KEY):
                 origin, sequence = key[len(_KEY) :], int.from_bytes(value[:8], "big")
@@ -61,3 +64,4 @@ class EventJournal:
         for origin in self._behind:
             self.core.port.emit(Persist(_KEY + origin, _value(origin, self._told[origin])))
         self._behind.clear()
+        self.shelf.write()

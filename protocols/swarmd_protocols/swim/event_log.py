@@ -100,6 +100,14 @@ class EventLog:
             self._keep(sequence, early.encoded)
             yield early.name, early.payload
 
+    def take_back(self, sequence: int, encoded: bytes) -> None:
+        """An event that an earlier life delivered is kept for repair again; those are taken back in order."""
+        if sequence in self.pending or any(kept >= sequence for kept, _ in self.kept):
+            return
+        if not self.pending or sequence < min(self.pending):
+            self.delivered = max(self.delivered, sequence)
+        self._keep(sequence, encoded)
+
     def next_until_ns(self) -> int:
         """Until when the earliest gap is awaited; there is one."""
         return self.pending[min(self.pending)].until_ns

@@ -1,7 +1,8 @@
 """User events: what members say to all, signed, delivered once each and in order per origin.
 
 How far each origin was delivered is journalled, so that a peer which tells a node that starts of nothing, and then
-brings what was said long ago, has none of it delivered a second time.
+brings what was said long ago, has none of it delivered a second time; so are the newest events themselves, for those
+who hear their origins only through this node.
 """
 
 import msgspec
@@ -29,6 +30,7 @@ from swarmd_protocols.swim.messages import (
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
 _EVENT_BODY = msgspec.msgpack.Decoder(EventBody)
+_KEPT: msgspec.msgpack.Decoder[SignedEvent | CertifiedEvent] = msgspec.msgpack.Decoder(SignedEvent | CertifiedEvent)
 _CORRECTED_AT = 8
 """Members that hear at once how far this node really is, after a first answer that did not hold: with the one that gave
 it they would give up what nobody has said. Beyond, a comparison tells them."""
@@ -72,6 +74,8 @@ class UserEvents:
         log = self._log(core.own.node, sequence - 1)
         log.offer(sequence, name, payload, encoded)
         self._own_event = sequence
+        self.journal.shelf.put(core.own.node, sequence, encoded)
+        self.journal.shelf.write()
         self._deliver(core.own.node, core.own.name, log)
         self._pass_on(core.own.node, sequence, encoded)
 
@@ -156,6 +160,7 @@ class UserEvents:
                 continue
             if node != core.own.node:
                 self.journal.note(node, log.delivered)
+                self.journal.shelf.put(node, *log.kept[-1])
             core.port.emit(UserEventDelivered(node, name, event, payload))
             core.counters["events_delivered"] += 1
         self._ledger.mark(node, log)
@@ -226,6 +231,7 @@ class UserEvents:
                 taken[node] = log.delivered = min([delivered, *(held - 1 for held in log.pending)])
                 self._ledger.mark(node, log)
         self._first.take(peer.node, taken, self.core.now_ns)
+        self._take_back()
         for node, log in self.logs.items():
             origin = self._origin(node)
             if origin is not None:
@@ -263,8 +269,9 @@ class UserEvents:
         lowered = False
         for node, taken, delivered in denied:
             log = self.logs.get(node)
-            if log is not None and log.delivered == taken and not log.kept:
-                log.delivered = delivered
+            held = log.kept[-1][0] if log is not None and log.kept else 0
+            if log is not None and log.delivered == taken and held < taken:
+                log.delivered = max(delivered, held)
                 self._ledger.mark(node, log)
                 lowered = True
         if lowered:
@@ -315,6 +322,22 @@ class UserEvents:
     def begin(self) -> None:
         """This node is the first of its swarm: nothing was said before it came."""
         self._baseline = True
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """What earlier lives delivered is kept for others again, where its origin is known; none comes twice."""
+        for node, events in self.journal.shelf.taken_back().items():
+            origin = self._origin(node)
+            certificate = (
+                self.core.own.certificate if node == self.core.own.node else origin.certificate if origin else b""
+            )
+            if not certificate:
+                continue
+            log = self._log(node)
+            for sequence, encoded in events:
+                message = _KEPT.decode(encoded)
+                log.take_back(sequence, self._ledger.encoded(certificate, SignedEvent(message.body, message.signature)))
+            self._ledger.mark(node, log)
 
     @property
     def has_baseline(self) -> bool:

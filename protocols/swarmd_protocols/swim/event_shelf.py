@@ -1,0 +1,85 @@
+"""The newest user events that this node has delivered, in the journal: what only it holds outlasts its restart.
+
+Where two members hear each other only through this node, nobody but this node can bring one of them what the other has
+said. Own events are written before they are sent; those of others with how far their origin was delivered, a second
+later (`event_journal.py`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from swarmd_protocols.effects import Persist
+from swarmd_protocols.ids import NODE_ID_BYTES
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.rules import fingerprint
+
+_KEY = b"swim/event/"
+"""Journal key of an event: this, the id of its origin and its sequence, 8 bytes; the message as it was passed on, and a
+check of both, 8 bytes."""
+_KEPT_MAX, _KEPT_BYTES_MAX = 64, 64 * 1024
+"""Events in the journal, and bytes of them, whoever said them: the newest. What a neighbour misses while this node
+restarts is of the last minutes, and small devices write to flash. An event that is larger alone is not written."""
+
+
+def _check(key: bytes, encoded: bytes) -> bytes:
+    return fingerprint(key + encoded).to_bytes(8, "big")
+
+
+class EventShelf:
+    """Delivered events that are in the journal, oldest first."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self._unwritten: dict[bytes, None] = {}
+        self._restored: dict[bytes, list[tuple[int, bytes]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def restore(self, records: Mapping[bytes, bytes]) -> None:
+        """Take back what an earlier life wrote; damaged records, and those beyond the bounds, are removed."""
+        for key, value in sorted(records.items()):
+            if not key.startswith(_KEY):
+                continue
+            encoded, node = value[:-8], key[len(_KEY) : len(_KEY) + NODE_ID_BYTES]
+            if len(key) != len(_KEY) + NODE_ID_BYTES + 8 or value[-8:] != _check(key, encoded):
+                self.core.counters["journal_damaged"] += 1
+                self.core.port.emit(Persist(key, None))
+                continue
+            self._put(key, encoded)
+            self._restored.setdefault(node, []).append((int.from_bytes(key[-8:], "big"), encoded))
+        self._trim()
+
+    def taken_back(self) -> dict[bytes, list[tuple[int, bytes]]]:
+        """By origin, what earlier lives delivered: (sequence, encoded message), in order; once."""
+        restored, self._restored = self._restored, {}
+        return restored
+
+    def put(self, origin: bytes, sequence: int, encoded: bytes) -> None:
+        """An event was delivered; it is in the journal after the next `write`."""
+        key = _KEY + origin + sequence.to_bytes(8, "big")
+        if key not in self._kept and len(encoded) <= _KEPT_BYTES_MAX:
+            self._put(key, encoded)
+            self._unwritten[key] = None
+            self._trim()
+
+    def write(self) -> None:
+        """Write what is not in the journal yet."""
+        for key in self._unwritten:
+            self.core.port.emit(Persist(key, self._kept[key] + _check(key, self._kept[key])))
+        self._unwritten.clear()
+
+    def _put(self, key: bytes, encoded: bytes) -> None:
+        self._kept[key] = encoded
+        self._kept_bytes += len(encoded)
+
+    def _trim(self) -> None:
+        while len(self._kept) > _KEPT_MAX or self._kept_bytes > _KEPT_BYTES_MAX:
+            key, encoded = self._kept.popitem(last=False)
+            self._kept_bytes -= len(encoded)
+            if key in self._unwritten:
+                del self._unwritten[key]
+            else:
+                self.core.port.emit(Persist(key, None))
