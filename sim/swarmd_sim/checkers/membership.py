@@ -3,6 +3,7 @@
 from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
 from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.checkers.paths import Paths
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.host import Host
 
@@ -26,6 +27,7 @@ class MembershipChecker(CheckerBase):
 
     def __init__(self, run: RunContext) -> None:
         super().__init__(run)
+        self._paths = Paths(run)
         self._incarnations: dict[tuple[int, NodeId], int] = {}
         self._late_reported: set[int] = set()
 
@@ -48,13 +50,13 @@ class MembershipChecker(CheckerBase):
                 "membership.announced_failed",
                 f"{host.name} calls {subject.name} failed ({change.reason}); it has said that it goes",
             )
-        if self._is_only_frozen(subject) and run.injector.healthy(host.index, MARGIN_NS):
+        if self._is_only_frozen(host, subject) and run.injector.healthy(host.index, MARGIN_NS):
             run.watch.violate(
                 "membership.frozen_failed",
                 f"{host.name} calls {subject.name} failed ({change.reason}); it has been frozen for less than 10 s",
             )
         healthy = run.injector.healthy(host.index, MARGIN_NS) and run.injector.healthy(subject.index, MARGIN_NS)
-        if not healthy or subject is host or not self._well_connected(subject.index):
+        if not healthy or subject is host or not self._paths.stand(host.index, subject.index):
             return
         run.watch.false_positives += 1
         if run.watch.false_positives > run.scenario.checks.false_failed:
@@ -64,7 +66,7 @@ class MembershipChecker(CheckerBase):
                 f"for {MARGIN_NS // 1_000_000_000} s",
             )
 
-    def _is_only_frozen(self, subject: Host) -> bool:
+    def _is_only_frozen(self, host: Host, subject: Host) -> bool:
         """Whether a short freeze is all that ails a host: its kernel answers, so it is degraded at worst."""
         now_ns = self.run.engine.now_ns
         faults = [fault for fault in self.run.injector.recent if subject.index in fault.nodes or _is_global(fault)]
@@ -74,7 +76,7 @@ class MembershipChecker(CheckerBase):
             and [fault.kind for fault in faults] == ["freeze"]
             and now_ns - faults[0].at_ns < FREEZE_NS
             and now_ns - subject.life.started_ns > MARGIN_NS
-            and self._well_connected(subject.index)
+            and self._paths.stand(host.index, subject.index)
         )
 
     def _has_announced(self, host: Host, subject: Host) -> bool:
@@ -88,13 +90,8 @@ class MembershipChecker(CheckerBase):
             and faults[0].at_ns - subject.life.started_ns > MARGIN_NS
             and (subject.life.left or faults[0].kind == "away")
             and run.injector.healthy(host.index, MARGIN_NS)
-            and self._well_connected(host.index)
+            and self._paths.stand(host.index, subject.index)
         )
-
-    def _well_connected(self, index: int) -> bool:
-        """Whether the host reaches most of the swarm, so that nothing excuses calling it dead."""
-        others = [other.index for other in self.run.live() if other.index != index][:16]
-        return sum(1 for other in others if self.run.linked(index, other)) * 2 > len(others)
 
     def _on_revived(self, host: Host, subject: Host) -> None:
         run = self.run
@@ -107,6 +104,7 @@ class MembershipChecker(CheckerBase):
     def on_step(self, now_ns: int) -> None:
         """Safety once a second: a death must be known in time wherever it can be."""
         run = self.run
+        self._paths.on_step()
         for victim, crashed_ns in sorted(run.watch.crashes.items()):
             subject = run.hosts[victim]
             late_ns = now_ns - crashed_ns

@@ -8,6 +8,7 @@ transmission occupies its square and the eight around it. Two stations in range 
 do not see each other are hidden from each other; their frames add up as interference at the receiver.
 """
 
+import random
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from swarmd_sim.run.choices import MILLION, Choices
+from swarmd_sim.run.choices import MILLION, Choices, derived_seed
 
 _FRACTION_BITS = 10
 _NS_PER_S = 1_000_000_000
@@ -205,6 +206,7 @@ class Radio:
         self._recent: deque[tuple[int, int, int]] = deque(maxlen=256)
         self._link_mdb: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int], int]] = {}
         self._shadow: dict[tuple[int, int], int] = {}
+        self._shadow_salt: int | None = None
         self.jammers: dict[int, JammingDisc] = {}
         self.airtime_ns = 0
         self.lost_by_reason: dict[str, int] = {}
@@ -301,7 +303,7 @@ class Radio:
     @property
     def everybody_hears(self) -> bool:
         """Whether no geometry, jammer or trace keeps any two hosts apart."""
-        return self._trace is None and not self.jammers and self.config.model == "disc" and not self.config.range_cm
+        return not self.jammers and not self.has_geometry
 
     def hears(self, source: int, destination: int, now_ns: int) -> bool:
         """Whether a frame has a fair chance (under 50 % loss before retries); for checkers and reports.
@@ -366,12 +368,24 @@ class Radio:
         pair = (a, b) if a < b else (b, a)
         value = self._shadow.get(pair)
         if value is None:
-            # Four uniform draws make a bell of the wanted width; 0 draws give the benign end.
-            spread = self.config.shadowing_mdb
-            draw = self._choices.stream("radio.shadow")
-            total = sum(draw(2 * spread + 1) for _ in range(4)) if spread else 0
-            value = self._shadow[pair] = (4 * spread - total) * 866 // 1_000
+            value = self._shadow[pair] = self._drawn_shadow(pair)
         return value
+
+    def _drawn_shadow(self, pair: tuple[int, int]) -> int:
+        """A pair's shadowing: one draw of the run and the pair decide it, whoever asks first."""
+        if self._shadow_salt is None:
+            self._shadow_salt = self._choices.choose("radio.shadow", 1 << 53)
+        spread, total = self.config.shadowing_mdb, 0
+        if spread and self._shadow_salt:  # A draw of 0 gives the benign end.
+            # Four uniform draws make a bell of the wanted width.
+            uniform = random.Random(derived_seed(self._shadow_salt, f"{pair[0]}/{pair[1]}")).random
+            total = sum(int(uniform() * (2 * spread + 1)) for _ in range(4))
+        return (4 * spread - total) * 866 // 1_000
+
+    @property
+    def has_geometry(self) -> bool:
+        """Whether who hears whom depends on where they are, or on measured links, and not on faults alone."""
+        return self._trace is not None or self.config.model != "disc" or bool(self.config.range_cm)
 
     def _noise_mdb(self, source: int, destination: int, now_ns: int) -> int:
         """Thermal noise, or the loudest hidden station that is on the air now, whichever is louder."""
