@@ -27,12 +27,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     verbs.add_parser("scenarios", help="list the scenarios that ship")
 
 
-def _add_common(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+def _add_common(parser: argparse.ArgumentParser, default: str | None = None, nodes: str = "N") -> None:
     if default is None:
         parser.add_argument("scenario", metavar="SCENARIO", help="a scenario that ships, or a .toml file")
     else:
         parser.add_argument("--scenario", default=default, help="a scenario that ships, or a .toml file (%(default)s)")
-    parser.add_argument("--nodes", type=_count, metavar="N", help="override swarm.nodes")
+    if "," in nodes:
+        parser.add_argument(
+            "--nodes", type=_counts, default=(), metavar=nodes, help="override swarm.nodes, one or more"
+        )
+    else:
+        parser.add_argument("--nodes", type=_count, metavar=nodes, help="override swarm.nodes")
     parser.add_argument("--seconds", type=_count, metavar="S", help="override swarm.seconds")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override any key, such as radio.loss=0.3"
@@ -73,7 +78,7 @@ def _add_replay(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def _add_sweep(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     sweep_parser = verbs.add_parser("sweep", help="many parameters times many seeds: a table and plots")
-    _add_common(sweep_parser)
+    _add_common(sweep_parser, nodes="N,N")
     sweep_parser.add_argument(
         "--vary", action="append", default=[], metavar="KEY=A,B,C", help="a parameter and its values; repeatable"
     )
@@ -116,6 +121,10 @@ def _add_mutants(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def _cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(_count(one) for one in text.split(","))
 
 
 def _count(text: str) -> int:
@@ -306,7 +315,8 @@ def _sweep(args: argparse.Namespace) -> int:
     from swarmd_sim.run.progress import Progress
     from swarmd_sim.run.sweep import SweepPlan, has_parquet, sweep, write_tables
 
-    vary = {}
+    vary: dict[str, tuple[Any, ...]] = {"swarm.nodes": args.nodes} if args.nodes else {}
+    args.nodes = None
     for text in args.vary:
         key, equals, values = text.partition("=")
         if not equals:

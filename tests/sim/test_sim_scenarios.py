@@ -41,6 +41,11 @@ def test_every_shipped_scenario_holds() -> None:
         ({"release.publish_at_s": 9.0, "release.rollout": [5, 50]}, "rising percentages that end with 100"),
         ({"release.publish_at_s": 9.0, "release.revoke": "al"}, "it is one of bad, running, either"),
         ({"faults.kinds": ["poison_delta"]}, "the fault poison_delta needs releases"),
+        ({"layout.kind": "line"}, "it needs radio.model"),
+        ({"layout.kind": "lime"}, "it is one of homes, line, grid, random, islands"),
+        ({"mobility.kind": "waypoint", "radio.range_m": 99.0}, 'drones.work must be "none"'),
+        ({"layout.kind": "grid", "radio.range_m": 99.0}, "layout.spacing_m is 150; radio.range_m is only 99"),
+        ({"mobility.kind": "mule", "radio.range_m": 99.0}, "go together"),
     ],
 )
 def test_what_is_wrong_is_named(overrides: dict[str, object], words: str) -> None:

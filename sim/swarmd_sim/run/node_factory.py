@@ -20,6 +20,7 @@ from swarmd_sim.run.officers import Officers
 from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
+from swarmd_sim.run.setup import seeds_of
 
 SWARM = "sim"
 _SECRET = b"a secret that is only a simulation's"
@@ -45,7 +46,7 @@ class NodeFactory:
         base = SwimConfig.lean() if gossip.pop("profile", "budget") == "lean" else SwimConfig()
         self._swim = overridden(base, gossip, "gossip")
         self._state = overridden(ReplicaConfig(), scenario.state, "state")
-        self._seeds = addresses[: scenario.swarm.seeds]
+        self._seeds = seeds_of(scenario, choices.seed, addresses)
         self._identities: dict[int, Identity] = {}
         self.officers = Officers(self._crypto, _SECRET, SWARM, scenario.swarm.role_threshold)
         self.replicas: dict[int, Replica] = {}
@@ -97,7 +98,9 @@ class NodeFactory:
         for kind, count in ended.views.sent().items() if ended is not None else ():
             self.sent_before[kind] = self.sent_before.get(kind, 0) + count
         self.replicas[host.index] = replica
-        config = NodeConfig(seeds=tuple(a for a in self._seeds if a != host.address), version="sim", swim=self._swim)
+        config = NodeConfig(
+            seeds=tuple(a for a in self._seeds[host.index] if a != host.address), version="sim", swim=self._swim
+        )
         rng = self._choices.rng("node.swim")
         subprotocols: list[SubProtocol] = [replica]
         if self.releases is not None:

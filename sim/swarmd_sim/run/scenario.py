@@ -32,6 +32,8 @@ PIXEL_TICK_MS_MAX = 200
 
 _CHOICES = {
     ("swarm", "formation"): ("together", "staggered"),
+    ("layout", "kind"): ("homes", "line", "grid", "random", "islands"),
+    ("mobility", "kind"): ("none", "waypoint", "groups", "mule"),
     ("site", "kind"): ("farm", "file", "none"),
     ("drones", "work"): ("claims", "lanes", "log", "none"),
     ("radio", "model"): ("disc", "pathloss"),
@@ -46,6 +48,11 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("site", "modules"): (1, 200),
     ("site", "faults"): (0, 1),
     ("site", "cell_m"): (2, 500),
+    ("layout", "spacing_m"): (1, 100_000),
+    ("layout", "degree"): (2, 100),
+    ("mobility", "speed_m_s"): (0.1, 100),
+    ("mobility", "groups"): (2, 16),
+    ("mobility", "period_s"): (1, 3_600),
     ("drones", "speed_m_s"): (0.1, 60),
     ("drones", "drain_per_s"): (0, 1),
     ("drones", "reserve"): (0, 0.9),
@@ -257,6 +264,7 @@ def _impossible(scenario: Scenario) -> list[str]:
         problems.append('drones.work is "log"; drones.flight_log must name a log')
     if scenario.drones.work in ("claims", "lanes") and scenario.site.kind == "none":
         problems.append(f'drones.work is "{scenario.drones.work}" but site.kind is "none": there are no cells to fly')
+    problems += _impossible_layout(scenario)
     problems += _impossible_pixels(scenario)
     problems += _impossible_release(scenario)
     problems += [p for number, fault in enumerate(scenario.fault) for p in _impossible_fault(scenario, number, fault)]
@@ -266,6 +274,26 @@ def _impossible(scenario: Scenario) -> list[str]:
     for kind in (*scenario.faults.attacks, *scenario.faults.attacks_off):
         if kind != "all" and kind not in ATTACK_KINDS:
             problems.append(_unknown_fault("faults.attacks", kind, ATTACK_KINDS))
+    return problems
+
+
+def _impossible_layout(scenario: Scenario) -> list[str]:
+    """Layouts and moves are of radios with a range; drones that fly cells go where those are."""
+    layout, mobility, radio = scenario.layout, scenario.mobility, scenario.radio
+    problems = []
+    chosen = [f"layout.kind is {layout.kind!r}"] if layout.kind != "homes" else []
+    chosen += [f"mobility.kind is {mobility.kind!r}"] if mobility.kind != "none" else []
+    for what in chosen:
+        if radio.model != "disc" or radio.range_m <= 0:
+            problems.append(f'{what}; it needs radio.model "disc" with a radio.range_m above 0')
+        if scenario.drones.work != "none":
+            problems.append(f'{what}; drones.work must be "none"')
+    if layout.kind in ("line", "grid") and layout.spacing_m > radio.range_m > 0:
+        problems.append(f"layout.spacing_m is {layout.spacing_m:g}; radio.range_m is only {radio.range_m:g}")
+    if (layout.kind == "islands") != (mobility.kind == "mule"):
+        problems.append('layout.kind "islands" and mobility.kind "mule" go together')
+    if layout.kind == "islands" and scenario.swarm.nodes < 3:
+        problems.append(f'layout.kind is "islands"; swarm.nodes is {scenario.swarm.nodes}, of at least 3')
     return problems
 
 

@@ -42,6 +42,38 @@ class SiteSection:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutSection:
+    """`[layout]`: where nodes stand when their radios reach a few others only (`radio.range_m`).
+
+    Each is told to join the nearest `swarm.seeds` others in its range.
+    """
+
+    kind: str = "homes"
+    """"homes" (a grid over the ground), "line", "grid", "random" (connected) or "islands" (two lines and a mule)."""
+    spacing_m: float = 150.0
+    """Between neighbours of a line and a grid."""
+    degree: float = 5.0
+    """For "random": others in range, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class MobilitySection:
+    """`[mobility]`: how nodes move that fly no cells."""
+
+    kind: str = "none"
+    """"none", "waypoint" (to random places), "groups" (that part and meet again) or "mule" (the last node)."""
+    speed_m_s: float = 5.0
+    from_s: float = 20.0
+    until_s: float = 0.0
+    """0: to the end of the run."""
+    connected: bool = True
+    """Nobody takes a step that would cut the swarm in two."""
+    groups: int = 2
+    period_s: float = 20.0
+    """For "groups": between parting and meeting."""
+
+
+@dataclass(frozen=True, slots=True)
 class DronesSection:
     """`[drones]`: how they fly."""
 
@@ -233,6 +265,8 @@ class Scenario:
     title: str = ""
     swarm: SwarmSection = field(default_factory=SwarmSection)
     site: SiteSection = field(default_factory=SiteSection)
+    layout: LayoutSection = field(default_factory=LayoutSection)
+    mobility: MobilitySection = field(default_factory=MobilitySection)
     drones: DronesSection = field(default_factory=DronesSection)
     detector: DetectorSection = field(default_factory=DetectorSection)
     radio: RadioSection = field(default_factory=RadioSection)

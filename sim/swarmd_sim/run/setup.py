@@ -1,5 +1,7 @@
 """A scenario's sections as the configurations of the parts, and what cannot be set up at all."""
 
+import random
+from collections.abc import Callable
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -7,11 +9,14 @@ from typing import Any
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_sim.errors import ScenarioError
 from swarmd_sim.radio.radio import RadioConfig, Ridge
-from swarmd_sim.run.choices import MILLION, Choices
+from swarmd_sim.run.choices import MILLION, Choices, derived_seed
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.traces import read_link_trace
+from swarmd_sim.world import layout as layouts
 from swarmd_sim.world.detector import DetectorConfig
+from swarmd_sim.world.layout import Place
+from swarmd_sim.world.mobility import Mobility
 from swarmd_sim.world.motion import DroneConfig
 from swarmd_sim.world.site import Site, empty_site, farm_site, file_site
 
@@ -110,6 +115,66 @@ def radio_config(scenario: Scenario) -> RadioConfig:
 
 def _cm(metres: tuple[float, float]) -> tuple[int, int]:
     return round(metres[0] * 100), round(metres[1] * 100)
+
+
+def places(scenario: Scenario, seed: int) -> list[Place]:
+    """Where the nodes of a layout stand, by index; empty where each stands at its home."""
+    count, layout = scenario.swarm.nodes, scenario.layout
+    range_cm, spacing_cm = round(scenario.radio.range_m * 100), round(layout.spacing_m * 100)
+    match layout.kind:
+        case "line":
+            return layouts.line(count, spacing_cm)
+        case "grid":
+            return layouts.grid(count, spacing_cm)
+        case "random":
+            rng = random.Random(derived_seed(seed, "layout"))
+            return layouts.scattered(count, range_cm, layout.degree, rng)
+        case "islands":
+            return layouts.islands(count, spacing_cm, range_cm)
+        case _:
+            return []
+
+
+def seeds_of(scenario: Scenario, seed: int, addresses: list[str]) -> list[list[str]]:
+    """By index, whom each node is told to join."""
+    stand, wanted = places(scenario, seed), scenario.swarm.seeds
+    if not stand:
+        return [addresses[:wanted]] * len(addresses)
+    range_cm = round(scenario.radio.range_m * 100)
+
+    def nearest(index: int) -> list[str]:
+        east, north = stand[index]
+        others = [
+            ((stand[other][0] - east) ** 2 + (stand[other][1] - north) ** 2, other)
+            for other in range(len(stand))
+            if other != index and layouts.are_near(stand[index], stand[other], range_cm)
+        ]
+        return [addresses[other] for _, other in sorted(others)[:wanted]]
+
+    return [nearest(index) for index in range(len(stand))]
+
+
+def mobility(scenario: Scenario, stand: list[Place], choices: Choices, place: Callable[[int, Place], None]) -> Mobility:
+    """How its nodes move.
+
+    Args:
+        scenario: Its `[mobility]`.
+        stand: Where the nodes are.
+        choices: All randomness.
+        place: Told where a node is.
+    """
+    moves = scenario.mobility
+    return Mobility(
+        moves.kind,
+        stand,
+        round(scenario.radio.range_m * 100),
+        round(moves.speed_m_s * 100),
+        moves.period_s,
+        moves.groups,
+        moves.connected and moves.kind == "waypoint",
+        choices,
+        place,
+    )
 
 
 def link_trace(scenario: Scenario) -> Any:

@@ -47,6 +47,8 @@ from swarmd_sim.run.setup import (
     full_view_max,
     link_trace,
     make_site,
+    mobility,
+    places,
     radio_config,
     refuse_too_large,
 )
@@ -56,6 +58,7 @@ from swarmd_sim.run.watch import Watch
 from swarmd_sim.run.workload import Workload
 from swarmd_sim.world.detector import DetectorModel
 from swarmd_sim.world.farm import Farm
+from swarmd_sim.world.mobility import TICK_NS
 from swarmd_sim.world.motion import Drone
 
 _STORM_CALLS = 1_500
@@ -243,8 +246,9 @@ class Simulation:
         return Rotations(self.engine, self.choices, self.hosts, self.ledger, self.boot, officers, become)
 
     def _place_hosts(self) -> None:
-        """Homes stand in a grid over the ground; every host that is no observer has a drone."""
+        """Homes stand in a grid over the ground, or as the layout says; every host that is no observer has a drone."""
         scenario = self.scenario
+        stand = places(scenario, self.seed)
         east, north = self.site.extent_cm
         columns = max(1, int(len(self.hosts) ** 0.5))
         rows = -(-len(self.hosts) // columns)
@@ -255,7 +259,7 @@ class Simulation:
         for host in self.hosts:
             column, row = host.index % columns, host.index // columns
             home = ((2 * column + 1) * east // (2 * columns), (2 * row + 1) * north // (2 * rows))
-            self.radio.place(host.index, home)
+            self.radio.place(host.index, stand[host.index] if stand else home)
             if host.index < drones:
                 eye = (
                     self._pixel_eye(host.index)
@@ -263,6 +267,16 @@ class Simulation:
                     else DetectorModel(detector, self.site, scenario.site.site_map, self.choices)
                 )
                 self.fleet.add(host, Drone(config, home, log), eye)
+        if scenario.mobility.kind != "none":
+            stand = stand or [self.radio.position_cm(host.index) for host in self.hosts]
+            self.mobility = mobility(scenario, stand, self.choices, self.radio.place)
+            self.engine.at(int(scenario.mobility.from_s * NS_PER_S), self._move, None)
+
+    def _move(self, _argument: object) -> None:
+        now_ns, until_s = self.engine.now_ns, self.scenario.mobility.until_s or self.scenario.swarm.seconds
+        self.mobility.tick(now_ns)
+        if now_ns < until_s * NS_PER_S:
+            self.engine.at(now_ns + TICK_NS, self._move, None)
 
     def _pixel_eye(self, index: int) -> Eye:
         # Rendering and inference are heavy imports that only such runs pay for.
