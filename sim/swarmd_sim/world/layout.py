@@ -109,7 +109,8 @@ def _gather(places: list[Place], range_cm: int, side_cm: float, rng: random.Rand
             groups.append(reached(places, index, range_cm))
     if max(map(len, groups)) < _LARGEST_LEAST * len(places):
         return False
-    inside = sorted(max(groups, key=lambda group: len(group)))
+    largest: set[int] = max(groups, key=len)
+    inside = sorted(largest)
     apart = [index for index in range(len(places)) if index not in set(inside)]
     for index in apart:
         for _ in range(_MOVES):
