@@ -14,6 +14,8 @@ COVER_CM = 1_250
 DETECTION_TTL_NS = 3_600_000_000_000
 BYTES_A_NODE = 4_096
 BYTES_A_FACT = 1_024
+JOURNAL_EVENTS = 64
+"""User events that a journal may hold, whoever said them and however many there were."""
 JOURNAL_BESIDE = 24
 """Journal records that are no batches: keys, members, trust, statements about models."""
 TIMERS_MAX = 64
@@ -126,7 +128,8 @@ class StateChecker(CheckerBase):
             # One author's quota is `cost.author`'s to judge.
             logs = [run.replica(host)._holdings.store.logs.get(run.hosts[index].node_id) for index in sorted(tainted)]
             theirs = sum(log.size_bytes for log in logs if log is not None)
-            journal = len(host.disk.records())
+            events = sum(1 for key in host.disk.records() if key.startswith(b"swim/event/"))
+            journal = len(host.disk.records()) - events
             bounds = {
                 "bytes of state": (health["bytes_held"] - theirs, BYTES_A_NODE * len(run.hosts) + BYTES_A_FACT * known),
                 "members": (len(host.node.members()), len(run.hosts)),
@@ -139,6 +142,7 @@ class StateChecker(CheckerBase):
                 # Who lost its certificate is set aside until it is revoked; `cost.journal` judges its share.
                 shelf, revoked = run.replica(host)._holdings._shelf, run.replica(host)._intake._trust.revoked
                 aside = sum(len(records) for author, records in shelf.items() if author not in revoked)
+                bounds["user events in the journal"] = (events, JOURNAL_EVENTS)
                 bounds["journal records"] = (journal, health["batches_held"] + aside + beside)
                 if not tainted:
                     bounds["batches without a certificate"] = (health["waiting_for_certificates"], 0)
