@@ -230,7 +230,7 @@ def test_who_repeats_what_an_author_has_replaced_answers_for_it(kind):
         mesh.run(0.05)
     intake = victim.replica._intake
     assert not any(isinstance(effect, Alarm) and honest.node.hex() in effect.text for effect in victim.effects)
-    assert intake.quotas.authors._accounts[honest.node].things <= 2
+    assert intake.quotas.authors._accounts[honest.node].units <= 2_000  # Of two batches and their rows.
     assert intake.quotas.senders._accounts[thief.node].units > 40_000
 
 
