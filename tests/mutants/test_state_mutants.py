@@ -370,8 +370,6 @@ MUTANTS = [
     ("askers have no shares", Relays, "may_send", asked_as_pushed, named.check_a_newcomer_beside_who_asks),
     ("who wrote what is brought is named", Quotas, "refuse", the_author_is_named,
      lambda: named.check_who_is_named(named.BROUGHT)),
-    ("what was asked for is held against who answers", Quotas, "may_ask", lambda *_: True,
-     named.check_a_long_state_is_read),
     ("who reads is named for what it reads", Quotas, "answer_bytes", lambda *_: 1 << 30,
      named.check_a_long_state_is_read),
     ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,
