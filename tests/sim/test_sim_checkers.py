@@ -101,6 +101,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         {},
     ),
     ("law-debts-for-ever", "state.diverged", [Fault(12 * S, "fill_disk", (6,), 12 * S, 10)], {}),
+    (
+        # What a host said under the identity that it had before it was enrolled anew is its author's all the same.
+        "law-debts-for-ever",
+        "state.diverged",
+        [Fault(30 * S, "fat_rows", (6,), 10 * S, 10), Fault(42 * S, "replace_enrol", (6,), 3 * S, 1)],
+        {},
+    ),
     ("law-nothing-is-kept", "releases.forgotten", [Fault(44 * S, "replace_models", (6,), 6 * S, 1)], BAD),
     ("law-promoted-is-open", "releases.taken_back", [Fault(20 * S, "vote_down", (6,), 12 * S, 2)], GOOD),
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),

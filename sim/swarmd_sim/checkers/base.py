@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swarmd_protocols.effects import MemberChanged
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.replica import ReplicaConfig
 from swarmd_sim.faults.injector import Injector
 from swarmd_sim.radio.network import Network
@@ -67,6 +68,11 @@ class RunContext:
     def live(self) -> list[Host]:
         """Hosts whose process is up, that have not left and are not hostile."""
         return [host for host in self.hosts if host.process_up and not host.life.left and not host.hostile]
+
+    def tainted_ids(self) -> list[NodeId]:
+        """Every identity of hosts that are or were in other hands: with a stolen enrol key one takes on another."""
+        tainted = self.injector.tainted()
+        return sorted(NodeId(node) for node, host in self.watch.by_id.items() if host.index in tainted)
 
     def linked(self, a: int, b: int) -> bool:
         """Whether frames have a fair chance in both directions now."""

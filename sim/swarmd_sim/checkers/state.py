@@ -55,8 +55,7 @@ class StateChecker(CheckerBase):
 
     def on_step(self, now_ns: int) -> None:
         """When a log of a tainted author last grew, at each host."""
-        for index in self.run.injector.tainted():
-            author = NodeId(self.run.hosts[index].node_id)
+        for author in self.run.tainted_ids():
             for host in self.run.live():
                 replica = self.run.replica(host)
                 log = None if replica is None else replica._holdings.store.logs.get(author)
@@ -72,8 +71,7 @@ class StateChecker(CheckerBase):
         told another part of it: who has spent its author's account lately may still owe of it, but must have taken in
         some of it within 20 s. All else is compared.
         """
-        tainted = [NodeId(self.run.hosts[index].node_id) for index in self.run.injector.tainted()]
-        owed = {author for author in tainted if any(self._owes(host, author) for host in hosts)}
+        owed = {author for author in self.run.tainted_ids() if any(self._owes(host, author) for host in hosts)}
         alike: dict[tuple[tuple[bytes, int], ...] | bytes, list[Host]] = {}
         groups: dict[bytes, list[Host]] = {}
         for host in hosts:
@@ -126,7 +124,7 @@ class StateChecker(CheckerBase):
                 continue
             health = run.replica(host).views.health()
             # One author's quota is `cost.author`'s to judge.
-            logs = [run.replica(host)._holdings.store.logs.get(run.hosts[index].node_id) for index in sorted(tainted)]
+            logs = [run.replica(host)._holdings.store.logs.get(author) for author in run.tainted_ids()]
             theirs = sum(log.size_bytes for log in logs if log is not None)
             events = sum(1 for key in host.disk.records() if key.startswith(b"swim/event/"))
             journal = len(host.disk.records()) - events
