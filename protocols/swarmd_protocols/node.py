@@ -393,7 +393,7 @@ class Node:
     def _on_trust(self) -> None:
         """What counts may have changed: shut out who is, tell the sub-protocols, and only then spread what is new."""
         trust = self._core.trust
-        news = trust.take_news()
+        news = trust.news.take()
         if trust.revision != self._trust_revision:
             self._trust_revision = trust.revision
             self._swim.on_trust([encode(Statement(*one)) for one in news if one[0] in ("root", "revoke", "node")])
@@ -409,9 +409,8 @@ class Node:
             trust.fallen = frozenset()
         for kind, statement in news:
             self._wire.trust_changed(kind, statement)
-        for one in trust.gone:
+        for one in trust.news.take_gone():
             self._wire.emit(Persist(trust_key(*one), None))
-        trust.gone = []
 
     def _tell_trust(self) -> None:
         for sub in self._subs.values():

@@ -17,6 +17,7 @@ from swarmd_protocols.swim.sender import FrameSender
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust import trust as trust_module
 from swarmd_protocols.trust.envelopes import REMOVALS, Envelope, merge_signatures
+from swarmd_protocols.trust.news import News
 from swarmd_protocols.trust.roots import Link, RootChain
 from swarmd_protocols.trust.trust import Trust
 from tests.property import test_bounded_tables as tables
@@ -94,7 +95,7 @@ def _last_group_key(patch: pytest.MonkeyPatch) -> None:
     def take(self: Trust, new):  # type: ignore[no-untyped-def]
         self._groups[new.value.counter] = new
         self.group_keys = {counter: one.value for counter, one in sorted(self._groups.items())}
-        self.news.append(("group", new.statement))
+        self.news.came("group", new.statement)
 
     patch.setattr(Trust, "_take_group_key", take)
 
@@ -267,6 +268,14 @@ MUTANTS: dict[str, tuple[Callable[[], object], Mutant]] = {
     "what a damaged journal said is not written again": (
         lambda: [restarts.check_restarts(_shuffled(seed), [], seed) for seed in (12, 78, 79)],
         lambda patch: patch.setattr(StatementBook, "mend", lambda self: []),
+    ),
+    "what fell stays in the journal": (
+        lambda: restarts.check_restarts(_shuffled(1), [], 1, is_torn=False),
+        lambda patch: patch.setattr(News, "went_but", lambda self, held, left: None),
+    ),
+    "what was replaced stays in the journal": (
+        restarts.test_what_is_replaced_leaves_the_journal,
+        lambda patch: patch.setattr(Trust, "_let_go", lambda self, old: None),
     ),
     "what is known is told again": (attacks.test_old_certificates_said_again_are_no_news, _tell_again),
     "nobody is shown what it missed": (

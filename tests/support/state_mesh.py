@@ -187,7 +187,7 @@ class Mesh:
 
     def follow_trust(self, member: Member) -> None:
         """What `Node` does when trust has news: journal it, tell the sub-protocol."""
-        for kind, statement in member.trust.take_news():
+        for kind, statement in member.trust.news.take():
             mark = blake2b(statement, digest_size=8).digest()
             member.disk[TRUST_JOURNAL + kind.encode() + b"/" + mark] = statement
         if member.trust.revision != member.trust_revision and member.replica is not None:

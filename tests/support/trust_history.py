@@ -210,7 +210,7 @@ class Hearer:
                     self.trust.add(kind, data)
                 except IdentityError:
                     continue
-                if self.trust.take_news():
+                if self.trust.news.take():
                     self.releases.on_trust(self._now_ns)
             else:
                 push = encode_message(Push((), (data,), ()))

@@ -222,7 +222,7 @@ def open_trust(identity: Identity, restored: Mapping[bytes, bytes], crypto: Cryp
         waiting = [value for key, value in sorted(restored.items()) if key.startswith(prefix)]
         for _ in range(len(waiting)):
             waiting = [statement for statement in waiting if not _takes(trust, kind, statement)]
-    trust.take_news()
+    trust.news.take()
     return trust
 
 

@@ -21,6 +21,7 @@ from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.trust.bounds import cut, first_of_each_key
 from swarmd_protocols.trust.envelopes import DAMAGE, MARK_BYTES, Envelope, KeyId, decode_envelope, merge_signatures
+from swarmd_protocols.trust.news import News
 from swarmd_protocols.trust.roots import ROOT_CHAIN_MAX, Mark, Root, RootChain, role_of
 
 NAME_MAX_CHARS = 64
@@ -139,10 +140,8 @@ class Trust:
         """This node's id: its certificate is never forgotten for want of room."""
         self.fallen: frozenset[bytes] = frozenset()
         """Nodes let in again because a root of the same epoch does not name their revocation; the reader clears it."""
-        self.gone: list[tuple[str, bytes]] = []
-        """What was dropped for want of room since the reader last cleared this."""
-        self.news: list[tuple[str, bytes]] = []
-        """What `take_news` will give."""
+        self.news = News()
+        """For the journal and, except for "seen", to be passed on."""
         for link in roots[1:]:
             self.add("root", link)
 
@@ -243,11 +242,6 @@ class Trust:
         plain = [("seen", one.statement) for one in self._by_node.values() if one.digest not in self._spread]
         return [*self.statements(), *plain]
 
-    def take_news(self) -> list[tuple[str, bytes]]:
-        """What was taken since the last call, to be journalled and, except for "seen", to be passed on."""
-        news, self.news = self.news, []
-        return news
-
     # --- taking in ----------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, statement: bytes) -> bool:
@@ -263,14 +257,16 @@ class Trust:
         Raises:
             IdentityError: It does not hold, or is of a kind that is not taken here.
         """
-        told = len(self.news)
+        told = self.news.count
         match kind:
             case "root":
-                before, out = self.chain.current, self.revoked
+                before, out, roots = self.chain.current, self.revoked, (*self.roots[1:], *self.chain.disputed)
                 good = self.chain.extend(statement)
                 if good is not None:
-                    self.news.append(("root", good))
+                    held = {*(("root", root) for root in roots), *self.journalled()}
+                    self.news.came("root", good)
                     self._judge()
+                    self.news.went_but(held, self.journalled())
                     if self.root.version > before.version and self.root.epoch == before.epoch:
                         self.fallen |= out - self.revoked
             case "revoke":
@@ -278,14 +274,12 @@ class Trust:
             case "group":
                 self._take_group_key(self._open(kind, statement))
             case "node":
-                held = self._open(kind, statement)
-                self._place(held)
-                best = self._best_form(held)
-                if best is not None:
+                self._place(certificate := self._open(kind, statement))
+                if (best := self._best_form(certificate)) is not None:
                     self._tell(best)
             case _:
                 raise IdentityError(f"statements of kind {kind!r} are not taken here")
-        return len(self.news) > told
+        return self.news.count > told
 
     def admit_certificate(self, statement: bytes) -> Certificate:
         """See `TrustView.admit_certificate`."""
@@ -342,11 +336,14 @@ class Trust:
             return
         self._revocations[new.digest] = merged
         gone = self._cut_revocations()
+        if known is not None:
+            self.news.went("revoke", known.statement)
+        for one in gone.values():
+            self.news.went("revoke", one.statement)
         if new.digest in gone:
             raise IdentityError(f"its key has {REVOCATIONS_PER_KEY} revocations of lower numbers; replace that key")
-        self.gone += [("revoke", one.statement) for one in gone.values()]
         self.revision += 1
-        self.news.append(("revoke", merged.statement))
+        self.news.came("revoke", merged.statement)
 
     def _cut_revocations(self) -> dict[bytes, _Held]:
         """Keep what every key has room for; returns the rest. Who is out follows."""
@@ -378,11 +375,13 @@ class Trust:
             oldest = min(self._groups)
             if counter < oldest:
                 return
-            del self._groups[oldest]
+            self.news.went("group", self._groups.pop(oldest).statement)
+        elif known is not None:
+            self.news.went("group", known.statement)
         self._groups[counter] = merged
         self.group_keys = _by_counter(self._groups)
         self.revision += 1
-        self.news.append(("group", merged.statement))
+        self.news.came("group", merged.statement)
 
     def _tell(self, held: _Held) -> None:
         """This certificate replaced another, or has more signatures: everybody has to learn it, once."""
@@ -390,7 +389,8 @@ class Trust:
         if told is None or told.statement != held.statement:
             self.revision += 1
             self._spread[held.digest] = held
-            self.news.append(("node", held.statement))
+            self.news.went("node" if told else "seen", (told or held).statement)
+            self.news.came("node", held.statement)
 
     def _place(self, new: _Held) -> None:
         """Keep the best of each node and of each name."""
@@ -409,10 +409,18 @@ class Trust:
                 is_told = True
                 if best is not None:
                     self._tell(best)
-                if self._best_form(old) is None:
-                    self._spread.pop(old.digest, None)
+                self._let_go(old)
         if not is_told and new in after:
-            self.news.append(("seen", new.statement))
+            self.news.came("seen", new.statement)
+            if known is not None:
+                self._let_go(known)
+
+    def _let_go(self, old: _Held) -> None:
+        """A certificate, or a form of it, was replaced: neither peers nor the journal hear of it any more."""
+        if self._best_form(old) is None and (told := self._spread.pop(old.digest, None)) is not None:
+            self.news.went("node", told.statement)
+        if self._by_node.get(_certificate(old).node) is not old:
+            self.news.went("seen", old.statement)
 
     def _rank(self, new: _Held) -> None:
         certificate = _certificate(new)
@@ -426,9 +434,7 @@ class Trust:
             gone = cut(self._by_node, CERTIFICATES_MAX, self.own)
             gone += cut(self._by_name, CERTIFICATES_MAX, _certificate(mine).name if mine else None)
             for one in gone:
-                if self._best_form(one) is None:
-                    self._spread.pop(one.digest, None)
-                    self.gone += [("node", one.statement), ("seen", one.statement)]
+                self._let_go(one)
 
     # --- judging anew -------------------------------------------------------------------------------------------------
 
