@@ -20,7 +20,7 @@ from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.subprotocol import Peer, Send
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, sign_statement, signed_bytes
-from swarmd_protocols.trust.roots import RootChain, make_root
+from swarmd_protocols.trust.roots import RootChain, make_root, root_digest
 from swarmd_protocols.trust.trust import Certificate, Revocation, Trust
 
 MODEL = "solar"
@@ -143,6 +143,14 @@ class World:
         revocation = Revocation("world", 1, tuple(sorted(nodes)), "")
         self.trusts[at].add("revoke", sign_statement("revoke", revocation, self.keys.seeds("revoke")[:1], self.crypto))
         self.perform(at, self.nodes[at].on_trust(self.now))
+
+    def replace_keys(self, role: str) -> None:
+        """All hear that the keys of a role were stolen: a root of a new epoch has others."""
+        for at in range(self.count):
+            trust = self.trusts[at]
+            previous = root_digest(trust.roots[-1])
+            trust.add("root", self.keys.root(trust.root.version + 1, trust.root.epoch + 1, previous, {role: 1}))
+            self.perform(at, self.nodes[at].on_trust(self.now))
 
     def build(self, at: int) -> Releases:
         config = ReleasesConfig(models=(MODEL,), turn_ns=20_000_000_000, swarming=SwarmingConfig())

@@ -1,5 +1,6 @@
 """A release from its publication at one node to the whole fleet, and back: the real sub-protocol on a small bus."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,37 @@ def test_a_revocation_takes_the_fleet_back_without_relabelling() -> None:
     world.publish(4, [revoke])
     world.run(10)
     assert world.versions() == [1] * 5
+
+
+AGAINST: list[tuple[str, str, Callable[[bytes], bytes]]] = [
+    ("floor", "floor", lambda digest: Floor(MODEL, 1, 9).payload()),
+    ("model-revoke", "revoke", lambda digest: Revoke(MODEL, 1, digest, "by a thief").payload()),
+    ("halt", "revoke", lambda digest: Halt(MODEL, 1, digest, "by a thief").payload()),
+]
+"""What takes a release off the fleet: kind, role, and the payload about a release."""
+
+
+@pytest.mark.parametrize(("kind", "role", "payload"), AGAINST, ids=[one[0] for one in AGAINST])
+def test_a_release_runs_again_when_what_spoke_against_it_falls_with_its_keys(
+    kind: str, role: str, payload: Callable[[bytes], bytes]
+) -> None:
+    """Whoever has not heard that keys were replaced believes them; what that took away comes back with the news."""
+    world = World(5)
+    first = release_in(world, 0, V1, 1)
+    world.run(60, lambda: world.versions() == [1] * 5)
+    second = release_in(world, 1, V2, 2, first)
+    world.run(60, lambda: world.versions() == [2] * 5)
+    world.run(5)
+    world.publish(4, [world.keys.sign(kind, payload(second), role)])
+    world.run(10)
+    assert 2 not in world.versions()
+    world.replace_keys(role)
+    world.run(60, lambda: world.versions() == [2] * 5)
+    assert world.versions() == [2] * 5
+    # And it is taken off again where the right keys say so.
+    world.publish(3, [world.keys.sign(kind, payload(second), role, generation=1)])
+    world.run(10)
+    assert 2 not in world.versions()
 
 
 def test_silence_never_promotes_but_a_force_does() -> None:

@@ -231,6 +231,8 @@ class RolloutPolicy:
         """Leave a release that must not run: to the last good one that lies here, else to the image's own."""
         local, mine = self.local[model], self.view.models[model]
         local.went_back.add(leave)
+        # Its own trial did not fail here: where what spoke against it falls with replaced keys, it is tried again.
+        local.started.discard(leave)
         to = b""
         for candidate in (local.active, *local.kept):
             release = mine.releases.get(candidate)
@@ -316,6 +318,7 @@ class RolloutPolicy:
         since_ns = local.open_since_ns.setdefault((digest, standing.stage), now_ns)
         if rollout.may_try(standing, rank, now_ns - since_ns, self.config.turn_ns):
             local.started.add(digest)
+            local.went_back.discard(digest)
             return [Order(NAME, requests.StartTrial(digest, release))]
         return self._timers.arm((NAME, "turn"), now_ns + min(self.config.turn_ns, 10_000_000_000))
 
