@@ -59,6 +59,27 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("law-removals-fall", "trust.withheld", [Fault(12 * S, "replace_revoke", (6,), 12 * S, 1)], {}),
     ("law-not-judged-anew", "trust.shut_out_here", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
     ("law-not-judged-anew", "trust.key_leaked", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
+    (
+        # A node that has not heard of the new root believes the thief; it comes back to itself when it hears.
+        "law-not-judged-anew",
+        "trust.invented",
+        [
+            Fault(10 * S, "replace_revoke", (5,), 12 * S, 1),
+            Fault(12 * S, "jam", (2,), 18 * S, 100),
+            Fault(29 * S, "replaced_keys", (6,), 8 * S, 20),
+        ],
+        {},
+    ),
+    (
+        "law-left-for-good",
+        "releases.split",
+        [
+            Fault(10 * S, "replace_models", (5,), 12 * S, 1),
+            Fault(13 * S, "partition", (1, 2), 18 * S, 0),
+            Fault(30 * S, "replaced_keys", (6,), 8 * S, 20),
+        ],
+        {"release": {"publish_at_s": 6.0, "model_kb": 16, "soak_s": 1, "turn_s": 3.0}},
+    ),
     ("law-accusers-forgiven", "membership.accused", [Fault(12 * S, "accuse_mad", (6,), 15 * S, 10)], {}),
     (
         "law-borrower-takes-all",

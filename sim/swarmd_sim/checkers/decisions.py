@@ -1,14 +1,16 @@
 """Who decides: what nodes believe of the fleet and of its models is what the right hands have signed, no more, no less.
 
-trust.invented        a node believes a root, a revocation or a group key that no officer signed
-trust.forgotten       within one life, a node no longer believes what it believed
+trust.invented        a node believes a root, a revocation or a group key that no officer signed; where it has not heard
+                      of the root that replaced a role's stolen keys, what these say is that role's word to it, until
+                      it hears (`trust.withheld`: within the quiet time)
+trust.forgotten       within one life, a node no longer believes what it believed of the officers' words
 trust.withheld        after quiet, a node does not believe what the officers handed over
 trust.shut_out_here   a revoked node, or one that only a replaced key certified, is ALIVE somewhere 10 s after its news
 trust.key_leaked      a node that was shut out when the newest group key was made holds it; one that was shut out since
                       learned that key by right, and only a newer one can take it out
 state.stranger        a node holds facts of an author that nobody enrolled
 state.shut_out_facts  after quiet, a node holds facts of an author that was shut out
-releases.invented     a node believes a floor, a revocation or a release that the publisher did not sign
+releases.invented     the same of a floor, a revocation or a release that the publisher did not sign
 releases.forgotten    within one life, a node no longer believes a floor or a revocation
 releases.taken_back   what every node ran, promoted and not revoked, is run no more
 """
@@ -72,7 +74,7 @@ class DecisionsChecker(CheckerBase):
                 belief = self._beliefs[host.index] = _Belief(host.boots)
             self._trust(host, belief, self._officers)
             self._strangers(host, enrolled)
-            self._models(host, belief)
+            self._models(host, belief, self._officers)
         self._shut_out(now_ns, self._officers)
         self._promoted(now_ns)
 
@@ -115,12 +117,13 @@ class DecisionsChecker(CheckerBase):
     def _trust(self, host: Host, belief: _Belief, officers: Officers) -> None:
         trust = _trust_of(host)
         payloads = {decode_envelope(root).payload for root in officers.roots}
+        known = len(trust.roots)
         invented = [
             what
             for what, holds in (
                 ("a root", all(decode_envelope(root).payload in payloads for root in trust.roots)),
-                ("a revocation", set(trust.revoked) <= set(officers.revoked_ns)),
-                ("a group key", set(trust.group_keys) <= {1, *officers.groups}),
+                ("a revocation", officers.is_fooled("revoke", known) or set(trust.revoked) <= set(officers.revoked_ns)),
+                ("a group key", officers.is_fooled("enrol", known) or set(trust.group_keys) <= {1, *officers.groups}),
             )
             if not holds
         ]
@@ -134,7 +137,7 @@ class DecisionsChecker(CheckerBase):
                 f"{host.name} believed {belief.roots} roots and {len(belief.revoked)} revocations; now {roots} and "
                 f"{len(revoked)}",
             )
-        belief.roots, belief.revoked, belief.groups = roots, revoked, groups
+        belief.roots, belief.revoked, belief.groups = roots, revoked & set(officers.revoked_ns), groups
 
     def _shut_out(self, now_ns: int, officers: Officers) -> None:
         """Nobody who knows better calls a node alive that was shut out."""
@@ -171,7 +174,7 @@ class DecisionsChecker(CheckerBase):
 
     # --- Models -------------------------------------------------------------------------------------------------------
 
-    def _models(self, host: Host, belief: _Belief) -> None:
+    def _models(self, host: Host, belief: _Belief, officers: Officers) -> None:
         world = self.run.releases
         if world is None or host.index not in world.devices:
             return
@@ -181,9 +184,13 @@ class DecisionsChecker(CheckerBase):
         invented = sorted(set(models) - {MODEL})
         floor = view.floor.version if view is not None and view.floor is not None else 0
         revoked = frozenset(view.revoked) if view is not None else frozenset()
-        if view is not None and (floor > desk.floor or not revoked <= set(desk.revoked_ns)):
-            invented.append(f"floor {floor}, {len(revoked)} revoked")
-        if view is not None and not set(view.releases) <= set(desk.signed):
+        known = len(_trust_of(host).roots)
+        if floor > desk.floor and not officers.is_fooled("floor", known):
+            invented.append(f"floor {floor}")
+        if not revoked <= set(desk.revoked_ns) and not officers.is_fooled("revoke", known):
+            invented.append(f"{len(revoked)} revoked")
+        releases = set(view.releases) if view is not None else set()
+        if not releases <= set(desk.signed) and not officers.is_fooled("release", known):
             invented.append("a release")
         if invented:
             self._violate("releases.invented", host, f"{host.name} believes {invented[:3]}, which nobody signed")
@@ -194,7 +201,8 @@ class DecisionsChecker(CheckerBase):
                 f"{host.name} believed floor {belief.floor} and {len(belief.revoked_releases)} revocations; "
                 f"now {floor} and {len(revoked)}",
             )
-        belief.floor, belief.revoked_releases = floor, revoked
+        belief.floor = floor if floor <= desk.floor else belief.floor
+        belief.revoked_releases = revoked & set(desk.revoked_ns)
 
     def _promoted(self, now_ns: int) -> None:
         """A good release that all ran for a while stays, until a newer one, a floor or its revocation replaces it."""

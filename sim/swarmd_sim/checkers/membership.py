@@ -43,6 +43,8 @@ class MembershipChecker(CheckerBase):
 
     def _on_failed(self, host: Host, subject: Host, change: MemberChanged) -> None:
         run = self.run
+        if change.node in host.node._core.trust.revoked:
+            return  # It was not found to fail but shut out: `trust.invented` judges by whose word.
         if change.old is MemberState.LEFT and subject.life.left:
             run.watch.violate("membership.left_failed", f"{host.name} calls {subject.name} failed; it said good-bye")
         if self._has_announced(host, subject):

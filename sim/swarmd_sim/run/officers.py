@@ -39,6 +39,8 @@ class Officers:
     """Rises whenever keys are replaced because they were stolen."""
     leaked: dict[str, Sequence[bytes]] = field(default_factory=dict)
     """Keys by role that were replaced because they were stolen: nothing counts that they sign afterwards."""
+    leaked_until: dict[str, int] = field(default_factory=dict)
+    """How many roots there are since the one that replaced them."""
     roots: list[bytes] = field(default_factory=list)
     groups: dict[int, bytes] = field(default_factory=dict)
     """Group key statements by counter."""
@@ -174,6 +176,7 @@ class Officers:
         )
         seeds = list(dict.fromkeys([*old, *self.signers("root")]))
         self.roots.append(sign_statement("root", root, seeds, self.crypto))
+        self.leaked_until[role] = len(self.roots)
         if role == "enrol":
             self.rotate_group()
 
@@ -182,6 +185,10 @@ class Officers:
         """Who was revoked, and who was certified by stolen enrol keys alone that have been replaced."""
         gone = set(self.revoked_ns)
         return gone | self.rogues if self.generation.get("enrol") else gone
+
+    def is_fooled(self, role: str, roots: int) -> bool:
+        """Whether keys of a role that thieves have are still keys to a node that has heard of so many roots."""
+        return role in self.leaked and roots < self.leaked_until[role]
 
     def statements(self) -> list[tuple[str, bytes]]:
         """Everything that stands, as (kind, statement), in the order in which it can be taken."""

@@ -78,10 +78,8 @@ def replaced_keys(thief: Thief) -> None:
     officers = thief.officers
     if officers is None:
         return
-    # What they sign is theirs to sign at every node that has not heard of the new root; it falls when that node hears
-    # (`tests/property`: any order). Here it is for those who have.
-    hosts = [thief.host, *(host for host in thief.others() if not host.hostile)]
-    if all(len(host.node._core.trust.roots) == len(officers.roots) for host in hosts):
+    # What they sign is theirs to sign for as long as the thief's own node has not heard of the new root.
+    if len(thief.node._core.trust.roots) == len(officers.roots):
         for role, seeds in sorted(officers.leaked.items()):
             _say_with(thief, role, seeds)
 
