@@ -24,6 +24,7 @@ from .breaks import (
     last_dropped,
     latest_arrival,
     latest_only,
+    left_for_good,
     newest_only,
     no_removals,
     not_journalled,
@@ -462,6 +463,12 @@ LAW: dict[str, Mutant] = {
         "state.holdings:Holdings.expel",
         gives(None),
         overrides=_attacked("revoke_thief", "note_storm", **{"release.chance": 0.0}),
+    ),
+    "law-left-for-good": Mutant(
+        "what was left because of replaced keys is not tried again",
+        "releases.policy:RolloutPolicy._go_back",
+        left_for_good,
+        overrides=_attacked("replaced_keys", **{"release.chance": 1.0}),
     ),
     "law-debts-for-ever": Mutant(
         "time pays no debts",
