@@ -53,10 +53,15 @@ SAMPLE_S, FAULT_S, OBSERVE_S, SHOW_S, TELL_S = 15.0, 6.0, 2.0, 20.0, 300.0
 """
 ORPHAN_S = 20.0
 """Seconds after which a dead brain's eye must be gone."""
+BACK_S = 120.0
+"""Seconds in which a brain that was killed must answer again, on a machine that other work shares; the report says how
+long it took."""
 SETTLE_S = 180.0
 """Seconds in which all must agree at the end."""
 FAULTS = {"brain-kill": 35, "brain-term": 10, "eye-kill": 40, "cut": 15}
 """Faults by how often they come, percent."""
+STATE_COUNTS = ("sightings", "batches_held", "bytes_held", "origins")
+"""Of the state's figures those that say how much it holds."""
 _LEVELS = (["WARNING"], ["ERROR"])
 """Second word of the lines of a log that are counted, by level and event."""
 
@@ -114,6 +119,8 @@ class Soak:
         self.problems: list[str] = []
         self.back_s: list[float] = []
         """Seconds from a killed brain's start until it answered."""
+        self.rows: list[dict[str, int]] = []
+        """Counts of the state of the first witness, at each length of the warm-up."""
         self._due: list[tuple[float, str, Node]] = []
         self._orphans: list[tuple[float, int]] = []
         self._cells_done = 0
@@ -161,6 +168,7 @@ class Soak:
             self._finish_cell: seconds / CELLS,
             self._show: SHOW_S,
             self._tell: TELL_S,
+            self._count_rows: max(SAMPLE_S, self.options.warm * 60),
             self._fault: FAULT_S,
         }
         next_s = dict.fromkeys(chores, 0.0)
@@ -193,14 +201,19 @@ class Soak:
         return self.rng.choice([node for node in self.nodes if node.alive])
 
     def _observe(self) -> None:
-        turn = self.counts["observed"]
+        turn = self.counts["asked"]
+        self.counts["asked"] += 1
         spot = turn if turn < SPOTS else self.rng.randrange(SPOTS)
+        # Always by the same node: each further observer would add a row, and the picture would never be full.
+        node = self.nodes[spot % len(self.nodes)]
+        if not node.alive:
+            return
         east_m, north_m = place_of(spot)
         row = {
             "label": "soak", "score": 0.9, "east_m": east_m, "north_m": north_m,
             "covariance_m2": [0.04, 0.0, 0.04], "track": f"s{spot}", "event": "new",
         }  # fmt: skip
-        if self._any().try_ask("observe", detections=[row]):
+        if node.try_ask("observe", detections=[row]):
             self.counts["observed"] += 1
 
     def _finish_cell(self) -> None:
@@ -228,6 +241,11 @@ class Soak:
                 sample = look_at(node.process.pid, node.state, self.now_s)
                 if sample is not None:
                     node.samples.append(sample)
+
+    def _count_rows(self) -> None:
+        """What the first witness holds: rows that grow are work, and no leak."""
+        state = self.nodes[0].status().get("state", {})
+        self.rows.append({"at_s": round(self.now_s), **{name: state.get(name, 0) for name in STATE_COUNTS}})
 
     def _tell(self) -> None:
         witness = self.nodes[0].samples[-1]
@@ -273,7 +291,8 @@ class Soak:
         began_s = self.now_s
         node.begin(self.rng.choice([other.address for other in self.nodes if other is not node]))
         try:
-            node.wait_up()
+            wait_for(lambda: node.status() or not node.alive, f"{node.name} to come back", BACK_S, node.log)
+            assert node.alive, node.log()
         except AssertionError as error:
             self.problems.append(f"{node.name} did not come back: {str(error)[-300:]}")
             return
@@ -317,6 +336,7 @@ class Soak:
             self.problems.append(str(error)[:2_000])
         self.healed_s = round(self.now_s - began_s, 1)
         self._look()
+        self._count_rows()
 
     def _judge(self) -> dict[str, Any]:
         lost = {}
@@ -360,6 +380,7 @@ class Soak:
             "problems": self.problems,
             "logged": dict(logged.most_common()),
             "tracebacks": [line[:500] for line in tracebacks[:5]],
+            "state": self.rows,
             "growth": grown,
             "bars": bars,
         }
