@@ -49,7 +49,7 @@ def address(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=30)
 
 
 def enrol(folder: Path, token: str) -> int:

@@ -42,7 +42,7 @@ def tpm(tmp_path: Path) -> Iterator[str]:
     command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={tmp_path / 'tpm'}"]
     command += ["--server", f"type=tcp,port={port}", "--ctrl", f"type=tcp,port={port + 1}"]
     process = subprocess.Popen([*command, "--flags", "not-need-init,startup-clear"], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while process.poll() is None and not is_listening(port) and time.monotonic() < deadline:
         time.sleep(0.05)
     yield f"swtpm:host=127.0.0.1,port={port}"

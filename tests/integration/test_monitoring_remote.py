@@ -35,7 +35,7 @@ def running(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
         yield log
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def test_an_agent_sends_a_devices_metrics_over_tls(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def query(port: int, context: ssl.SSLContext, expression: str) -> list[dict[str,
     with (
         suppress(OSError),
         urllib.request.urlopen(
-            f"https://127.0.0.1:{port}/api/v1/query", data=body, timeout=5, context=context
+            f"https://127.0.0.1:{port}/api/v1/query", data=body, timeout=30, context=context
         ) as answer,
     ):
         found: list[dict[str, dict[str, str]]] = json.load(answer)["data"]["result"]

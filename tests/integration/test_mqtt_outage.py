@@ -118,7 +118,7 @@ def test_nothing_slows_while_the_broker_is_away(tmp_path: Path) -> None:
         b.process.send_signal(signal.SIGSTOP)
         server.start()
         marker = ["mosquitto_pub", "-p", str(server.port), "-r", "-t", "swarm/v1/dev/marker", "-m", "here"]
-        subprocess.run(marker, check=True, timeout=10)
+        subprocess.run(marker, check=True, timeout=60)
         subscriber = Subscriber(server.port, "swarm/v1/dev/marker", "swarm/v1/dev/detections")
         subscriber.wait_for(lambda topic, _r, _p: topic.endswith("marker"))
         b.process.send_signal(signal.SIGCONT)
@@ -133,7 +133,7 @@ def test_nothing_slows_while_the_broker_is_away(tmp_path: Path) -> None:
             heard.append(json.loads(text)["properties"]["hlc"])
             return bool(unix_s(heard[-1]) == newest_s)
 
-        subscriber.wait_for(is_newest, 30)
+        subscriber.wait_for(is_newest, 60)
         assert heard == sorted(heard)
         print(
             json.dumps(

@@ -113,7 +113,9 @@ def view(first_hlc: int = 7, object_id: str = "o1") -> DetectionView:
 async def spans_of(world: World, config: OtelConfig, *events: object) -> dict[str, int]:
     bridge = OtelBridge(config)
     task = asyncio.create_task(bridge.run(world))
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
+        while not world.callbacks:
+            await asyncio.sleep(0.01)
     for event in events:
         world.say(event)  # type: ignore[arg-type]
     task.cancel()

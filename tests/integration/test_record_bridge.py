@@ -189,7 +189,7 @@ def test_a_crash_in_the_middle_leaves_a_file_that_can_be_read_and_mended(tmp_pat
             reached = int(child.stdout.readline().split()[0])
     finally:
         child.kill()
-        child.communicate(timeout=20)
+        child.communicate(timeout=60)
     with path.open("ab") as file:
         file.write(b"\x06\xff\xff")  # Half a record.
     found = texts(path)

@@ -75,7 +75,7 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, drone: PlainDaemon)
     desks.run("drone-1", check)
     assert drone.status()["operators"] == ""
     drone.ask("reload")
-    wait_for(lambda: drone.status()["operators"] == desks.knows["DOOR"], "the door is open", 20, drone.log)
+    wait_for(lambda: drone.status()["operators"] == desks.knows["DOOR"], "the door is open", 30, drone.log)
     said = desks.follow("The door")
     assert "drone-1" in said
 
@@ -96,6 +96,6 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, drone: PlainDaemon)
     # Without her name on the list alice is out, and reads why.
     config.write_text(config.read_text().replace('"alice", ', ""))
     drone.ask("reload")
-    wait_for(lambda: "does not list 'alice'" in desks.run("alice", f"swarmd status {door} || true"), "alice is out", 20)
+    wait_for(lambda: "does not list 'alice'" in desks.run("alice", f"swarmd status {door} || true"), "alice is out")
     assert "operator_refused" in drone.log()
     assert re.search(r"drone-1 +alive", desks.run("bob", f"swarmd members {door}"))

@@ -14,10 +14,10 @@ from swarmd.transports.curve import CurveKeys
 from swarmd.transports.dds_options import DdsOptions
 from swarmd.transports.factory import make_transport
 from swarmd_protocols.effects import HostAnswer
-from tests.support.transport_endpoints import Endpoint, KeyRing, run, until, until_sent
+from tests.support.transport_endpoints import STREAM_S, Endpoint, KeyRing, run, until, until_sent
 from tests.support.transport_simulated import Ether, SimulatedTransport
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(180)
 
 
 class Net:
@@ -102,7 +102,7 @@ def test_streams_arrive_once_in_order_with_their_source(net: Net) -> None:
         frames = [b"%d " % i + bytes(i * 7 % 900) for i in range(200)]
         for frame in frames:
             a.stream(b.address, frame)
-        await until(lambda: len(b.streams) >= len(frames), 10)
+        await until(lambda: len(b.streams) >= len(frames))
         assert b.streams == [(a.address, frame) for frame in frames]
 
     on(net, 2, body)
@@ -113,8 +113,8 @@ def test_the_largest_stream_frame_arrives_whole(net: Net, bulk: bool) -> None:
     async def body(ends: list[Endpoint]) -> None:
         a, b = ends
         data = bytes(range(256)) * (MAX_STREAM_BYTES // 256)
-        a.stream(b.address, data, seconds=20, bulk=bulk)
-        await until(lambda: b.streams, 20)
+        a.stream(b.address, data, seconds=60, bulk=bulk)
+        await until(lambda: b.streams)
         assert b.streams == [(a.address, data)]
 
     on(net, 2, body)
@@ -127,9 +127,9 @@ def test_small_frames_do_not_wait_behind_bulk(net: Net) -> None:
         a.stream(b.address, b"warm bulk", bulk=True)
         await until(lambda: len(b.streams) == 2)
         for _ in range(6):
-            a.stream(b.address, bytes(4 * 1024 * 1024), seconds=30, bulk=True)
+            a.stream(b.address, bytes(4 * 1024 * 1024), seconds=60, bulk=True)
         a.stream(b.address, b"urgent")
-        await until(lambda: len(b.streams) == 9, 30)
+        await until(lambda: len(b.streams) == 9)
         assert [data for _, data in b.streams].index(b"urgent") < 8  # Something of the bulk came after it.
 
     on(net, 2, body)
@@ -141,7 +141,7 @@ def test_everybody_reaches_everybody(net: Net) -> None:
             for b in ends:
                 if a is not b:
                     a.stream(b.address, a.address.encode())
-        await until(lambda: all(len(end.streams) == len(ends) - 1 for end in ends), 15)
+        await until(lambda: all(len(end.streams) == len(ends) - 1 for end in ends))
         for end in ends:
             assert all(source.encode() == data for source, data in end.streams)
             assert len({source for source, _ in end.streams}) == len(ends) - 1
@@ -159,7 +159,6 @@ def test_a_cast_reaches_all_others_at_the_cost_of_one_or_is_refused(net: Net) ->
         await until_sent(
             lambda: a.transport.send_cast(b"all"),
             lambda: all((a.address, b"all") in end.datagrams for end in others),
-            20,
         )
         assert not a.datagrams, "nobody hears itself"
         assert not any(end.streams for end in ends)
@@ -190,10 +189,10 @@ def test_nothing_older_than_its_deadline_arrives_at_a_peer_that_comes_back(net: 
             await first.transport.close()
             for i in range(50):
                 a.stream(address, b"stale %d" % i, seconds=0.4)
-            await until(lambda: a.transport.counters().get("streams_dropped_expired", 0) >= 1, 5)
+            await until(lambda: a.transport.counters().get("streams_dropped_expired", 0) >= 1)
             second = await net.make(listen=address).start()
-            a.stream(address, b"fresh", seconds=10)
-            await until(lambda: second.streams, 10)
+            a.stream(address, b"fresh")
+            await until(lambda: second.streams)
             await second.transport.close()
             assert [data for _, data in second.streams] == [b"fresh"]
 
@@ -228,13 +227,12 @@ def test_a_restarted_peer_is_reached_again_at_its_old_address(net: Net) -> None:
                 await until_sent(
                     lambda address=address: a.transport.send_datagram(address, b"hello"),
                     lambda b=b: b.datagrams,
-                    seconds=10,
                 )
-                a.stream(address, b"life %d" % life, seconds=10)
-                await until(lambda b=b: b.streams, 10)
+                a.stream(address, b"life %d" % life)
+                await until(lambda b=b: b.streams)
                 assert [data for _, data in b.streams] == [b"life %d" % life]
                 b.stream(a.address, b"back %d" % life)
-                await until(lambda life=life: len(a.streams) == life + 1, 10)
+                await until(lambda life=life: len(a.streams) == life + 1)
                 await b.transport.close()
 
     run(test)
@@ -292,10 +290,10 @@ def test_members_with_the_old_and_the_new_group_key_reach_each_other_during_a_ro
                 end.stream(absent.address, b"to the one that was away")
             fresh.stream(a.address, b"to a")
             a.stream(b.address, b"to b")
-            await until(lambda: len(absent.streams) == 5 and a.streams and b.streams, 10)
+            await until(lambda: len(absent.streams) == 5 and a.streams and b.streams)
             await absent.transport.rekey(new.member(older=old))
             absent.stream(fresh.address, b"from the one that was away")
-            await until(lambda: fresh.streams, 10)
+            await until(lambda: fresh.streams)
             await fresh.transport.close()
 
     run(test)
@@ -327,7 +325,7 @@ def test_close_sends_what_was_queued_and_may_come_twice(net: Net) -> None:
             before = time.monotonic()
             await a.transport.close()
             await a.transport.close()
-            assert time.monotonic() - before < 2.5
+            assert time.monotonic() - before < STREAM_S / 2, "what cannot be sent is not waited for"
             await until(lambda: len(b.streams) == 2)
             a.transport.send_datagram(b.address, b"after")
             a.stream(b.address, b"after")

@@ -167,9 +167,9 @@ class Broker:
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=0.2):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
                 return
             time.sleep(0.02)
         raise AssertionError("mosquitto did not start")
@@ -187,7 +187,7 @@ class Broker:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=30)
             self._process = None
 
 
@@ -219,7 +219,7 @@ class Subscriber:
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._stands.wait(10), "the broker did not take the subscriptions"
+        assert self._stands.wait(30), "the broker did not take the subscriptions"
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -229,7 +229,7 @@ class Subscriber:
             else:
                 self._lines.put(line.rstrip("\n"))
 
-    def wait_for(self, wanted: Callable[[str, bool, str], bool], timeout_s: float = 10) -> tuple[str, bool, str]:
+    def wait_for(self, wanted: Callable[[str, bool, str], bool], timeout_s: float = 30) -> tuple[str, bool, str]:
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -238,7 +238,7 @@ class Subscriber:
                     return topic, retained == "1", payload
         raise AssertionError("the message did not come")
 
-    def rest(self, enough: int = 0, quiet_s: float = 0.3, timeout_s: float = 20) -> list[tuple[str, bool, str]]:
+    def rest(self, enough: int = 0, quiet_s: float = 0.3, timeout_s: float = 60) -> list[tuple[str, bool, str]]:
         """Messages until there are `enough`, and then until none has come for a while: what is said twice is heard."""
         deadline = time.monotonic() + timeout_s
         found: list[tuple[str, bool, str]] = []
@@ -254,7 +254,7 @@ class Subscriber:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait(timeout=5)
-        self._reader.join(timeout=5)
+        self._process.wait(timeout=30)
+        self._reader.join(timeout=30)
         assert self._process.stdout is not None
         self._process.stdout.close()

@@ -15,7 +15,7 @@ from swarmd.api.control import ControlClient
 from swarmd.errors import DaemonError
 from tests.support.paths import ROOT
 
-UP_S = 30.0
+UP_S = 60.0
 
 
 def wait_for(done: Callable[[], Any], what: str, seconds: float = 30.0, seen: Callable[[], object] = str) -> Any:
@@ -157,7 +157,7 @@ def digests(*daemons: Daemon) -> set[str]:
     return {daemon.status().get("digest", "") for daemon in daemons}
 
 
-def all_see(daemons: Sequence[PlainDaemon], wanted: dict[str, str], seconds: float = 15) -> None:
+def all_see(daemons: Sequence[PlainDaemon], wanted: dict[str, str], seconds: float = 30) -> None:
     """Wait until each daemon lists exactly these names in these states."""
     wait_for(
         lambda: all(daemon.members() == wanted for daemon in daemons),

@@ -31,7 +31,7 @@ class Watched:
         assert self.task is not None
         self.supervisor.stop()
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.task, 20)
+            await asyncio.wait_for(self.task, 60)
 
     def of(self, kind: type[T]) -> list[T]:
         """Messages of one kind."""
@@ -41,7 +41,7 @@ class Watched:
         """Frames seen so far."""
         return sum(1 for message in self.of(FrameDone) if message.frame_index >= 0)
 
-    async def until(self, condition: Callable[[], object], what: str, limit_s: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
         """Poll until a condition holds; fails with `what` after the limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s

@@ -13,6 +13,9 @@ from swarmd.transports.curve import CurveKeys
 from swarmd_protocols.effects import HostAnswer
 from swarmd_protocols.ids import Address
 
+STREAM_S = 60.0
+"""Seconds until a frame of a test expires, where the test is not about that: a busy machine is slow to shake hands."""
+
 
 def curve_pair() -> tuple[bytes, bytes]:
     """A random X25519 pair as raw bytes."""
@@ -55,7 +58,7 @@ class Endpoint:
         )
         return self
 
-    def stream(self, to: Address, data: bytes, seconds: float = 5.0, bulk: bool = False) -> None:
+    def stream(self, to: Address, data: bytes, seconds: float = STREAM_S, bulk: bool = False) -> None:
         self.transport.send_stream(to, data, time.monotonic_ns() + int(seconds * 1e9), bulk)
 
 
