@@ -56,7 +56,7 @@ test-train: .venv-train/.done  ## the tests of training, in its environment (PyT
 	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default $(TRAIN_TESTS) $(ARGS)
 TRAIN_TESTS := tests/unit/test_recipe_net.py tests/unit/test_recipe_second.py tests/unit/test_recipe_short.py
 
-test-fast: setup  ## rules and laws only (some 120 CPU seconds, on all cores): at each save
+test-fast: setup  ## rules and laws only (some 90 CPU seconds, on all cores): at each save
 	$(PY) -m pytest -n auto --dist loadfile -m "not slow" tests/unit tests/property $(ARGS)
 
 laws: setup  ## every law against examples that nobody has run (ROUNDS=5); a failing one prints how to see it again

@@ -102,7 +102,7 @@ async def test_a_watcher_that_hangs_up_is_forgotten_though_nothing_happens(tmp_p
     assert json.loads(await reader.readline()) == {"ok": True, "result": {}}
     writer.close()
     await writer.wait_closed()
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), 60)
     await server.close()
 
 
@@ -181,7 +181,7 @@ async def fetch(address: str, request: bytes) -> bytes:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
@@ -255,7 +255,7 @@ async def test_health_answers_however_many_clients_hang(how: str) -> None:
             hanging.append(sock)
             await asyncio.sleep(0)
         for _ in range(5):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 answer = await fetch(server.address, get("/ok"))
             assert b" 200 " in answer.split(b"\r\n")[0]
         assert len(server._tasks) <= CONNECTIONS_MAX
@@ -273,7 +273,7 @@ async def test_a_collector_that_asks_now_and_then_keeps_its_connection() -> None
             hanging.append(await asyncio.open_connection(host, int(port)))
             if len(hanging) % 10 == 0:
                 writer.write(b"GET /ok HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     assert b" 200 " in await reader.readline()
                     while (await reader.readline()).strip():
                         pass

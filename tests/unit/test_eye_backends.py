@@ -33,6 +33,7 @@ from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import BackendError
 from swarmd_models.golden import check_golden, sqnr_db
 from tests.support.bundles import ZOO_MODEL
+from tests.support.tiers import few_fast
 
 RNG = np.random.default_rng(11)
 BUNDLE = load_bundle("zoo:small-320")
@@ -46,7 +47,7 @@ OWN = [name for name in os.environ.get("SWARMD_TEST_BACKENDS", "").split(",") if
 """Runtimes of one's own, "package.module:Class", that the suite is to run on as well."""
 
 
-@pytest.fixture(params=[*BACKENDS, *OWN])
+@pytest.fixture(params=few_fast(sorted([*BACKENDS, *OWN], key=lambda name: name != "litert"), 1))
 def kind(request: pytest.FixtureRequest) -> str:
     capability = backend_class(request.param).probe()
     if not capability.available:
@@ -146,6 +147,7 @@ def test_every_runtime_agrees_with_every_model_of_the_zoo(kind: str, model: str)
     detector.close()
 
 
+@pytest.mark.slow
 def test_openvino_computes_in_single_precision_on_every_processor() -> None:
     """Its own choice is bfloat16 where the processor has it, and no model of the zoo then agrees with its vectors."""
     pytest.importorskip("openvino", reason="OpenVINO is not installed (extra openvino)")

@@ -132,6 +132,7 @@ def fact(author: bytes, number: int, size: int = 2_000) -> tuple[bytes, bytes]:
     return b"state/o/" + author + number.to_bytes(6, "big"), b"x" * size
 
 
+@pytest.mark.slow
 def test_a_flood_of_facts_stops_at_the_bound_and_names_its_author(tmp_path: Path) -> None:
     """Neither file nor memory grows beyond its bound, and the node's identity is written all the same."""
     bound = 1 << 20

@@ -136,6 +136,7 @@ def _enrol_in_a_process(directory: str, name: str, queue: "multiprocessing.Queue
     queue.put((name, identity.roots[0]))
 
 
+@pytest.mark.slow
 def test_many_processes_at_once_make_one_fleet(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     queue: multiprocessing.Queue[tuple[str, bytes]] = context.Queue()

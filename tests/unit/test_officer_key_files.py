@@ -131,6 +131,7 @@ def test_openssh_reads_a_public_half_and_prints_the_same_fingerprint(tmp_path: P
     assert told.rstrip().endswith("alice (ED25519)")
 
 
+@pytest.mark.slow
 def test_a_new_key_lies_beside_its_public_half_and_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "alice.key"
     half = new_key(path, "alice", PASSPHRASE)
@@ -208,6 +209,7 @@ def test_without_a_terminal_no_passphrase_is_read_from_a_pipe(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_key_gets_another_passphrase_or_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "alice"
     path.write_bytes(cheap())

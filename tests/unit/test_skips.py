@@ -42,6 +42,7 @@ def test_a_run_in_which_nothing_passed_fails(tmp_path: Path) -> None:
     assert skips.main([str(tmp_path / "none")]) == 1
 
 
+@pytest.mark.slow
 def test_the_suite_keeps_its_account(pytester_folder: Path) -> None:
     """A child run with this conftest leaves its line; the reason is that of the skip, without pytest's word before."""
     lines = [json.loads(line) for line in (pytester_folder / "skips.jsonl").read_text().splitlines()]

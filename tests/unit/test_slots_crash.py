@@ -272,6 +272,7 @@ MUTANTS: dict[str, tuple[frozenset[str], Callable[[pytest.MonkeyPatch], None] | 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drop, patch = MUTANTS[mutant]

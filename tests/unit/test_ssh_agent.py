@@ -39,9 +39,10 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield place
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_a_real_agent_signs_what_anybody_can_verify(agent: Path, tmp_path: Path) -> None:
     alice, bob = ssh_agent.list_keys(agent)
     assert [alice.comment, bob.comment] == ["alice@desk", "bob@desk"]
@@ -50,6 +51,7 @@ def test_a_real_agent_signs_what_anybody_can_verify(agent: Path, tmp_path: Path)
     assert NaClCrypto().verify(alice.public, message, ssh_agent.sign(agent, alice.public, message))
 
 
+@pytest.mark.slow
 def test_a_key_in_the_agent_is_found_by_comment_fingerprint_id_and_public_half(agent: Path, tmp_path: Path) -> None:
     half = read_public(tmp_path / "bob.pub")
     for reference in (
@@ -64,6 +66,7 @@ def test_a_key_in_the_agent_is_found_by_comment_fingerprint_id_and_public_half(a
         open_signer("agent:carol", Passphrases())
 
 
+@pytest.mark.slow
 def test_a_key_that_was_removed_and_a_locked_agent_are_said(agent: Path, tmp_path: Path) -> None:
     signer = open_signer("agent:alice@desk", Passphrases())
     subprocess.run(["ssh-add", "-q", "-d", str(tmp_path / "alice")], check=True)
@@ -126,6 +129,7 @@ def test_a_key_of_another_length_is_refused() -> None:
         parse_keys(b"\x0c\0\0\0\x01" + len(blob).to_bytes(4, "big") + blob + bytes(4))
 
 
+@pytest.mark.slow
 def test_a_fleet_is_founded_by_a_key_in_the_agent(
     agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,7 +111,7 @@ def test_close_wakes_a_reader_and_may_be_repeated() -> None:
     reader.start()
     source.close()
     source.close()
-    reader.join(timeout=5)
+    reader.join(timeout=60)
     assert answers == [None]
 
 
