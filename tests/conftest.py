@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from swarmd.api import control
 from tests.support import skips
@@ -16,11 +16,12 @@ from tests.support.exclusive import own_domain
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell's background job ignores the signal, and so would every child that a test interrupts."""
 
+# No law is about how long an example takes: a busy machine would break it, and never the same one twice.
 # A gate judges a change, so its examples are the same each time. Everywhere else (`make test`, `make laws`, `make
 # soak`) Hypothesis draws afresh: that is the search, and what it finds is a bug, whoever changed the code last.
-settings.register_profile("gate", derandomize=True, database=None)
-if os.environ.get("SWARMD_GATE"):
-    settings.load_profile("gate")
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("gate", settings.get_profile("search"), derandomize=True, database=None)
+settings.load_profile("gate" if os.environ.get("SWARMD_GATE") else "search")
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
