@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def _detect(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "swarmd", "detect", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, cwd=ROOT, env=os.environ)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=ROOT, env=os.environ)
 
 
 @pytest.mark.shared
@@ -152,7 +152,7 @@ def test_a_video_that_breaks_off_shows_what_it_had_and_fails(tmp_path: Path) -> 
 
 def _swarmd(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "swarmd", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=ROOT)
 
 
 def test_bench_infer_measures_what_is_installed_and_says_what_is_not() -> None:

@@ -85,9 +85,11 @@ def test_counters_whereabouts_memory_and_cells() -> None:
             await eye.until(lambda: eye.of(CellDone), "the cell to be done", 60)
             assert eye.of(CellReached)[0].cell_id == "c00"
             assert eye.of(CellDone)[0].quality_milli > 0
-            assert any(here.pose is not None and here.battery_milli > 0 for here in eye.of(Here))
-            assert any("dragon" in problem.text for problem in eye.of(Problem))
-            assert eye.of(Stats)[-1].counters["frames_inferred"] > 0
+            await eye.until(
+                lambda: any(one.pose is not None and one.battery_milli > 0 for one in eye.of(Here)), "where"
+            )
+            await eye.until(lambda: any("dragon" in problem.text for problem in eye.of(Problem)), "what is no cell")
+            await eye.until(lambda: eye.of(Stats) and eye.of(Stats)[-1].counters["frames_inferred"] > 0, "counters")
             pid = eye.supervisor.pid
             assert pid is not None
             assert _rss_kb(pid) <= EYE_RSS_LIMIT_KB

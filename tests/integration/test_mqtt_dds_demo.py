@@ -17,7 +17,7 @@ def test_the_demo_speaks_mqtt_and_dds(tmp_path: Path, dds_domain: int) -> None:
     pytest.importorskip("cyclonedds", reason="cyclonedds is not installed (extra dds)")
     command = [sys.executable, "-m", "swarmd", "demo", "--nodes", "2", "--seconds", "8", "--mqtt", "--dds", "--json"]
     environment = {**os.environ, "ROS_DOMAIN_ID": str(dds_domain)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=tmp_path, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     assert report["members"] == {"drone-1": 2, "drone-2": 2}

@@ -41,7 +41,7 @@ class Watched:
         """Frames seen so far."""
         return sum(1 for message in self.of(FrameDone) if message.frame_index >= 0)
 
-    async def until(self, condition: Callable[[], object], what: str, limit_s: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], object], what: str, limit_s: float = 120.0) -> None:
         """Poll until a condition holds; fails with `what` after the limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s

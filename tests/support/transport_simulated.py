@@ -33,7 +33,10 @@ _STEP_S = 0.002
 
 
 class Ether:
-    """One simulated network in real time."""
+    """One simulated network in real time, which goes on when the loop turns, as that of sockets does.
+
+    What is sent in one turn is sent at one time, however long the turn takes on a busy machine.
+    """
 
     def __init__(self) -> None:
         self.engine = Engine()
@@ -174,7 +177,6 @@ class SimulatedTransport:
         elif not _is_address(destination):
             self._later("send_failed", destination, UNREACHABLE)
         else:
-            self._ether.engine.run_until(self._ether.now_ns())
             self._counts[f"{path}s_out"] += 1
             self._counts[f"{path}_bytes_out"] += len(data)
             return True
