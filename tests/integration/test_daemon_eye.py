@@ -175,7 +175,7 @@ def test_the_demo_finds_the_faults_and_agrees(tmp_path: Path) -> None:
 
     # Slow drones: each place is seen often enough also where a busy machine takes a second for some frames.
     command = [
-        sys.executable, "-m", "swarmd", "demo", "--nodes", "3", "--seconds", "12", "--seed", "11", "--json",
+        sys.executable, "-m", "swarmd", "demo", "--nodes", "3", "--seconds", "20", "--seed", "11", "--json",
         "--out", str(tmp_path), "--farm", "tables=8&fps=5&speed=5", "--faults", "0.03",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
