@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui
+.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -103,6 +103,9 @@ bench-scale: setup  ## what a device pays as its swarm grows (ARGS="--nodes 20 5
 
 bench-hostile: setup  ## what one hostile member, accuser, stranger or client can make the others pay (ARGS="--only swim")
 	$(PY) -m tests.bench.bench_hostile $(ARGS)
+
+bench-inference: setup  ## the inference API beside a bare loop of the same runtime
+	$(PY) -m tests.bench.bench_inference $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)

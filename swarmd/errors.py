@@ -6,6 +6,7 @@ DaemonError          the message names the thing and the remedy
 ├── JournalError     the journal's directory cannot be used
 ├── RecordError      a recording cannot be made
 ├── EyeError         the eye cannot start: source, model or labels
+├── WorkerError      the worker that serves inference has ended, or a request to it has failed
 └── ControlError     no daemon answers on the control socket
 """
 
@@ -32,6 +33,10 @@ class RecordError(DaemonError):
 
 class EyeError(DaemonError):
     """The eye cannot start."""
+
+
+class WorkerError(DaemonError):
+    """The worker that serves inference has ended, or a request to it has failed."""
 
 
 class ControlError(DaemonError):

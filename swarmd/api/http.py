@@ -78,7 +78,7 @@ class HttpServer:
         auto = self._listen == "auto"
         host, _, port = (f"127.0.0.1:{DEFAULT_PORT}" if auto else self._listen).rpartition(":")
         host = host.strip("[]")
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise TransportError(f"http.listen is {self._listen}: only a loopback address is served, such as 127.0.0.1")
         try:
             self._server = await asyncio.start_server(self._serve, host, int(port))
@@ -151,7 +151,7 @@ class HttpServer:
 
     def _answer(self, request: h11.Request) -> Reply:
         host = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "")
-        if not _is_local_host(host):
+        if not is_local_host(host):
             return Reply(403, "text/plain", b"only loopback names are served\n")
         if request.method not in (b"GET", b"HEAD"):
             return Reply(405, "text/plain", b"only GET is served\n")
@@ -201,7 +201,8 @@ def live_page() -> Reply:
     return Reply(200, "text/html; charset=utf-8", Path(__file__).with_name("live.html").read_bytes())
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or number, is this device alone."""
     if host == "localhost":
         return True
     try:
@@ -210,7 +211,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _is_local_host(host: str) -> bool:
+def is_local_host(host: str) -> bool:
+    """Whether a `Host` header, with a port or without, names this device alone."""
     if host.startswith("["):
-        return _is_loopback(host[1:].partition("]")[0])
-    return _is_loopback(host.partition(":")[0])
+        return is_loopback(host[1:].partition("]")[0])
+    return is_loopback(host.partition(":")[0])

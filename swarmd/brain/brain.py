@@ -175,6 +175,7 @@ class Brain:
         self._supervisor.keep("releases", parts.releases.run)
         self._supervisor.keep("operators", parts.door.run)
         self._keep_joining()
+        self._start_worker()
         self._start_eye()
         self._start_bridges()
 
@@ -291,12 +292,25 @@ class Brain:
         from swarmd.release.trial import EyeRunner
 
         parts = self.parts
-        eye = parts.eye = EyeLink(self.config, parts.driver, self._bus, parts.sightings, self._metrics, self.log)
+        gate_fd = -1 if parts.worker is None else parts.worker.gate_fd
+        eye = parts.eye = EyeLink(
+            self.config, parts.driver, self._bus, parts.sightings, self._metrics, self.log, gate_fd
+        )
         eye.model_path = parts.releases.start_model()
         eye.on_event = self._history.watch.on_eye
         parts.releases.use_runner(EyeRunner(eye, lambda: parts.is_armed))
         parts.releases.announce()
         self._supervisor.keep("eye", self._run_eye)
+
+    def _start_worker(self) -> None:
+        if not self.config.inference.listen:
+            return
+        from swarmd.brain.workerlink import WorkerLink
+
+        parts = self.parts
+        worker = parts.worker = WorkerLink(self.config, lambda: parts.eye, self.log)
+        self._stack.callback(worker.close)
+        self._supervisor.keep("inference", worker.run)
 
     async def _run_eye(self) -> None:
         assert self.parts.eye is not None

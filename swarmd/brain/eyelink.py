@@ -42,8 +42,10 @@ class EyeLink:
         sightings: SightingFilter[LocalDetection],
         metrics: Metrics,
         log: Logger,
+        gate_fd: int = -1,
     ) -> None:
-        """Prepare; `run` starts the child process."""
+        """Prepare; `run` starts the child process, which shows at `gate_fd` when it works."""
+        self._gate_fd = gate_fd
         self._config = config
         self._driver = driver
         self._bus = bus
@@ -114,6 +116,7 @@ class EyeLink:
             on_message=self._on_message,
             fallback_models=eye.fallback_models,
             log=self._on_supervisor,
+            gate_fd=self._gate_fd,
         )
         await self._supervisor.run()
 

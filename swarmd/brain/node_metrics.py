@@ -35,6 +35,14 @@ def register_metrics(parts: Parts) -> None:
     metrics.counters("swarmd_log_lines", "Log lines by level.", "level", lambda: parts.log.lines)
     metrics.counters("swarmd_task_restarts", "Restarts of supervised tasks.", "task", lambda: parts.supervisor.restarts)
     metrics.counters("swarmd_eye", "Frames, drops by reason, restarts.", "what", lambda: _eye(parts))
+    metrics.counters(
+        "swarmd_inference", "Requests of the inference API by outcome, and its work.", "what",
+        lambda: {} if parts.worker is None else parts.worker.counters(),
+    )  # fmt: skip
+    metrics.gauges(
+        "swarmd_inference_measure", "What the inference API measures of itself.", "what",
+        lambda: {} if parts.worker is None else parts.worker.gauges,
+    )  # fmt: skip
     metrics.gauges("swarmd_members", "Members by state, this node included.", "state", lambda: _members(parts))
     metrics.gauges(
         "swarmd_peer_rtt_seconds",

@@ -149,6 +149,7 @@ class View:
             "operators": "" if parts.door is None else parts.door.address,
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
+            "inference": None if parts.worker is None else parts.worker.status(),
             "journal": journal_summary(parts.journal),
             "alerts": [alert.row() for alert in self._history.standing()],
             "events": dict(self._history.store.counts | self._history.recorder.counts),

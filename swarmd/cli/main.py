@@ -15,6 +15,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ground": ("swarmd.cli.ground", "the ground view: see the swarm in a browser on this machine"),
     "demo": ("swarmd.cli.demo", "real daemons on loopback survey a rendered solar farm"),
     "detect": ("swarmd.cli.detect", "the eye alone: frames in, detections out"),
+    "infer": ("swarmd.cli.infer", "ask the inference API of this device: a picture or a tensor in, answers out"),
     "frames": ("swarmd.cli.frames", "frames kept for labelling: export them as COCO"),
     "bench": ("swarmd.cli.bench", "measure this device: a model on every runtime"),
     "status": ("swarmd.cli.status", "what the daemon does right now"),

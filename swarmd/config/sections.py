@@ -207,6 +207,27 @@ class HttpSection:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class InferenceSection:
+    """The inference API: other programs on this device ask its models, beside the eye."""
+
+    listen: str = option(
+        "", "Loopback address and port of the API, such as `127.0.0.1:7982`; empty: nothing is served.",
+        flag="--inference",
+    )  # fmt: skip
+    models: tuple[str, ...] = option(
+        ("eye",), "What is served: bundles as `eye.model` names them, and `eye` for the one that the eye runs."
+    )
+    backends: tuple[str, ...] = option(("litert",), "Runtimes, best first.")
+    threads: int = option(1, "Threads of one inference.", low=1, high=64)
+    deadline_ms: int = option(1000, "Until when a request that names no time must be answered.", low=1, high=60_000)
+    batch_ms: float = option(20.0, "How long a batch may hold the device.", low=0.1, high=10_000.0)
+    max_requests: int = option(
+        256, "Requests that wait at most; a more urgent one pushes out the last.", low=1, high=4096
+    )
+    max_request_mib: int = option(16, "Size of one request.", low=1, high=64)
+
+
 LOOK = "look"
 """The right of an operator who may ask and change nothing, as `operators.allow` says it."""
 
@@ -271,6 +292,7 @@ class Config:
     record: RecordConfig = dataclasses.field(default_factory=RecordConfig)
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     http: HttpSection = HttpSection()
+    inference: InferenceSection = InferenceSection()
     operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
     log: LogSection = LogSection()

@@ -1,6 +1,8 @@
 """The eye's end of the socket pair: a sender for any thread, and a reader that ends the process with the brain."""
 
+import ctypes
 import os
+import signal
 import socket
 import threading
 import time
@@ -72,3 +74,12 @@ def every(interval_s: float, work: Callable[[], None], stop: threading.Event) ->
         due += interval_s
         stop.wait(max(0.0, due - time.monotonic()))
         due = max(due, time.monotonic() - interval_s)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, also while it is stopped or hangs."""
+    pr_set_pdeathsig = 1
+    try:
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # Not Linux: the end of the socket does it, unless the process is stopped.

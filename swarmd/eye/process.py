@@ -5,7 +5,6 @@ process when the brain's end of the socket closes; `pulse` sends heartbeats, cou
 A hang in native code stops at most one of them, and the heartbeat says for how long.
 """
 
-import ctypes
 import dataclasses
 import faulthandler
 import itertools
@@ -22,6 +21,7 @@ from pathlib import Path
 import cv2
 
 from swarmd.eye.choice import ModelChoice
+from swarmd.eye.gate import EyeGate
 from swarmd.eye.ipc import (
     AssignCell,
     CellDone,
@@ -45,7 +45,7 @@ from swarmd.eye.ipc import (
     SwapModel,
     ToEye,
 )
-from swarmd.eye.link import Link, every, leave
+from swarmd.eye.link import Link, die_with_parent, every, leave
 from swarmd.eye.mailbox import Mailbox
 from swarmd.eye.pictures import PictureMaker
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
@@ -85,8 +85,9 @@ _MIN_HFOV_DEG = 1.0
 class EyeProcess:
     """Everything of one eye process."""
 
-    def __init__(self, link: Link, config: Configure) -> None:
-        """Load nothing yet; `run` does."""
+    def __init__(self, link: Link, config: Configure, gate: EyeGate | None = None) -> None:
+        """Load nothing yet; `run` does. A `gate` is told when a frame is worked on."""
+        self._gate = gate
         self._link = link
         self._config = config
         self._stop = threading.Event()
@@ -232,8 +233,12 @@ class EyeProcess:
                     break
                 continue
             self._started_ns = self._busy_since_ns = time.monotonic_ns()
+            if self._gate is not None:
+                self._gate.begin(self._started_ns)
             frames += self._see(frame)
             self._busy_since_ns = 0
+            if self._gate is not None:
+                self._gate.end()
         return frames
 
     def _see(self, frame: Frame) -> int:
@@ -411,12 +416,12 @@ class EyeProcess:
 
 
 def main(argv: list[str]) -> int:
-    """Run as the child of a brain: `python -m swarmd.eye --fd N`."""
-    if len(argv) != 2 or argv[0] != "--fd" or not argv[1].isdigit():
+    """Run as the child of a brain: `python -m swarmd.eye --fd N [--gate M]`."""
+    if argv[::2] not in (["--fd"], ["--fd", "--gate"]) or not all(word.isdigit() for word in argv[1::2]):
         sys.stderr.write("swarmd.eye is started by swarmd, not by hand; `swarmd detect` shows what an eye sees\n")
         return 2
     faulthandler.enable()
-    _die_with_parent()
+    die_with_parent()
     # Ctrl-C reaches the whole process group; the brain decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
@@ -428,16 +433,7 @@ def main(argv: list[str]) -> int:
     config = link.receive()
     if not isinstance(config, Configure):
         return 2
-    status = EyeProcess(link, config).run()
+    status = EyeProcess(link, config, EyeGate(int(argv[3])) if len(argv) == 4 else None).run()
     sys.stderr.flush()
     # Native threads of a runtime may hang at interpreter exit; everything that matters has been sent.
     os._exit(status)
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when the brain dies, also while it is stopped or hangs."""
-    pr_set_pdeathsig = 1
-    try:
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return  # Not Linux: the end of the socket does it, unless the process is stopped.

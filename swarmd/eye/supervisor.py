@@ -100,6 +100,7 @@ class EyeSupervisor:
         on_message: Callable[[FromEye], None],
         fallback_models: Sequence[str] = (),
         log: Callable[[str, str], None] = lambda event, text: None,
+        gate_fd: int = -1,
     ) -> None:
         """Start nothing yet; `run` does.
 
@@ -108,8 +109,10 @@ class EyeSupervisor:
             on_message: Called in the event loop with each message, in order.
             fallback_models: Bundles to step down to, the better first.
             log: Told (event name, text) of every start, death and step down.
+            gate_fd: Where the eye shows that it works (`gate.py`); -1: nobody looks.
         """
         self._config = config
+        self._gate_fds = (gate_fd,) if gate_fd >= 0 else ()
         self._on_message = on_message
         self._fallbacks = list(fallback_models)
         self._log = log
@@ -205,8 +208,9 @@ class EyeSupervisor:
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "swarmd.eye", "--fd", str(theirs.fileno()),
-                pass_fds=(theirs.fileno(),), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-                env=environment_of_eye(),
+                *(word for fd in self._gate_fds for word in ("--gate", str(fd))),
+                pass_fds=(theirs.fileno(), *self._gate_fds), stdin=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE, env=environment_of_eye(),
             )  # fmt: skip
         except OSError as error:
             ours.close()

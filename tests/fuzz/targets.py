@@ -24,8 +24,10 @@ from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
 from swarmd.transports.dds_raw import decode_frame, encode_frame
 from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
+from swarmd.worker.oip import OipError, read_question
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
+from swarmd_models.service import Port
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
 from swarmd_protocols.channel.codec import encode, join
@@ -359,6 +361,33 @@ def _transport_frames() -> Fuzzed:
     return Fuzzed(corpus, target)
 
 
+def _inference_requests() -> Fuzzed:
+    """What a program sends to the inference API: JSON and raw bytes behind it, cut at several places."""
+    tensor, picture = bytes(12), bytes(64)
+    bodies = [
+        b'{"inputs":[{"name":"a","shape":[2,2,3],"datatype":"INT8","parameters":{"binary_data_size":12}}]}' + tensor,
+        b'{"id":"7","inputs":[{"name":"a","shape":[1,2,3],"datatype":"INT8","data":[1,2,3,4,5,6]}],'
+        b'"parameters":{"priority":1,"timeout":5000,"binary_data_output":true}}',
+        b'{"inputs":[{"name":"image","shape":[8,8,1],"datatype":"UINT8","parameters":{"binary_data_size":64}}],'
+        b'"outputs":[{"name":"x","parameters":{"binary_data":true}}]}' + picture,
+    ]
+    ports = (
+        (Port("a", (-1, 2, 3), np.dtype(np.int8)),),
+        (Port("image", (-1, -1, -1), np.dtype(np.uint8)),),
+    )
+    out = (Port("x", (-1, 4), np.dtype(np.float32)),)
+
+    def read(data: bytes) -> None:
+        end = data.rfind(b"}") + 1
+        for taken in ports:
+            for length in (None, end, len(data) // 2):
+                with contextlib.suppress(OipError):
+                    question = read_question(data, length, taken, out)
+                    assert question.inputs.keys() == {port.name for port in taken}
+
+    return Fuzzed(bodies, read, 4)
+
+
 TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "bodies": _bodies,
     "frames": _frames,
@@ -377,6 +406,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "eye-messages": _eye_messages,
     "eye-files": _eye_files,
     "bundles": _bundles,
+    "inference-requests": _inference_requests,
     "transport-frames": _transport_frames,
     "prepared-statements": lambda: Fuzzed(key_targets.prepared_corpus(), key_targets.read_prepared, 20),
     "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),

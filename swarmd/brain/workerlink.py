@@ -1,0 +1,196 @@
+"""The brain's side of the worker that serves inference: one life of it; the supervisor of tasks starts the next.
+
+A worker that says nothing for `SILENCE_S`, or whose runtime has not come back for `STUCK_S`, is killed. What the eye
+runs is looked at with each pulse: a release reaches those who ask for the eye's model a second after it did the eye.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from swarmd.brain.compose import wants_eye
+from swarmd.config.sections import Config
+from swarmd.errors import WorkerError
+from swarmd.eye.gate import EyeGate
+from swarmd.eye.supervisor import environment_of_eye
+from swarmd.logs import Logger
+from swarmd.worker import words
+from swarmd_models.bundle import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from swarmd.brain.eyelink import EyeLink
+
+SILENCE_S = 15.0
+"""Seconds without a word: fifteen pulses. A worker that runs only when the device idles may miss many."""
+START_S = 60.0
+"""Seconds until its first word: a small board reads its libraries from a card, beside an eye that does the same."""
+STUCK_S = 10.0
+"""Seconds that one inference may take."""
+STOP_S = 2.0
+"""Seconds between asking a worker to end and killing it."""
+EYE = "eye"
+"""In `inference.models`: what the eye runs."""
+
+
+class WorkerLink:
+    """One supervised worker."""
+
+    def __init__(self, config: Config, eye: "Callable[[], EyeLink | None]", log: Logger) -> None:
+        """Start nothing; `run` does.
+
+        Args:
+            config: The whole configuration.
+            eye: Gives the eye, whose model `eye` means; where there is none the configured one is meant.
+            log: Where starts, models and problems are told.
+        """
+        self._config = config
+        self._eye = eye
+        self.gate_fd = EyeGate.make() if wants_eye(config) else -1
+        """Where the eye shows when it works; -1: there is none."""
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._asked: dict[str, str] = {}
+        """Each entry of `inference.models`, and the bundle that was last asked for on its account."""
+        self._earlier: Counter[str] = Counter()
+        self._newest: dict[str, int] = {}
+        self.gauges: dict[str, float] = {}
+        """As the last pulse had them."""
+        self.address = ""
+        self.models: dict[str, dict[str, str]] = {}
+        """By name: version, digest and runtime of the newest."""
+        self.problem = ""
+
+    def counters(self) -> dict[str, int]:
+        """Sums over all lives of the worker."""
+        return dict(self._earlier + Counter(self._newest))
+
+    def status(self) -> dict[str, Any]:
+        """For `swarmd status`, and for `swarmd infer`, which looks for the address."""
+        return {
+            "address": self.address,
+            "models": self.models,
+            "pid": self._process.pid if self._process is not None else None,
+            "problem": self.problem,
+            "answered": self.counters().get("answered", 0),
+        }
+
+    def close(self) -> None:
+        """Let the gate go; after `run` has ended."""
+        if self.gate_fd >= 0:
+            os.close(self.gate_fd)
+            self.gate_fd = -1
+
+    async def run(self) -> None:
+        """One life of a worker.
+
+        Raises:
+            WorkerError: It has ended, or was ended; the message says why.
+        """
+        settings = self._config.inference
+        descriptors = (self.gate_fd,) if self.gate_fd >= 0 else ()
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "swarmd.worker", pass_fds=descriptors, env=environment_of_eye(),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=words.MAX_LINE_BYTES,
+        )  # fmt: skip
+        self._asked.clear()
+        try:
+            self._say(
+                words.Serve(
+                    settings.listen,
+                    settings.backends,
+                    settings.threads,
+                    settings.max_requests,
+                    settings.max_request_mib << 20,
+                    settings.deadline_ms,
+                    settings.batch_ms,
+                    # Beside an eye it takes what the eye leaves.
+                    is_idle=self.gate_fd >= 0,
+                    gate_fd=self.gate_fd,
+                )
+            )
+            self._ask_for_models()
+            raise WorkerError(await self._listen(process))
+        finally:
+            self.address, self.gauges = "", {}
+            self.models.clear()
+            self._earlier += Counter(self._newest)
+            self._newest = {}
+            await self._bury(process)
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> str:
+        """Take its words until it ends or must be ended; why."""
+        assert process.stdout is not None
+        patience_s = START_S
+        while True:
+            try:
+                async with asyncio.timeout(patience_s):
+                    line = await process.stdout.readline()
+            except TimeoutError:
+                return f"the inference worker said nothing for {patience_s:g} s and was ended"
+            except ValueError:
+                return "the inference worker said a line without an end and was ended"
+            if not line:
+                status = await process.wait()
+                is_told = status == words.CANNOT_BIND_STATUS and self.problem
+                return self.problem if is_told else f"the inference worker ended with status {status}"
+            patience_s = SILENCE_S
+            try:
+                word = words.decode_from_worker(line)
+            except msgspec.DecodeError as error:
+                return f"the inference worker said what nobody understands and was ended: {error}"
+            self._take(word)
+            if isinstance(word, words.Pulse) and word.busy_ms > STUCK_S * 1e3:
+                return f"an inference has taken {word.busy_ms / 1e3:.0f} s; the inference worker was ended"
+
+    def _take(self, word: words.FromWorker) -> None:
+        match word:
+            case words.Serving(address):
+                self.address, self.problem = address, ""
+                self._log.info("inference_serving", address=address)
+            case words.Loaded(_, name, version, digest, backend):
+                self.models[name] = {"version": version, "digest": digest, "backend": backend}
+                self._log.info("inference_model", model=name, version=version, digest=digest, backend=backend)
+            case words.Problem(text, model):
+                self.problem = text
+                self._log.warning("inference_problem", text=text, model=model)
+            case words.Pulse(_, counters, gauges):
+                self._newest, self.gauges = counters, gauges
+                self._ask_for_models()
+
+    def _ask_for_models(self) -> None:
+        """Load what is configured, and what the eye has come to run."""
+        for entry in self._config.inference.models:
+            model, labels = entry, ""
+            if entry == EYE:
+                eye = self._eye()
+                model = self._config.eye.model if eye is None else eye.model_path
+                model = DEFAULT_MODEL if model == "zoo:auto" else model
+                labels = self._config.eye.labels
+            if self._asked.get(entry) != model:
+                self._asked[entry] = model
+                self._say(words.Load(model, labels))
+
+    def _say(self, word: words.ToWorker) -> None:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.write(words.encode(word))
+
+    async def _bury(self, process: asyncio.subprocess.Process) -> None:
+        """Let it end, or end it; also when `run` is cancelled."""
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError, ProcessLookupError):
+            async with asyncio.timeout(STOP_S if process.returncode is None else 0.0):
+                await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            if process.returncode is None:
+                process.kill()
+        await process.wait()
+        self._process = None

@@ -1,0 +1,1 @@
+"""Lends this device's inference to other programs: a child process that serves loaded bundles."""

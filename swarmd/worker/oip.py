@@ -1,0 +1,273 @@
+"""The Open Inference Protocol, version 2: requests and answers as JSON, tensors as JSON lists or raw bytes behind it.
+
+```
+ POST /v2/models/NAME/infer              Inference-Header-Content-Length: n   (absent: the whole body is JSON)
+ ├──────────── n bytes ─────────────┼─ binary_data_size of the 1st input ─┼─ of the 2nd ─ …
+ │ JSON: inputs, outputs, id, …      │ little endian, C order              │
+```
+
+Nothing here runs a model. Sizes are judged before anything is made from them.
+
+Source:
+    KServe, "Open Inference Protocol (V2)", required API; Triton's extensions binary_data, schedule_policy (priority,
+    timeout in microseconds) and model_repository (index).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from swarmd_models.backends.base import Array
+from swarmd_models.service import Port
+
+MAX_JSON_BYTES = 4 << 20
+"""Of the JSON part: lists of numbers take ten times their size once read; larger tensors go as raw bytes."""
+MAX_TENSORS = 32
+"""Inputs, or outputs, that a request may name."""
+MAX_AXES = 8
+MAX_SIDE_ITEMS = 1 << 31
+"""Along an axis of any size: no body holds as many."""
+MAX_ID_CHARS = 256
+JSON_LENGTH = "Inference-Header-Content-Length"
+DATATYPES = {
+    "BOOL": np.dtype(np.bool_), "UINT8": np.dtype(np.uint8), "UINT16": np.dtype("<u2"), "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"), "INT8": np.dtype(np.int8), "INT16": np.dtype("<i2"), "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"), "FP16": np.dtype("<f2"), "FP32": np.dtype("<f4"), "FP64": np.dtype("<f8"),
+    "BYTES": np.dtype(object),
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+
+
+class OipError(Exception):
+    """A request cannot be answered: an HTTP status and a sentence for its sender."""
+
+    def __init__(self, status: int, text: str) -> None:
+        """`status` as RFC 9110 means it."""
+        super().__init__(text)
+        self.status = status
+
+
+class _Tensor(msgspec.Struct, frozen=True):
+    name: str
+    shape: tuple[int, ...] = ()
+    datatype: str = ""
+    parameters: dict[str, Any] = {}
+    data: Any = None
+
+
+class _Request(msgspec.Struct, frozen=True):
+    inputs: list[_Tensor]
+    id: str = ""
+    outputs: list[_Tensor] = []
+    parameters: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An output as the sender wants it."""
+
+    name: str
+    is_binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request that has been read and fits the model."""
+
+    id: str
+    inputs: Mapping[str, Array]
+    wanted: tuple[Wanted, ...]
+    priority: int
+    """0: not said."""
+    timeout_us: int
+    """0: not said."""
+
+
+_REQUESTS = msgspec.json.Decoder(_Request)
+
+
+def read_question(
+    body: bytes | bytearray, json_bytes: int | None, inputs: Sequence[Port], outputs: Sequence[Port]
+) -> Question:
+    """Read a request for a lane that takes `inputs` and gives `outputs`.
+
+    Args:
+        body: All of it; the arrays are views of it.
+        json_bytes: The header `Inference-Header-Content-Length`; None: it was absent.
+        inputs: What the model takes.
+        outputs: What it gives.
+
+    Raises:
+        OipError: Status 400, 404 (an output that the model lacks) or 413.
+    """
+    length = len(body) if json_bytes is None else json_bytes
+    if not 0 <= length <= len(body):
+        raise OipError(400, f"{JSON_LENGTH} is {length}; the body has {len(body)} bytes")
+    if length > MAX_JSON_BYTES:
+        raise OipError(413, f"the JSON part has {length} bytes, at most {MAX_JSON_BYTES}; send tensors as binary data")
+    try:
+        request = _REQUESTS.decode(memoryview(body)[:length])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise OipError(400, f"the JSON part is no inference request: {error}") from error
+    if max(len(request.inputs), len(request.outputs)) > MAX_TENSORS or len(request.id) > MAX_ID_CHARS:
+        raise OipError(400, f"at most {MAX_TENSORS} tensors and an id of {MAX_ID_CHARS} characters")
+    arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs)
+    all_binary = request.parameters.get("binary_data_output") is True
+    wanted = tuple(_wanted(one, all_binary, outputs) for one in request.outputs)
+    return Question(
+        request.id,
+        arrays,
+        wanted or tuple(Wanted(port.name, all_binary) for port in outputs),
+        _whole(request.parameters, "priority", 3),
+        _whole(request.parameters, "timeout", 1 << 40),
+    )
+
+
+def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
+    known = {port.name: port for port in ports}
+    arrays: dict[str, Array] = {}
+    for tensor in tensors:
+        port = known.get(tensor.name)
+        if port is None or tensor.name in arrays:
+            raise OipError(400, f"input {tensor.name[:80]!r} is not wanted (or twice); wanted: {', '.join(known)}")
+        dtype = _judged(tensor, port)
+        size = tensor.parameters.get("binary_data_size")
+        if size is None:
+            arrays[tensor.name] = _listed(tensor, dtype)
+            continue
+        wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
+        if isinstance(size, bool) or size != wanted_bytes or wanted_bytes > len(tail):
+            raise OipError(
+                400,
+                f"input {tensor.name}: binary_data_size is {_shown(size)}, shape and datatype make {wanted_bytes}, "
+                f"{len(tail)} bytes are left",
+            )
+        arrays[tensor.name] = np.frombuffer(tail[:wanted_bytes], dtype).reshape(tensor.shape)
+        tail = tail[wanted_bytes:]
+    if len(tail):
+        raise OipError(400, f"{len(tail)} bytes are left over behind the last tensor")
+    for name in known:
+        if name not in arrays:
+            raise OipError(400, f"input {name} is missing")
+    return arrays
+
+
+def _judged(tensor: _Tensor, port: Port) -> "np.dtype[Any]":
+    dtype = DATATYPES.get(tensor.datatype)
+    if dtype is None or dtype != port.dtype or dtype.hasobject:
+        raise OipError(400, f"input {port.name} is {tensor.datatype[:20]!r}; {datatype_of(port.dtype)} is wanted")
+    fits = len(tensor.shape) == len(port.shape) <= MAX_AXES and all(
+        n == want or (want == -1 and 0 < n <= MAX_SIDE_ITEMS) for n, want in zip(tensor.shape, port.shape, strict=True)
+    )
+    if not fits:
+        shape = ", ".join(map(_shown, tensor.shape[:MAX_AXES]))
+        raise OipError(400, f"input {port.name} has shape [{shape}]; {list(port.shape)} is wanted")
+    return dtype
+
+
+def _listed(tensor: _Tensor, dtype: "np.dtype[Any]") -> Array:
+    if not isinstance(tensor.data, list):
+        raise OipError(400, f"input {tensor.name} has neither data nor binary_data_size")
+    try:
+        array = np.array(tensor.data, dtype)
+        if array.size != math.prod(tensor.shape):
+            raise ValueError(f"{array.size} numbers for {math.prod(tensor.shape)}")
+        return array.reshape(tensor.shape)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise OipError(
+            400, f"input {tensor.name}: data and {tensor.datatype} do not fit: {str(error)[:120]}"
+        ) from error
+
+
+def _wanted(tensor: _Tensor, all_binary: bool, ports: Sequence[Port]) -> Wanted:
+    if tensor.name not in {port.name for port in ports}:
+        raise OipError(404, f"no output {tensor.name[:80]!r}; there are {', '.join(port.name for port in ports)}")
+    if "classification" in tensor.parameters:
+        raise OipError(400, "the classification extension is not served; ask for the scores")
+    return Wanted(tensor.name, tensor.parameters.get("binary_data", all_binary) is True)
+
+
+def _whole(parameters: Mapping[str, Any], name: str, high: int) -> int:
+    value = parameters.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
+        raise OipError(400, f"parameter {name} is {_shown(value)}; 0 to {high} is wanted")
+    return value
+
+
+def _shown(value: object) -> str:
+    """A value of the sender's in an error; a number of thousands of digits would raise one of its own."""
+    is_short = isinstance(value, int | float) and abs(value) < MAX_SIDE_ITEMS
+    return str(value) if is_short else f"a {type(value).__name__}"
+
+
+def datatype_of(dtype: "np.dtype[Any]") -> str:
+    """The protocol's name of a type."""
+    return _NAMES[dtype]
+
+
+def port_row(port: Port) -> dict[str, Any]:
+    """A tensor in a model's metadata; a quantised one says what its steps are worth."""
+    row: dict[str, Any] = {"name": port.name, "datatype": datatype_of(port.dtype), "shape": list(port.shape)}
+    if port.scale:
+        row["parameters"] = {"scale": port.scale, "zero_point": port.zero_point}
+    return row
+
+
+def write_answer(
+    head: Mapping[str, Any], outputs: Mapping[str, Array], wanted: Sequence[Wanted]
+) -> tuple[list[bytes], int | None]:
+    """An answer's body in pieces, and the length of its JSON part where raw bytes follow.
+
+    Args:
+        head: What stands beside the outputs: model_name, model_version, id, parameters.
+        outputs: Every output of the model.
+        wanted: Which, and how. JSON has no NaN: such numbers become null there.
+    """
+    rows: list[dict[str, Any]] = []
+    tails: list[bytes] = []
+    for one in wanted:
+        array = outputs[one.name]
+        row: dict[str, Any] = {
+            "name": one.name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
+        }  # fmt: skip
+        if one.is_binary:
+            tails.append(_texts(array) if array.dtype.hasobject else np.ascontiguousarray(array).tobytes())
+            row["parameters"] = {"binary_data_size": len(tails[-1])}
+        else:
+            row["data"] = array.ravel().tolist()
+        rows.append(row)
+    text = msgspec.json.encode({**head, "outputs": rows})
+    return [text, *tails], len(text) if tails else None
+
+
+def _texts(array: Array) -> bytes:
+    """Texts as the protocol packs them: a length of four bytes, little endian, before each."""
+    encoded = [str(text).encode() for text in array.ravel()]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
+
+
+def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tuple[str, Array]]:
+    """A client's side: the outputs of an answer whose outputs are all raw bytes; raises `OipError` (502)."""
+    for row in rows:
+        try:
+            size, shape = row["parameters"]["binary_data_size"], row["shape"]
+            dtype, piece, tail = DATATYPES[row["datatype"]], tail[:size], tail[size:]
+            array: Array
+            if dtype.hasobject:
+                array = np.array(list(_packed_texts(piece)), object).reshape(shape)
+            else:
+                array = np.frombuffer(piece, dtype).reshape(shape)
+        except (KeyError, TypeError, ValueError) as error:
+            raise OipError(502, f"the server's answer does not hold: {error}") from error
+        yield str(row["name"]), array
+
+
+def _packed_texts(data: bytes) -> Iterator[str]:
+    while data:
+        size = int.from_bytes(data[:4], "little")
+        yield data[4 : 4 + size].decode()
+        data = data[4 + size :]

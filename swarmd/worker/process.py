@@ -1,0 +1,158 @@
+"""The worker process: a socket on loopback, a thread that infers, a thread that loads.
+
+The loop reads requests and decides; it never runs a model. What a hang in native code stops is the runner's thread:
+the pulse says for how long, requests get their 504, and the brain ends the process.
+"""
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
+
+import cv2
+import msgspec
+
+from swarmd.errors import TransportError
+from swarmd.eye.gate import EyeGate
+from swarmd.eye.link import die_with_parent
+from swarmd.worker.api import InferenceApi
+from swarmd.worker.batcher import Batcher, BatcherConfig
+from swarmd.worker.http_server import InferenceServer
+from swarmd.worker.residency import NotResidentError
+from swarmd.worker.runner import Runner, run_only_when_idle
+from swarmd.worker.words import (
+    CANNOT_BIND_STATUS,
+    Load,
+    Loaded,
+    Problem,
+    Pulse,
+    Serve,
+    Serving,
+    Stop,
+    decode_to_worker,
+    encode,
+)
+from swarmd_models.bundle import load_bundle
+from swarmd_models.detector import DetectorOptions
+from swarmd_models.errors import ModelError
+from swarmd_models.service import Service
+
+PULSE_S = 1.0
+"""Seconds between two pulses."""
+
+
+class WorkerProcess:
+    """Everything of one worker."""
+
+    def __init__(self, config: Serve, out: BinaryIO) -> None:
+        """Prepare; `run` binds."""
+        self._config = config
+        self._out = out
+        self._runner = Runner(EyeGate(config.gate_fd) if config.gate_fd >= 0 else None)
+        batching = BatcherConfig(config.max_requests, batch_ns=round(config.batch_ms * 1e6))
+        self._api = InferenceApi(Batcher(batching), self._runner, config.deadline_ms)
+        self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
+        self._loader = ThreadPoolExecutor(1, "load")
+        self._stop = asyncio.Event()
+        self._loading: set[asyncio.Task[None]] = set()
+
+    async def run(self, words: asyncio.StreamReader) -> int:
+        """Serve until the brain says stop or has gone; the exit status."""
+        if self._config.is_idle and (problem := run_only_when_idle()):
+            self._say(Problem(problem))
+        try:
+            self._say(Serving(await self._server.start(self._config.listen)))
+        except TransportError as error:
+            self._say(Problem(str(error)))
+            return CANNOT_BIND_STATUS
+        pulse = asyncio.create_task(self._pulse())
+        obey = asyncio.create_task(self._obey(words))
+        await self._stop.wait()
+        for task in (pulse, obey):
+            task.cancel()
+        await self._server.close()
+        return 0
+
+    def _say(self, word: Serving | Loaded | Problem | Pulse) -> None:
+        try:
+            self._out.write(encode(word))
+            self._out.flush()
+        except OSError:
+            self._stop.set()
+
+    async def _pulse(self) -> None:
+        while True:
+            counters = dict(self._api.counters) | {"connections_refused": self._server.refused}
+            gauges = self._api.gauges() | {"connections": float(self._server.connections)}
+            self._say(Pulse(self._runner.busy_ns // 1_000_000, counters, gauges))
+            await asyncio.sleep(PULSE_S)
+
+    async def _obey(self, words: asyncio.StreamReader) -> None:
+        while line := await words.readline():
+            match decode_to_worker(line):
+                case Load(model, labels):
+                    task = asyncio.create_task(self._load(model, labels))
+                    self._loading.add(task)
+                    task.add_done_callback(self._loading.discard)
+                case Stop():
+                    break
+                case Serve():
+                    self._say(Problem("a worker is configured once; the second configuration was ignored"))
+        self._stop.set()
+
+    async def _load(self, model: str, labels: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            service = await loop.run_in_executor(self._loader, self._open, model, labels)
+        except ModelError as error:
+            self._say(Problem(str(error), model=model))
+            return
+        try:
+            self._api.residency.add(service)
+        except NotResidentError as error:
+            self._runner.call(service.close)
+            self._say(Problem(str(error), model=model))
+            return
+        bundle = service.bundle
+        self._say(Loaded(model, bundle.name, bundle.version, bundle.digest, service.backend.kind))
+
+    def _open(self, model: str, labels: str) -> Service:
+        options = DetectorOptions(self._config.backends, self._config.threads)
+        return Service.open(load_bundle(model, labels or None), options, lambda text: None)
+
+
+async def _main(config: Serve, out: BinaryIO) -> int:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return await WorkerProcess(config, out).run(reader)
+
+
+def main() -> int:
+    """Run as the child of a brain, which speaks on standard input."""
+    faulthandler.enable()
+    die_with_parent()
+    # Ctrl-C reaches the whole process group; the brain decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cv2.setNumThreads(1)
+    # Native libraries print where they like; our words have a descriptor of their own.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    # Unbuffered: what follows the first line belongs to the loop.
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    try:
+        config = decode_to_worker(line)
+    except msgspec.DecodeError:
+        config = Stop()
+    if not isinstance(config, Serve):
+        sys.stderr.write("swarmd.worker is started by swarmd, not by hand; see docs/inference-api.md\n")
+        return 2
+    status = asyncio.run(_main(config, out))
+    sys.stderr.flush()
+    # Native threads of a runtime may hang at interpreter exit; everything that matters has been sent.
+    os._exit(status)

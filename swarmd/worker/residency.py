@@ -1,0 +1,117 @@
+"""Which bundles are served, under which names: the newest version of a name, and the one before it.
+
+A request that names no version gets the newest; one that names a digest gets that bundle or nothing, never another.
+A version that is replaced twice is retired: it takes no new request and is closed once the last one that it took has
+been answered, so a release in rollout leaves no second without service and mixes no answers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swarmd_models.service import DETECT, GRAPH, Service
+
+VERSIONS_MAX = 2
+"""Of one name: the one that a release brings and the one that it replaces."""
+NAMES_MAX = 16
+"""Bundles of different names at once: each holds its weights in memory."""
+SUFFIX = ".detect"
+"""Behind a bundle's name: the lane that takes pictures."""
+
+
+@dataclass(slots=True)
+class Resident:
+    """One bundle that is served, or still has requests to answer."""
+
+    service: Service
+    in_use: int = 0
+    """Requests that were taken and not answered."""
+    is_retired: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Of the bundle."""
+        return self.service.bundle.digest
+
+
+class NotResidentError(Exception):
+    """No such bundle is served; the message says which are."""
+
+
+class Residency:
+    """Names to versions."""
+
+    def __init__(self, close: Callable[[Resident], None]) -> None:
+        """Start empty; `close` is called once for each bundle that nothing needs any more."""
+        self._close = close
+        self._versions: dict[str, list[Resident]] = {}
+        """The newest last."""
+
+    def add(self, service: Service) -> Resident:
+        """Serve a bundle as the newest of its name; one that is served already becomes the newest again.
+
+        Raises:
+            NotResidentError: There are too many names.
+        """
+        name = service.bundle.name
+        if name not in self._versions and len(self._versions) >= NAMES_MAX:
+            raise NotResidentError(f"{NAMES_MAX} models are served, {name} would be one too many")
+        versions = self._versions.setdefault(name, [])
+        for twin in [one for one in versions if one.digest == service.bundle.digest]:
+            versions.remove(twin)
+            self._retire(twin)
+        versions.append(resident := Resident(service))
+        while len(versions) > VERSIONS_MAX:
+            self._retire(versions.pop(0))
+        return resident
+
+    def find(self, name: str, version: str = "") -> tuple[Resident, str]:
+        """The bundle and the lane that a model's name, with a version or without, means.
+
+        Args:
+            name: A bundle's name, or that and `.detect`.
+            version: A digest; "": the newest.
+
+        Raises:
+            NotResidentError: None is served so.
+        """
+        lane = GRAPH
+        versions = self._versions.get(name)
+        if versions is None and name.endswith(SUFFIX):
+            lane, versions = DETECT, self._versions.get(name.removesuffix(SUFFIX))
+        for one in reversed(versions or ()):
+            if lane in one.service.lanes and version in ("", one.digest):
+                return one, lane
+        if versions is None or not version:
+            raise NotResidentError(f"no model {name[:80]!r} is served; there are {', '.join(self.names()) or 'none'}")
+        raise NotResidentError(
+            f"version {version[:64]!r} of {name} is not served; there are {', '.join(one.digest for one in versions)}"
+        )
+
+    def names(self) -> list[str]:
+        """Every model's name, lanes included."""
+        found = []
+        for name, versions in sorted(self._versions.items()):
+            found.append(name)
+            if DETECT in versions[-1].service.lanes:
+                found.append(name + SUFFIX)
+        return found
+
+    def versions(self, name: str) -> list[str]:
+        """The digests that a name has, the newest last."""
+        base = name if name in self._versions else name.removesuffix(SUFFIX)
+        return [one.digest for one in self._versions.get(base, ())]
+
+    def acquire(self, resident: Resident) -> None:
+        """A request was taken for it."""
+        resident.in_use += 1
+
+    def release(self, resident: Resident) -> None:
+        """That request has its answer."""
+        resident.in_use -= 1
+        if resident.is_retired and not resident.in_use:
+            self._close(resident)
+
+    def _retire(self, resident: Resident) -> None:
+        resident.is_retired = True
+        if not resident.in_use:
+            self._close(resident)

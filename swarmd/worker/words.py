@@ -1,0 +1,110 @@
+"""What brain and worker say to each other: one JSON object a line, on the worker's standard input and output.
+
+The brain speaks first, with `Serve`; the end of its input is the end of the worker. Both come from one installation:
+a line that cannot be read means a broken process, never a newer peer.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+CANNOT_BIND_STATUS = 3
+"""How a worker ends that was given an address which is taken, or none of this device's."""
+MAX_LINE_BYTES = 1 << 16
+"""Of one line: `asyncio`'s own limit for a stream's line."""
+
+
+class _Word(msgspec.Struct, frozen=True, tag=True):
+    """Base: a tagged object."""
+
+
+# --- Brain to worker ------------------------------------------------------------------------------------------------
+
+
+class Serve(_Word, frozen=True):
+    """How to work; the first line, exactly once."""
+
+    listen: str
+    """Loopback HOST:PORT; port 0: any."""
+    backends: tuple[str, ...] = ("litert",)
+    threads: int = 1
+    max_requests: int = 256
+    max_request_bytes: int = 16 << 20
+    deadline_ms: int = 1000
+    """Of requests that name none."""
+    batch_ms: float = 20.0
+    is_idle: bool = False
+    """Run only where nothing else wants to (SCHED_IDLE)."""
+    gate_fd: int = -1
+    """The eye's gate (`swarmd.eye.gate`); -1: there is no eye."""
+
+
+class Load(_Word, frozen=True):
+    """Serve this bundle too; it becomes the newest version of its name."""
+
+    model: str
+    labels: str = ""
+
+
+class Stop(_Word, frozen=True):
+    """Answer what runs, and exit with status 0."""
+
+
+# --- Worker to brain ------------------------------------------------------------------------------------------------
+
+
+class Serving(_Word, frozen=True):
+    """The socket is bound."""
+
+    address: str
+
+
+class Loaded(_Word, frozen=True):
+    """A bundle is served."""
+
+    model: str
+    """As `Load` named it."""
+    name: str
+    version: str
+    digest: str
+    backend: str
+
+
+class Problem(_Word, frozen=True):
+    """Something is wrong, in one sentence."""
+
+    text: str
+    model: str = ""
+    """The bundle that cannot be loaded, as `Load` named it."""
+
+
+class Pulse(_Word, frozen=True):
+    """The worker lives; once a second."""
+
+    busy_ms: int
+    """How long the running inference has taken so far; 0: none runs."""
+    counters: dict[str, int]
+    gauges: dict[str, float]
+
+
+ToWorker: TypeAlias = Serve | Load | Stop
+FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse
+
+_ENCODER = msgspec.json.Encoder()
+_TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
+_FROM_WORKER: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
+
+
+def encode(word: ToWorker | FromWorker) -> bytes:
+    """One line."""
+    return _ENCODER.encode(word) + b"\n"
+
+
+def decode_to_worker(line: bytes) -> ToWorker:
+    """A word of the brain's; raises `msgspec.DecodeError`."""
+    return _TO_WORKER.decode(line)
+
+
+def decode_from_worker(line: bytes) -> FromWorker:
+    """A word of the worker's; raises `msgspec.DecodeError`."""
+    return _FROM_WORKER.decode(line)
