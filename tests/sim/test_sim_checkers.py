@@ -52,6 +52,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         [Fault(12 * S, "jam", (3,), 8 * S, 0)],
         {"workload.user_events_per_min": 60.0},
     ),
+    (
+        # Nobody hears what it says, and then it hears nobody: who sees the gap asks it in vain.
+        "swim-said-once",
+        "state.event_lost",
+        [Fault(6 * S, "jam", (2,), 12 * S, 100), Fault(17 * S, "deaf", (2,), 18 * S, 0)],
+        {"workload.user_events_per_min": 60.0},
+    ),
     # Attacks and what officers do.
     ("law-no-threshold", "trust.invented", [Fault(20 * S, "own_revocation", (6,), 3 * S, 2)], {}),
     ("law-no-threshold", "releases.invented", [Fault(12 * S, "far_floor", (6,), 5 * S, 2)], GOOD),

@@ -52,6 +52,7 @@ class Repair:
         """Whether an ack to this member should carry sections: its digest differs, and not only for a moment."""
         core = self.core
         if not differs:
+            self._events.unheard.heard(0, self._events.own_event)
             member.repair.sync_gap_ns = 0
             return False
         if core.now_ns - core.changed_ns < _SETTLE_NS:

@@ -17,6 +17,7 @@ from swarmd_protocols.swim.event_claims import PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
 from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeRepairs, is_text
+from swarmd_protocols.swim.event_unheard import Unheard
 from swarmd_protocols.swim.members import EVENTS, Member
 from swarmd_protocols.swim.messages import (
     VECTOR_ANSWER,
@@ -34,6 +35,8 @@ _KEPT: msgspec.msgpack.Decoder[SignedEvent | CertifiedEvent] = msgspec.msgpack.D
 _CORRECTED_AT = 8
 """Members that hear at once how far this node really is, after a first answer that did not hold: with the one that gave
 it they would give up what nobody has said. Beyond, a comparison tells them."""
+_PUSHED_MAX = 1_000
+"""Bytes of an event that goes in datagrams with other news; a larger one takes the reliable path."""
 _ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
 """After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
 
@@ -44,9 +47,11 @@ class UserEvents:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.logs: dict[bytes, EventLog] = {}
-        self._own_event = 0
+        self.own_event = 0
+        """Sequence of the last one that this node said."""
         self._claims = Claims()
         self._first = Baseline()
+        self.unheard = Unheard()
         self.by_member = MemberLedger(core, self.logs)
         self._by_origin = OriginLedger(core, self.logs)
         self._ledger: EventLedger = self.by_member
@@ -68,12 +73,15 @@ class UserEvents:
         if not 0 < len(name) <= 128 or not is_text(name):
             raise StateError(f"an event's name has 1 to 128 characters of Unicode text; {name[:140]!r} has {len(name)}")
         first = (core.own.boot << BOOT_SHIFT) + 1
-        sequence = max(self._own_event + 1, first)
+        sequence = max(self.own_event + 1, first)
         body = encode(EventBody(core.own.node, sequence, name, payload))
         encoded = self._ledger.encoded(core.own.certificate, SignedEvent(body, core.sign("event", body)))
         log = self._log(core.own.node, sequence - 1)
         log.offer(sequence, name, payload, encoded)
-        self._own_event = sequence
+        again = set(self.unheard.say(sequence, core.now_ns))
+        for older, said in [one for one in log.kept if one[0] in again and len(one[1]) <= _PUSHED_MAX]:
+            self._pass_on(core.own.node, older, said)
+        self.own_event = sequence
         self.journal.shelf.put(core.own.node, sequence, encoded)
         self.journal.shelf.write()
         self._deliver(core.own.node, core.own.name, log)
@@ -122,7 +130,10 @@ class UserEvents:
 
     def _hear(self, origin: Origin, body: EventBody, message: SignedEvent, via: Member) -> None:
         core = self.core
-        if body.origin == core.own.node or body.sequence <= self._by_origin.silent.get(body.origin, 0):
+        if body.origin == core.own.node:
+            self.unheard.heard(body.sequence, body.sequence)
+            return
+        if body.sequence <= self._by_origin.silent.get(body.origin, 0):
             return
         log = self._log(body.origin)
         if body.sequence <= log.delivered or body.sequence in log.pending:
@@ -143,7 +154,7 @@ class UserEvents:
     def _pass_on(self, origin: bytes, sequence: int, encoded: bytes) -> None:
         core = self.core
         urgent = core.may_push(origin, len(encoded))
-        if len(encoded) <= 1_000:
+        if len(encoded) <= _PUSHED_MAX:
             core.spread(("event", origin, sequence), encoded, EVENT if urgent else DETAIL, urgent=urgent)
             return
         if not urgent:
@@ -247,6 +258,7 @@ class UserEvents:
             self._lower(self._first.denied(peer.node, told, len(core.table.reachable), core.now_ns))
         for node, delivered in message.vector:
             if node == core.own.node:
+                self.unheard.heard(0, delivered)
                 # Said in an earlier life, which is over: it counts as delivered here too.
                 own = self._log(node)
                 if own.delivered < delivered < (core.own.boot << BOOT_SHIFT):

@@ -151,6 +151,7 @@ SWIM: dict[str, Mutant] = {
     ),
     "swim-no-events": Mutant("user events are not taken", "swim.user_events:UserEvents.on_event", gives(None)),
     "swim-no-event-repair": Mutant("lost events are not repaired", "swim.repair:Repair.on_event_vector", gives(None)),
+    "swim-said-once": Mutant("what nobody heard is not said again", "swim.event_unheard:Unheard.say", gives([])),
     "swim-events-twice": Mutant("events are delivered twice", "swim.event_log:EventLog.due", twice),
     "swim-leave-is-alive": Mutant(
         "a good-bye is sent as alive",
