@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--farm", default="", metavar="KEY=VALUE&…", help="more keys for the sim://farm address")
     parser.add_argument("--mqtt", action="store_true", help="start a mosquitto and show what it gets")
     parser.add_argument("--dds", action="store_true", help="publish as ROS 2 topics and show what a reader gets")
+    parser.add_argument("--view", action="store_true", help="show them in the ground view while they fly")
+    parser.add_argument("--page", default="127.0.0.1:7982", metavar="HOST:PORT", help="of --view (%(default)s)")
+    parser.add_argument("--open", action="store_true", help="with --view: open this machine's browser")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE")
     add_json(parser)
 
@@ -49,10 +53,11 @@ def run(args: argparse.Namespace) -> int:
         args.mqtt,
         args.dds,
         tuple(args.settings),
+        args.page if args.view else "",
     )
     table = None if args.json else _Table()
     try:
-        demo = Demo(options, table.show if table is not None else lambda demo: None)
+        demo = Demo(options, _shower(table, is_opened=args.open))
         summary = asyncio.run(demo.run())
     except asyncio.CancelledError:
         return 143  # As a shell says it of SIGTERM.
@@ -65,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise DaemonError(f"{picture}: {error}") from error
     print(f"map: {picture}", file=sys.stderr)
+    if not args.view:
+        print("live in a browser: swarmd demo --view (make demo ARGS=--view)", file=sys.stderr)
     if table is not None:
         _print_result(summary)
         for name, listener in (("MQTT", demo.mqtt), ("DDS", demo.dds)):
@@ -72,7 +79,25 @@ def run(args: argparse.Namespace) -> int:
                 print(f"{name} {topic}\n    {sample}")
     print_json(summary)
     agreed = len(set(summary["digests"].values())) == 1
-    return 0 if agreed and all(count == args.nodes for count in summary["members"].values()) else 1
+    return 0 if agreed and all(count == demo.members for count in summary["members"].values()) else 1
+
+
+def _shower(table: "_Table | None", *, is_opened: bool) -> "Callable[[Demo], None]":
+    """Draws the table, and says once where the page is."""
+    said: set[str] = set()
+
+    def show(demo: "Demo") -> None:
+        if demo.page and demo.page not in said:
+            said.add(demo.page)
+            print(f"ground view: {demo.page}", file=sys.stderr)
+            if is_opened:
+                import webbrowser
+
+                webbrowser.open(demo.page)
+        if table is not None:
+            table.show(demo)
+
+    return show
 
 
 def _print_result(summary: dict[str, Any]) -> None:

@@ -18,9 +18,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "ground",
         help="the ground view: see the swarm in a browser on this machine",
-        description="Joins the swarm as a member without an eye and shows what it knows on loopback.",
+        description="Joins the swarm as a member without an eye and shows what it knows on loopback; or shows a "
+        "recording.",
         allow_abbrev=False,
     )
+    parser.add_argument("recording", nargs="?", type=Path, metavar="FILE.mcap", help="show this recording instead")
     parser.add_argument(
         "-c", "--config", type=Path, metavar="FILE", help="configuration (default /etc/swarmd/swarmd.toml)"
     )
@@ -32,7 +34,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Join, and serve until SIGTERM or Ctrl-C."""
+    """Join, or open the recording, and serve until SIGTERM or Ctrl-C."""
+    if args.recording is not None:
+        from swarmd.ground.shows import show_recording
+
+        show_recording(args.recording, args.page, is_opened=args.open)
+        return 0
     import asyncio
 
     from swarmd.brain.brain import Brain

@@ -52,6 +52,13 @@ def _add_run(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     run_parser.add_argument("--seed", type=int, default=7, help="decides everything (%(default)s)")
     run_parser.add_argument("--timeline", action="store_true", help="print what happened, readable")
     run_parser.add_argument("--save", type=Path, metavar="FILE", help="write a replay file")
+    run_parser.add_argument("--record", type=Path, metavar="FILE.mcap", help="record it for `swarmd ground FILE.mcap`")
+    run_parser.add_argument("--view", action="store_true", help="show it in the ground view when it has run")
+    run_parser.add_argument(
+        "--seen-by", type=int, default=0, metavar="HOST", help="whose knowledge is recorded and shown (%(default)s)"
+    )
+    run_parser.add_argument("--page", default="127.0.0.1:7982", metavar="HOST:PORT", help="of --view (%(default)s)")
+    run_parser.add_argument("--open", action="store_true", help="with --view: open this machine's browser")
 
 
 def _add_fuzz(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -198,13 +205,24 @@ def _run(args: argparse.Namespace) -> int:
 
     scenario = load_scenario(args.scenario, _overrides(args))
     replay = Replay(scenario, args.seed, mutant=args.mutant)
+    if args.view or args.record:
+        from swarmd.ground.shows import SimulationShow
+
+        show = SimulationShow(args.record, args.seen_by, args.page if args.view else "")
+    else:
+        show = None
     with Progress(scenario.swarm.seconds, "virtual s", quiet=args.json) as progress:
-        result = replay.run(Options(timeline=args.timeline, progress=progress.to))
+        result = replay.run(
+            Options(timeline=args.timeline, progress=progress.to, look=None if show is None else show.attach)
+        )
     if args.save:
         args.save.write_text(replay.to_json(), encoding="utf-8")
     if args.timeline and not args.json:
         print("\n".join(readable_timeline(result)))
     _print_result(args.json, result.figures)
+    if show is not None:
+        sys.stdout.flush()
+        show.end(is_opened=args.open)
     return 1 if result.violations else 0
 
 

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class DemoOptions:
     dds: bool = False
     settings: tuple[str, ...] = ()
     """More `--set SECTION.KEY=VALUE` for every daemon."""
+    page: str = ""
+    """Where the ground view is served while they fly; "": nowhere."""
 
 
 @dataclass(slots=True)
@@ -96,6 +98,11 @@ class Demo:
         self.mqtt: MqttListener | None = None
         self.dds: DdsListener | None = None
         self._readers: list[asyncio.Task[None]] = []
+        self.observer = Drone("ground", self.folder / "ground.sock") if options.page else None
+        """Its status stays empty: whoever watches a swarm does not count among its drones."""
+        self.members = options.nodes + (self.observer is not None)
+        self.page = ""
+        """Address of the ground view, once it is served."""
 
     async def run(self) -> dict[str, Any]:
         """Fly and return the summary.
@@ -154,6 +161,8 @@ class Demo:
         await self._wait_for(lambda: bool(self.drones[0].address), "the first daemon to come up")
         for i, drone in enumerate(self.drones[1:], 1):
             await self._spawn(drone, i, self.drones[0].address)
+        if self.observer is not None:
+            await self._spawn_observer(self.observer, self.drones[0].address)
         await self._wait_for(self._all_ready, "all members and eyes")
 
     async def _spawn(self, drone: Drone, index: int, join: str) -> None:
@@ -167,6 +176,20 @@ class Demo:
         listeners = [listener.settings for listener in (self.mqtt, self.dds) if listener is not None]
         for setting in (*self.options.settings, *(setting for settings in listeners for setting in settings)):
             command += ["--set", setting]
+        await self._begin(drone, command, self._read_events)
+
+    async def _spawn_observer(self, observer: Drone, join: str) -> None:
+        command = [
+            sys.executable, "-m", "swarmd", "ground", "-c", str(self.folder / "swarmd.toml"), "--page",
+            self.options.page, "--dev-fleet", str(self.folder / "fleet"), "--name", observer.name, "--listen",
+            "127.0.0.1:0", "--state", str(self.folder / observer.name), "--control", str(observer.control),
+            "--join", join,
+        ]  # fmt: skip
+        await self._begin(observer, command, self._read_page)
+
+    async def _begin(
+        self, drone: Drone, command: Sequence[str], read: Callable[[Drone], Coroutine[None, None, None]]
+    ) -> None:
         drone.process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -175,8 +198,15 @@ class Demo:
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
-        self._readers.append(asyncio.create_task(self._read_events(drone)))
+        self._readers.append(asyncio.create_task(read(drone)))
         self._readers.append(asyncio.create_task(self._read_log(drone)))
+
+    async def _read_page(self, observer: Drone) -> None:
+        assert observer.process is not None
+        assert observer.process.stdout is not None
+        async for line in observer.process.stdout:
+            said, _, address = line.decode().strip().partition(": ")
+            self.page = address if said == "swarmd ground" else self.page
 
     async def _read_events(self, drone: Drone) -> None:
         assert drone.process is not None
@@ -194,13 +224,18 @@ class Demo:
         async for line in drone.process.stderr:
             drone.last_words = [*drone.last_words[-19:], line.decode("utf-8", "replace").rstrip()]
 
+    @property
+    def _all(self) -> list[Drone]:
+        return self.drones if self.observer is None else [*self.drones, self.observer]
+
     def _all_ready(self) -> bool:
-        return all(_alive(drone.status) == len(self.drones) and drone.status["model"] for drone in self.drones)
+        is_shown = self.observer is None or bool(self.page)
+        return is_shown and all(_alive(one.status) == self.members and one.status["model"] for one in self.drones)
 
     async def _wait_for(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START_S
         while not done():
-            for drone in self.drones:
+            for drone in self._all:
                 if drone.process is not None and drone.process.returncode is not None:
                     words = "\n".join(drone.last_words) or "it said nothing"
                     raise DaemonError(f"{drone.name} ended with status {drone.process.returncode}:\n{words}")
@@ -327,7 +362,7 @@ class Demo:
         return spread
 
     async def _stop_all(self) -> None:
-        running = [d.process for d in self.drones if d.process is not None and d.process.returncode is None]
+        running = [d.process for d in self._all if d.process is not None and d.process.returncode is None]
         for process in running:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)

@@ -7,21 +7,21 @@ by the next look, however often it was told; what was missed is found by the swe
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from swarmd.api.daemon import BusEvent, NodePosition, Operations, PoseSeen, PositionSeen
-from swarmd.api.views import object_row, trust_row, unix_s
-from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, Happened, clean
+from swarmd.api.views import unix_s
+from swarmd.events.record import TEXT_MAX_CHARS, Happened
+from swarmd.ground.facts import cell_of, member_of, object_of, said
 from swarmd.ground.picture import Picture
-from swarmd.ground.rows import Alert, Cell, Event, Evidence, Mark, Member, Object, Position
+from swarmd.ground.rows import Alert, Event, Evidence, Mark, Member, Position
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellChanged, CellView, DetectionView, ObjectChanged, ObjectView
 from swarmd_protocols.summary import MemberView
 
-Names: TypeAlias = Mapping[NodeId, str]
 OnMark: TypeAlias = Callable[[Mark], None]
 LOOK_S = 0.25
 """Seconds between two looks at what the bus told: what a page shows is at most so old."""
@@ -90,7 +90,7 @@ class LiveFeed:
                 is_gone = kind in ("superseded", "expired")
                 self._objects[view.object_id] = None if is_gone else view
                 if kind == "new":
-                    text = _said(f"{view.label} {view.asset}".rstrip(), TEXT_MAX_CHARS)
+                    text = said(f"{view.label} {view.asset}".rstrip(), TEXT_MAX_CHARS)
                     self._mark(Mark(time.time(), "objects", "info", text))
             case StateChanged(detail=CellChanged(view)):
                 self._put_cells([view])
@@ -166,7 +166,7 @@ class LiveFeed:
             if view is None:
                 self._picture.drop("object", object_id, time.time())
             else:
-                self._picture.put("object", _object(view, names), time.time())
+                self._picture.put("object", object_of(view, names), time.time())
             if number % BATCH == 0:
                 await asyncio.sleep(0)
 
@@ -177,7 +177,7 @@ class LiveFeed:
         for objects in self._daemon.in_parts.objects():
             for view in objects:
                 held.pop(view.object_id, None)
-                self._picture.put("object", _object(view, names), time.time())
+                self._picture.put("object", object_of(view, names), time.time())
             await asyncio.sleep(0)
         for object_id in held:
             if self._objects.get(object_id) is None:
@@ -221,44 +221,18 @@ class LiveFeed:
             # Of a state that a member had at the first look nobody here knows the beginning.
             self._since[view.node] = (state, time.time() if self._has_read else 0.0)
         since_s = self._since[view.node][1]
-        trust = trust_row(view)
-        return Member(
-            id=view.node.hex(),
-            name=_said(view.name),
-            state=state,
-            since_s=round(since_s, 1) or None,
-            is_self=view.node == self._node,
-            # Two digits: a round trip that differs by less is no news.
-            rtt_ms=None if view.rtt_ns is None else float(f"{view.rtt_ns / 1e6:.2g}"),
-            loss=round(view.loss, 2),
-            quality=view.quality,
-            broken=[_said(link, TEXT_MAX_CHARS) for link in view.links],
-            capability=_said(view.capability),
-            version=_said(view.version),
-            address=_said(view.address, TEXT_MAX_CHARS),
-            root=trust["root"],
-            group_key=trust["group_key"],
-            certificate=trust["certificate"],
-        )
+        return member_of(view, since_s or None, is_self=view.node == self._node)
 
     def _put_cells(self, views: Sequence[CellView]) -> None:
-        now_s = time.time()
+        now_s, names = time.time(), self._daemon.in_parts.names()
         for view in views:
-            row = Cell(
-                view.cell_id,
-                view.centre_east_cm / 100,
-                view.centre_north_cm / 100,
-                view.state,
-                "" if view.holder is None else self._daemon.name_of(view.holder),
-                [self._daemon.name_of(node) for node in view.done_by],
-            )
-            self._picture.put("cell", row, now_s)
+            self._picture.put("cell", cell_of(view, names), now_s)
 
     def _evidence(self, view: DetectionView) -> Evidence:
         return Evidence(
             id=view.detection_id,
             node=self._daemon.name_of(view.origin),
-            label=_said(view.label),
+            label=said(view.label),
             score=view.score_milli / 1000,
             east_m=None if view.east_cm is None else view.east_cm / 100,
             north_m=None if view.north_cm is None else view.north_cm / 100,
@@ -268,17 +242,6 @@ class LiveFeed:
             first_seen_s=unix_s(view.first_hlc),
             last_seen_s=unix_s(view.last_hlc),
         )
-
-
-def _object(view: ObjectView, names: Names) -> Object:
-    row = object_row(view, names)
-    row["label"], row["asset"] = _said(view.label), _said(view.asset)
-    return Object(tier="confirmed" if row.pop("confirmed") else "candidate", **row)
-
-
-def _said(text: str, most: int = SUBJECT_MAX_CHARS) -> str:
-    """What another node says, as nobody can use it to write backwards, over several lines or without end."""
-    return clean(text, most)
 
 
 def _rounded(value_m: float | None) -> float | None:

@@ -138,6 +138,13 @@ class Past:
             self._close_block()
             self.begin(at_s)
 
+    def end(self, at_s: float) -> None:
+        """The last moment, of a recording that was read: nothing comes after it."""
+        if self._open is not None:
+            self._open.ended_s = max(self._open.ended_s, at_s)
+            self._close_block()
+            self._open = None
+
     async def at(self, at_s: float) -> Sequence[bytes]:
         """The `rows.Snapshot` of a moment, in pieces; of a gap, what was known at its beginning."""
         held = self._open

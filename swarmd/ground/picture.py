@@ -9,10 +9,11 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
-from swarmd.ground.rows import KINDS, Change, Position, Row
+from swarmd.ground.rows import KINDS, Change, Object, Position, Row
 
 RING_MAX = 4096
 """Changes that a reader may lag behind; 20 s of 200 drones that say each second where they are."""
@@ -21,6 +22,7 @@ EVENTS_KEPT = 300
 PIECE_ROWS = 256
 """Rows of one piece: some 80 kB, which are joined in a tenth of a millisecond."""
 _encode = msgspec.json.encode
+_Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
 class Picture:
@@ -55,12 +57,27 @@ class Picture:
         self._say(at_s, kind, row.id, encoded)
         return True
 
+    def held(self, kind: str, name: str, struct: type[_Row]) -> _Row | None:
+        """One row as it is; None where there is none."""
+        encoded = self._rows[kind].get(name)
+        return None if encoded is None else msgspec.json.decode(encoded, type=struct)
+
     def lose_fix(self, name: str, at_s: float) -> None:
         """A member does not know any more where it is: its last place stays, and says so."""
-        held = self._rows["position"].get(name)
+        held = self.held("position", name, Position)
         if held is not None:
-            row = msgspec.structs.replace(msgspec.json.decode(held, type=Position), has_fix=False)
-            self.put("position", row, at_s)
+            self.put("position", msgspec.structs.replace(held, has_fix=False), at_s)
+
+    def put_dateless(self, row: Object, at_s: float) -> bool:
+        """Take in an object whose own times mean nothing here: it was first seen when it was first put, last when it
+        changed."""
+        held = self.held("object", row.id, Object)
+        if held is not None:
+            row = msgspec.structs.replace(row, first_seen_s=held.first_seen_s, last_seen_s=held.last_seen_s)
+        if row == held:
+            return False
+        first_s = at_s if held is None else held.first_seen_s
+        return self.put("object", msgspec.structs.replace(row, first_seen_s=first_s, last_seen_s=at_s), at_s)
 
     def drop(self, kind: str, name: str, at_s: float) -> None:
         """A thing is gone."""

@@ -112,6 +112,21 @@ def test_a_server_that_falls_silent_is_said_and_the_view_stays(tmp_path: Path, b
                 again.close()
 
 
+def test_a_first_picture_that_takes_its_time_is_waited_for(served: Served, browser: "Browser") -> None:
+    """On a busy machine, or over a slow link; an attempt that is given up too early would be given up each time."""
+    context = browser.new_context()
+    page = context.new_page()
+
+    def late(route: Any) -> None:
+        page.wait_for_timeout(6_000)
+        route.continue_()
+
+    page.route("**/api/v1/snapshot", late)
+    page.goto(served.url)
+    has(page, "receiving", 30)
+    context.close()
+
+
 def test_every_name_is_text(served: Served, browser: "Browser") -> None:
     """Whatever members, objects and events are called: no script runs, no element appears, nothing breaks the page."""
     now_s = time.time()

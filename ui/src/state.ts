@@ -8,6 +8,8 @@ import { World } from "./world";
 const PANELS_MS = 250;
 /** Milliseconds without a word after which the server does not answer: two of its beats. */
 const SILENT_MS = 2000;
+/** Milliseconds that an attempt is given: on a busy machine the first picture takes some. */
+const TRY_MS = 15_000;
 /** Milliseconds between two attempts. */
 const RETRY_MS = 400;
 /** Seconds before a moment of the past that trails show. */
@@ -87,6 +89,7 @@ function take(part: Changes): void {
 }
 
 let heardMs = 0;
+let triedMs = 0;
 function heard(atS: number): void {
   heardMs = Date.now();
   endS = atS;
@@ -101,7 +104,7 @@ export async function run(): Promise<void> {
     if (document.visibilityState !== "visible") return;
     const quiet = Date.now() - heardMs;
     if (heardMs && quiet > SILENT_MS) silentSince.value = heardMs;
-    if (quiet > 2 * SILENT_MS) stop.abort(); // A stream that neither speaks nor ends.
+    if (Date.now() - Math.max(heardMs, triedMs) > TRY_MS) stop.abort(); // A stream that neither speaks nor ends.
     version.value++; // Ages grow also when nothing changes.
   }, 500);
   document.addEventListener("visibilitychange", () => {
@@ -111,7 +114,8 @@ export async function run(): Promise<void> {
     if (document.visibilityState === "visible") {
       try {
         stop = new AbortController();
-        heardMs ||= Date.now();
+        triedMs = Date.now();
+        heardMs ||= triedMs;
         site.value ??= await get<Site>("site");
         await follow(stop.signal);
       } catch {

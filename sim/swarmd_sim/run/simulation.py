@@ -97,6 +97,8 @@ class Options:
         progress: Told the virtual seconds done.
         stop_on_violation: End the run at the first broken rule.
         starts_ns: When each host boots, instead of what the scenario says.
+        look: Given the run before it begins; what it returns is called about once a virtual second with the time. It
+            may look at everything and change nothing.
     """
 
     script: Sequence[Fault] | None = None
@@ -110,6 +112,7 @@ class Options:
     progress: Callable[[int], None] | None = None
     stop_on_violation: bool = False
     starts_ns: Sequence[int] = ()
+    look: "Callable[[Simulation], Callable[[int], None]] | None" = None
 
 
 class Simulation:
@@ -141,6 +144,7 @@ class Simulation:
         self.quiet_ns = scenario.swarm.seconds * NS_PER_S - int(scenario.checks.settle_s * NS_PER_S)
         self._build_hosts()
         self._build_rest()
+        self._look = self.options.look(self) if self.options.look is not None else None
         self.setup_s = time.perf_counter() - started
 
     # --- Wiring -----------------------------------------------------------------------------------------------------
@@ -368,6 +372,8 @@ class Simulation:
             self.engine.sweep(is_dead_timer)
         if self.options.progress is not None:
             self.options.progress(now_ns // NS_PER_S)
+        if self._look is not None:
+            self._look(now_ns)
         if self.options.stop_on_violation and self.watch.violations:
             raise StopRun
         self.engine.at(now_ns + STEP_NS, self._step)

@@ -1,0 +1,65 @@
+"""What the protocols know, as rows: one function for each kind of thing."""
+
+from collections.abc import Mapping
+
+from swarmd.api.views import object_row, trust_row
+from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, clean
+from swarmd.ground.rows import Cell, Member, Object
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.observations import CellView, ObjectView
+from swarmd_protocols.summary import MemberView
+
+Names = Mapping[NodeId, str]
+
+
+def said(text: str, most: int = SUBJECT_MAX_CHARS) -> str:
+    """What another node says, so that nobody can use it to write backwards, over several lines or without end."""
+    return clean(text, most)
+
+
+def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Member:
+    """A member.
+
+    Args:
+        view: What the node knows of it.
+        since_s: When it came to its state, as far as anybody here knows.
+        is_self: Whether it is the node that looks.
+    """
+    trust = trust_row(view)
+    return Member(
+        id=view.node.hex(),
+        name=said(view.name),
+        state=view.state.value,
+        since_s=None if since_s is None else round(since_s, 1),
+        is_self=is_self,
+        # Two digits: a round trip that differs by less is no news.
+        rtt_ms=None if view.rtt_ns is None else float(f"{view.rtt_ns / 1e6:.2g}"),
+        loss=round(view.loss, 2),
+        quality=view.quality,
+        broken=[said(link, TEXT_MAX_CHARS) for link in view.links],
+        capability=said(view.capability),
+        version=said(view.version),
+        address=said(view.address, TEXT_MAX_CHARS),
+        root=trust["root"],
+        group_key=trust["group_key"],
+        certificate=trust["certificate"],
+    )
+
+
+def object_of(view: ObjectView, names: Names) -> Object:
+    """An object."""
+    row = object_row(view, names)
+    row["label"], row["asset"] = said(view.label), said(view.asset)
+    return Object(tier="confirmed" if row.pop("confirmed") else "candidate", **row)
+
+
+def cell_of(view: CellView, names: Names) -> Cell:
+    """A cell."""
+    return Cell(
+        view.cell_id,
+        view.centre_east_cm / 100,
+        view.centre_north_cm / 100,
+        view.state,
+        "" if view.holder is None else names.get(view.holder, view.holder.hex()),
+        [names.get(node, node.hex()) for node in view.done_by],
+    )
