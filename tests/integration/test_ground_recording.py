@@ -89,8 +89,9 @@ def test_looking_at_a_simulation_changes_nothing_and_shows_its_cut(tmp_path: Pat
 
 
 def test_the_command_records_and_refuses_what_cannot_be(tmp_path: Path) -> None:
-    file = tmp_path / "run.mcap"
-    command = [sys.executable, "-m", "swarmd", "sim", "run", "solar-farm-20", "--nodes", "4", "--seconds", "60"]
+    file, scenario = tmp_path / "run.mcap", tmp_path / "small.toml"
+    scenario.write_text('title = "small"\n[swarm]\nnodes = 4\nseconds = 30\n[checks]\nsettle_s = 10\n')
+    command = [sys.executable, "-m", "swarmd", "sim", "run", str(scenario)]
     done = subprocess.run([*command, "--record", str(file)], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     ground = open_recording(file, tmp_path / "history.sqlite")

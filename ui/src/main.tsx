@@ -147,4 +147,4 @@ document.addEventListener("keydown", keys);
 render(<Page />, document.getElementById("app") as HTMLElement);
 void run();
 /** What tests and the bench read; nothing here changes anything but the window onto the map. */
-Object.assign(window, { ground: { world, spent: () => map?.spent, pan: (dx: number, dy: number) => map?.pan(dx, dy), fit: () => map?.fit(), past, silentSince, seek } });
+Object.assign(window, { ground: { world, spent: () => map?.spent, pan: (dx: number, dy: number) => map?.pan(dx, dy), fit: () => map?.fit(), paint: () => map?.paint(), past, silentSince, seek } });

@@ -65,6 +65,12 @@ export class SwarmMap {
     });
   }
 
+  /** Draw now and wait until the pixels are there: what the bench measures. */
+  paint(): void {
+    this.draw();
+    this.context.getImageData(0, 0, 1, 1);
+  }
+
   /** Show everything that has a place. */
   fit(): void {
     const shown = this.shown();
