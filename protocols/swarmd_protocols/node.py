@@ -321,6 +321,10 @@ class Node:
         if not self._allowance.hears(member.node, message, core.now_ns):
             self._on_flood(member, message)
             return isinstance(message, QUESTIONS)
+        if not self._allowance.answers(member.node, message, core.now_ns):
+            core.counters["questions_unanswered"] += 1
+            self._allowance.spend(member.node, message, (), 0, core.now_ns, brought=False)
+            return True
         begun, checks = len(effects), core.crypto.checks
         self._swim.on_message(member, message, source)
         news, checks = bool(core.trust.news), core.crypto.checks - checks

@@ -337,7 +337,7 @@ class ControlServer:
                 async with asyncio.timeout(IDLE_S):
                     line = await reader.readline()
             except ValueError:  # asyncio: the line passed the limit.
-                writer.write(encode({"ok": False, "error": f"a request has at most {REQUEST_MAX_BYTES} bytes"}))
+                await self._tell("", {"ok": False, "error": f"a request has at most {REQUEST_MAX_BYTES} bytes"}, writer)
                 return
             if not line.endswith(b"\n"):
                 return

@@ -20,6 +20,8 @@ SOURCES_MAX = 16
 """Sources that are remembered, those that were heard last; a flood of forged addresses can hide one, and no more."""
 NAMED_MAX = 3
 """Sources that the alert names."""
+NAMES_S = 10.0
+"""Seconds for which the names of members are good; an address seldom changes hands."""
 _REASON = re.compile(r"frame of wire version (\d+); this node speaks (\d+)")
 
 
@@ -37,6 +39,8 @@ class OtherWires:
         """Nobody was."""
         self._sources: OrderedDict[str, _Source] = OrderedDict()
         self._own = 0
+        self._known: list[MemberView] = []
+        self._asked_s = -NAMES_S
 
     def __len__(self) -> int:
         """Sources that are remembered."""
@@ -72,10 +76,16 @@ class OtherWires:
         ]
         if not sure:
             return ""
-        known = members()
+        known = self._members_now(members, now_s)
         named = [f"{_name_of(source, known)} speaks wire version {version}" for source, version in sure[-NAMED_MAX:]]
         more = f" and {len(sure) - NAMED_MAX} more" if len(sure) > NAMED_MAX else ""
         return f"{', '.join(named)}{more}; this node speaks {self._own}"
+
+    def _members_now(self, members: Callable[[], list[MemberView]], now_s: float) -> list[MemberView]:
+        """Who is known, asked for seldom: a list of hundreds takes milliseconds."""
+        if now_s - self._asked_s >= NAMES_S:
+            self._asked_s, self._known = now_s, members()
+        return self._known
 
 
 def _name_of(source: str, members: list[MemberView]) -> str:

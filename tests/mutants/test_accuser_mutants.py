@@ -5,11 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from swarmd_protocols.swim import allowance
+from swarmd_protocols.swim import own_record as own_record_module
 from swarmd_protocols.swim import standing as standing_module
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.standing import Standing
 from tests.property import test_accuser_laws as laws
 from tests.support.mutants import Mutant, assert_found
+from tests.support.swim_net import S
 
 
 def doubts_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +61,27 @@ def large_swarms_are_accused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_module, "_BURST_MAX", 1e9)
 
 
+def the_doubted_are_refuted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_record_module, "_DOUBTED_GAP_NS", 0)
+
+
+def refutations_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_record_module, "_DOUBTED_GAP_NS", 0)
+    monkeypatch.setattr(own_record_module.TokenBucket, "take", lambda self, now_ns: True)
+
+
+def a_refutation_waits_for_who_is_not_doubted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_record_module, "_REFUTE_GAP_NS", 2 * S)
+
+
+def many_accusers() -> None:
+    laws.check_refutations(6, 6)
+
+
+def one_accuser() -> None:
+    laws.check_refutations(1, 1)
+
+
 def frame_of_the_past() -> None:
     laws.test_a_frame_of_accusations_costs_so_many_looks_and_hardly_an_answer("about the receiver, past, of others")
 
@@ -75,6 +98,10 @@ def frame_of_the_past() -> None:
         (forgeries_spend_the_named_ones_allowance, laws.test_forged_accusations_silence_nobody_but_who_passes_them_on),
         (a_frame_of_accusations_has_no_end, frame_of_the_past),
         (who_passes_on_the_past_is_told_each_time, frame_of_the_past),
+        (the_doubted_are_refuted_at_once, one_accuser),
+        (refutations_have_no_bound, many_accusers),
+        (refutations_have_no_bound, laws.check_cost_of_two),
+        (a_refutation_waits_for_who_is_not_doubted_too, laws.check_refuted_in_time),
         (large_swarms_are_accused_at_once, laws.test_however_large_the_swarm_one_accuser_has_so_many_verified_at_once),
         (
             verdicts_stand_until_they_are_refuted,

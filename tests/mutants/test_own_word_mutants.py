@@ -61,7 +61,7 @@ def large_repairs_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusals_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("swarmd_protocols.swim.allowance._RATES", {0: (1e9, 1e9), 1: (1e9, 1e9), 2: (1e9, 1e9)})
+    monkeypatch.setattr("swarmd_protocols.swim.allowance._RATES", dict.fromkeys(range(5), (1e9, 1e9)))
 
 
 def refusals_are_counted_by_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +126,14 @@ def statements() -> None:
     laws.test_a_frame_of_words_that_do_not_hold_costs_so_many_checks("statements")
 
 
+def outdated_reports_are_repaired_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("swarmd_protocols.swim.repair._REPLACED", 1)
+
+
+def storm_of_links() -> None:
+    laws.check_soon("links", "each other")
+
+
 def links() -> None:
     laws.test_a_frame_of_words_that_do_not_hold_costs_so_many_checks("links")
 
@@ -135,6 +143,7 @@ def links() -> None:
     [
         (words_have_no_account, laws.test_an_author_is_never_looked_at_more_often_than_its_account_holds),
         (words_have_no_account, any_sequence),
+        (outdated_reports_are_repaired_as_others_are, storm_of_links),
         (what_others_bring_counts_as_said, laws.test_old_words_that_another_repeats_silence_nobody_and_blame_nobody),
         (each_gap_is_awaited_anew, gaps_of_each),
         (large_repairs_are_repeated, claims.test_what_a_peer_was_sent_reliably_is_not_sent_again_at_once),

@@ -337,6 +337,11 @@ MUTANTS = [
     ),
     ("bound of answers", one_member_is_answered_up_to_a_bound, _hear_everything),
     (
+        "rate of answers",
+        lambda: hostile.check_answers_have_a_rate(Fingerprints(0, -1, b"")),
+        lambda patch: patch.setitem(allowance._RATES, allowance._ANSWERED, (65_536, 1_048_576)),
+    ),
+    (
         "what was delivered is forgotten",
         lambda: hostile.test_law_what_was_delivered_is_not_delivered_again_after_a_restart(1),
         lambda patch: patch.setattr(EventJournal, "restore", lambda *_: None),

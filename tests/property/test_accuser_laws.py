@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.effects import Alarm, MemberState, SendDatagram
+from swarmd_protocols.effects import Alarm, Effect, MemberState, SendDatagram
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.messages import LEVEL_FAILED, LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, Accusation, AccusationBody
 from swarmd_protocols.swim.standing import FREE_DOUBTS, Standing
 from tests.support.swim_chatter import Chatter
-from tests.support.swim_net import MS, SECRET, Net, S
+from tests.support.swim_net import MS, SECRET, Host, Net, S
 from tests.support.swim_thief import Thief
 
 SEEDS = range(6)
@@ -280,3 +280,95 @@ def test_being_told_of_a_newer_record_takes_nothing_from_who_accuses() -> None:
     for _ in range(2 * COUNT + 16):
         assert standing.may_speak(b"relay", COUNT, 100 * MS)
         standing.spend(b"relay")
+
+
+# --- what it costs to be accused -------------------------------------------------------------------------------------
+
+REFUTED_PER_S, REFUTED_BURST = 5, 8
+"""Refutations of one node, however many accuse it."""
+WORN_PER_S, WORN_BURST = 1, 5
+"""Of few: each is refuted four times, and then once a second."""
+SENT_PER_S = 20
+"""Datagrams that a node sends to each who passes accusations on: newer records, news and probes."""
+
+
+def accused_by(net: Net, signers: int, relays: int, seconds: float, per_s: int = 200) -> tuple[int, int, int]:
+    """Some sign accusations of member 0, others pass them on to it, as fast as they are heard.
+
+    Returns:
+        How often it raised its incarnation, datagrams that it sent to who passed accusations on, and bytes that all
+        honest members sent.
+    """
+    thieves = [Thief(SECRET, net.crypto, f"thief{at}") for at in range(signers + relays)]
+    victim, net_sent = net.hosts[0], sum(host.bytes_out for host in net.hosts)
+    for _ in range(2):
+        for thief in thieves:
+            net.perform(victim, thief.meet(victim.node, net.now))
+        net.run(0.1)
+    own, told, number = victim.node._core.own, 0, 0
+    began, perform, addresses = own.incarnation, net.perform, {relay.address for relay in thieves[signers:]}
+
+    def counted(host: Host, effects: list[Effect]) -> None:
+        nonlocal told
+        if host is victim:
+            told += sum(isinstance(one, SendDatagram) and one.destination in addresses for one in effects)
+        perform(host, effects)
+
+    def accuse() -> None:
+        nonlocal number
+        for relay in thieves[signers:]:
+            number += 1
+            said = thieves[number % signers].accusation(own.node, own.incarnation)
+            net.perform(victim, relay.say(victim.node, [said], net.now))
+        net.at(net.now + S // per_s, accuse)
+
+    net.perform = counted  # type: ignore[method-assign]
+    accuse()
+    net.run(seconds)
+    return own.incarnation - began, told, sum(host.bytes_out for host in net.hosts) - net_sent
+
+
+@pytest.mark.parametrize(("signers", "relays"), [(1, 1), (3, 1), (1, 4), (6, 6)])
+def test_however_many_accuse_a_node_it_refutes_so_often(signers: int, relays: int) -> None:
+    check_refutations(signers, relays)
+
+
+def check_refutations(signers: int, relays: int, seconds: float = 20) -> None:
+    net = swarm(9)
+    raised, told, _ = accused_by(net, signers, relays, seconds)
+    assert seconds / 2 <= raised <= REFUTED_BURST + REFUTED_PER_S * seconds, f"{raised / seconds:.1f} a second"
+    assert raised <= WORN_BURST * signers + WORN_PER_S * seconds, f"{raised / seconds:.1f} a second"
+    assert told <= relays * SENT_PER_S * seconds, f"{told / seconds:.1f} datagrams a second"
+
+
+def test_two_who_accuse_without_end_cost_the_others_a_bounded_rate() -> None:
+    check_cost_of_two()
+
+
+def check_cost_of_two(seconds: float = 20) -> None:
+    """Beside what two members cost that join and fall silent."""
+    sent = [accused_by(swarm(9), 1, 1, seconds, per_s)[2] for per_s in (200, 1)]
+    # The slow ones are refuted once a second at most, too.
+    assert sent[0] <= 1.5 * sent[1], f"{sent[0] / seconds / COUNT:,.0f} B/s of each, {sent[1] / seconds / COUNT:,.0f}"
+
+
+def test_whoever_is_accused_without_end_refutes_an_honest_accuser_in_time() -> None:
+    check_refuted_in_time()
+
+
+def check_refuted_in_time() -> None:
+    """Two keep a node refuting; another doubts it, wrongly, and says so: the answer comes before a suspicion ends."""
+    net = swarm(9)
+    accused_by(net, 1, 1, 10)
+    victim, honest = net.hosts[0].node, net.hosts[1]
+    for _ in range(5):
+        member = honest.node._core.table.by_node[victim._core.own.node]
+        incarnation = member.incarnation
+        body = encode(AccusationBody(honest.node._core.own.node, member.node, incarnation, LEVEL_SUSPECT))
+        victim._core.now_ns = net.now
+        said = Accusation(body, honest.node._core.sign("accuse", body))
+        via = victim._core.table.by_node[honest.node._core.own.node]
+        victim._swim.membership.accusations.on_accusation(said, via)
+        net.run(SwimConfig().suspicion_min_ns / S)
+        assert member.incarnation > incarnation
+        net.run(20)

@@ -176,6 +176,27 @@ def test_whoever_goes_on_for_long_costs_the_others_a_bounded_rate(kind: str, per
     assert not doubted(net), "no honest member is held for failed"
 
 
+SOON = ["record", "moved", "away", "links", "one key", "many keys", "event", "large event"]
+KEYS_SOON = 3
+"""Budgets of metadata under ever new keys while what is passed on once of it is not over: each key replaces another
+everywhere."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["one", "each other"])
+@pytest.mark.parametrize("kind", SOON)
+def test_half_a_minute_after_it_began_a_storm_costs_a_bounded_rate(kind: str, whom: str) -> None:
+    check_soon(kind, whom)
+
+
+def check_soon(kind: str, whom: str) -> None:
+    beside_bytes_s, checks, net = goes_on(kind, whom, 80, 30, 20)
+    budgets = KEYS_SOON if kind == "many keys" else 2
+    assert beside_bytes_s <= budgets * BUDGET_BYTES_S, f"{beside_bytes_s:,.0f} B/s of each"
+    assert checks <= CHECKS_MAX
+    assert not doubted(net), "no honest member is held for failed"
+
+
 @pytest.mark.parametrize("session", [b"", bytes(range(32))], ids=["the same session", "a new session"])
 @pytest.mark.parametrize("lives", [0, 1])
 def test_a_report_of_links_counts_alike_whichever_came_first_it_or_the_record_of_a_new_life(

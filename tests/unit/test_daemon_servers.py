@@ -140,6 +140,31 @@ async def test_an_oversized_request_is_refused(tmp_path: Path) -> None:
             await writer.wait_closed()
 
 
+async def test_an_oversized_request_is_refused_where_answers_wait_to_be_sealed(tmp_path: Path) -> None:
+    """As at the operators' door: what is written leaves with `drain`."""
+
+    class Sealed:
+        def __init__(self) -> None:
+            self.waiting, self.sent = b"", b""
+
+        async def readline(self) -> bytes:
+            raise ValueError("a line above the limit")
+
+        async def read(self) -> bytes:
+            return b""
+
+        def write(self, data: bytes) -> None:
+            self.waiting += data
+
+        async def drain(self) -> None:
+            self.sent, self.waiting = self.sent + self.waiting, b""
+
+    sealed = Sealed()
+    async with serving(tmp_path / "c.sock") as server:
+        await server.talk(sealed, sealed, "somebody")
+    assert "at most" in json.loads(sealed.sent)["error"]
+
+
 async def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     with socket.socket(socket.AF_UNIX) as dead:

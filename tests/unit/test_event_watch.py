@@ -10,7 +10,7 @@ import pytest
 from swarmd.api.bus import Bus
 from swarmd.brain import event_watch as watch_module
 from swarmd.brain.event_watch import CLONED_S, EventWatch
-from swarmd.brain.other_wires import SILENT_S, SOURCES_MAX
+from swarmd.brain.other_wires import SILENT_S, SOURCES_MAX, OtherWires
 from swarmd.events.alerts import Alerts
 from swarmd.events.kinds import Level
 from swarmd.events.record import EventRecord
@@ -374,6 +374,15 @@ def test_a_node_of_another_wire_is_named_until_it_is_silent(brain):
     assert "drone-3 (10.0.0.3:50000) speaks wire version 1" in brain.watch._wires.told(lambda: brain.members, 1e3)
     brain.now_s += SILENT_S + 1
     assert brain.standing() == []
+
+
+def test_the_members_names_are_asked_for_seldom(brain):
+    wires, asked = OtherWires(), []
+    for _ in range(3):
+        wires.refused("10.0.0.9:1", "frame of wire version 3; this node speaks 2", 0.0)
+    for second in range(60):
+        assert wires.told(lambda: asked.append(1) or [], float(second))
+    assert len(asked) <= 7
 
 
 def test_rubbish_names_nobody_and_floods_are_bounded(brain):

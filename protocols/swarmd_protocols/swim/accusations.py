@@ -96,7 +96,7 @@ class Accusations:
         elif incarnation < own.incarnation and via is not None and not own.left:
             self.standing.spend(accuser.node)
             if self.standing.may_tell(via.node, core.now_ns):
-                core.port.datagram(via, [own.encoded_alive])
+                self._refuter.tell(via)
 
     def _may_speak(self, accuser: Member) -> bool:
         core = self.core

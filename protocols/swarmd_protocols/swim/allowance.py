@@ -2,7 +2,8 @@
 
 Whoever asks beyond is not heard until time has paid, and is named in an alarm. Nothing is lost by that: an honest
 member asks again, since its digest still differs. Probes have an account of their own, so that a large repair never
-makes anybody look dead; what does not hold is counted by the signatures that were checked for it.
+makes anybody look dead; what does not hold is counted by the signatures that were checked for it. Whoever was answered
+with as much as one member may have has no answer for a while, and is not named: it may lack much.
 """
 
 from collections.abc import Sequence
@@ -34,11 +35,13 @@ _REFUSALS_PER_S, _REFUSALS_BURST = 50, 100
 75 microseconds a check the burst takes 8 ms of a frame, and the rate 0.4 % of a core."""
 _REFUSAL_UNCHECKED = 0.2
 """What a refusal costs for which nothing was checked, as signatures: it is counted, and told to the driver."""
-_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST = 65_536, 1_048_576
-"""Bytes of answers to one member's comparisons: the burst is the records of 3,000 members. An answer that was begun is
-finished. A datagram counts once for each way that it takes: who names many ways and answers by none pays for all."""
-_QUESTION_BYTES = 2_048
-"""What a comparison costs that finds nothing, as bytes: 512 at once take 20 ms in a large swarm."""
+_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST = 2_000, 1_048_576
+"""Bytes of answers to one member's comparisons: twice the budget of a node; the burst is the records of 3,000 members.
+An answer that was begun is finished. A datagram counts once for each way that it takes: who names many ways and answers
+by none pays for all."""
+_QUESTIONS_PER_S, _QUESTIONS_BURST = 32, 512
+"""Comparisons of one member: ten times what an honest one asks of one other; 512 at once take 20 ms in a large
+swarm."""
 _MEMBERS_MAX, _ACCOUNTS_MAX = 1_024, 3_072
 """Members of whom it is kept what was not heard, and accounts of members; what was used longest ago is forgotten
 first."""
@@ -50,12 +53,13 @@ _PROBES = (Ping, PingReq, Statement)
 QUESTIONS = (Sections, Fingerprints, Buckets, Want, EventVector)
 
 
-_PROBED, _ASKED, _REFUSED, _ACCUSED = range(4)
+_PROBED, _ASKED, _REFUSED, _ACCUSED, _ANSWERED = range(5)
 _RATES = {
     _PROBED: (_PROBES_PER_S, _PROBES_BURST),
-    _ASKED: (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST),
+    _ASKED: (_QUESTIONS_PER_S, _QUESTIONS_BURST),
     _REFUSED: (_REFUSALS_PER_S, _REFUSALS_BURST),
     _ACCUSED: (_ACCUSATIONS_PER_S, _ACCUSATIONS_BURST),
+    _ANSWERED: (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST),
 }
 
 
@@ -85,6 +89,10 @@ class Allowance:
         kind = _ASKED if isinstance(message, QUESTIONS) else _ACCUSED if isinstance(message, Accusation) else _PROBED
         return self._has_left((member, _REFUSED), now_ns) and self._has_left((member, kind), now_ns)
 
+    def answers(self, member: NodeId, message: Message, now_ns: int) -> bool:
+        """Whether a question of a member is answered; what is no question is."""
+        return not isinstance(message, QUESTIONS) or self._has_left((member, _ANSWERED), now_ns)
+
     def _has_left(self, key: tuple[NodeId, int], now_ns: int) -> bool:
         held = self._left.get(key)
         # An account only fills by itself: what was above zero when last looked at still is.
@@ -108,7 +116,9 @@ class Allowance:
         if isinstance(message, QUESTIONS):
             answers = sum(len(one.data) * copies(one.destination) for one in effects if isinstance(one, SendDatagram))
             answers += sum(len(one.data) for one in effects if isinstance(one, SendStream))
-            self._take((member, _ASKED), _QUESTION_BYTES + answers, now_ns)
+            self._take((member, _ASKED), 1, now_ns)
+            if answers:
+                self._take((member, _ANSWERED), answers, now_ns)
         elif isinstance(message, Accusation):
             self._take((member, _ACCUSED), 1, now_ns)
         elif isinstance(message, _PROBES) and not brought:

@@ -1,5 +1,6 @@
 """This node's own record: refuting what is said of it, announcing absences, and noticing that its key is in use."""
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.effects import Alarm, Persist
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.swim.core import Core
@@ -11,6 +12,17 @@ from swarmd_protocols.swim.standing import Standing
 _S = 1_000_000_000
 _REFUTE_GAP_NS = 50_000_000
 """Incarnations rise at most so often, nanoseconds: one refutation answers all accusations on their way."""
+_REFUTES_PER_S, _REFUTES_BURST = 5, 8
+"""Refutations of one node, whoever accuses it: each is told to all. What is beyond waits 0.2 s at most, half of the
+shortest suspicion timeout; an honest swarm at 30 % loss makes a node refute less than once a second."""
+_DOUBTED_GAP_NS = 1 * _S
+"""Who was wrong here again and again (`standing.py`) is refuted so long after the last refutation at the earliest,
+nanoseconds: whoever believes it has an answer within its longest suspicion timeout."""
+_TELLS_PER_S, _TELLS_BURST = 10, 128
+"""Those who passed an accusation on are told of the newer record so often, all together: the burst is half of 256
+members, where the other half went dark. Who is not told hears it as all do."""
+_WAITING_MAX = 16
+"""Members kept that are told once a refutation that waits is said."""
 
 
 class OwnRecord:
@@ -21,6 +33,14 @@ class OwnRecord:
         self._standing = standing
         self.refuted_ns = -(2**62)
         self.takeovers = 0
+        self._refutes = TokenBucket(_REFUTES_PER_S, _REFUTES_BURST)
+        self._tells = TokenBucket(_TELLS_PER_S, _TELLS_BURST)
+        self._waiting: dict[NodeId, Member] = {}
+        """Who passed on what is not refuted yet."""
+        self._owed = -1
+        """Incarnation at which this node is accused and has not refuted yet; -1: at none."""
+        self._is_urgent = False
+        """Whether one accuses it whose word counts."""
 
     def on_own_record(self, body: AliveBody, raw: bytes, signature: bytes) -> None:
         """Somebody knows a later life of this node than the node itself: the journal was lost, or the key is in use."""
@@ -52,19 +72,47 @@ class OwnRecord:
         core.announce()
 
     def refute(self, accuser: NodeId, via: Member | None) -> None:
-        """Answer an accusation: a higher incarnation, told to the accuser's messenger and to the swarm."""
+        """Answer an accusation: a higher incarnation, told to the accuser's messenger and to the swarm.
+
+        It is said at once, or soon after where this node has just refuted others.
+        """
         core = self.core
         if core.own.left:
             return
-        if core.now_ns - self.refuted_ns >= _REFUTE_GAP_NS:
-            self.refuted_ns = core.now_ns
-            core.own.incarnation += 1
+        if via is not None and len(self._waiting) < _WAITING_MAX:
+            self._waiting[via.node] = via
+        is_urgent = not self._standing.doubted(accuser, core.now_ns)
+        is_new = self._owed != core.own.incarnation
+        if is_new:
+            self._owed, self._is_urgent = core.own.incarnation, is_urgent
             if self._standing.counts_for_health(accuser, core.now_ns):
                 core.adjust_health(1)
-            core.counters["refutations"] += 1
-            core.announce()
-        if via is not None:
-            core.port.datagram(via, [core.own.encoded_alive])
+        if is_new or (is_urgent and not self._is_urgent):
+            self._is_urgent = is_urgent
+            self._refute_owed(self._owed)
+
+    def _refute_owed(self, incarnation: int) -> None:
+        core = self.core
+        if incarnation != core.own.incarnation or core.own.left:
+            return  # Whatever raised it since has refuted this too.
+        gap_ns = _REFUTE_GAP_NS if self._is_urgent else _DOUBTED_GAP_NS
+        due_ns = self.refuted_ns + gap_ns
+        if core.now_ns < due_ns or not self._refutes.take(core.now_ns):
+            due_ns = max(due_ns, core.now_ns + _REFUTE_GAP_NS)
+            core.scheduler.at(due_ns, self._refute_owed, incarnation)
+            return
+        self.refuted_ns = core.now_ns
+        core.own.incarnation += 1
+        core.counters["refutations"] += 1
+        core.announce()
+        for via in self._waiting.values():
+            self.tell(via)
+        self._waiting.clear()
+
+    def tell(self, via: Member) -> None:
+        """Show the newer record to who passed on what it refutes, unless many were told a moment ago."""
+        if self._tells.take(self.core.now_ns):
+            self.core.port.datagram(via, [self.core.own.encoded_alive])
 
     def move(self, address: Address) -> None:
         """Say where this node is reached from here on; at once to some, since nobody else can ask it where it went."""

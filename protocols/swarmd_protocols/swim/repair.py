@@ -31,6 +31,9 @@ _DATAGRAM_ROOM = 1_100
 """Bytes of items in one datagram of an answer."""
 _DATAGRAMS_MAX = 24
 """Answers larger than this many datagrams go over the reliable path."""
+_REPLACED = 4
+"""A link report counts so many times among the answers with what its author said: a member has one, and where it says
+ever new ones each answer is out of date, so that both ends send theirs again in the next comparison."""
 _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _GAP_MAX_NS = 10_000_000_000
@@ -205,7 +208,7 @@ class Repair:
                 source
                 for source in sources
                 if isinstance(source, bytes)
-                or self.core.may_repair(source.node, len(source.report.links_encoded), asker.node)
+                or self.core.may_repair(source.node, _REPLACED * len(source.report.links_encoded), asker.node)
             ]
         return [self._encoded(section, source) for source in sources]
 

@@ -62,6 +62,9 @@ class Judge(Protocol):
 class Refuter(Protocol):
     """Answers what is said of this node."""
 
+    def tell(self, via: Member) -> None:
+        """Show a member the own record, which is newer than what it passed on."""
+
     def refute(self, accuser: NodeId, via: Member | None) -> None:
         """Answer an accusation with a higher incarnation."""
         ...

@@ -107,6 +107,8 @@ class Claims:
         self._speaks_ns = 0
         """When it says its claim, unless it hears of another by then."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
+        self._first: list[NodeId] = []
+        """Those of them that come before this node by a draw."""
         self.dirty = False
 
     # --- What the world says --------------------------------------------------------------------------------------
@@ -135,7 +137,10 @@ class Claims:
     def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId]) -> None:
         """Who belongs to the mission (also those out of reach), sorted, and who can be reached now."""
         self._roster = roster
-        self._reachable = frozenset(reachable)
+        reachable = frozenset(reachable)
+        if reachable != self._reachable:
+            own, self._reachable = _draw(self._node), reachable
+            self._first = sorted(node for node in reachable if _draw(node) < own)
 
     def hear(self, node: NodeId, leases: tuple[Lease, ...], now_ns: int) -> list[bytes]:
         """A node's newest lease record arrived and replaces the one before; returns the cells it speaks of."""
@@ -366,8 +371,7 @@ class Claims:
     def _rank(self) -> int:
         """How many of the reachable nodes that hold nothing come before this one, by a draw."""
         at_work = {node for claims in self._heard.values() for node in claims}
-        own = _draw(self._node)
-        return sum(node not in at_work and _draw(node) < own for node in self._reachable)
+        return sum(node not in at_work for node in self._first)
 
     def _free_beside(self, key: bytes) -> int:
         return sum(
