@@ -39,6 +39,7 @@ def parts_with(peers: int) -> Any:
         log=SimpleNamespace(lines={}),
         supervisor=SimpleNamespace(restarts={}),
         eye=None,
+        worker=None,
         journal=SimpleNamespace(degraded=False),
         door=None,
         identity=SimpleNamespace(name="n0"),
