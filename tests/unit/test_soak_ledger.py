@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.soak.figures import Sample, growth, slope_h
-from tests.bench.soak.ledger import Ledger, place_of, spot_at
+from tests.bench.soak.ledger import TTL_S, Ledger, place_of, spot_at
 
 MIB = 1 << 20
+NOW_S = 1.8e9
 
 
 def an_object(spot: int, last_s: float = 10.0) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def test_a_spot_is_found_again_at_its_place(spot: int) -> None:
 
 
 @given(
-    st.dictionaries(st.integers(0, 300), st.floats(1, 1e9), min_size=1),
+    st.dictionaries(st.integers(0, 300), st.floats(NOW_S - TTL_S / 2, NOW_S), min_size=1),
     st.dictionaries(st.sampled_from("abcdef"), st.sets(st.sampled_from(["n0", "n1", "n2"]), min_size=1), min_size=1),
     st.data(),
 )
@@ -40,22 +41,26 @@ def test_a_whole_picture_lacks_nothing_and_each_loss_is_named(
     objects = [an_object(spot, last_s) for spot, last_s in spots.items()]
     ledger.shown(objects)
     rows = [a_cell(cell, *nodes) for cell, nodes in cells.items()]
-    assert ledger.missing(rows, objects) == []
+
+    def lacks(rows: list[dict[str, Any]], objects: list[dict[str, Any]]) -> int:
+        return len(ledger.missing(rows, objects, NOW_S))
+
+    assert lacks(rows, objects) == 0
     # A later look adds to it; an object that nobody observed on purpose is none of the soak's business.
-    assert ledger.missing(rows, [*objects, {"east_m": None}, {"east_m": 3.0, "north_m": 2.0}]) == []
+    assert lacks(rows, [*objects, {"east_m": None}, {"east_m": 3.0, "north_m": 2.0}]) == 0
     lost = data.draw(st.integers(0, len(objects) - 1))
-    assert len(ledger.missing(rows, objects[:lost] + objects[lost + 1 :])) == 1
-    older = {**objects[lost], "last_seen_s": objects[lost]["last_seen_s"] / 2}
-    assert len(ledger.missing(rows, [*objects[:lost], older, *objects[lost + 1 :]])) == 1
+    before, after = objects[:lost], objects[lost + 1 :]
+    assert lacks(rows, before + after) == 1
+    assert lacks(rows, [*before, {**objects[lost], "last_seen_s": objects[lost]["last_seen_s"] - 0.5}, *after]) == 1
     cell = data.draw(st.sampled_from(sorted(cells)))
+    others = [row for row in rows if row["id"] != cell]
     (row,) = (row for row in rows if row["id"] == cell)
-    assert len(ledger.missing([{**row, "state": "claimed"} if one is row else one for one in rows], objects)) == len(
-        cells[cell]
-    )
-    assert (
-        len(ledger.missing([{**row, "done_by": row["done_by"][1:]} if one is row else one for one in rows], objects))
-        == 1
-    )
+    assert lacks([*others, {**row, "state": "claimed"}], objects) == len(cells[cell])
+    assert lacks([*others, {**row, "done_by": row["done_by"][1:]}], objects) == 1
+    # What nobody has seen for as long as an object is shown leaves the picture, and no earlier.
+    oldest = min(spots.values())
+    assert ledger.missing(rows, [], oldest + TTL_S - 0.1) != []
+    assert ledger.missing(rows, [], max(spots.values()) + TTL_S) == []
 
 
 def samples(memory_mb_h: float = 0.0, descriptors: int = 60, bytes_h: int = 0, hours: float = 2.0) -> list[Sample]:

@@ -201,9 +201,9 @@ class Soak:
         return self.rng.choice([node for node in self.nodes if node.alive])
 
     def _observe(self) -> None:
-        turn = self.counts["asked"]
+        # In turn, so that each is seen far more often than an object must be to be shown.
+        spot = self.counts["asked"] % SPOTS
         self.counts["asked"] += 1
-        spot = turn if turn < SPOTS else self.rng.randrange(SPOTS)
         # Always by the same node: each further observer would add a row, and the picture would never be full.
         node = self.nodes[spot % len(self.nodes)]
         if not node.alive:
@@ -259,8 +259,8 @@ class Soak:
         held = {node.index for _, _, node in self._due}
         first = 0 if kind == "eye-kill" else self.options.witnesses
         node = self.rng.choice(self.nodes[first:])
-        if node.index in held or not node.alive:
-            return
+        if node.index in held or not node.alive or not node.status():
+            return  # A process that does not answer yet has promised nothing, not even to end in order.
         if kind == "eye-kill":
             if pid := node.eye_pid():
                 os.kill(pid, signal.SIGKILL)
@@ -341,9 +341,8 @@ class Soak:
     def _judge(self) -> dict[str, Any]:
         lost = {}
         for node in self.nodes:
-            missing = self.ledger.missing(
-                node.try_ask("cells").get("cells", []), node.try_ask("objects").get("objects", [])
-            )
+            cells, objects = node.try_ask("cells").get("cells", []), node.try_ask("objects").get("objects", [])
+            missing = self.ledger.missing(cells, objects, time.time())
             if missing:
                 lost[node.name] = missing[:10]
         lines = [line for node in self.nodes for line in node.log().splitlines()]

@@ -4,16 +4,21 @@ A fact is acknowledged when a daemon has answered for it, or has shown it to any
 kill: at the end each daemon's picture holds it.
 
 - A cell that `cell_done` answered for: the cell is done, and the daemon that answered is among those who did it.
-- An object that `objects` showed at a spot: an object is there, seen last no earlier than it was shown.
+- An object that `objects` showed at a spot: an object is there, seen last no earlier than it was shown, unless nobody
+  has seen it for `TTL_S`: from then on the daemons show it no longer, as they should.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from swarmd_protocols.state.dedup.config import DedupConfig
+
 SPOT_GAP_M = 20.0
 """Metres between two spots: far beyond every radius within which two sightings are one object."""
 SPOTS_EAST_M = 3_000.0
 """Metres east of the origin where the spots begin: no module of the rendered farm is there."""
+TTL_S = DedupConfig().ttl_ms / 1_000
+"""Seconds without a sighting after which an object is shown no longer."""
 _ROW = 20
 
 Row = Mapping[str, Any]
@@ -60,14 +65,22 @@ class Ledger:
         for spot, last_s in _spots(objects).items():
             self.spots[spot] = max(last_s, self.spots.get(spot, 0.0))
 
-    def missing(self, cells: Sequence[Row], objects: Sequence[Row]) -> list[str]:
-        """What one daemon's picture lacks of all that was acknowledged, in words."""
+    def missing(self, cells: Sequence[Row], objects: Sequence[Row], now_s: float) -> list[str]:
+        """What one daemon's picture lacks of all that was acknowledged, in words.
+
+        Args:
+            cells: As the daemon shows them.
+            objects: As the daemon shows them.
+            now_s: Seconds since 1970 when it was asked.
+        """
         done = {row["id"]: set(row["done_by"]) for row in cells if row["state"] == "done"}
         lost = []
         for cell, nodes in self.cells.items():
             lost += [f"{cell} done by {node}" for node in sorted(nodes - done.get(cell, set()))]
         seen = _spots(objects)
         for spot, last_s in self.spots.items():
+            if last_s + TTL_S <= now_s:
+                continue
             if spot not in seen:
                 lost.append(f"the object at spot {spot}")
             elif seen[spot] < last_s:
