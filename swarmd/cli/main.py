@@ -13,6 +13,7 @@ from importlib import import_module
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("swarmd.cli.run", "run the daemon on this device"),
     "ground": ("swarmd.cli.ground", "the ground view: see the swarm in a browser on this machine"),
+    "top": ("swarmd.cli.top", "the swarm in a terminal, drawn again every few seconds"),
     "demo": ("swarmd.cli.demo", "real daemons on loopback survey a rendered solar farm"),
     "detect": ("swarmd.cli.detect", "the eye alone: frames in, detections out"),
     "infer": ("swarmd.cli.infer", "ask the inference API of this device: a picture or a tensor in, answers out"),

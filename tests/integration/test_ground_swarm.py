@@ -3,6 +3,8 @@
 import http.client
 import json
 import signal
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +98,12 @@ def test_it_joins_and_shows_what_it_knows_and_what_was(tmp_path: Path, drones: l
         assert then == everybody
         assert any(mark["lane"] == "members" and "drone-2" in mark["text"] for mark in ground.get("timeline")["marks"])
 
+        # The same in a terminal.
+        top = [sys.executable, "-m", "swarmd", "top", "--once", "--control", str(ground.control)]
+        told = subprocess.run(top, capture_output=True, text=True, timeout=60).stdout
+        assert "2/3 heard   1 objects   0/2 cells done" in told
+        assert "drone-2 is not heard; you see the side of laptop" in told
+
         # A new life knows the past of the one before, and the time between is a gap.
         assert ground.kill(signal.SIGTERM) == 0
         ground.begin()
@@ -108,9 +116,6 @@ def test_it_joins_and_shows_what_it_knows_and_what_was(tmp_path: Path, drones: l
 
 
 def test_a_port_that_is_taken_ends_it_before_it_joins(tmp_path: Path, drones: list[Daemon]) -> None:
-    import socket
-    import subprocess
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ground = GroundProcess(tmp_path, drones[0].status()["address"])
         ground.command[ground.command.index("--page") + 1] = f"127.0.0.1:{taken.getsockname()[1]}"
