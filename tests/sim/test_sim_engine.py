@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from swarmd_protocols.effects import Command, Effect, Event, Persist, Started, UserEventDelivered
+from swarmd_protocols.effects import Command, Effect, Event, Persist, SendStream, Started, UserEventDelivered
 from swarmd_protocols.ids import NodeId
 from swarmd_sim.faults.clocks import NodeClock
 from swarmd_sim.faults.disk import ModelledDisk
-from swarmd_sim.faults.faults import FAULT_KINDS, draw_script, fault_from_row, simpler
+from swarmd_sim.faults.faults import FAULT_KINDS, Fault, draw_script, fault_from_row, simpler
 from swarmd_sim.faults.links import LinkFault, LinkFaults, group_of
 from swarmd_sim.radio.network import Network
 from swarmd_sim.radio.radio import Radio, RadioConfig
@@ -24,6 +24,7 @@ from swarmd_sim.run.simulation import Options, Simulation
 from tests.support.small_node import SmallMaker
 
 ROOT = Path(__file__).resolve().parents[2]
+S = 1_000_000_000
 QUIET = {"workload.user_events_per_min": 0, "workload.notes_per_min": 0, "drones.work": "none"}
 
 
@@ -203,6 +204,26 @@ def test_a_dead_process_answers_refused_and_a_dead_machine_nothing() -> None:
     kinds = {fault.kind for fault in run.script}
     assert kinds == {"partition", "kill"}
     assert run.hosts[9].boots == 2
+
+
+def test_a_machine_without_power_is_sent_to_ever_less_often() -> None:
+    """No acknowledgement comes: 0.2, 0.6, 1.4, 3 and every 3 s after that, until the deadline."""
+    run = small(3, options=Options(script=[Fault(20 * S, "power_loss", (5,), 30 * S, 0)]))
+    sender, target, network = run.hosts[2], run.hosts[5], run.network
+    frame = SendStream(target.address, bytes(2_000), 0)
+    before: list[int] = []
+
+    def send(_argument: object) -> None:
+        before.append(network.sent_bytes[sender.index])
+        network.stream(sender, frame, 31 * S)
+
+    def quiet(_argument: object) -> None:
+        before.append(network.sent_bytes[sender.index])
+
+    run.engine.at(21 * S, send, None)
+    run.engine.at(31 * S, quiet, None)
+    run.run()
+    assert 3 * len(frame.data) <= before[1] - before[0] <= 8 * len(frame.data)
 
 
 def test_a_slow_disk_holds_back_the_effects_behind_it() -> None:

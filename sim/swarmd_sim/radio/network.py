@@ -358,12 +358,16 @@ class Network:
         self.sent_packets[connection.source] += size // 1_400 + 1
         arrives_ns = self._burst(connection, size, now_ns)
         if arrives_ns < 0:
-            self.counters.lost += 1
-            wait_ns = min(_RTO_MAX_NS, _RTO_NS << min(transfer.tries, 5))
-            transfer.tries += 1
-            self._engine.at(now_ns + wait_ns, self._step, connection)
+            self._send_later(connection, transfer)
             return
         self._engine.at(arrives_ns, self._burst_arrived, (connection, transfer, size))
+
+    def _send_later(self, connection: _Connection, transfer: _Transfer) -> None:
+        """No acknowledgement comes: the kernel sends again, ever less often."""
+        self.counters.lost += 1
+        wait_ns = min(_RTO_MAX_NS, _RTO_NS << min(transfer.tries, 5))
+        transfer.tries += 1
+        self._engine.at(self._engine.now_ns + wait_ns, self._step, connection)
 
     def _burst(self, connection: _Connection, size: int, now_ns: int) -> int:
         """When the burst arrives; -1 when it is lost."""
@@ -394,5 +398,8 @@ class Network:
                 transfer.tries += 1
                 transfer.sent = 0
                 self._engine.at(self._engine.now_ns + wait_ns, self._step, connection)
+                return
+            else:  # A machine without power.
+                self._send_later(connection, transfer)
                 return
         self._step(connection)
