@@ -158,3 +158,34 @@ def test_the_law_of_other_wires_finds_the_fault(monkeypatch, fault, law):
     assert_found(
         lambda patch: patch.setattr(other_wires_module, *fault), lambda: law(watch_laws.Brain(monkeypatch)), monkeypatch
     )
+
+
+def _its_own_address_is_waited_for(self, now_s):
+    return ", ".join(self._joins)
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (("JOIN_S", 0.0), watch_laws.test_a_join_that_nobody_answers_stands_until_a_member_is_reached),
+        (
+            ("EventWatch._unanswered", _its_own_address_is_waited_for),
+            watch_laws.test_who_waits_to_be_joined_waits_for_nobody,
+        ),
+        (("JOINS_MAX", 1_000), watch_laws.test_who_waits_to_be_joined_waits_for_nobody),
+        (("SOURCE_SILENT_S", 0.0), watch_laws.test_a_source_that_gives_no_frames_is_an_alert_while_the_eye_runs),
+        (
+            ("_SEEING", ("running", "finished")),
+            watch_laws.test_a_source_that_gives_no_frames_is_an_alert_while_the_eye_runs,
+        ),
+        (
+            ("_UNKNOWN_KEY", ("does not hold",)),
+            watch_laws.test_who_calls_with_another_fleets_key_is_an_alert_of_who_is_alone,
+        ),
+    ],
+)
+def test_the_law_of_a_newcomers_slips_finds_the_fault(monkeypatch, fault, law):
+    brain = watch_laws.Brain(monkeypatch)
+    name, value = fault
+    where = f"swarmd.brain.event_watch.{name}"
+    assert_found(lambda patch: patch.setattr(where, value), lambda: law(brain), monkeypatch)
