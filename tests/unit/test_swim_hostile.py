@@ -29,6 +29,7 @@ from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import WAYS, copies
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.swim.event_shelf import _KEY as EVENTS_IN_JOURNAL
 from swarmd_protocols.swim.messages import (
     Accusation,
     AccusationBody,
@@ -795,6 +796,10 @@ def test_law_what_was_delivered_is_not_delivered_again_after_a_restart(seed):
 
     net.carry = carry
     before = len(net.delivered())
+    # Of longer ago than the journal holds events: how far each origin was delivered it holds all the same.
+    journal = net.hosts[1].journal
+    for key in [key for key in journal if key.startswith(EVENTS_IN_JOURNAL)]:
+        del journal[key]
     net.restart(1)
     net.run(20)
     assert [e.name for _, _, e in net.delivered()[before:]] == []
