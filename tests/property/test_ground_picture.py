@@ -220,6 +220,15 @@ def test_where_nothing_was_written_down_there_is_a_gap(tmp_path: Path) -> None:
     writer.past.close()
 
 
+def test_a_moment_within_a_block_is_as_it_was_then(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.past.begin(0.0)
+    writer.step("a", "open", 1.0)
+    writer.step("a", "done", 3.0)
+    assert writer.at(2.0) == writer.states[0][1]
+    writer.past.close()
+
+
 def test_of_a_time_before_the_history_nothing_is_known(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.past.begin(100.0)
