@@ -123,6 +123,13 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ),
     ("law-no-volumes", "cost.traffic", [Fault(12 * S, "fill_disk", (6,), 12 * S, 10)], {}),
     (
+        # Two attackers have a share each, and no more.
+        "law-no-volumes",
+        "cost.traffic",
+        [Fault(12 * S, "fill_disk", (6,), 12 * S, 10), Fault(12 * S, "meta_storm", (5,), 12 * S, 50)],
+        {},
+    ),
+    (
         "law-revoked-stay-on-disk",
         "state.size",
         [Fault(10 * S, "fill_disk", (6,), 6 * S, 10), Fault(20 * S, "revoke_thief", (6,), 5 * S, 1)],

@@ -3,7 +3,8 @@
 cost.author          one author's facts take more memory, or are more batches, than one author's may
 cost.waiting         more batches wait for a certificate than may
 cost.journal         one author's batches take more than their share of a node's journal, for 10 s
-cost.traffic         an honest node sends more than `checks.attacked_bytes_s` because of an attack, or 10 s after it
+cost.traffic         an honest node sends more than `checks.attacked_bytes_s` because of an attack, or 10 s after it;
+                     half as much more for each further member that attacks
 membership.accused   more than `checks.doubted_ppm` of healthy pairs are SUSPECT or DEGRADED while one member accuses
 membership.kept_out  a node that starts under a flood is unknown to a healthy member after 5 s
 """
@@ -19,6 +20,7 @@ from swarmd_protocols.state.crdt.log import BATCHES_MAX, INCARNATIONS_MAX
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.checkers.decisions import origins
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
+from swarmd_sim.faults.faults import OFFICER_KINDS
 from swarmd_sim.run.host import Host
 
 NS_PER_S = 1_000_000_000
@@ -123,13 +125,18 @@ class BoundsChecker(CheckerBase):
     def _traffic(self) -> None:
         """Each honest node that no other fault has touched: what a clog held back is no amplifier.
 
-        Nor is who was hostile: what it said waits in its own queues for as long as the radio takes to carry it.
+        Nor is who was hostile: what it said waits in its own queues for as long as the radio takes to carry it. Half of
+        the bound is what a node sends without attacks, the other half one attacker's share: what an author may cost is
+        bounded by author, so each further one who attacks at the same time has a share of its own.
         """
+        injector = self.run.injector
         most = self.run.scenario.checks.attacked_bytes_s
         if not most or len(self._sent) <= WINDOW_S:
             return
+        attacks = [fault for fault in injector.recent if fault.kind in ATTACK_KINDS.keys() - OFFICER_KINDS]
+        thieves = {node for attack in attacks for node in attack.nodes}
+        most += max(0, len(thieves) - 1) * most // 2
         first, last = self._sent[0], self._sent[-1]
-        injector = self.run.injector
         tainted = injector.tainted()
         untainted = [host for host in self.run.live() if host.index not in tainted]
         honest = [host for host in untainted if injector.healthy(host.index, MARGIN_NS)]
