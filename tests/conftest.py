@@ -26,6 +26,14 @@ settings.load_profile("gate" if os.environ.get("SWARMD_GATE") else "search")
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mutants show that laws can fail, and search until they do: for the full run, not at each save."""
+    for item in items:
+        if "mutant" in item.name.partition("[")[0]:
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Each reason of a skip once, with its count; kept for `.ci/run` where SWARMD_SKIPS names a file."""
     stats = terminalreporter.stats

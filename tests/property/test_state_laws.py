@@ -254,6 +254,7 @@ def test_joining_states_is_associative(seed, shuffler):
     assert len(results) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_different_states_have_different_digests(seed):

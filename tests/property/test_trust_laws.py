@@ -54,6 +54,7 @@ def test_who_never_held_the_role_changes_nothing(attacks: list[int], places: lis
     assert Hearer().hear(mixed).settle().decides() == WHOLE
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, len(AFTER) - 1), max_size=12), st.permutations(range(len(HONEST))))
 def test_who_held_the_role_once_changes_nothing_any_more(attacks: list[int], order: list[int]) -> None:
@@ -117,6 +118,7 @@ def _repair(nodes: list[Trust]) -> None:
     raise AssertionError("repair does not come to an end")
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(some, min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_a_replaced_certificate_holds_nowhere(heard: list[list[Item]], rng: random.Random) -> None:

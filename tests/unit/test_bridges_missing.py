@@ -54,6 +54,7 @@ def test_missing_mcap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         make_bridges(*OFF[:3], RecordConfig(enabled=True), OFF[4])
 
 
+@pytest.mark.slow
 def test_the_daemon_says_it_and_ends(tmp_path: Path) -> None:
     program = "import sys; sys.modules['cyclonedds'] = None; from swarmd.cli.main import main; sys.exit(main())"
     config = tmp_path / "a.toml"

@@ -303,6 +303,7 @@ def test_truth_counts_finds_false_ones_duplicates_and_swallowed_neighbours() -> 
 # --- Footprint ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_brain_never_loads_what_belongs_to_the_eye() -> None:
     program = (
         "import sys; import swarmd.brain.brain, swarmd.brain.node_metrics, swarmd.api.node_verbs\n"
@@ -315,6 +316,7 @@ def test_the_brain_never_loads_what_belongs_to_the_eye() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_running_brain_needs_no_openssl() -> None:
     program = (
         "import sys; from swarmd.cli.main import main\n"

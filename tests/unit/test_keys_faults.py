@@ -155,7 +155,7 @@ VERBS: dict[str, tuple[Callable[[], None], Callable[[], int]]] = {
     "submit a root": (next_root, verb("submit", "root-2", "--fleet", "fleet")),
 }
 
-QUICK = ("revoke", "token", "renew", "node install")
+QUICK = ("revoke", "token")
 SPREAD = few_fast(sorted(VERBS, key=lambda name: name not in QUICK), len(QUICK))
 
 
