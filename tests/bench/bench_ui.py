@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gzip
 import json
+import math
 import os
 import random
 import statistics
@@ -25,6 +26,7 @@ from tests.support.ground import Served, position, serving, site
 from tests.support.paths import ROOT
 
 DRONES, OBJECTS, ASSETS, HZ = 200, 5_000, 10_000, 10
+SPEED_M_S = 8.0
 SEEKS = 40
 DRAWINGS = 200
 """Of one measurement: the kernel counts CPU in hundredths of a second."""
@@ -58,7 +60,8 @@ class Flight:
 
     def __init__(self, served: Served) -> None:
         self._served = served
-        self._rng = random.Random(11)
+        rng = random.Random(11)
+        self._places = [[rng.uniform(0, 1_500), rng.uniform(0, 80), rng.uniform(0, math.tau)] for _ in range(DRONES)]
         self.changes = 0
 
     def fly(self, seconds: float, page: Any) -> None:
@@ -71,8 +74,10 @@ class Flight:
 
     def _move(self, ground: Any) -> None:
         now_s = time.time()
-        for number in range(DRONES):
-            east_m, north_m = self._rng.uniform(0, 1_500), self._rng.uniform(0, 80)
+        for number, place in enumerate(self._places):
+            east_m, north_m, way = place
+            place[0], place[1] = east_m + SPEED_M_S / HZ * math.cos(way), north_m + SPEED_M_S / HZ * math.sin(way)
+            place[2] = way + 0.01
             ground.picture.put("position", position(number, round(east_m, 2), round(north_m, 2), now_s), now_s)
         self.changes += DRONES
 
@@ -161,6 +166,7 @@ def measure(seconds: float) -> dict[str, Any]:
                 found["heap_mb"] = round(heap_bytes(page) / 1e6, 2)
                 found["heap_growth_mb"] = round((heap_bytes(page) - before) / 1e6, 2)
                 found["heap_growth_over_changes"] = flight.changes - changes
+                found["drawing_long_trails_cpu_ms"] = drawing_cost(page, pan=True)
         found["seek"] = asyncio.run(seeks(Path(folder)))
     static = ROOT / "swarmd" / "ground" / "static"
     found["page_gz_bytes"] = sum(len(gzip.compress(one.read_bytes())) for one in static.iterdir())
