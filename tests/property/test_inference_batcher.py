@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -128,10 +128,22 @@ class Queue(RuleBasedStateMachine):
         assert sum(one.size_bytes for one in held) <= CONFIG.max_bytes, "too many bytes are held"
 
 
-def test_laws_of_the_queue() -> None:
+def laws(phases: tuple[Phase, ...] = tuple(Phase)) -> None:
     run_state_machine_as_test(
-        Queue, settings=settings(max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
+        Queue,
+        settings=settings(
+            max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False, phases=phases
+        ),
     )
+
+
+def test_laws_of_the_queue() -> None:
+    laws()
+
+
+def found_at_all() -> None:
+    """The laws for a mutant, whose failing example nobody reads: it is not made small."""
+    laws((Phase.generate,))
 
 
 # --- A device in virtual time ---------------------------------------------------------------------------------------
@@ -300,14 +312,14 @@ def _hope(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fault", "law"),
     [
-        (_one_target_for_all, test_laws_of_the_queue),
+        (_one_target_for_all, found_at_all),
         (_arrival_is_the_order, test_an_urgent_request_waits_for_one_inference_at_most_however_much_else_waits),
-        (_nobody_is_late, test_laws_of_the_queue),
-        (_no_bound, test_laws_of_the_queue),
-        (_anyone_pushes_anyone, test_laws_of_the_queue),
-        (_never_smaller, test_laws_of_the_queue),
+        (_nobody_is_late, found_at_all),
+        (_no_bound, found_at_all),
+        (_anyone_pushes_anyone, found_at_all),
+        (_never_smaller, found_at_all),
         (_never_larger, lambda: test_batches_find_the_size_that_keeps_to_its_time(5.0, 1.0)),
-        (_what_did_not_run_is_lost, test_laws_of_the_queue),
+        (_what_did_not_run_is_lost, found_at_all),
         (_no_one_leaves_off, test_an_urgent_request_waits_for_one_inference_at_most_however_much_else_waits),
         (_hope, test_what_cannot_be_answered_in_time_is_refused_at_once),
     ],
