@@ -72,8 +72,8 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         "trust.invented",
         [
             Fault(10 * S, "replace_revoke", (5,), 12 * S, 1),
-            Fault(12 * S, "jam", (2,), 18 * S, 100),
-            Fault(29 * S, "replaced_keys", (6,), 8 * S, 20),
+            Fault(12 * S, "jam", (2,), 19 * S, 100),
+            Fault(30 * S, "replaced_keys", (6,), 8 * S, 20),
         ],
         {},
     ),
