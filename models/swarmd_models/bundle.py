@@ -276,7 +276,8 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ArtefactError(f"bundle {path} is larger than {MAX_TOML_BYTES >> 20} MiB")
     try:
         return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    # Python's own limit for whole numbers is a ValueError, as are the reader's errors.
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(f"bundle {path} is no valid TOML: {error}") from error
 
 

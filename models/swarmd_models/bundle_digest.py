@@ -36,7 +36,7 @@ def digest_of_bundle(document: Mapping[str, Any], labels: Sequence[str]) -> str:
         labels: As they are used.
 
     Raises:
-        ArtefactError: The description nests too deeply to be written down.
+        ArtefactError: The description nests too deeply, or holds too long a number, to be written down.
 
     >>> digest_of_bundle({"name": "m", "decoder": "yolo"}, ["a"]) == digest_of_bundle(
     ...     {"decoder": "yolo", "name": "m"}, ["a"]
@@ -63,12 +63,14 @@ def canonical(value: Mapping[str, Any]) -> bytes:
     """One line of JSON: keys sorted, no blanks, ASCII, floats in the shortest form that reads back the same.
 
     Raises:
-        ArtefactError: It nests too deeply.
+        ArtefactError: It nests too deeply, or holds a number of thousands of digits.
     """
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_moment)
     except RecursionError as error:
         raise ArtefactError("the bundle's description nests too deeply; a dozen levels are plenty") from error
+    except ValueError as error:
+        raise ArtefactError(f"the bundle's description holds a number that nothing means: {error}") from error
     return text.encode("ascii")
 
 

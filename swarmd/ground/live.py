@@ -185,6 +185,11 @@ class LiveFeed:
         for cells in self._daemon.in_parts.cells():
             self._put_cells(cells)
             await asyncio.sleep(0)
+        # A member's last place stays as long as it is a member: those of all that ever were have no bound.
+        known = {node.hex() for node in self._daemon.positions()} | set(self._picture.names("member"))
+        for name in self._picture.names("position"):
+            if name not in known:
+                self._picture.drop("position", name, time.time())
 
     async def _read_members(self) -> None:
         gone = dict.fromkeys(self._picture.names("member"))

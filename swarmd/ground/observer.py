@@ -72,6 +72,12 @@ class Observer:
 
 
 async def _tell_time(ground: Ground) -> None:
+    told = ""
     while True:
         await asyncio.sleep(TICK_S)
         ground.past.tick(time.time())
+        problem = ground.past.problem
+        if problem and problem != told:
+            sys.stderr.write(f"swarmd ground: the history is not written: {problem}; make room on that disk\n")
+            sys.stderr.flush()
+        told = problem

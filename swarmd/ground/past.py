@@ -34,6 +34,9 @@ PAGE_MAX = 2_000
 """Changes of one answer, some 500 kB."""
 MARKS_MAX = 1_500
 """Marks of one answer: a line of pixels; beyond, marks are counted in bins."""
+BLOCKS_MAX = 60
+"""Blocks that one page reads, an hour: whoever asks for what is rare gets a cursor after a second, and the one thread
+writes and answers others in between."""
 _LEVELS = ("info", "warning", "error")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS blocks (
@@ -161,7 +164,7 @@ class Past:
             to_s: The last.
             kinds: Which; none: all.
             cursor: Of the page before; "" for the first.
-            limit: Changes at most; those of one block are read anyway.
+            limit: Changes at most; fewer, or none, with a cursor where `BLOCKS_MAX` blocks had no more.
 
         Raises:
             DaemonError: The cursor is none.
@@ -219,7 +222,9 @@ class Past:
 
     def _write(self, held: _Open) -> None:
         packed = zlib.compress(msgspec.msgpack.encode(held.block()), 1)
-        self._execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", (held.number, held.began_s, held.ended_s, packed))
+        row = (held.number, held.began_s, held.ended_s, packed)
+        if self._execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", row):
+            self.problem = ""
         self._execute("DELETE FROM blocks WHERE ended_s < ?", (held.ended_s - self._max_age_s,))
         oldest = "DELETE FROM blocks WHERE number = (SELECT min(number) FROM blocks) AND number < ?"
         while self._bytes() > self._max_bytes and self._execute(oldest, (held.number,)):
@@ -247,7 +252,6 @@ class Past:
         except sqlite3.Error as error:
             self.problem = f"{self._path}: {error}"
             return 0
-        self.problem = ""
         return count
 
     def _end(self) -> None:
@@ -276,16 +280,18 @@ class Past:
             (int(row[0]), float(row[1]), float(row[2]))
             for row in self._database.execute(
                 "SELECT number, began_s, ended_s FROM blocks WHERE number >= ? AND ended_s >= ? AND began_s <= ? "
-                "ORDER BY number",
-                (number, from_s, to_s),
+                "ORDER BY number LIMIT ?",
+                (number, from_s, to_s, BLOCKS_MAX + 1),
             )
         ]
         if extra is not None and extra[0] >= number and extra[1] <= to_s and extra[2] >= from_s:
             spans.append(extra[:3])
-        for at, began_s, ended_s in spans:
+        for count, (at, began_s, ended_s) in enumerate(spans):
             if last_s is not None and began_s - last_s > GAP_S:
                 gaps.append((last_s, began_s))
             last_s = ended_s
+            if count == BLOCKS_MAX:
+                return History(found, gaps, f"{at}.0")
             block = self._block(at, extra)
             first = skip if at == number else 0
             for index in range(first, len(block.changes)):
@@ -341,7 +347,8 @@ def _cursor(text: str) -> tuple[int, int]:
     if not text:
         return 0, 0
     number, _, index = text.partition(".")
-    if not (number.isascii() and number.isdecimal() and index.isascii() and index.isdecimal() and len(text) <= 40):
+    # Eighteen digits: what SQLite and a list take.
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 18 for part in (number, index)):
         raise DaemonError("cursor is none that an answer gave")
     return int(number), int(index)
 

@@ -13,6 +13,7 @@ Source:
     timeout in microseconds) and model_repository (index).
 """
 
+import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def read_question(
     if length > MAX_JSON_BYTES:
         raise OipError(413, f"the JSON part has {length} bytes, at most {MAX_JSON_BYTES}; send tensors as binary data")
     try:
-        request = _REQUESTS.decode(memoryview(body)[:length])
+        request = _decoded(memoryview(body)[:length])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise OipError(400, f"the JSON part is no inference request: {error}") from error
     if max(len(request.inputs), len(request.outputs)) > MAX_TENSORS or len(request.id) > MAX_ID_CHARS:
@@ -125,6 +126,21 @@ def read_question(
         _whole(request.parameters, "priority", 3),
         _whole(request.parameters, "timeout", 1 << 40),
     )
+
+
+def _decoded(text: memoryview) -> _Request:
+    """A request from its JSON.
+
+    The collector rests meanwhile: it looks through all lists that there are each time some hundreds were made. A body
+    of nothing but small lists took the loop for seconds, and a few at once for as long as a worker may be silent.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _REQUESTS.decode(text)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:

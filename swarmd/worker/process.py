@@ -42,6 +42,8 @@ from swarmd_models.service import Service
 
 PULSE_S = 1.0
 """Seconds between two pulses."""
+PROBLEM_MAX_CHARS = 2_000
+"""Of a sentence about a bundle, which may quote it: the brain ends a worker whose line passes `MAX_LINE_BYTES`."""
 
 
 class WorkerProcess:
@@ -108,7 +110,11 @@ class WorkerProcess:
         try:
             service = await loop.run_in_executor(self._loader, self._open, model, labels)
         except ModelError as error:
-            self._say(Problem(str(error), model=model))
+            self._say(Problem(str(error)[:PROBLEM_MAX_CHARS], model=model))
+            return
+        except Exception as error:  # Files that are no model make a runtime raise anything; the others are served on.
+            text = f"{model} cannot be loaded: {type(error).__name__}: {error}"
+            self._say(Problem(text[:PROBLEM_MAX_CHARS], model=model))
             return
         try:
             self._api.residency.add(service)

@@ -257,6 +257,21 @@ def test_a_bundle_that_cannot_be_loaded_is_told_and_the_others_stay(tmp_path: Pa
         assert worker.client().infer("m.detect", PICTURE)[0] == 200
 
 
+def test_a_bundle_that_says_too_much_ends_no_worker(tmp_path: Path, path: Path) -> None:
+    """What is wrong with a bundle quotes it; the brain ends a worker whose line is too long, again in each life."""
+    folder = tmp_path / "loud"
+    shutil.copytree(path.parent, folder)
+    loud = folder / path.name
+    loud.write_text("".join(f"key-{number:060} = 1\n" for number in range(2_000)) + loud.read_text())
+    with working() as worker:
+        worker.load(path)
+        worker.say(words.Load(str(loud)))
+        problem = worker.hear(words.Problem)
+        assert "unknown key" in problem.text
+        assert len(words.encode(problem)) < words.MAX_LINE_BYTES
+        assert worker.client().infer("m.detect", PICTURE)[0] == 200
+
+
 def test_a_worker_without_a_brain_ends() -> None:
     with working() as worker:
         assert worker.process.stdin is not None

@@ -151,6 +151,15 @@ def test_a_description_that_nests_without_end_is_refused() -> None:
         bundle_digest.digest_of_bundle(deep, ())
 
 
+@pytest.mark.parametrize("number", ["9" * 5_000, "0x" + "f" * 5_000])
+def test_a_number_without_end_is_refused(tmp_path: Path, number: str) -> None:
+    """Python writes and reads no whole number of so many digits, and says so with an error of its own."""
+    path = tmp_path / "bundle.toml"
+    path.write_text(f'format = 1\nname = "m"\nx = {number}\n')
+    with pytest.raises(ArtefactError):
+        load_bundle(path)
+
+
 def test_golden_vectors() -> None:
     assert json.loads(PATH.read_text()) == document()
     for vector in json.loads(PATH.read_text())["vectors"]:

@@ -257,6 +257,54 @@ def test_the_history_stays_within_its_bounds(tmp_path: Path) -> None:
     writer.past.close()
 
 
+def test_a_disk_that_is_full_is_told_until_a_block_is_written(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    past = writer.past
+    pages = past._thread.submit(lambda: past._database.execute("PRAGMA page_count").fetchone()[0]).result()
+
+    def allow(most: int) -> None:
+        past._thread.submit(lambda: past._database.execute(f"PRAGMA max_page_count={most}").fetchone()).result()
+
+    allow(pages)
+    past.begin(0.0)
+    for number in range(400):
+        writer.step(f"{number * 7919 % 10_007:x}", "open", number / 10)
+    past.tick(100.0)
+    past._thread.submit(lambda: None).result()
+    assert "full" in past.problem
+    allow(1 << 20)
+    writer.step("a", "open", 101.0)
+    past.tick(200.0)
+    past._thread.submit(lambda: None).result()
+    assert past.problem == ""
+    past.close()
+
+
+def test_who_asks_for_what_is_rare_reads_it_in_pages_of_an_hour(tmp_path: Path) -> None:
+    """One question reads a bounded part of the file, and neither a change nor a gap between two parts is lost."""
+    writer = Writer(tmp_path)
+    writer.past.begin(0.0)
+    hours = 3 * past_module.BLOCKS_MAX + 7
+    for number in range(hours):
+        writer.step("a", ("open", "done")[number % 2], 1_000.0 * number)
+        writer.past.tick(1_000.0 * number + 1.0)
+        writer.past.tick(1_000.0 * number + 500.0)
+    read: list[int] = []
+    block = writer.past._block
+    writer.past._block = lambda number, extra: read.append(number) or block(number, extra)  # type: ignore[func-returns-value, method-assign]
+    first = get(writer.past.history(0.0, 1e9, ("alert",), "", 10))
+    assert first.next is not None
+    assert len(read) == past_module.BLOCKS_MAX
+    assert writer.pages(10, kinds=("alert",))[0] == []
+    told, gaps = writer.pages(10_000)
+    assert [change.seq for change in told] == list(range(1, hours + 1))
+    assert len(gaps) == len(set(gaps))
+    assert [gap for gap in gaps if gap[1] % 1_000.0 == 500.0] == [
+        (1_000.0 * number + 1.0, 1_000.0 * number + 500.0) for number in range(hours)
+    ]
+    writer.past.close()
+
+
 def test_many_marks_are_counted_in_bins_and_none_is_lost(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.past.begin(0.0)
@@ -272,7 +320,7 @@ def test_many_marks_are_counted_in_bins_and_none_is_lost(tmp_path: Path) -> None
     writer.past.close()
 
 
-@pytest.mark.parametrize("cursor", ["x", "1.", ".1", "-1.0", "1.2.3", "9" * 50 + ".1", "１.１"])
+@pytest.mark.parametrize("cursor", ["x", "1.", ".1", "-1.0", "1.2.3", "9" * 50 + ".1", "9" * 20 + ".1", "１.１"])
 def test_a_cursor_that_nobody_gave_is_refused(tmp_path: Path, cursor: str) -> None:
     writer = Writer(tmp_path)
     writer.past.begin(0.0)

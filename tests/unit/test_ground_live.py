@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from swarmd.api.daemon import Operations, PositionSeen
+from swarmd.api.daemon import NodePosition, Operations, PositionSeen
 from swarmd.events.alerts import Alert
 from swarmd.ground import live
 from swarmd.ground.live import LiveFeed
@@ -70,6 +70,9 @@ class Lists(Parts):
 
     def detections(self) -> Iterator[Sequence[DetectionView]]:
         yield self._watched.sightings
+
+
+BOBS_PLACE = NodePosition(BOB, 48.0, 11.0, 12.0, 0.5, 0.3, 800, 1, None)
 
 
 def rows(picture: Picture, kind: str) -> dict[str, Any]:
@@ -159,6 +162,20 @@ async def test_positions_are_placed_and_a_lost_fix_keeps_the_place(monkeypatch: 
         assert lost == {**own, "has_fix": False}
         fed.world.say(PositionSeen(BOB, "bob", None))
         assert BOB.hex() not in rows(fed.picture, "position")
+
+
+async def test_the_place_of_who_is_no_member_any_more_goes(monkeypatch: Any) -> None:
+    """Members come and go for weeks; what is kept of them has the bounds of the lists that it is read from."""
+    async with Fed(monkeypatch) as fed:
+        for number in range(300):
+            node = NodeId(number.to_bytes(16, "big"))
+            fed.world.say(PositionSeen(node, "passing", replace(BOBS_PLACE, node=node)))
+            fed.world.say(PositionSeen(node, "passing", None))
+        fed.world.say(PositionSeen(BOB, "bob", replace(BOBS_PLACE, node=BOB)))
+        fed.world.say(PositionSeen(BOB, "bob", None))
+        monkeypatch.setattr(live, "SWEEP_S", 0.0)
+        await fed.looked()
+        assert set(rows(fed.picture, "position")) == {BOB.hex()} | {node.hex() for node in fed.world.positions()}
 
 
 async def test_cells_alerts_and_events_are_shown(monkeypatch: Any) -> None:

@@ -1,5 +1,6 @@
 """The Open Inference Protocol's bytes: what is written reads back, and no body does worse than be refused."""
 
+import gc
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -148,6 +149,18 @@ def test_what_is_asked_for_beside_the_tensors(parameters: Any, outputs: Any, sta
     with pytest.raises(OipError) as caught:
         read_question(text + body[length:], len(text), PORTS, OUT)
     assert caught.value.status == status
+
+
+def test_a_body_of_small_lists_takes_no_pass_over_all_of_them_for_each_few_hundred() -> None:
+    """By count: of whole passes of the collector while a body of 400,000 lists is read and refused."""
+    body = b'{"inputs":[{"name":"b","shape":[1],"datatype":"FP32","data":[' + b"[]," * 400_000 + b"[]]}]}"
+    gc.collect()
+    before = [row["collections"] for row in gc.get_stats()]
+    with pytest.raises(OipError):
+        read_question(body, None, PORTS[1:], OUT)
+    after = [row["collections"] for row in gc.get_stats()]
+    assert sum(after) - sum(before) < 50
+    assert gc.isenabled()
 
 
 def test_every_truncation_and_flip_is_read_or_refused() -> None:
