@@ -31,6 +31,8 @@ try:
     from starlette.requests import Request
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
+
+    from swarmd.ground.connection import CLIENTS_MAX, Connection
 except ImportError as problem:
     raise DaemonError(
         f"`swarmd ground` needs starlette and uvicorn ({problem}); pip install 'swarmd[ground]'"
@@ -44,8 +46,6 @@ BEAT_S = 0.8
 """Seconds after which a stream says that it lives: a page that hears nothing for two says so."""
 BATCH = 400
 """Changes of one line, some 100 kB; between two the loop turns."""
-CLIENTS_MAX = 64
-"""Connections at once: ten browsers with six each."""
 STATIC = Path(__file__).with_name("static")
 _TYPES = {
     "index.html": "text/html; charset=utf-8",
@@ -93,7 +93,7 @@ class GroundServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         config = uvicorn.Config(
-            self.app(), log_level="critical", access_log=False, lifespan="off", ws="none", loop="none", http="h11",
+            self.app(), log_level="critical", access_log=False, lifespan="off", ws="none", loop="none", http=Connection,
             server_header=False, limit_concurrency=CLIENTS_MAX, timeout_keep_alive=30,
         )  # fmt: skip
         server = _Server(config)

@@ -25,6 +25,8 @@ IDLE_S = 60.0
 """Seconds in which a request must begin."""
 CLIENT_S = 10.0
 """Seconds in which the rest of it must have come, and in which its answer must be read: loopback moves gigabytes."""
+STALL_S = 1.0
+"""Seconds after which a client that has announced a body and not sent it gives way to another's body."""
 _READ_BYTES = 1 << 18
 """Bytes read at a time: a raw frame of the zoo's default in one."""
 
@@ -65,10 +67,12 @@ class InferenceServer:
         self._handle = handle
         self._complain = complain
         self._max_body_bytes = max_body_bytes
-        self._bodies_bytes = 0
+        self._bodies: dict[asyncio.Task[None], int] = {}
+        """Bytes of the requests that are being read or answered, by connection."""
         self._server: asyncio.Server | None = None
-        self._idle: dict[asyncio.Task[None], None] = {}
-        """Connections that wait for their client: to ask, to send the rest, to read; the longest first."""
+        self._idle: dict[asyncio.Task[None], float] = {}
+        """Connections that wait for their client: to ask, to send the rest, to read; the longest first, and since when,
+        seconds of the loop."""
         self._open: set[asyncio.Task[None]] = set()
         self.refused = 0
         """Connections that found no place."""
@@ -109,9 +113,7 @@ class InferenceServer:
                 self.refused += 1
                 writer.transport.abort()
                 return
-            oldest = next(iter(self._idle))
-            del self._idle[oldest]
-            oldest.cancel()
+            self._hang_up(next(iter(self._idle)))
         self._open.add(task)
         wire = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX_BYTES)
         try:
@@ -128,7 +130,7 @@ class InferenceServer:
         self, wire: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
     ) -> bool:
         """One request and its answer; False when the connection is to be closed."""
-        self._idle[task] = None
+        self._wait_for(task)
         try:
             async with asyncio.timeout(IDLE_S):
                 event = await _next(wire, reader)
@@ -138,23 +140,43 @@ class InferenceServer:
             return False
         if not isinstance(event, h11.Request):
             return False
-        reserved = 0
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
             answer: Answer
             try:
                 self._judge(headers)
-                length = self._length(headers)
-                reserved, self._bodies_bytes = length, self._bodies_bytes + length
+                self._bodies[task] = length = self._length(headers)
                 call = await self._read(wire, reader, writer, event, headers, length)
                 self._idle.pop(task, None)
                 answer = await self._handle(call)
             except OipError as error:
                 answer = self._complain(error.status, str(error))
-            self._idle[task] = None
-            return await self._send(wire, writer, answer, is_head=event.method == b"HEAD")
+            self._wait_for(task)
+            may_go_on = await self._send(wire, writer, answer, is_head=event.method == b"HEAD")
+            if wire.their_state is h11.SEND_BODY:
+                await _drain(reader, writer)
+            return may_go_on
         finally:
-            self._bodies_bytes -= reserved
+            self._bodies.pop(task, None)
+
+    def _wait_for(self, task: asyncio.Task[None]) -> None:
+        self._idle.pop(task, None)
+        self._idle[task] = asyncio.get_running_loop().time()
+
+    def _hang_up(self, task: asyncio.Task[None]) -> None:
+        """End a connection; what it held is free at once."""
+        self._idle.pop(task, None)
+        self._bodies.pop(task, None)
+        task.cancel()
+
+    def _make_room(self, length: int) -> bool:
+        """Whether a body has room, after those have given way whose clients do not send or read."""
+        stalled_s = asyncio.get_running_loop().time() - STALL_S
+        for task in [one for one, since_s in self._idle.items() if since_s < stalled_s and one in self._bodies]:
+            if sum(self._bodies.values()) + length <= BODIES_MAX_BYTES:
+                break
+            self._hang_up(task)
+        return sum(self._bodies.values()) + length <= BODIES_MAX_BYTES
 
     def _judge(self, headers: dict[str, str]) -> None:
         """Who may ask, and how; raises `OipError`."""
@@ -173,7 +195,7 @@ class InferenceServer:
         length = int(headers.get("content-length", "0"))  # h11 has judged it.
         if length > self._max_body_bytes:
             raise OipError(413, f"the request has {length} bytes; at most {self._max_body_bytes} are taken")
-        if self._bodies_bytes + length > BODIES_MAX_BYTES:
+        if not self._make_room(length):
             raise OipError(503, "too many large requests at once; ask again in a moment")
         return length
 
@@ -215,6 +237,15 @@ class InferenceServer:
         async with asyncio.timeout(CLIENT_S):
             await writer.drain()
         return is_whole and wire.our_state is h11.DONE and wire.their_state is h11.DONE
+
+
+async def _drain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read what a refused client still sends: closing over it would take the answer along (RFC 9112, 9.6)."""
+    if writer.can_write_eof():
+        writer.write_eof()
+    async with asyncio.timeout(CLIENT_S):
+        while await reader.read(_READ_BYTES):
+            pass
 
 
 async def _next(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:

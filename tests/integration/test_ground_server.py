@@ -17,6 +17,7 @@ pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[
 
 from swarmd.errors import TransportError
 from swarmd.ground import openapi, rows
+from swarmd.ground.connection import CLIENTS_MAX
 from swarmd.ground.guard import POLICY
 from swarmd.ground.server import bound_socket
 from tests.support.ground import Served, member, position, serving, thing
@@ -280,6 +281,54 @@ def test_clients_that_do_not_read_hold_nobody_up(served: Served) -> None:
     assert len(Reply(served, "/api/v1/snapshot").json["rows"]["object"]) == 512
     for one in asleep:
         one.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET /api/v1/site HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_clients_that_ask_nothing_keep_nobody_out(served: Served, said: bytes) -> None:
+    """More than there are places, for as long as they like; who comes is answered."""
+    silent = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(CLIENTS_MAX + 6)]
+    try:
+        for one in silent:
+            with contextlib.suppress(ConnectionError):
+                one.sendall(said)
+        for _ in range(3):
+            assert Reply(served, "/api/v1/site").status == 200
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_streams_that_nobody_reads_keep_nobody_out(served: Served) -> None:
+    """A stream that is read stays; of those that are not the oldest give way."""
+    epoch = served.ground.picture.epoch
+    reader = Stream(served, f"epoch={epoch}&after={served.ground.picture.seq}")
+    asleep = []
+    for _ in range(CLIENTS_MAX - 2):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect(("127.0.0.1", served.port))
+        one.sendall(f"GET /api/v1/changes?epoch={epoch}&after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        asleep.append(one)
+    try:
+        seen = 0
+        for burst in range(40):
+            served.do(
+                lambda ground, b=burst: [
+                    ground.picture.put("object", thing(n, float(b), 0.0, 1.0), 1.0) for n in range(1_000, 1_400)
+                ]
+            )
+            while seen < 400 * (burst + 1):
+                seen += len(reader.next()["changes"])
+        for _ in range(6):
+            held = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+            asleep.append(held)  # type: ignore[arg-type]
+            held.request("GET", "/api/v1/site")
+            assert held.getresponse().status == 200
+        assert reader.next() is not None
+    finally:
+        for one in asleep:
+            one.close()
+        reader.close()
 
 
 def test_a_plant_of_objects_is_sent_in_small_pieces(tmp_path: Path) -> None:

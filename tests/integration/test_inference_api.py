@@ -16,7 +16,7 @@ import pytest
 
 from swarmd.eye.gate import EyeGate
 from swarmd.worker import words
-from swarmd.worker.http_server import CONNECTIONS_MAX
+from swarmd.worker.http_server import BODIES_MAX_BYTES, CONNECTIONS_MAX, STALL_S
 from swarmd.worker.oip import JSON_LENGTH
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
@@ -126,6 +126,35 @@ def test_a_request_too_large_is_refused_before_it_is_read(worker: Worker) -> Non
         answer = wire.recv(4096)
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"Connection: close" in answer
+
+
+def test_who_sends_too_much_at_once_reads_why(worker: Worker) -> None:
+    """A plain client sends all of it before it reads a word."""
+    for _ in range(5):
+        status, answer, _ = worker.client().call("POST", "/v2/models/m/infer", bytes(24 << 20))
+        assert (status, "are taken" in answer["error"]) == (413, True)
+
+
+def test_bodies_that_do_not_come_keep_nobody_out(path: Path) -> None:
+    """All the room for bodies is announced and not sent; who sends has it."""
+    with working() as worker:
+        worker.load(path)
+        where = worker.address.rsplit(":", 1)
+        count = BODIES_MAX_BYTES // (16 << 20)
+        stalled = [socket.create_connection(where, timeout=30) for _ in range(count)]
+        try:
+            for wire in stalled:
+                wire.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\n")
+                wire.sendall(b"Content-Length: %d\r\n\r\nx" % (16 << 20))
+            time.sleep(2 * STALL_S)
+            assert worker.client().infer("m.detect", PICTURE)[0] == 200
+            assert stalled[0].recv(1) == b"", "the one that waited longest gave way"
+            stalled[-1].settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                stalled[-1].recv(1)
+        finally:
+            for wire in stalled:
+                wire.close()
 
 
 @pytest.mark.parametrize(
