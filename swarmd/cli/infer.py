@@ -59,7 +59,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         head, outputs = _infer(connection, path, array, args)
     except (OSError, http.client.HTTPException) as error:
-        raise ControlError(f"no inference API answers at {address}: {error}") from error
+        raise ControlError(
+            f"no inference API answers at {address} ({_reason(error)}); `swarmd status` shows its address and its last "
+            "problem"
+        ) from error
     finally:
         connection.close()
     if args.out:
@@ -74,6 +77,10 @@ def _address(args: argparse.Namespace) -> str:
         why = (served or {}).get("problem") or "this daemon serves none; set inference.listen (docs/inference-api.md)"
         raise ControlError(f"no inference API: {why}")
     return str(served["address"])
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _named(model: str) -> tuple[str, str]:
@@ -91,13 +98,16 @@ def _read(path: Path) -> "Array":
 
     try:
         if path.suffix == ".npy":
-            array: Array = np.load(path, allow_pickle=False)
+            try:
+                array: Array = np.load(path, allow_pickle=False)
+            except ValueError as error:  # NumPy speaks of pickles, which nobody should load.
+                raise WorkerError(f"{path} is no .npy array of numbers") from error
             return array
         import cv2
 
         image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_ANYCOLOR)
     except (OSError, ValueError) as error:
-        raise WorkerError(f"{path} cannot be read: {error}") from error
+        raise WorkerError(f"{path} cannot be read: {_reason(error)}") from error
     if image is None:
         raise WorkerError(f"{path} is no picture that OpenCV reads, and no .npy")
     return image[..., None] if image.ndim == 2 else image
@@ -158,6 +168,8 @@ def _call(
         value = json.loads(data[:length])
     except ValueError as error:
         raise ControlError(f"what answers at {connection.host}:{connection.port} is no inference API") from error
+    if response.status == http.client.GATEWAY_TIMEOUT:
+        raise WorkerError(f"{value.get('error')} ({response.status}); allow more time: --deadline-ms N, 60000 at most")
     if response.status != http.client.OK:
         raise WorkerError(f"{value.get('error', 'no reason was given')} ({response.status})")
     return dict(value), data[length:]

@@ -40,5 +40,11 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"  autopilot   system {pilot['system_id']} on {pilot['connection']}, {heard}, {fix}, mode {pilot['mode']}"
         )
+    served = status["inference"]
+    if served is not None:
+        models = ", ".join(sorted(served["models"])) or "no model yet"
+        print(f"  inference   {served['address'] or 'not served yet'}, {models}, {served['answered']} answered")
+        if served["problem"]:
+            print(f"              {served['problem']}")
     print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
     return 0

@@ -121,12 +121,17 @@ def screen(seen: Mapping[str, Any], sort: str, find: str, height: int) -> "Rende
         table.add_column(name, justify="right", no_wrap=True)
     found = [row for row in members if find.lower() in f"{row['name']} {row['state']} {row['quality']}".lower()]
     found.sort(key=lambda row: (SORTS[sort](row), row["name"]))
-    events = [Text(_short(_event(row), _TEXT_MAX), style=_colour(row)) for row in reversed(seen["events"])]
+    events = [
+        Text(_short(_event(row), _TEXT_MAX), style=_colour(row), no_wrap=True, overflow="ellipsis")
+        for row in reversed(seen["events"])
+    ]
     room = max(3, height - len(head) - len(events) - 4)
     for row in found[:room]:
         table.add_row(*_cells(row, working.get(row["name"], "")))
     hidden = len(found) - room
     more = [Text(f"… {hidden} more; --find TEXT shows some", style="dim")] if hidden > 0 else []
+    if members and not found:
+        more = [Text(f"no member's name, state or link has {_short(find)!r}", style="dim")]
     return Group(*head, table, *more, Text(""), *events)
 
 
@@ -148,8 +153,9 @@ def _cells(row: Row, cell: str) -> "list[Any]":
 
 
 def _event(row: Row) -> str:
-    text = " ".join(part for part in (row["kind"], row["subject"], row["reason"], row["evidence"]) if part)
-    return f" {row['time'][11:19]}  {row['origin']}: {text}"
+    subject = "" if row["subject"] == row["origin"] else f" {row['subject']}"
+    why = " · ".join(part for part in (row["reason"], row["evidence"]) if part not in ("", row["kind"]))
+    return f" {row['time'][11:19]}  {row['origin']}: {row['kind']}{subject}{f' · {why}' if why else ''}"
 
 
 def _colour(row: Row) -> str:

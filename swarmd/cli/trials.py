@@ -18,7 +18,7 @@ Problem = tuple[str, str]
 def try_out(config: Config) -> list[Problem]:
     """Every problem that this device has with the configuration."""
     trials: list[Callable[[Config], Iterator[Problem]]] = [
-        _listen, _http, _operators, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
+        _listen, _http, _inference, _operators, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
     ]  # fmt: skip
     return [problem for trial in trials for problem in trial(config)]
 
@@ -40,6 +40,14 @@ def _http(config: Config) -> Iterator[Problem]:
     if config.http.listen not in ("auto", "off"):
         host = config.http.listen.rpartition(":")[0].strip("[]")
         yield from _bindable("http.listen", host)
+
+
+def _inference(config: Config) -> Iterator[Problem]:
+    from swarmd.api.http import is_loopback
+
+    listen = config.inference.listen
+    if listen and not is_loopback(listen.rpartition(":")[0].strip("[]")):
+        yield "inference.listen", f"{listen}: only this device is served; write a loopback address, as 127.0.0.1:7983"
 
 
 def _operators(config: Config) -> Iterator[Problem]:
@@ -118,12 +126,15 @@ def _site(config: Config) -> Iterator[Problem]:
 
 
 def _model(config: Config) -> Iterator[Problem]:
+    from swarmd.brain.workerlink import EYE
     from swarmd_models.bundle import load_bundle
     from swarmd_models.choose import zoo_of
     from swarmd_models.errors import ModelError
 
     models = [("eye.model", config.eye.model)] if config.eye.enabled and config.eye.source else []
     models += [("eye.fallback_models", name) for name in config.eye.fallback_models]
+    if config.inference.listen:
+        models += [("inference.models", name) for name in config.inference.models if name != EYE]
     for key, model in models:
         try:
             zoo = zoo_of(model)

@@ -297,6 +297,11 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             problems.append(
                 f"{origins[section, key]}: {section}.{key} is {text!r}; write IP:PORT, such as 127.0.0.1:7946"
             )
+    if config.inference.listen and not is_host_port(config.inference.listen):
+        problems.append(
+            f"{origins['inference', 'listen']}: inference.listen is {config.inference.listen!r}; write a loopback "
+            "address and a port, such as 127.0.0.1:7983"
+        )
     for text in config.transport.advertise.split("+") if config.transport.advertise else ():
         if not is_host_port(text) or len(config.transport.advertise) > 64:
             problems.append(

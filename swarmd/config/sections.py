@@ -212,7 +212,7 @@ class InferenceSection:
     """The inference API: other programs on this device ask its models, beside the eye."""
 
     listen: str = option(
-        "", "Loopback address and port of the API, such as `127.0.0.1:7982`; empty: nothing is served.",
+        "", "Loopback address and port of the API, such as `127.0.0.1:7983`; empty: nothing is served.",
         flag="--inference",
     )  # fmt: skip
     models: tuple[str, ...] = option(

@@ -7,6 +7,7 @@ connection and misses changes, which it is told; nothing that a client sends can
 import asyncio
 import contextlib
 import csv
+import errno
 import hashlib
 import io
 import math
@@ -39,7 +40,7 @@ except ImportError as problem:
     ) from problem
 
 DEFAULT_LISTEN = "127.0.0.1:7982"
-"""Beside the daemon's own page and the operators' door; not registered for anything else at IANA."""
+"""Beside the daemon's own page (7980) and the operators' door (7981)."""
 STREAM_S = 0.2
 """Seconds between two looks for changes; an eye takes that for at once."""
 BEAT_S = 0.8
@@ -64,12 +65,14 @@ def bound_socket(listen: str) -> socket.socket:
     """
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
-    if not is_loopback(host) or not port.isdecimal():
-        raise TransportError(f"--page {listen}: only a loopback address is served, such as {DEFAULT_LISTEN}")
+    if not is_loopback(host) or not port.isdecimal() or int(port) > 65535:
+        raise TransportError(f"--page {listen}: write a loopback address and a port, such as {DEFAULT_LISTEN}")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, int(port)), family=family, backlog=64)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise TransportError(f"--page {listen}: another program listens there; choose another port") from error
         raise TransportError(f"--page {listen}: {error.strerror or error}; choose another port") from error
 
 

@@ -87,7 +87,7 @@ class InferenceServer:
         host, _, port = listen.rpartition(":")
         host = host.strip("[]")
         if not is_loopback(host) or not port.isdigit():
-            raise TransportError(f"inference.listen is {listen}: a loopback address and port, such as 127.0.0.1:7982")
+            raise TransportError(f"inference.listen is {listen}: a loopback address and port, such as 127.0.0.1:7983")
         try:
             self._server = await asyncio.start_server(self._serve, host, int(port), limit=_READ_BYTES)
         except OSError as error:

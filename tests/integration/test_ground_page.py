@@ -194,6 +194,26 @@ def test_everything_can_be_done_without_a_mouse(served: Served, browser: "Browse
         assert seen.complaints == []
 
 
+def test_an_event_stands_beside_its_time_within_its_row(served: Served, browser: "Browser") -> None:
+    for number in range(3):
+        event = Event(f"x{number}", time.time(), "drone-1", "failed", "warning", "drone-2", "no answer", "from anybody")
+        put(served, "event", event)
+    with opened(browser, served.url) as (page, _):
+        heard(page)
+        page.keyboard.press("3")
+        until(page, "document.querySelectorAll('.row.events').length === 4", "four events")
+        rows = page.evaluate("""[...document.querySelectorAll('.row.events')].map(row => [row, ...row.children].map(
+            one => { const box = one.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; }))""")
+        for row, when, what, why in rows:
+            assert when[2] <= what[0], "the time stands beside what happened"
+            assert what[0] == why[0], "the reason stands under it"
+            assert what[3] <= why[1] + 1
+            assert row[1] <= what[1], "all of it lies within its row"
+            assert why[3] <= row[3] + 1
+        head = page.evaluate("[...document.querySelectorAll('.head.events button')].map(one => one.offsetLeft)")
+        assert head[0] < head[1]
+
+
 def test_the_past_is_shown_and_played_and_the_present_comes_back(served: Served, browser: "Browser") -> None:
     began_s = time.time()
     put(served, "member", member(3, "failed", since_s=began_s))

@@ -123,7 +123,8 @@ def test_every_answer_carries_the_policy_and_none_lets_others_read(served: Serve
 
 
 @pytest.mark.parametrize(
-    "listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "example.org:80", "127.0.0.1", "127.0.0.1:x", ":80"]
+    "listen",
+    ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "example.org:80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", ":80"],
 )
 def test_only_loopback_is_listened_on(listen: str) -> None:
     with pytest.raises(TransportError, match="--page"):

@@ -357,6 +357,6 @@ def test_a_frame_at_work_is_let_pass(path: Path) -> None:
 def test_the_page_s_own_example(worker: Worker) -> None:
     """docs/inference-api.md shows this call."""
     page = (ROOT / "docs" / "inference-api.md").read_text()
-    assert "curl -s http://127.0.0.1:7982/v2/models/solar-small-320" in page
+    assert "curl -s http://127.0.0.1:7983/v2/models/solar-small-320" in page
     done = subprocess.run(["curl", "-s", f"http://{worker.address}/v2/models/m"], capture_output=True, check=True)
     assert json.loads(done.stdout)["name"] == "m"

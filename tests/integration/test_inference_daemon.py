@@ -77,15 +77,24 @@ def test_swarmd_infer_finds_the_api_and_shows_what_the_model_sees(start: Start, 
     )
     assert done.returncode == 0, done.stderr
     assert {array.shape for array in np.load(tmp_path / "out.npz").values()} == {(1, 1280, 11), (1, 1280, 4)}
+    (tmp_path / "text.npy").write_text("hello")
     for arguments, status, sentence in (
         (("nothing", "--input", str(picture)), 1, f"there are {NAME}, {NAME}.detect"),
         (("zoo:tiny-224", "--input", str(picture)), 1, "is served"),
         ((NAME, "--input", str(tmp_path / "gone.png")), 1, "cannot be read"),
         ((NAME, "--input", __file__), 1, "no picture"),
+        ((NAME, "--input", str(tmp_path / "text.npy")), 1, "is no .npy array of numbers"),
         ((NAME, "--input", str(picture), "--url", "127.0.0.1:1"), 3, "no inference API answers"),
     ):
         done = infer(a, *arguments)
         assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "swarmd", "status", "--control", str(a.control)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert f"inference   {found['address']}, {NAME}" in shown
     with urllib.request.urlopen(f"http://{a.status()['http']}/metrics") as answer:
         metrics = answer.read().decode()
     assert 'swarmd_inference_total{what="answered"}' in metrics

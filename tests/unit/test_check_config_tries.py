@@ -16,8 +16,10 @@ SLIPS = {
     "claims.cells": ("/nowhere/cells.csv", "/nowhere/cells.csv"),
     "eye.fallback_models": ("zoo:smal-320", "smal-320"),
     "dds.interface": ("wlan77", "wlan77"),
+    "inference.listen": ("0.0.0.0:7983", "loopback"),
+    "inference.models": ("eye,zoo:smal-320", "smal-320"),
 }
-MORE = {"dds.interface": ["dds.enabled=true"]}
+MORE = {"dds.interface": ["dds.enabled=true"], "inference.models": ["inference.listen=127.0.0.1:7983"]}
 
 
 def check(folder: Path, *settings: str) -> int:

@@ -75,6 +75,8 @@ def test_all_problems_at_once_each_with_its_place(tmp_path: Path) -> None:
         (b'[operators]\nlisten = "[::]:7981"\n', r"opens a door, which needs operators\.ca_file"),
         (b'[operators]\nlisten = "[::]:7981"\n', r"opens a door, which needs operators\.allow"),
         (b'[operators]\nlisten = "7981"\n', "write IP:PORT"),
+        (b'[inference]\nlisten = "7983"\n', "write a loopback address and a port"),
+        (b'[inference]\nlisten = "127.0.0.1:99999"\n', "write a loopback address and a port"),
         (b'[operators]\nallow = ["alice:all"]\n', "write NAME, or NAME:look"),
         (b'[operators]\nallow = [""]\n', "write NAME, or NAME:look"),
     ],

@@ -69,6 +69,20 @@ def test_some_can_be_found_and_the_rest_is_counted() -> None:
     text = shown(many, height=20)
     assert len(names(text)) == 15
     assert "… 35 more" in text
+    assert "no member's name, state or link has 'zebra'" in shown(many, find="zebra")
+
+
+def test_an_event_takes_one_line_and_says_nothing_twice() -> None:
+    event = {"time": "2026-01-01T10:00:00.000Z", "origin": "n1", "level": "info"}
+    events = [
+        event | {"kind": "joined", "subject": "n2", "reason": "joined", "evidence": "unknown to alive"},
+        event
+        | {"kind": "started", "subject": "n1", "reason": "its first life, " + "as far as it goes " * 9, "evidence": ""},
+    ]
+    lines = shown(seen(member("n1"), events=events)).splitlines()[-2:]
+    assert lines[0].startswith(" 10:00:00  n1: started · its first life")
+    assert lines[0].endswith("…")
+    assert lines[1] == " 10:00:00  n1: joined n2 · unknown to alive"
 
 
 def test_what_others_say_steers_no_terminal() -> None:

@@ -450,11 +450,13 @@ export class SwarmMap {
       if (!layers.names || (many && !isLost)) continue;
       const notes = [isOld || ageS > 5 ? duration(ageS) : "", one.has_fix ? "" : "no fix", one.battery !== null && one.battery < 0.25 ? `${Math.round(one.battery * 100)} %` : ""];
       const text = [one.name.slice(0, 30), ...notes.filter(Boolean)].join(" · ");
+      const wide = c.measureText(text).width;
+      const left = x < this.width && x + 10 + wide > this.width ? x - 10 - wide : x + 10; // At the edge beside it on the left.
       c.lineWidth = 3;
       c.strokeStyle = p.ground;
-      c.strokeText(text, x + 10, y - 6);
+      c.strokeText(text, left, y - 6);
       c.fillStyle = isLost ? p.bad : p.text;
-      c.fillText(text, x + 10, y - 6);
+      c.fillText(text, left, y - 6);
     }
   }
 

@@ -16,8 +16,8 @@ const Age = ({ atS }: { atS: number }) => <>{duration(nowS() - atS)}</>;
 const OBJECTS: Column<Thing>[] = [
   { name: "label", title: "label", cell: (one) => one.label, key: (one) => one.label },
   { name: "asset", title: "asset", cell: (one) => one.asset || "–", key: (one) => one.asset || "~" },
-  { name: "score", title: "score", number: true, cell: (one) => one.score.toFixed(2), key: (one) => -one.score },
-  { name: "seen", title: "seen by", number: true, cell: (one) => <span class={one.tier === "confirmed" ? "bad" : "warn"}>{one.observers.length}</span>, key: (one) => -one.observers.length },
+  { name: "score", title: "score", number: true, isMostFirst: true, cell: (one) => one.score.toFixed(2), key: (one) => -one.score },
+  { name: "seen", title: "seen by", number: true, isMostFirst: true, cell: (one) => <span class={one.tier === "confirmed" ? "bad" : "warn"}>{one.observers.length}</span>, key: (one) => -one.observers.length },
   { name: "age", title: "last", number: true, cell: (one) => <Age atS={one.last_seen_s} />, key: (one) => -one.last_seen_s },
 ];
 
@@ -139,7 +139,7 @@ export function Events() {
   const all = [...world().event.values()];
   const rows = all.filter((one) => matches(needle, one.kind, one.origin, one.subject, one.reason, one.evidence, one.level));
   const columns: Column<Happening>[] = [
-    { name: "time", title: "time", cell: (one) => <span class="dim">{clock(one.at_s, nowS())}</span>, key: (one) => -one.at_s },
+    { name: "time", title: "time", isMostFirst: true, cell: (one) => <span class="dim">{clock(one.at_s, nowS())}</span>, key: (one) => -one.at_s },
     { name: "what", title: "what happened", cell: (one) => <><b class={one.level}>{one.kind}</b> {one.subject} <span class="dim">at {one.origin}</span></>, key: (one) => one.kind },
     { name: "why", title: "", cell: (one) => <small title={`${one.reason} ${one.evidence}`}>{[one.reason, one.evidence].filter(Boolean).join(" · ")}</small>, key: (one) => one.reason },
   ];

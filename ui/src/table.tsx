@@ -3,7 +3,7 @@
 import { type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-export interface Column<T> { name: string; title: string; number?: boolean; cell: (row: T) => ComponentChildren; key: (row: T) => string | number }
+export interface Column<T> { name: string; title: string; number?: boolean; isMostFirst?: boolean; cell: (row: T) => ComponentChildren; key: (row: T) => string | number }
 interface Props<T extends { id: string }> { label: string; kind: string; rows: T[]; columns: Column<T>[]; chosen: string; onChoose: (row: T) => void; height?: number; first: string; isDown?: boolean; empty: string }
 
 export function Table<T extends { id: string }>({ label, kind, rows, columns, chosen, onChoose, height = 30, first, isDown = false, empty }: Props<T>) {
@@ -43,7 +43,7 @@ export function Table<T extends { id: string }>({ label, kind, rows, columns, ch
       <div class={`head ${kind}`}>
         {columns.map((one) => (
           <button key={one.name} type="button" tabIndex={-1} class={one.number ? "number" : ""} title={`sort by ${one.title}`}
-            data-sorted={by.name === one.name ? (by.isDown ? "down" : "up") : undefined} onClick={() => nextBy(one.name)}>{one.title}</button>
+            data-sorted={by.name === one.name ? (by.isDown === !one.isMostFirst ? "down" : "up") : undefined} onClick={() => nextBy(one.name)}>{one.title}</button>
         ))}
       </div>
       <div class="rows" role="listbox" aria-label={label} tabIndex={0} ref={box} onKeyDown={key} onScroll={(event) => setFrom(event.currentTarget.scrollTop)}

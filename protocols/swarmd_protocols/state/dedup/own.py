@@ -492,6 +492,8 @@ def _check(detection: LocalDetection) -> None:
     assert covariance is not None
     ee, en, nn = covariance
     if max(abs(east), abs(north)) > POSITION_MAX_CM:
-        raise StateError(f"position ({east}, {north}) cm is more than 1,000 km from the mission origin")
+        raise StateError(
+            f"position ({east}, {north}) cm is more than 1,000 km from the mission origin: that is another place's"
+        )
     if not 0 <= ee <= VARIANCE_MAX_CM2 or not 0 <= nn <= VARIANCE_MAX_CM2 or en * en > ee * nn:
         raise StateError(f"covariance {covariance} cm2 is not that of a position")
