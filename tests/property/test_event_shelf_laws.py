@@ -97,7 +97,9 @@ def shelf(written: dict[bytes, bytes]) -> EventShelf:
         else:
             written[effect.key] = effect.value
 
-    core: Any = SimpleNamespace(port=SimpleNamespace(emit=emit), counters=Counter())
+    core: Any = SimpleNamespace(
+        port=SimpleNamespace(emit=emit), counters=Counter(), now_ns=0, own=SimpleNamespace(node=A)
+    )
     return EventShelf(core)
 
 
@@ -121,6 +123,33 @@ def stays_within_bounds(rng: Random, largest: int) -> None:
     assert len(again) == len(written) == len(made)
     for events in again.taken_back().values():
         assert [sequence for sequence, _ in events] == sorted(sequence for sequence, _ in events)
+
+
+def who_says_events_without_end_wears_nobodys_flash() -> None:
+    """Fifty a second, which membership delivers; what a member writes of it has a rate, and so has what is removed."""
+    net = Net(3, seed=1)
+    assert net.run_until(net.formed, 10) is not None
+    net.run(2)
+    seconds, flashes = 30, [Flash(host.journal) for host in net.hosts]
+    for host, flash in zip(net.hosts, flashes, strict=True):
+        host.journal = flash
+    for _ in range(50 * seconds):
+        net.feed(0, UserEvent("e", bytes(800)))
+        net.run(0.02)
+    assert len(heard(net, 1)) > 40 * seconds
+    for flash in flashes[1:]:
+        assert 0 < flash.written_bytes <= event_shelf._KEPT_BYTES_MAX + event_shelf._WORN_BYTES_PER_S * (seconds + 5)
+
+
+class Flash(dict[bytes, bytes]):
+    """A journal that counts what of events is written to it, checks aside."""
+
+    written_bytes = 0
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        if key.startswith(event_shelf._KEY):
+            self.written_bytes += len(key) + len(value) - 8
+        super().__setitem__(key, value)
 
 
 def no_flipped_bit_brings_back_another_event() -> None:
@@ -172,6 +201,10 @@ def _nothing_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventShelf, "_trim", lambda self: None)
 
 
+def _flash_is_cheap(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EventShelf, "_may_wear", lambda self, size_bytes: True)
+
+
 def _nothing_is_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(event_shelf, "_check", lambda key, encoded: bytes(8))
 
@@ -182,6 +215,7 @@ LAWS = [
     (what_nobody_has_heard_outlasts_a_restart_of_who_said_it, _own_events_wait),
     (what_nobody_has_heard_outlasts_a_restart_of_who_said_it, _taken_back_is_not_delivered),
     (the_journal_holds_the_newest_within_its_bounds, _nothing_is_dropped),
+    (who_says_events_without_end_wears_nobodys_flash, _flash_is_cheap),
     (no_flipped_bit_brings_back_another_event, _nothing_is_checked),
 ]
 
