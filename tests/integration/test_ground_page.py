@@ -79,14 +79,14 @@ def test_a_cut_is_said_and_its_end_too(served: Served, browser: "Browser") -> No
         assert "cut" not in text(page)
         for number in (1, 2):
             put(served, "member", member(number, "failed", since_s=time.time() - 23))
-        has(page, "The swarm is cut: 2 of 4 members are not heard for 2")
+        has(page, "The swarm is cut: 2 of 4 members have not been heard for 2")
         has(page, "3 of 5 heard")
         has(page, "You see what laptop knows")
         picture(page, OUT, "cut-dark")
         put(served, "member", member(1))
-        has(page, "drone-2 is not heard for")
+        has(page, "drone-2 has not been heard for")
         put(served, "member", member(2))
-        until(page, "!document.body.innerText.includes('not heard')", "the banner to go")
+        until(page, "!document.body.innerText.includes('not been heard')", "the banner to go")
         for number in range(4):
             put(served, "member", member(number, "failed", since_s=time.time()))
         has(page, "laptop is cut off: none of 4 members is heard")
@@ -223,15 +223,15 @@ def test_the_past_is_shown_and_played_and_the_present_comes_back(served: Served,
     back_s = time.time()
     with opened(browser, served.url, "light") as (page, seen):
         heard(page)
-        assert "not heard" not in text(page)
+        assert "not been heard" not in text(page)
         page.evaluate(f"ground.seek({began_s + 0.15})")
-        has(page, "drone-3 is not heard for 0 s")
+        has(page, "drone-3 has not been heard for 0 s")
         has(page, "What happens meanwhile is not shown")
         page.wait_for_timeout(300)
         picture(page, OUT, "past-light")
         page.keyboard.press(" ")
         until(page, f"ground.past.value === null || ground.past.value > {back_s}", "the replay to go on")
-        until(page, "!document.body.innerText.includes('not heard')", "the replay to show the return")
+        until(page, "!document.body.innerText.includes('not been heard')", "the replay to show the return")
         page.keyboard.press("l")
         has(page, "LIVE")
         assert seen.complaints == []
@@ -284,7 +284,7 @@ def test_a_hidden_page_holds_no_stream(served: Served, browser: "Browser") -> No
         page.wait_for_timeout(800)
         assert len([url for url in seen.requests if "/changes" in url]) == count
         page.evaluate("window.shownAs = 'visible'; document.dispatchEvent(new Event('visibilitychange'));")
-        has(page, "drone-1 is not heard")
+        has(page, "drone-1 has not been heard")
 
 
 def test_without_an_origin_the_page_says_why_the_map_is_empty(tmp_path: Path, browser: "Browser") -> None:

@@ -4,7 +4,7 @@ import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Timeline } from "./api";
 import { goLive, nowS, past, play, playing, readTimeline, seek, serverNowS, silentSince, site, span, speed, timeline, version } from "./state";
-import { clock, duration } from "./world";
+import { clock, duration, elapsed } from "./world";
 
 const LANES = ["members", "objects", "events"];
 const LEFT = 74;
@@ -42,7 +42,7 @@ export function TimelineBar() {
   const at = past.value;
   const isRecording = site.value?.mode === "recording";
   const shownS = at ?? last;
-  const when = isRecording ? `${duration(shownS - first)} of ${duration(last - first)}` : at === null ? "LIVE" : `${clock(at, last)} · ${duration(last - at)} ago`;
+  const when = isRecording ? `${elapsed(shownS - first)} of ${elapsed(last - first)}` : at === null ? "LIVE" : `${clock(at, last)} · ${duration(last - at)} ago`;
   const toLive = () => (isRecording ? void seek(last) : goLive());
   const onLane = (event: MouseEvent & { currentTarget: HTMLCanvasElement }) => {
     const box = event.currentTarget.getBoundingClientRect();
@@ -130,7 +130,7 @@ function draw(canvas: HTMLCanvasElement, line: Timeline | null): void {
   const count = Math.max(2, Math.floor((box.width - LEFT) / 150));
   for (let i = 0; i <= count; i++) {
     const at = first + ((last - first) * i) / count;
-    const text = site.value?.mode === "recording" ? duration(at - first) : clock(at, last);
+    const text = site.value?.mode === "recording" ? elapsed(at - first) : clock(at, last);
     c.textAlign = i === count ? "right" : i ? "center" : "left";
     c.fillText(text, x(at), 74);
   }

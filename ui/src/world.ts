@@ -85,7 +85,7 @@ export function hidden(world: World, seenBy: string, nowS: number): Cut | null {
   if (lost.length === 1) {
     const one = lost[0] as Member;
     return {
-      title: `${one.name} is not heard ${forS}.`, grave: false,
+      title: `${one.name} has not been heard ${forS}.`, grave: false,
       text: `It is down or out of reach. You see what ${seenBy} knows; ${one.name} is drawn hollow where it was last heard.`,
     };
   }
@@ -96,7 +96,7 @@ export function hidden(world: World, seenBy: string, nowS: number): Cut | null {
     };
   }
   return {
-    title: `The swarm is cut: ${lost.length} of ${others.length} members are not heard ${forS}.`, grave: true,
+    title: `The swarm is cut: ${lost.length} of ${others.length} members have not been heard ${forS}.`, grave: true,
     text: `You see what ${seenBy} knows. ${where} Their finds and claims arrive when the link is back.`,
   };
 }
@@ -108,6 +108,13 @@ export function duration(seconds: number): string {
   if (s < 6000) return `${Math.round(s / 60)} min`;
   if (s < 172800) return `${Math.round(s / 3600)} h`;
   return `${Math.round(s / 86400)} d`;
+}
+
+/** Time since a recording began, as players show it. */
+export function elapsed(seconds: number): string {
+  const s = Math.max(0, Math.round(seconds)), two = (number: number) => String(number).padStart(2, "0");
+  const minutes = Math.floor(s / 60);
+  return minutes < 60 ? `${minutes}:${two(s % 60)}` : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${two(s % 60)}`;
 }
 
 /** A moment as this machine's clock shows it; with the day where it is another one. */
