@@ -4,7 +4,8 @@ Any moment is one block read and played to that moment, so seeking costs the sam
 the timeline lie in a table beside it. One thread alone reads and writes the file; what is not yet in a block is in
 memory. Where nothing was written down (the server did not run) there is a gap, and answers say so.
 
-Bounds: `max_bytes` of blocks and `max_age_s`, beyond which the oldest go with their marks; `BLOCK_CHANGES` in memory.
+Bounds: `max_bytes` of blocks and `max_age_s`, beyond which the oldest go with their marks; `MARKS_KEPT` marks;
+`BLOCK_CHANGES` in memory.
 """
 
 import asyncio
@@ -34,6 +35,9 @@ PAGE_MAX = 2_000
 """Changes of one answer, some 500 kB."""
 MARKS_MAX = 1_500
 """Marks of one answer: a line of pixels; beyond, marks are counted in bins."""
+MARKS_KEPT = 1_000_000
+"""Newest marks in the file, some 200 MB: one each three seconds for a month; whoever says much fills no disk with them,
+since blocks are packed and count by themselves."""
 BLOCKS_MAX = 60
 """Blocks that one page reads, an hour: whoever asks for what is rare gets a cursor after a second, and the one thread
 writes and answers others in between."""
@@ -230,6 +234,7 @@ class Past:
         while self._bytes() > self._max_bytes and self._execute(oldest, (held.number,)):
             pass
         self._execute("DELETE FROM marks WHERE at_s < (SELECT min(began_s) FROM blocks)", ())
+        self._execute("DELETE FROM marks WHERE rowid <= (SELECT max(rowid) FROM marks) - ?", (MARKS_KEPT,))
 
     def _bytes(self) -> int:
         row = self._database.execute("SELECT total(length(packed)) FROM blocks").fetchone()

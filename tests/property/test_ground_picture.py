@@ -305,6 +305,20 @@ def test_who_asks_for_what_is_rare_reads_it_in_pages_of_an_hour(tmp_path: Path) 
     writer.past.close()
 
 
+def test_of_marks_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many a swarm that flaps makes of one minute."""
+    monkeypatch.setattr(past_module, "MARKS_KEPT", 50)
+    writer = Writer(tmp_path)
+    writer.past.begin(0.0)
+    for minute in range(3):
+        for number in range(100):
+            writer.past.mark(Mark(61.0 * minute + number / 10, "members", "info", f"{minute} {number}"))
+        writer.past.tick(61.0 * minute + 60.0)
+    line = get(writer.past.timeline(0.0, 1e9))
+    assert [mark.text for mark in line.marks] == [f"2 {number}" for number in range(50, 100)]
+    writer.past.close()
+
+
 def test_many_marks_are_counted_in_bins_and_none_is_lost(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.past.begin(0.0)
