@@ -37,7 +37,7 @@ from swarmd.worker.words import (
 )
 from swarmd_models.bundle import load_bundle
 from swarmd_models.detector import DetectorOptions
-from swarmd_models.errors import ModelError
+from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.service import Service
 
 PULSE_S = 1.0
@@ -127,7 +127,16 @@ class WorkerProcess:
 
     def _open(self, model: str, labels: str) -> Service:
         options = DetectorOptions(self._config.backends, self._config.threads)
-        return Service.open(load_bundle(model, labels or None), options, lambda text: None)
+        bundle = load_bundle(model, labels or None)
+        service = Service.open(bundle, options, lambda text: None)
+        # The runtime has opened the files again: what was replaced in between must not answer under this digest.
+        try:
+            if load_bundle(model, labels or None).digest != bundle.digest:
+                raise ArtefactError(f"{model} has changed while it was loaded; load it again")
+        except ModelError:
+            service.close()
+            raise
+        return service
 
 
 async def _main(config: Serve, out: BinaryIO) -> int:

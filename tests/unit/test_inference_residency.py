@@ -1,5 +1,6 @@
 """Versions of a name: the newest answers who names none, a digest answers as itself, nothing in use is closed."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +9,13 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from swarmd.worker.process import WorkerProcess
 from swarmd.worker.residency import NAMES_MAX, VERSIONS_MAX, NotResidentError, Residency, Resident
-from swarmd_models.service import DETECT, GRAPH
+from swarmd.worker.words import Serve
+from swarmd_models.bundle import load_bundle
+from swarmd_models.errors import ArtefactError
+from swarmd_models.service import DETECT, GRAPH, Service
+from tests.support.bundles import write_bundle
 from tests.support.mutants import assert_found
 
 
@@ -123,3 +129,24 @@ def _the_oldest_answers(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fault", [_closed_at_once, _any_version_will_do, _the_oldest_answers])
 def test_mutants(fault, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_found(fault, found_at_all, monkeypatch)
+
+
+def test_a_bundle_that_changes_while_it_is_loaded_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest is of what was read first, its answers would be of what the runtime opened."""
+    path = write_bundle(tmp_path)
+    model = load_bundle(path).model_path
+    opened = Service.open
+
+    def replaced(bundle: Any, *rest: Any) -> Service:
+        data = bytearray(model.read_bytes())
+        data[len(data) // 2] ^= 1
+        model.write_bytes(data)
+        return opened(bundle, *rest)
+
+    loader: Any = SimpleNamespace(_config=Serve("127.0.0.1:0"))
+    WorkerProcess._open(loader, str(path), "").close()
+    monkeypatch.setattr(Service, "open", replaced)
+    with pytest.raises(ArtefactError):
+        WorkerProcess._open(loader, str(path), "")
