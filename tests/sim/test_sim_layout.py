@@ -5,7 +5,7 @@ from math import hypot
 
 import pytest
 
-from swarmd.cli import main
+from swarmd.cli.main import main
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.scenario import load_scenario, scenario_from_table
 from swarmd_sim.run.sections import Scenario
