@@ -11,6 +11,7 @@ digest. Every answer names the digest that gave it as `model_version`.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -223,7 +224,9 @@ class InferenceApi:
         """What the runner's thread may call so that the loop does it."""
 
         def hand_over(*arguments: object) -> None:
-            self._loop.call_soon_threadsafe(handle, *arguments)
+            # A worker that ends does not wait for the inference at hand: its loop may be gone, and with it who asked.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(handle, *arguments)
 
         return hand_over
 

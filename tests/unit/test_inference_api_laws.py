@@ -270,3 +270,21 @@ def test_mutants(
     fault: Callable[[pytest.MonkeyPatch], None], found_by: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_found(fault, found_by, monkeypatch)
+
+
+def test_an_inference_that_outlasts_its_worker_s_loop_ends_without_a_word() -> None:
+    """A worker that ends waits for no inference; what it gives then goes nowhere, and its thread goes on to the end."""
+
+    async def begin() -> World:
+        world = World()
+        running = asyncio.create_task(world.ask(1.0))
+        await world.until(lambda: world.held.began, "the inference to run")
+        running.cancel()
+        return world
+
+    world = asyncio.run(begin())
+    world.held.go.release()
+    world.runner.stop()
+    world.runner._thread.join(30)
+    assert not world.runner._thread.is_alive()
+    assert world.runner.busy_ns == 0
