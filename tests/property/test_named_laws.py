@@ -6,6 +6,7 @@ repairs.
 """
 
 import random
+from collections import Counter, deque
 
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
@@ -40,17 +41,28 @@ def delay_s(held: int) -> float:
 @example(120_000, 0, [])
 @example(120_000, 100, [])
 @example(120_000, 0, [(30, 10)] * 20)
+@example(1_000, 5, [(66, 3)])
 def test_whoever_asks_without_end_keeps_a_copy_from_another_for_so_long_at_most(held, first_s, news):
     check_askers(held, first_s, news)
 
 
 def check_askers(held, first_s, news):
-    """`news`: what its author says anew, a batch after so many steps of 0.1 s, and so many batches."""
+    """What is held at any moment has reached a newcomer in the time of a copy of all of that.
+
+    Args:
+        held: Bytes at the beginning.
+        first_s: When the newcomer asks for the first time; from then on it asks without end, as the greedy one does.
+        news: What the author says anew: so many steps of 0.1 s later, so many batches.
+    """
     relays, step_ns, got = Relays(), S // 10, 0
-    due = [(sum(pause for pause, _ in news[: at + 1]), count) for at, (_, count) in enumerate(news)]
-    for step in range(int((first_s + delay_s(held + sum(count for _, count in news) * BATCH_BYTES)) * 10) + 2):
+    coming = Counter[int]()
+    for at, (_, count) in enumerate(news):
+        coming[sum(pause for pause, _ in news[: at + 1])] += count
+    owed = deque[tuple[int, int]]()
+    step, last = 0, max(10 * first_s, *coming, 0)
+    while step <= last or owed:
         now_ns = step * step_ns
-        for _ in range(sum(count for at, count in due if at == step)):
+        for _ in range(coming[step]):
             relays.join(AUTHOR, BATCH_BYTES, now_ns)
             held += BATCH_BYTES
         while relays.may_send(AUTHOR, held, now_ns, GREEDY):
@@ -58,7 +70,12 @@ def check_askers(held, first_s, news):
         while step >= 10 * first_s and got < held and relays.may_send(AUTHOR, held, now_ns, NEWCOMER):
             relays.spend(AUTHOR, BATCH_BYTES, held, NEWCOMER)
             got += BATCH_BYTES
-    assert got >= held, f"{got:,} of {held:,} B"
+        if step >= 10 * first_s and (step in coming or step == 10 * first_s):
+            owed.append((step + int(delay_s(held) * 10) + 2, held))
+        while owed and owed[0][0] <= step:
+            due, bytes_then = owed.popleft()
+            assert got >= bytes_then, f"{got:,} of {bytes_then:,} B after {due / 10:.1f} s"
+        step += 1
 
 
 def test_whoever_came_long_ago_leaves_a_whole_copy():
