@@ -20,7 +20,6 @@ h11 reads and writes the protocol, asyncio the sockets. A whole server library c
 import asyncio
 import contextlib
 import errno
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import h11
 
+from swarmd.api.loopback import is_local_host, is_loopback
 from swarmd.errors import TransportError
 from swarmd.logs import Logger
 
@@ -199,20 +199,3 @@ class HttpServer:
 def live_page() -> Reply:
     """The page that draws members and objects, one self-contained file."""
     return Reply(200, "text/html; charset=utf-8", Path(__file__).with_name("live.html").read_bytes())
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, by name or number, is this device alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def is_local_host(host: str) -> bool:
-    """Whether a `Host` header, with a port or without, names this device alone."""
-    if host.startswith("["):
-        return is_loopback(host[1:].partition("]")[0])
-    return is_loopback(host.partition(":")[0])

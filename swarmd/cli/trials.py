@@ -43,7 +43,7 @@ def _http(config: Config) -> Iterator[Problem]:
 
 
 def _inference(config: Config) -> Iterator[Problem]:
-    from swarmd.api.http import is_loopback
+    from swarmd.api.loopback import is_loopback
 
     listen = config.inference.listen
     if listen and not is_loopback(listen.rpartition(":")[0].strip("[]")):

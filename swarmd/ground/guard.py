@@ -7,8 +7,9 @@
 - The answer's policy lets the page run its own script and nothing else, and no other page frame it.
 """
 
-import ipaddress
 from collections.abc import Mapping
+
+from swarmd.api.loopback import is_local_host
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -41,7 +42,7 @@ def refusal(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, st
     403
     """
     host = headers.get("host", "")
-    if not is_loopback(_name_of(host)):
+    if not is_local_host(host):
         return 403, "only loopback names are served; from elsewhere: ssh -L"
     origin = headers.get("origin", "")
     if origin and origin != f"http://{host}":
@@ -51,30 +52,3 @@ def refusal(method: str, path: str, headers: Mapping[str, str]) -> tuple[int, st
     if headers.get("sec-fetch-site", "") in ("cross-site", "same-site") and path.startswith("/api/"):
         return 403, "another site asks; only this server's own page may"
     return 0, ""
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a name or address is this machine's own.
-
-    >>> [is_loopback(name) for name in ("localhost", "127.0.0.1", "::1", "10.0.0.1", "localhost.evil.example")]
-    [True, True, True, False, False]
-    """
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def _name_of(host: str) -> str:
-    if host.startswith("["):
-        name, bracket, port = host[1:].partition("]")
-        is_whole = bool(bracket) and (not port or (port.startswith(":") and _is_port(port[1:])))
-        return name if is_whole else ""
-    name, colon, port = host.partition(":")
-    return name if not colon or _is_port(port) else ""
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 5

@@ -19,9 +19,10 @@ from typing import Any
 
 import msgspec
 
+from swarmd.api.loopback import is_loopback
 from swarmd.errors import DaemonError, TransportError
 from swarmd.ground import openapi
-from swarmd.ground.guard import HEADERS, is_loopback, refusal
+from swarmd.ground.guard import HEADERS, refusal
 from swarmd.ground.rows import KINDS, Changes, Member, Object, Problem
 from swarmd.ground.view import Ground
 from swarmd_models.geo.positions import Plane

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import h11
 
-from swarmd.api.http import is_local_host, is_loopback
+from swarmd.api.loopback import is_local_host, is_loopback
 from swarmd.errors import TransportError
 from swarmd.worker.oip import OipError
 

@@ -87,7 +87,7 @@ def test_the_law_of_the_past_finds_the_fault(monkeypatch, tmp_path, fault, law):
 
 
 def _any_name_is_served(patch):
-    patch.setattr(guard, "is_loopback", lambda name: True)
+    patch.setattr(guard, "is_local_host", lambda host: True)
 
 
 def _nobody_is_asked_where_he_comes_from(patch):
