@@ -5,12 +5,14 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from swarmd.api import control
 from tests.support import skips
+from tests.support.daemons import Daemon, Start
 from tests.support.exclusive import own_domain
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,6 +67,20 @@ def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     folder = tmp_path_factory.mktemp("run")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.setattr(control, "LAST_FOLDER", folder / "last")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts daemons of a development fleet in the test's folder; they end with it."""
+    running: list[Daemon] = []
+
+    def begin(name: str, *flags: str, **more: Any) -> Daemon:
+        running.append(Daemon(tmp_path, name, *flags, **more))
+        return running[-1]
+
+    yield begin
+    for daemon in running:
+        daemon.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,30 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.daemons import Daemon, alive_members, digests, wait_for
+from tests.support.daemons import Daemon, Start, alive_members, digests, wait_for
 from tests.support.paths import python_path
 
-Start = Callable[..., Daemon]
 FARM = "sim://farm?seed=7&tables=4&fly=lanes&laps=0"
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    running: list[Daemon] = []
-
-    def begin(name: str, *flags: str, **more: Any) -> Daemon:
-        running.append(Daemon(tmp_path, name, *flags, **more))
-        return running[-1]
-
-    yield begin
-    for daemon in running:
-        daemon.close()
 
 
 def eye(daemon: Daemon) -> dict[str, Any]:

@@ -6,28 +6,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.daemons import Daemon, alive_members, digests, wait_for
-
-Start = Callable[..., Daemon]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    running: list[Daemon] = []
-
-    def begin(name: str, *flags: str, **more: Any) -> Daemon:
-        running.append(Daemon(tmp_path, name, *flags, **more))
-        return running[-1]
-
-    yield begin
-    for daemon in running:
-        daemon.close()
+from tests.support.daemons import Start, alive_members, digests, wait_for
 
 
 def seen(label: str, east_m: float, track: str) -> dict[str, object]:

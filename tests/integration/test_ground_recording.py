@@ -113,7 +113,8 @@ async def test_a_daemons_recording_is_shown(tmp_path: Path) -> None:
     bridge = RecordBridge(RecordConfig(profile="ros2"), tmp_path / "run.mcap")
     bridge.open(world)
     task = asyncio.create_task(bridge.run(world))
-    await asyncio.sleep(0.1)
+    while not world.callbacks:
+        await asyncio.sleep(0.01)
     world.say(pose())
     world.say(PositionSeen(BOB, "bob", NodePosition(BOB, -18.88, -70.11, 30.0, 1.0, 0.5, 700, 1)))
     world.say(PositionSeen(BOB, "bob", None))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,11 @@ import pytest
 
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
-from tests.support.daemons import Daemon, wait_for
+from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.paths import ROOT
 
-Start = Callable[..., Daemon]
 NAME = "solar-small-320"
 API = ("--inference", "127.0.0.1:0")
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    running: list[Daemon] = []
-
-    def begin(name: str, *flags: str, **more: Any) -> Daemon:
-        running.append(Daemon(tmp_path, name, *flags, **more))
-        return running[-1]
-
-    yield begin
-    for daemon in running:
-        daemon.close()
 
 
 def served(daemon: Daemon) -> dict[str, Any]:

@@ -120,6 +120,10 @@ class Daemon(Running):
         return self
 
 
+Start = Callable[..., Daemon]
+"""What the fixture `start` gives: starts a `Daemon` in the test's folder, which ends with the test."""
+
+
 class PlainDaemon(Running):
     """One `swarmd run --no-eye` with a folder of its own, without settings from outside, perhaps in a namespace."""
 
