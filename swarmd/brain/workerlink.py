@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ STUCK_S = 10.0
 """Seconds that one inference may take."""
 STOP_S = 2.0
 """Seconds between asking a worker to end and killing it."""
+RETRY_S = 30.0
+"""Seconds after which what could not be loaded is asked for again: its files may have been half written."""
 EYE = "eye"
 """In `inference.models`: what the eye runs."""
 
@@ -57,6 +60,9 @@ class WorkerLink:
         self._process: asyncio.subprocess.Process | None = None
         self._asked: dict[str, str] = {}
         """Each entry of `inference.models`, and the bundle that was last asked for on its account."""
+        self._problems: dict[str, str] = {}
+        """By bundle that cannot be loaded, or "": of the worker itself."""
+        self._retried_s = time.monotonic()
         self._earlier: Counter[str] = Counter()
         self._newest: dict[str, int] = {}
         self.gauges: dict[str, float] = {}
@@ -64,7 +70,11 @@ class WorkerLink:
         self.address = ""
         self.models: dict[str, dict[str, str]] = {}
         """By name: version, digest and runtime of the newest."""
-        self.problem = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, the newest of it; "": nothing."""
+        return next(reversed(self._problems.values()), "")
 
     def counters(self) -> dict[str, int]:
         """Sums over all lives of the worker."""
@@ -137,8 +147,8 @@ class WorkerLink:
                 return "the inference worker said a line without an end and was ended"
             if not line:
                 status = await process.wait()
-                is_told = status == words.CANNOT_BIND_STATUS and self.problem
-                return self.problem if is_told else f"the inference worker ended with status {status}"
+                said = self.problem if status == words.CANNOT_BIND_STATUS else ""
+                return said or f"the inference worker ended with status {status}"
             patience_s = SILENCE_S
             try:
                 word = words.decode_from_worker(line)
@@ -151,20 +161,26 @@ class WorkerLink:
     def _take(self, word: words.FromWorker) -> None:
         match word:
             case words.Serving(address):
-                self.address, self.problem = address, ""
+                self.address = address
+                self._problems.clear()
                 self._log.info("inference_serving", address=address)
-            case words.Loaded(_, name, version, digest, backend):
+            case words.Loaded(model, name, version, digest, backend):
+                self._problems.pop(model, None)
                 self.models[name] = {"version": version, "digest": digest, "backend": backend}
                 self._log.info("inference_model", model=name, version=version, digest=digest, backend=backend)
             case words.Problem(text, model):
-                self.problem = text
-                self._log.warning("inference_problem", text=text, model=model)
+                if self._problems.pop(model, "") != text:
+                    self._log.warning("inference_problem", text=text, model=model)
+                self._problems[model] = text
             case words.Pulse(_, counters, gauges):
                 self._newest, self.gauges = counters, gauges
                 self._ask_for_models()
 
     def _ask_for_models(self) -> None:
-        """Load what is configured, and what the eye has come to run."""
+        """Load what is configured, and what the eye has come to run; now and then again what could not be loaded."""
+        if time.monotonic() - self._retried_s >= RETRY_S:
+            self._retried_s = time.monotonic()
+            self._asked = {entry: model for entry, model in self._asked.items() if model not in self._problems}
         for entry in self._config.inference.models:
             model, labels = entry, ""
             if entry == EYE:

@@ -1,5 +1,6 @@
 """What the protocols know, as rows: one function for each kind of thing."""
 
+import math
 from collections.abc import Mapping
 
 from swarmd.api.views import object_row, trust_row
@@ -30,7 +31,8 @@ def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Memb
         id=view.node.hex(),
         name=said(view.name),
         state=view.state.value,
-        since_s=None if since_s is None else round(since_s, 1),
+        # Downwards: a state that began in the future would be a clock that lies.
+        since_s=None if since_s is None else math.floor(since_s * 10) / 10,
         is_self=is_self,
         # Two digits: a round trip that differs by less is no news.
         rtt_ms=None if view.rtt_ns is None else float(f"{view.rtt_ns / 1e6:.2g}"),

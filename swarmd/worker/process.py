@@ -31,7 +31,6 @@ from swarmd.worker.words import (
     Pulse,
     Serve,
     Serving,
-    Stop,
     decode_to_worker,
     encode,
 )
@@ -62,7 +61,7 @@ class WorkerProcess:
         self._loading: set[asyncio.Task[None]] = set()
 
     async def run(self, words: asyncio.StreamReader) -> int:
-        """Serve until the brain says stop or has gone; the exit status."""
+        """Serve until the brain has gone or hears no more; the exit status."""
         if self._config.is_idle and (problem := run_only_when_idle()):
             self._say(Problem(problem))
         try:
@@ -99,8 +98,6 @@ class WorkerProcess:
                     task = asyncio.create_task(self._load(model, labels))
                     self._loading.add(task)
                     task.add_done_callback(self._loading.discard)
-                case Stop():
-                    break
                 case Serve():
                     self._say(Problem("a worker is configured once; the second configuration was ignored"))
         self._stop.set()
@@ -161,9 +158,9 @@ def main() -> int:
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
     try:
-        config = decode_to_worker(line)
+        config: Serve | Load | None = decode_to_worker(line)
     except msgspec.DecodeError:
-        config = Stop()
+        config = None
     if not isinstance(config, Serve):
         sys.stderr.write("swarmd.worker is started by swarmd, not by hand; see docs/inference-api.md\n")
         return 2

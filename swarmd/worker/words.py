@@ -46,10 +46,6 @@ class Load(_Word, frozen=True):
     labels: str = ""
 
 
-class Stop(_Word, frozen=True):
-    """Answer what runs, and exit with status 0."""
-
-
 # --- Worker to brain ------------------------------------------------------------------------------------------------
 
 
@@ -87,7 +83,7 @@ class Pulse(_Word, frozen=True):
     gauges: dict[str, float]
 
 
-ToWorker: TypeAlias = Serve | Load | Stop
+ToWorker: TypeAlias = Serve | Load
 FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse
 
 _ENCODER = msgspec.json.Encoder()
