@@ -1,3 +1,56 @@
-"""The daemon on each device of a swarm: captures, infers, gossips, agrees."""
+"""The daemon on each device of a swarm: captures, infers, gossips, agrees. What programs may ask it: `client.py`."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from swarmd.client import (
+        Cell,
+        Change,
+        Changes,
+        Detection,
+        Event,
+        Member,
+        Node,
+        Object,
+        Position,
+        Sighting,
+        Simulated,
+        Status,
+        connect,
+        simulate,
+    )
+    from swarmd.errors import ControlError, DaemonError
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Cell",
+    "Change",
+    "Changes",
+    "ControlError",
+    "DaemonError",
+    "Detection",
+    "Event",
+    "Member",
+    "Node",
+    "Object",
+    "Position",
+    "Sighting",
+    "Simulated",
+    "Status",
+    "connect",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> object:
+    # The daemon imports this package too, and has no use for its own client.
+    if name not in __all__:
+        raise AttributeError(f"module 'swarmd' has no attribute {name!r}")
+    from swarmd import client
+
+    return getattr(client, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

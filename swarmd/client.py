@@ -1,0 +1,405 @@
+"""What `import swarmd` gives to programs in Python: the picture that one daemon has, and the simulator.
+
+    node = swarmd.connect()                      # the daemon that runs on this device
+    for thing in node.objects(): …
+    for change in node.watch(): …
+    outcome = swarmd.simulate("partition-heal", seed=7)
+
+Every call opens a connection of its own, so that a `Node` may be kept for as long as one likes and used by several
+threads; a daemon that has restarted in the meantime is asked like any other. What comes back are frozen records, which
+are checked as they are read; keys that a newer daemon adds are passed over.
+
+Versions: what this module offers follows semantic versioning of the package. Something that is to go warns with
+`DeprecationWarning` for at least one minor version before it does.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from swarmd.api.control import TIMEOUT_S, ControlClient
+from swarmd.api.remote import place
+from swarmd.errors import ControlError, DaemonError
+
+if TYPE_CHECKING:
+    from swarmd.api.remote import Remote
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a member is, by its own word."""
+
+    latitude_deg: float
+    longitude_deg: float
+    height_agl_m: float
+    """Metres above the ground."""
+    yaw_deg: float | None
+    """Where its nose points, degrees from north, clockwise."""
+    sigma_m: float
+    """Standard deviation of the place, metres."""
+    battery: float | None
+    """0 to 1."""
+    age_s: float
+    """Seconds since it was there."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the swarm, as this daemon knows it."""
+
+    name: str
+    node: str
+    """Its id, hexadecimal digits."""
+    state: str
+    """`alive`, `suspect`, `degraded`, `failed`, `away` or `left`; in a mesh also `unreachable`."""
+    address: str
+    rtt_ms: float | None
+    loss: float
+    """Share of packets that are lost on the way, 0 to 1."""
+    version: str
+    capability: str
+    position: Position | None = None
+
+
+class Object(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing out there, however many members have seen it."""
+
+    id: str
+    """Stable: the same on every member, in every interface."""
+    label: str
+    score: float
+    """0 to 1."""
+    east_m: float | None
+    """Metres east of the mission's origin; None where nobody knows the place."""
+    north_m: float | None
+    covariance_m2: tuple[float, float, float] | None
+    """East-east, east-north, north-north."""
+    asset: str
+    """The part of the plant that it lies on, "" for none."""
+    observers: tuple[str, ...]
+    """Names of the members that have seen it."""
+    confirmed: bool
+    reports: int
+    first_seen_s: float
+    """Seconds since 1970, by the swarm's clock."""
+    last_seen_s: float
+
+
+class Detection(msgspec.Struct, frozen=True, kw_only=True):
+    """What one member has seen, before deduplication; fields as in `Object`."""
+
+    node: str
+    """Name of the member."""
+    label: str
+    score: float
+    east_m: float | None
+    north_m: float | None
+    covariance_m2: tuple[float, float, float] | None
+    asset: str
+    first_seen_s: float
+    last_seen_s: float
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of the survey area."""
+
+    id: str
+    east_m: float
+    north_m: float
+    state: str
+    """`open`, `claimed` or `done`."""
+    holder: str
+    """Name of the member that works on it, "" for none."""
+    done_by: tuple[str, ...]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, at this member or, as it told, at another."""
+
+    id: str
+    at_ms: int
+    """Milliseconds since 1970, UTC by the swarm's clock."""
+    origin: str
+    """Name of the member that says it."""
+    kind: str
+    level: str
+    """`info`, `warning` or `error`."""
+    subject: str
+    reason: str
+    evidence: str
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A daemon at a glance; `swarmd status --json` has more."""
+
+    node: str
+    """Its name."""
+    node_id: str
+    swarm: str
+    version: str
+    address: str
+    members: Mapping[str, str]
+    """State by name."""
+    objects: int
+    detections: int
+    digest: str
+    """Equal on members that know the same facts."""
+    problems: tuple[str, ...]
+    """What a person has to mend."""
+    uptime_s: float
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a detector of one's own has seen.
+
+    A place is metres from the mission's origin (`east_m`, `north_m`) or degrees (`latitude_deg`, `longitude_deg`), or
+    neither: the thing is counted, and is not on the map.
+    """
+
+    label: str
+    score: float = 1.0
+    """0 to 1."""
+    east_m: float | None = None
+    north_m: float | None = None
+    latitude_deg: float | None = None
+    longitude_deg: float | None = None
+    covariance_m2: tuple[float, float, float] | None = None
+    """East-east, east-north, north-north; a metre each way where nothing is said."""
+    track: str = ""
+    """The detector's name for this thing, so that the next look at it is no second thing."""
+    event: str = "update"
+    """`new`, `update` or `end`."""
+    moving: bool = False
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that has just changed."""
+
+    event: str
+    """`join`, `suspect`, `degraded`, `failed`, `away`, `leave`; `object`; `user`."""
+    subject: str
+    """Name of a member, id of an object, name of a user event."""
+    details: Mapping[str, Any]
+    """What else the daemon says of it, such as `label` of an object, `payload` of a user event."""
+
+
+class Simulated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a simulation ended with."""
+
+    scenario: str
+    seed: int
+    virtual_s: float
+    violations: tuple[Mapping[str, Any], ...]
+    """Rules that were broken: none in a swarm that works."""
+    figures: Mapping[str, Any]
+    """Everything that `swarmd sim run --json` prints."""
+
+
+Record = TypeVar("Record")
+
+
+class Node:
+    """A daemon that runs: what it knows, and what it may be told. Made by `connect`.
+
+    Every method may raise `ControlError` (nobody answers) and `DaemonError` (it refused, and says why).
+    """
+
+    def __init__(self, control: "Path | Remote", timeout_s: float) -> None:
+        self._control = control
+        self._timeout_s = timeout_s
+
+    def __repr__(self) -> str:
+        """Which."""
+        return f"<swarmd.Node at {self._control}>"
+
+    # --- what it knows ------------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """Everything at a glance."""
+        return _read(self.ask("status"), Status)
+
+    def members(self) -> list[Member]:
+        """All members that it knows, itself included."""
+        return _read(self.ask("members")["members"], list[Member])
+
+    def objects(self) -> list[Object]:
+        """The deduplicated picture of the swarm."""
+        return _read(self.ask("objects")["objects"], list[Object])
+
+    def detections(self) -> list[Detection]:
+        """Every member's own sightings."""
+        return _read(self.ask("detections")["detections"], list[Detection])
+
+    def cells(self) -> list[Cell]:
+        """The survey area."""
+        return _read(self.ask("cells")["cells"], list[Cell])
+
+    def counters(self) -> dict[str, int]:
+        """The swarm's shared counters, summed over all members."""
+        return _read(self.ask("counters")["sums"], dict[str, int])
+
+    def events(
+        self, *, since_ms: int = 0, kinds: Sequence[str] = (), origin: str = "", limit: int = 1_000
+    ) -> list[Event]:
+        """What happened, oldest first.
+
+        Args:
+            since_ms: From then on, milliseconds since 1970.
+            kinds: Only these; all where empty.
+            origin: Only what this member said: its name or id.
+            limit: The newest so many.
+        """
+        found = self.ask("events", since_ms=since_ms, kinds=list(kinds), origin=origin, limit=limit)
+        return _read(found["events"], list[Event])
+
+    def watch(self) -> "Changes":
+        """What changes from now on. It listens when this returns, so read `objects` and `members` after it."""
+        return Changes(ControlClient(self._control, self._timeout_s))
+
+    # --- what it is told ----------------------------------------------------------------------------------------------
+
+    def observe(self, sightings: Iterable[Sighting]) -> int:
+        """Say what a detector of one's own has seen; the swarm treats it like what an eye sees.
+
+        Returns:
+            How many were passed on: one that tells nothing new is not.
+        """
+        rows = [_row(sighting) for sighting in sightings]
+        return _read(self.ask("observe", detections=rows)["taken"], int)
+
+    def say(self, name: str, payload: str = "") -> None:
+        """Send a user event to every member.
+
+        Args:
+            name: At most 256 characters.
+            payload: Its bytes and those of the name are at most 512.
+        """
+        self.ask("event", name=name, payload=payload)
+
+    def note(self, key: str, value: str) -> None:
+        """Write a short note that every member keeps; the last writer's stands."""
+        self.ask("note", key=key, value=value)
+
+    def ask_for_cell(self, *, east_m: float, north_m: float, battery: float = 1.0) -> list[Cell]:
+        """Ask for a piece of the survey from a place.
+
+        Args:
+            east_m: Metres east of the mission's origin.
+            north_m: Metres north of it.
+            battery: 0 to 1.
+
+        Returns:
+            The cells that it holds already; the one it is given comes with `cells` a moment later.
+        """
+        answer = self.ask("cell_next", east_m=east_m, north_m=north_m, battery=battery)
+        return _read(answer["cells"], list[Cell])
+
+    def finish_cell(self, cell: str, *, quality: float = 1.0) -> None:
+        """Say that a cell has been inspected.
+
+        Args:
+            cell: Its id.
+            quality: How well, 0 to 1.
+        """
+        self.ask("cell_done", cell=cell, quality=quality)
+
+    def ask(self, verb: str, **arguments: object) -> dict[str, Any]:
+        """Any verb of the control socket, such as `trust_status`; its answer as JSON has it."""
+        with ControlClient(self._control, self._timeout_s) as client:
+            return client.call(verb, **arguments)
+
+
+class Changes(Iterator[Change]):
+    """Changes, one at a time, each waited for; they end when the daemon does, or with `close`. Made by `Node.watch`."""
+
+    def __init__(self, client: ControlClient) -> None:
+        self._client = client
+        try:
+            self._notices = client.watch()
+        except BaseException:
+            client.close()
+            raise
+
+    def __next__(self) -> Change:
+        """Wait for the next."""
+        try:
+            notice = dict(next(self._notices))
+        except StopIteration:
+            self.close()
+            raise
+        return Change(event=str(notice.pop("event")), subject=str(notice.pop("subject", "")), details=notice)
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._client.close()
+
+    def __enter__(self) -> "Changes":
+        """Use as a context."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Listen no longer."""
+        self.close()
+
+
+def connect(control: str | Path | None = None, *, timeout_s: float = TIMEOUT_S) -> Node:
+    """A daemon that runs.
+
+    Args:
+        control: Its control socket, or `tls://HOST[:PORT]` elsewhere; None: the only one that runs here.
+        timeout_s: Seconds that an answer may take.
+
+    Raises:
+        ControlError: Nobody answers, or several daemons could be meant; the message lists them.
+    """
+    with ControlClient(None if control is None else place(str(control)), timeout_s) as client:
+        client.call("status")
+        return Node(client.path, timeout_s)
+
+
+def simulate(
+    scenario: str,
+    *,
+    seed: int = 1,
+    nodes: int | None = None,
+    seconds: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Simulated:
+    """Run a simulation in this process: the same protocol objects as the daemon's, under virtual time.
+
+    Args:
+        scenario: One that ships (`swarmd sim scenarios`), or a .toml file.
+        seed: Equal seeds give equal runs.
+        nodes: Another number of nodes.
+        seconds: Another length, virtual seconds.
+        settings: Any other key of the scenario, such as {"radio.loss": 0.3}.
+
+    Raises:
+        DaemonError: There is no such scenario or key.
+    """
+    from swarmd_sim.errors import SimError
+    from swarmd_sim.run.replay import Replay
+    from swarmd_sim.run.scenario import load_scenario
+    from swarmd_sim.run.simulation import Options
+
+    changed = dict(settings or {})
+    changed |= {} if nodes is None else {"swarm.nodes": nodes}
+    changed |= {} if seconds is None else {"swarm.seconds": seconds}
+    try:
+        result = Replay(load_scenario(scenario, changed), seed).run(Options())
+    except SimError as error:
+        raise DaemonError(str(error)) from error
+    figures: dict[str, Any] = dict(result.figures)
+    return _read({**figures, "figures": figures}, Simulated)
+
+
+def _row(sighting: Sighting) -> dict[str, Any]:
+    row: dict[str, Any] = msgspec.to_builtins(sighting)
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _read(value: object, kind: type[Record]) -> Record:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ControlError(f"the daemon's answer is not what this version of swarmd reads: {error}") from error

@@ -1,0 +1,115 @@
+"""`import swarmd` and the examples, against two real daemons."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import swarmd
+from tests.support.daemons import Daemon, wait_for
+from tests.support.paths import ROOT
+
+ORIGIN = ("--set", "node.origin=48.0,11.0")
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture
+def drones(tmp_path: Path) -> Iterator[list[Daemon]]:
+    cells = tmp_path / "cells.csv"
+    cells.write_text("cell_id,east_m,north_m\nc1,1,2\nc2,11,2\n")
+    flags = ("--no-eye", *ORIGIN, "--set", f"claims.cells={cells}")
+    first = Daemon(tmp_path, "drone-1", *flags).up()
+    second = Daemon(tmp_path, "drone-2", *flags, join=first.status()["address"]).up()
+    wait_for(lambda: first.members().get("drone-2") == "alive" == second.members().get("drone-1"), "each other")
+    yield [first, second]
+    for one in (first, second):
+        one.close()
+
+
+def test_what_one_says_the_other_reads(drones: list[Daemon]) -> None:
+    one, two = (swarmd.connect(drone.control) for drone in drones)
+    assert one.status().node == "drone-1"
+    assert {member.name: member.state for member in one.members()} == {"drone-1": "alive", "drone-2": "alive"}
+    with two.watch() as changes:
+        assert one.observe([swarmd.Sighting(label="hot-spot", score=0.9, east_m=3.0, north_m=4.0, track="a")]) == 1
+        one.say("landed", "at the gate")
+        heard: dict[str, swarmd.Change] = {}
+        for change in changes:
+            heard[change.event] = change
+            if {"object", "user"} <= heard.keys():
+                break
+    assert heard["object"].details["label"] == "hot-spot"
+    assert (heard["user"].subject, heard["user"].details["payload"]) == ("landed", "at the gate")
+    (thing,) = two.objects()
+    assert thing.id == heard["object"].subject
+    assert (thing.observers, thing.east_m, thing.north_m) == (("drone-1",), 3.0, 4.0)
+    assert [seen.node for seen in two.detections()] == ["drone-1"]
+    assert wait_for(lambda: one.status().digest == two.status().digest, "equal digests")
+    assert "joined" in {event.kind for event in two.events()} | {event.kind for event in one.events()}
+
+    # Work is divided, and what is done is known to both.
+    one.ask_for_cell(east_m=0.0, north_m=0.0)
+    mine = wait_for(lambda: [cell for cell in one.cells() if cell.holder == "drone-1"], "a cell")[0]
+    one.finish_cell(mine.id)
+    wait_for(lambda: {cell.id: cell.state for cell in two.cells()}[mine.id] == "done", "the cell to be done")
+
+    # A daemon that comes back is asked through the same object.
+    drones[0].kill()
+    with pytest.raises(swarmd.ControlError, match="no daemon answers"):
+        one.objects()
+    drones[0].start()
+    drones[0].up()
+    assert wait_for(one.objects, "what it knew before it was killed")[0].id == thing.id
+
+
+def test_changes_end_with_the_daemon(drones: list[Daemon]) -> None:
+    changes = swarmd.connect(drones[0].control).watch()
+    drones[0].kill()
+    assert all(change.event for change in changes)
+    with pytest.raises(StopIteration):
+        next(changes)
+
+
+def test_the_examples_do_what_they_say(drones: list[Daemon], tmp_path: Path) -> None:
+    (tmp_path / "seen.csv").write_text("hot-spot,0.9,3.0,4.0\ndog,0.8,20,1\n")
+    watcher = subprocess.Popen(
+        [sys.executable, EXAMPLES / "react.py", drones[1].control], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "0 things are known\n"
+        command = [sys.executable, EXAMPLES / "own_detector.py", tmp_path / "seen.csv", drones[0].control]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (told.returncode, told.stdout.splitlines()[0]) == (0, "2 told to dev"), told.stderr
+        told_of: set[str] = set()
+        while len(told_of) < 2:
+            line = watcher.stdout.readline()
+            assert line, "it has ended"
+            told_of |= {line.rpartition(" (")[0]} if line.startswith("go and look: ") else set()
+        assert told_of == {"go and look: dog", "go and look: hot-spot"}
+        swarmd.connect(drones[0].control).say("enough")
+        assert watcher.wait(60) == 0
+    finally:
+        watcher.kill()
+        watcher.communicate()
+
+
+@pytest.mark.slow
+def test_the_sweep_prints_a_line_a_run() -> None:
+    command = [sys.executable, EXAMPLES / "sweep.py", "1", "0.1"]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True).stdout.splitlines()
+    assert lines[0] == "loss,seed,bytes_per_node_s,false_positives,convergence_s,broken_rules"
+    loss, seed, bytes_s, false_positives, _, broken = lines[1].split(",")
+    assert (loss, seed, false_positives, broken) == ("0.1", "1", "0", "0")
+    assert float(bytes_s) > 0
+
+
+def test_an_example_without_a_daemon_says_what_to_do(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "react.py", tmp_path / "none.sock"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "start one with `swarmd run`" in done.stderr
+    assert "Traceback" not in done.stderr
