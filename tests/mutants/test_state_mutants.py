@@ -10,6 +10,7 @@ import pytest
 
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.releases.reports import ReportBook, Verdict
+from swarmd_protocols.state import anti_entropy as anti_entropy_module
 from swarmd_protocols.state import intake as intake_module
 from swarmd_protocols.state import projection as projection_module
 from swarmd_protocols.state import quota as quota_module
@@ -286,6 +287,12 @@ def asked_as_pushed(self, author, held_bytes, now_ns, asker=None):
     return MAY_SEND(self, author, held_bytes, now_ns)
 
 
+def charged_to_its_subject(self, sender, came, effects, now_ns):
+    for statement in came.statements:
+        certificate = self._trust.admit_certificate(statement)
+        self.quotas.authors.charge(certificate.node, quota_module.VERIFY_UNITS, now_ns)
+
+
 def the_author_is_named(self, sender, batch, now_ns):
     return self.own_words.bring(batch.origin, batch.origin, 9 * len(batch.raw), now_ns, batch)
 
@@ -372,6 +379,12 @@ MUTANTS = [
      lambda: named.check_who_is_named(named.BROUGHT)),
     ("who reads is named for what it reads", Quotas, "answer_bytes", lambda *_: 1 << 30,
      named.check_a_long_state_is_read),
+    ("batches go without the certificate of who is gone", anti_entropy_module, "with_certificates",
+     lambda lacking, *_: ([], lacking), lambda: named.check_who_are_gone_are_read(20, 120)),
+    ("what is being read is asked for again", Intake, "is_reading", property(lambda self: False),
+     lambda: named.check_who_are_gone_are_read(20, 120)),
+    ("a certificate is its subject's to pay for", Intake, "on_certificates", charged_to_its_subject,
+     attacks.check_who_repeats_certificates_pays),
     ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,
      lambda: author_bytes.check_a_flood(1)),
     ("nobody says what it takes", Quotas, "room", lambda self, *args: None,

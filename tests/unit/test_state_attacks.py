@@ -94,6 +94,21 @@ def test_invented_origins_do_nothing():
     assert all(len(replica.views.objects()) == 2 for replica in mesh.replicas)
 
 
+def check_who_repeats_certificates_pays():
+    mesh = Mesh(4, seed=3)
+    mesh.run(1)
+    subject, sender = mesh.members[1], mesh.members[3]
+    quotas = mesh.members[0].replica._intake.quotas
+    for _ in range(400):
+        say(mesh, 0, 3, Certificates((subject.certificate,) * 16))
+    assert quotas.senders.is_in_debt(sender.node, mesh.members[0].local_ns(mesh.now_ns))
+    assert not quotas.is_muted(subject.node, mesh.members[0].local_ns(mesh.now_ns))
+
+
+def test_who_repeats_certificates_pays_for_that_and_their_subject_does_not():
+    check_who_repeats_certificates_pays()
+
+
 def test_invented_culprits_are_proven_to_nobody_and_a_proven_one_settles():
     mesh = Mesh(6, seed=4)
     mesh.run(3)

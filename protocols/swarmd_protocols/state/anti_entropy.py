@@ -10,7 +10,7 @@ Rules this file keeps:
 - A digest that differs in a probe starts a comparison: all positions in a small swarm, hashes of 32 groups first in a
   large one. A `Have` is also an acknowledgement: what it shows is not sent again. What was asked for and does not come
   is asked for again. While news goes round digests differ anyway: then comparisons are rare.
-- Repairs are cut to datagrams while they are small and to reliable frames when they are not.
+- Certificates of who is gone go before its batches. Repairs that are small are cut to datagrams, others to frames.
 - An author in debt (`quota.py`) is not passed on, not asked for, and shown as paused in summaries. Where a peer's
   summary shows that, the peer is neither sent nor told anything of that author until its next summary shows a log
   again, or has been missing for long. What is sent of one author is bounded whatever peers say (`quota.Relays`).
@@ -18,7 +18,7 @@ Rules this file keeps:
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from swarmd_protocols.ids import NodeId
@@ -29,11 +29,13 @@ from swarmd_protocols.state.crdt.batch import Batch, Stream, batch_digest
 from swarmd_protocols.state.crdt.messages import (
     BUCKET_HASH_BYTES,
     BUCKETS,
+    CERTIFICATES_MAX,
     ID_BYTES,
     IDS_MAX,
     LASTING,
     VITALS,
     Buckets,
+    Certificates,
     ClockAsk,
     Have,
     Proof,
@@ -41,7 +43,15 @@ from swarmd_protocols.state.crdt.messages import (
     Wanted,
 )
 from swarmd_protocols.state.crdt.store import Store, bucket_of
-from swarmd_protocols.state.packing import DATAGRAM_BYTES, ENVELOPE_BYTES, asked_for, grouped, names_in, send_of
+from swarmd_protocols.state.packing import (
+    DATAGRAM_BYTES,
+    ENVELOPE_BYTES,
+    asked_for,
+    grouped,
+    names_in,
+    send_of,
+    with_certificates,
+)
 from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.record_names import RecordNames
@@ -395,6 +405,7 @@ class AntiEntropy:
         lacking: list[Batch],
         wanted: list[NodeId],
         proofs: list[tuple[bytes, bytes]],
+        statement_of: Callable[[NodeId], bytes | None],
         room_bytes: int,
         now_ns: int,
     ) -> list[SubEffect]:
@@ -406,6 +417,7 @@ class AntiEntropy:
             lacking: Batches that it lacks.
             wanted: Origins of which something is lacking here.
             proofs: Of quarantines that it does not know of.
+            statement_of: The certificate of an author as it was signed, where there is one.
             room_bytes: Bytes of batches that it may be sent.
             now_ns: Own monotonic clock.
         """
@@ -414,6 +426,12 @@ class AntiEntropy:
             [Send(peer, messages.encode(Proof(first, second)), True, Priority.LEASE) for first, second in proofs],
         )
         if lacking:
+            met = {self._node, *self._peers, *(origin for origin, positions in have.rows if have.reply or positions)}
+            room_bytes = min(room_bytes, self._config.repair_bytes_max)
+            statements, lacking = with_certificates(lacking, met, statement_of, room_bytes)
+            for at in range(0, len(statements), CERTIFICATES_MAX):
+                payload = messages.encode(Certificates(tuple(statements[at : at + CERTIFICATES_MAX])))
+                out += self.sent.count("keys", [Send(peer, payload, True, Priority.SYNC)])
             out += self._repair(peer, lacking, room_bytes, now_ns)
         if have.reply and self._quotas.may_ask(peer, now_ns):
             known = {origin for origin, _ in have.rows}

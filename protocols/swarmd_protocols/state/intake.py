@@ -3,7 +3,8 @@
 Rules this file keeps:
 
 - An origin is a member: without a certificate that the trust in force admits there is no log, no view, no proof of it.
-  A batch of an unknown origin waits, briefly and in a bounded place, while its sender is asked for the certificate.
+  A comparison brings the certificate of who is gone before its batches. Any other batch of an unknown origin waits,
+  briefly and in a bounded place, while its sender is asked for the certificate.
 - Reading is charged to the sender, what a valid batch makes necessary to its author. Whoever is in debt waits.
 - A question is answered as long as its asker's share of answers lasts (`quota.Answers`), whatever it asks for.
 - An author in debt is not admitted, not asked for and not passed on; anti-entropy brings the rest when it has paid.
@@ -147,19 +148,27 @@ class Intake:
         """Compare with a summary; returns what the peer lacks, and the question for what is lacking here."""
         self._charge_sender(asker, HAVE_ROW_UNITS * len(have.rows), effects, now_ns)
         lacking, wanted, proofs = self._holdings.store.compare(have, self.quotas.muted(now_ns))
-        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs, room, now_ns)
+        statement_of = self._trust.certificate_statement
+        return self._anti_entropy.answer_have(asker, have, lacking, wanted, proofs, statement_of, room, now_ns)
 
     def on_certificates(self, sender: NodeId, came: Certificates, effects: list[SubEffect], now_ns: int) -> None:
-        """Certificates that were asked for; one that nobody asked for is not worth a signature check."""
+        """Certificates that were asked for, or that go before the batches of who is gone.
+
+        Checking one that is news is its subject's work, as with a batch; any other is charged to the sender.
+        """
         for statement in came.statements:
-            if not self._asked:
-                break
-            self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
+            self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
+            revision = self._trust.revision
             try:
                 certificate = self._trust.admit_certificate(statement)
             except IdentityError as error:
+                self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
                 self._refuse(effects, sender, f"a certificate does not hold: {error}")
                 continue
+            if self._trust.revision == revision:
+                self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
+            else:
+                self.quotas.authors.charge(NodeId(certificate.node), VERIFY_UNITS, now_ns)
             self._asked.pop(NodeId(certificate.node), None)
         self.judge()
         self.retry(effects, now_ns)
@@ -170,6 +179,11 @@ class Intake:
     def has_work(self) -> bool:
         """Whether batches wait to be read."""
         return bool(self._queues)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether what differs may be what has come and is still to be read: whoever is asked sends that again."""
+        return self.has_work
 
     @property
     def waiting(self) -> int:

@@ -272,7 +272,8 @@ class Replica:
                 if self._anti_entropy.has_news():
                     self._set(effects, _RUMOR, now_ns + self._config.rumor_ns)
             case "ask":
-                effects += self._anti_entropy.ask_again(now_ns)
+                if not self._intake.is_reading:
+                    effects += self._anti_entropy.ask_again(now_ns)
             case "vitals":
                 self._author.say_vitals(effects, now_ns)
             case "expire":
@@ -348,6 +349,8 @@ class Replica:
             self._author.log.may_clean = True
             if own == summary:
                 return []
+        if self._intake.is_reading:
+            return []
         return self._anti_entropy.ask_sync(sender, summary[:8] != own[:8], summary[8:] != own[8:], now_ns)
 
     def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
