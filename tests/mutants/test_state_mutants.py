@@ -382,7 +382,7 @@ MUTANTS = [
     ("batches go without the certificate of who is gone", anti_entropy_module, "with_certificates",
      lambda lacking, *_: ([], lacking), lambda: named.check_who_are_gone_are_read(20, 120)),
     ("what is being read is asked for again", Intake, "is_reading", property(lambda self: False),
-     lambda: named.check_who_are_gone_are_read(20, 120)),
+     lambda: named.check_who_are_gone_are_read(100, 120)),
     ("a certificate is its subject's to pay for", Intake, "on_certificates", charged_to_its_subject,
      attacks.check_who_repeats_certificates_pays),
     ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,
