@@ -266,8 +266,9 @@ SETTLE = DedupView.settle
 PUBLISH = AntiEntropy.publish
 
 
-def repairs_are_not_named(self, batches, heard_from, now_ns):
-    return PUBLISH(self, batches, heard_from, now_ns) if len(batches) <= 4 or heard_from == self._node else []
+def repairs_are_not_named(self, batches, heard_from, now_ns, more=False):
+    is_pushed = len(batches) <= 4 and not more
+    return PUBLISH(self, batches, heard_from, now_ns) if is_pushed or heard_from == self._node else []
 
 
 SEAL = Author._seal
@@ -380,9 +381,9 @@ MUTANTS = [
     ("who reads is named for what it reads", Quotas, "answer_bytes", lambda *_: 1 << 30,
      named.check_a_long_state_is_read),
     ("batches go without the certificate of who is gone", anti_entropy_module, "with_certificates",
-     lambda lacking, *_: ([], lacking), lambda: named.check_who_are_gone_are_read(20, 120)),
+     lambda lacking, *_: ([], lacking), lambda: named.check_who_are_gone_are_read(20, 120, 1)),
     ("what is being read is asked for again", Intake, "is_reading", property(lambda self: False),
-     lambda: named.check_who_are_gone_are_read(100, 120)),
+     named.check_what_is_being_read_is_not_asked_for),
     ("a certificate is its subject's to pay for", Intake, "on_certificates", charged_to_its_subject,
      attacks.check_who_repeats_certificates_pays),
     ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,
@@ -399,7 +400,7 @@ MUTANTS = [
     ("a change of trust is not heard", Intake, "judge", lambda self: None,
      trusts.test_a_name_enrolled_again_drops_the_facts_of_the_old_key),
     ("nobody is asked for a certificate", Intake, "_ask_certificates", lambda *_: None,
-     trusts.test_a_newcomer_reads_the_facts_of_an_author_whom_it_never_met),
+     hostile.test_news_of_an_author_never_met_is_read_before_any_comparison),
     ("the revoked stay on disk", Holdings, "expel", lambda self, origin: None,
      trusts.test_revoking_a_node_takes_its_facts_out_of_every_view_and_keeps_them_out),
     ("who leaned on the revoked says nothing", OwnSightings, "take_orphans", lambda self: [],

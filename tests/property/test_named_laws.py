@@ -294,10 +294,11 @@ def test_who_reads_a_long_state_and_who_sends_it_are_not_named():
     check_a_long_state_is_read()
 
 
-def check_who_are_gone_are_read(authors, batches, holders=3, seed=13, loss=0.0):
+def check_who_are_gone_are_read(authors, batches, holders=3, seed=13, loss=0.0, copies=0):
     """By one that has met none of them, from peers: all of it, within a minute and three times its bytes.
 
-    A state below one answer may come twice from each holder, to a comparison that each side began, before any is read.
+    `copies`: so many times, where that is another number. A state below one answer may come twice from each holder, to
+    a comparison that each side began, before any is read.
     """
     mesh = Mesh(4, seed=seed, loss=loss)
     mesh.crash(3, lose_disk=True)
@@ -314,7 +315,7 @@ def check_who_are_gone_are_read(authors, batches, holders=3, seed=13, loss=0.0):
     mesh.run_until(mesh.agree, 60, 0.5)
     assert newcomer.replica.views.health()["bytes_held"] == held
     sent = mesh.bytes_sent - sent
-    copies = 3 if held > mesh.config.repair_bytes_max else max(3, 2 * holders)
+    copies = copies or (3 if held > mesh.config.repair_bytes_max else max(3, 2 * holders))
     assert sent <= copies * held + QUIET_BYTES, f"{sent:,} B sent for a state of {held:,} B"
     mesh.run(10)
     assert not alarms(mesh), alarms(mesh)
@@ -326,6 +327,16 @@ def check_who_are_gone_are_read(authors, batches, holders=3, seed=13, loss=0.0):
 )
 def test_a_newcomer_reads_the_state_of_many_who_are_gone(authors, batches, holders):
     check_who_are_gone_are_read(authors, batches, holders)
+
+
+def check_what_is_being_read_is_not_asked_for():
+    """Half a mebibyte from three, read in a second: not all of them send all of it."""
+    for seed in (5, 6):
+        check_who_are_gone_are_read(60, 60, 3, seed, copies=3)
+
+
+def test_what_is_being_read_is_not_asked_for_again():
+    check_what_is_being_read_is_not_asked_for()
 
 
 @pytest.mark.slow

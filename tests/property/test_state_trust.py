@@ -172,7 +172,7 @@ def test_facts_outlive_the_replacement_of_the_enrol_keys_their_author_away():
 
 
 def test_a_newcomer_reads_the_facts_of_an_author_whom_it_never_met():
-    """Facts come without the certificate that they need: whoever sends them is asked for it."""
+    """Membership does not bring the certificate of who is gone: it comes with the facts."""
     mesh = Mesh(3, seed=6)
     history(mesh, 2)
     mesh.run(5)

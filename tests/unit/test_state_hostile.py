@@ -1,6 +1,7 @@
 """Liars, thieves and broken disks: what a peer, or the journal, may do to a replica, and what comes of it."""
 
 import random
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +12,7 @@ from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts
 from swarmd_protocols.state.observations import Count, LocalDetection, Observed, StatusReport
+from swarmd_protocols.state.replica import Replica
 from tests.support.state_mesh import CRYPTO, Mesh, S, detection
 
 LIFE = 77
@@ -104,6 +106,17 @@ def test_certificates_of_the_departed_are_learned_from_peers():
     mesh.run(5)
     assert mesh.agree()
     assert len(mesh.replicas[1].views.objects()) == 1
+
+
+def test_news_of_an_author_never_met_is_read_before_any_comparison():
+    """Whoever sends it is asked for the certificate."""
+    mesh = Mesh(2)
+    stranger = Mesh(5).members[4]
+    mesh.members[1].trust.admit_certificate(stranger.identity.certificate)
+    with patch.object(Replica, "on_summary", lambda *_: []):
+        give(mesh, 0, 1, forged(stranger, (LIFE, 1), fact(100)))
+        mesh.run(2)
+    assert len(mesh.replicas[0].views.objects()) == 1
 
 
 def test_a_torn_journal_is_recovered_and_named():

@@ -164,20 +164,21 @@ class AntiEntropy:
 
     # --- News ---------------------------------------------------------------------------------------------------
 
-    def publish(self, batches: Sequence[Batch], heard_from: NodeId, now_ns: int) -> list[SubEffect]:
+    def publish(self, batches: Sequence[Batch], heard_from: NodeId, now_ns: int, more: bool = False) -> list[SubEffect]:
         """Pass news on.
 
         Args:
             batches: Fresh at this node.
             heard_from: Who sent them; this node itself for its own.
             now_ns: Own monotonic clock.
+            more: More that came with them is still to be read.
         """
         if not self._peers:
             return []
         batches = [batch for batch in batches if self._may_pass_on(batch.origin, now_ns)]
         if not batches:
             return []
-        repaired = len(batches) > _DATAGRAMS_A_REPAIR
+        repaired = more or len(batches) > _DATAGRAMS_A_REPAIR
         for batch in batches:
             self._know(batch.digest, batch)
             if _is_news(batch):
@@ -427,7 +428,6 @@ class AntiEntropy:
         )
         if lacking:
             met = {self._node, *self._peers, *(origin for origin, positions in have.rows if have.reply or positions)}
-            room_bytes = min(room_bytes, self._config.repair_bytes_max)
             statements, lacking = with_certificates(lacking, met, statement_of, room_bytes)
             for at in range(0, len(statements), CERTIFICATES_MAX):
                 payload = messages.encode(Certificates(tuple(statements[at : at + CERTIFICATES_MAX])))

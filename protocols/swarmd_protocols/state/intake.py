@@ -116,7 +116,7 @@ class Intake:
         """Answer a peer, as long as its share of answers lasts."""
         if isinstance(question, Have):
             self._anti_entropy.pauses.note(asker, question, now_ns)
-        room = self.quotas.answer_bytes(asker, now_ns)
+        room = min(self.quotas.answer_bytes(asker, now_ns), self._config.repair_bytes_max)
         if not room or not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
             return
@@ -236,7 +236,7 @@ class Intake:
         for sender, origins in unknown.items():
             self._ask_certificates(sender, list(origins), effects, now_ns)
         for sender, batches in fresh.items():
-            effects += self._anti_entropy.publish(batches, sender, now_ns)
+            effects += self._anti_entropy.publish(batches, sender, now_ns, sender in self._queues)
         return done
 
     def key_of(self, origin: NodeId) -> bytes | None:
