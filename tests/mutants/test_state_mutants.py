@@ -5,6 +5,7 @@ Each case patches one line of behaviour and runs the check against it; the same 
 
 import random
 import sys
+from itertools import accumulate
 
 import pytest
 
@@ -16,10 +17,12 @@ from swarmd_protocols.state import projection as projection_module
 from swarmd_protocols.state import quota as quota_module
 from swarmd_protocols.state import replica as replica_module
 from swarmd_protocols.state.anti_entropy import AntiEntropy
+from swarmd_protocols.state.asked import Asked
 from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.crdt import messages as messages_module
 from swarmd_protocols.state.crdt import records as records_module
 from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.notes import NoteMap
@@ -34,6 +37,7 @@ from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_author_bytes as author_bytes
 from tests.property import test_dedup_view as dedup_tests
+from tests.property import test_gone_laws as gone
 from tests.property import test_liar_laws as liars
 from tests.property import test_named_laws as named
 from tests.property import test_state_answers as answers
@@ -288,6 +292,23 @@ def asked_as_pushed(self, author, held_bytes, now_ns, asker=None):
     return MAY_SEND(self, author, held_bytes, now_ns)
 
 
+ON_CERTIFICATES = Intake.on_certificates
+
+
+def charged_to_its_sender(self, sender, came, effects, now_ns):
+    self._charge_sender(sender, quota_module.VERIFY_UNITS * len(came.statements), effects, now_ns)
+    ON_CERTIFICATES(self, sender, came, effects, now_ns)
+
+
+FOR = AntiEntropy._for
+
+
+def cut_before_it_is_chosen(self, peer, batches, now_ns, most_bytes=None, *rest):
+    sizes = accumulate(len(batch.raw) for batch in batches)
+    kept = [batch for batch, size in zip(batches, sizes, strict=True) if most_bytes is None or size <= most_bytes]
+    return FOR(self, peer, kept, now_ns, most_bytes, *rest)
+
+
 def charged_to_its_subject(self, sender, came, effects, now_ns):
     for statement in came.statements:
         certificate = self._trust.admit_certificate(statement)
@@ -380,10 +401,19 @@ MUTANTS = [
      lambda: named.check_who_is_named(named.BROUGHT)),
     ("who reads is named for what it reads", Quotas, "answer_bytes", lambda *_: 1 << 30,
      named.check_a_long_state_is_read),
-    ("batches go without the certificate of who is gone", anti_entropy_module, "with_certificates",
-     lambda lacking, *_: ([], lacking), lambda: named.check_who_are_gone_are_read(20, 120, 1)),
+    ("batches go without the certificate of who is gone", anti_entropy_module, "certificates_for", lambda *_: {},
+     lambda: gone.check_who_are_gone_are_read(20, 120, 1)),
     ("what is being read is asked for again", Intake, "is_reading", property(lambda self: False),
-     named.check_what_is_being_read_is_not_asked_for),
+     gone.check_the_price),
+    ("two questions that cross are answered twice", Asked, "may_answer", lambda *_: False, gone.check_the_price),
+    ("what is held is asked for by name", Asked, "_has", lambda self, name: name in self._known,
+     gone.check_the_price),
+    ("a certificate that is news is its sender's to pay for", Intake, "on_certificates", charged_to_its_sender,
+     lambda: gone.check_who_are_gone_are_read(1500, 1, 1)),
+    ("batches of no size wait to be read", messages_module, "BATCH_MIN_BYTES", 0,
+     attacks.check_what_is_tiny_does_not_pile_up),
+    ("what may not be sent takes up the room of an answer", AntiEntropy, "_for", cut_before_it_is_chosen,
+     gone.check_what_may_not_be_sent_takes_no_room),
     ("a certificate is its subject's to pay for", Intake, "on_certificates", charged_to_its_subject,
      attacks.check_who_repeats_certificates_pays),
     ("who takes nothing is sent news", Pauses, "takes", lambda self, *args: True,

@@ -1,8 +1,8 @@
-"""Laws of what one member does to others through the state of a third.
+"""Two laws of what one member does to others through the state of a third.
 
 Whom an alarm names: no inputs of one member make any node name an honest one, as an author, as who passes on or as who
 asks. Whoever asks: what it asks of a node keeps from another, of each author, at most two copies' time at the rate of
-repairs. And one of what many who are gone have said: a newcomer that has met none of them reads it.
+repairs.
 """
 
 import random
@@ -19,14 +19,13 @@ from swarmd_protocols.state.crdt.facts import Facts, NotePut
 from swarmd_protocols.state.crdt.messages import BUCKETS, LASTING, VITALS, Batches, Have, Recent
 from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.state.quota import RELAY_ASKER_SHARE, RELAY_BURST_BYTES, RELAY_BYTES_S, Relays
+from tests.support.state_gone import alarms, gone_authors
 from tests.support.state_mesh import Mesh, S
-from tests.support.state_pen import Pen, pen_of
+from tests.support.state_pen import pen_of
 
 AUTHOR, GREEDY, NEWCOMER = (NodeId(bytes([who]) * 16) for who in (1, 2, 3))
 BATCH_BYTES = 960
 EVERYTHING = (1 << BUCKETS) - 1
-QUIET_BYTES = 60_000
-"""What four members say in a minute in which nothing is new, and a hundred certificates."""
 
 
 def delay_s(held: int) -> float:
@@ -257,26 +256,6 @@ def test_whoever_brings_without_end_what_is_not_taken_in_is_named():
     assert stage.named() == {THIEF}
 
 
-def gone_authors(mesh, authors, batches, informed, pause_s):
-    """So many authors who are gone; the first three members hold so many of the smallest batches of each."""
-    for who in range(authors):
-        seed = bytes([20 + who, 7]) + bytes(30)
-        member = mesh.enrol(20 + who, seed)
-        mesh.by_node[member.node] = member
-        pen, raws = Pen(seed), []
-        for _ in range(batches):
-            raws.append(pen.write(Facts(puts=[NotePut(pen.life, pen.n + 1, 0, f"{who}-{pen.n}", b"v", ())])).raw)
-        mesh.state("node", member.certificate, *mesh.members[:informed])
-        for at in range(3):
-            mesh.deliver(mesh.members[0], mesh.members[at], messages.encode(Batches(tuple(raws))))
-        mesh.run(pause_s)
-    return mesh.members[0].replica.views.health()["bytes_held"]
-
-
-def alarms(mesh):
-    return [one.text for member in mesh.members for one in member.effects if isinstance(one, Alarm)]
-
-
 def check_a_long_state_is_read():
     """Of many authors, in the smallest batches, by one whose disk is lost, from three who hold everything."""
     mesh = Mesh(4, seed=13)
@@ -292,63 +271,3 @@ def check_a_long_state_is_read():
 @pytest.mark.slow
 def test_who_reads_a_long_state_and_who_sends_it_are_not_named():
     check_a_long_state_is_read()
-
-
-def check_who_are_gone_are_read(authors, batches, holders=3, seed=13, loss=0.0, copies=0):
-    """By one that has met none of them, from peers: all of it, within a minute and three times its bytes.
-
-    `copies`: so many times, where that is another number. A state below one answer may come twice from each holder, to
-    a comparison that each side began, before any is read.
-    """
-    mesh = Mesh(4, seed=seed, loss=loss)
-    mesh.crash(3, lose_disk=True)
-    mesh.run(1)
-    held = gone_authors(mesh, authors, batches, 3, 0.4)
-    mesh.run_until(mesh.agree, 30, 1)
-    mesh.run(30)
-    for index in range(holders, 3):
-        mesh.crash(index)
-    sent = mesh.bytes_sent
-    mesh.boot(3)
-    newcomer = mesh.members[3]
-    assert not any(newcomer.trust.certified(member.node) for member in mesh.members[4:])
-    mesh.run_until(mesh.agree, 60, 0.5)
-    assert newcomer.replica.views.health()["bytes_held"] == held
-    sent = mesh.bytes_sent - sent
-    copies = copies or (3 if held > mesh.config.repair_bytes_max else max(3, 2 * holders))
-    assert sent <= copies * held + QUIET_BYTES, f"{sent:,} B sent for a state of {held:,} B"
-    mesh.run(10)
-    assert not alarms(mesh), alarms(mesh)
-
-
-@pytest.mark.parametrize(
-    ("authors", "batches", "holders"),
-    [(1, 120, 1), (5, 120, 3), (20, 120, 3), (20, 120, 1), (23, 1, 2), (60, 20, 3), (200, 3, 1)],
-)
-def test_a_newcomer_reads_the_state_of_many_who_are_gone(authors, batches, holders):
-    check_who_are_gone_are_read(authors, batches, holders)
-
-
-def check_what_is_being_read_is_not_asked_for():
-    """Half a mebibyte from three, read in a second: not all of them send all of it."""
-    for seed in (5, 6):
-        check_who_are_gone_are_read(60, 60, 3, seed, copies=3)
-
-
-def test_what_is_being_read_is_not_asked_for_again():
-    check_what_is_being_read_is_not_asked_for()
-
-
-@pytest.mark.slow
-@settings(
-    deadline=None,
-    max_examples=8,
-    suppress_health_check=list(HealthCheck),
-    phases=[phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)],
-)
-@given(st.integers(1, 120), st.integers(1, 120), st.integers(1, 3), st.integers(0, 1 << 16), st.sampled_from([0, 0.1]))
-@example(100, 120, 3, 13, 0)
-@example(100, 120, 1, 2, 0)
-@example(35, 30, 2, 1, 0)
-def test_a_newcomer_reads_whatever_who_are_gone_have_said(authors, batches, holders, seed, loss):
-    check_who_are_gone_are_read(authors, batches, holders, seed, loss)

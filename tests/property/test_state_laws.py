@@ -27,6 +27,7 @@ from swarmd_protocols.state.crdt.facts import (
     encode_facts,
 )
 from swarmd_protocols.state.crdt.log import OriginLog, cost_of
+from swarmd_protocols.state.crdt.messages import ID_BYTES
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.records import (
     EventRow,
@@ -120,6 +121,7 @@ def build(batches):
 
 def state_of(store, views):
     held = sorted(batch.digest for batch in store.batches())
+    assert store.names == {digest[:ID_BYTES] for digest in held}
     view = sorted((e.origin, e.row, e.leader.origin, e.leader.row.key) for e in views.view.all())
     done = {cell: dict(sorted(by.items())) for cell, by in views.survey.claims.done.items() if by}
     return (

@@ -105,6 +105,21 @@ def check_who_repeats_certificates_pays():
     assert not quotas.is_muted(subject.node, mesh.members[0].local_ns(mesh.now_ns))
 
 
+def check_what_is_tiny_does_not_pile_up():
+    """Reading a batch costs the same whatever its size: of the smallest so many as fit the queue take seconds."""
+    mesh = Mesh(4, seed=3)
+    mesh.run(1)
+    for _ in range(300):
+        for size in (0, 1, 100):
+            say(mesh, 0, 3, Batches((bytes(size),) * messages.BATCHES_MAX))
+    mesh.run(5)
+    assert not mesh.members[0].replica._intake.has_work
+
+
+def test_what_is_tiny_does_not_pile_up():
+    check_what_is_tiny_does_not_pile_up()
+
+
 def test_who_repeats_certificates_pays_for_that_and_their_subject_does_not():
     check_who_repeats_certificates_pays()
 

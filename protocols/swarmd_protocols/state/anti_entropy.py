@@ -18,10 +18,10 @@ Rules this file keeps:
 """
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.asked import Asked
 from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
@@ -47,10 +47,10 @@ from swarmd_protocols.state.packing import (
     DATAGRAM_BYTES,
     ENVELOPE_BYTES,
     asked_for,
+    certificates_for,
     grouped,
     names_in,
     send_of,
-    with_certificates,
 )
 from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Quotas
@@ -64,8 +64,6 @@ _DATAGRAMS_A_REPAIR = 4
 """What is more takes the reliable path: of so many datagrams one is lost in most cases at 30 %."""
 _KNOWN_MAX = 1_024
 """Batches by which a `Recent` is judged: those of the last seconds."""
-_WANTS_MAX = 256
-"""Things asked for whose answers are awaited; others are asked for at the next comparison."""
 _SMALL_SWARM = 8
 """Peers up to which everybody is compared with at the configured rate; in larger swarms each is that much more
 seldom."""
@@ -74,16 +72,8 @@ _NAMED_SELDOM = 3
 _HAVE_ORIGINS = 1_000
 """Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
 `messages.Have`."""
-
-
-@dataclass(slots=True)
-class _Want:
-    """Something a peer has shown that it holds and that has not come yet."""
-
-    peer: NodeId
-    positions: tuple[tuple[int, int, int, bytes], ...]
-    scope: int
-    tries: int
+_NONE: Mapping[NodeId, bytes] = {}
+_LONG_AGO_NS = -(1 << 62)
 
 
 class AntiEntropy:
@@ -109,11 +99,9 @@ class AntiEntropy:
         self._leases: dict[NodeId, Batch] = {}
         """The last that was news of each origin: an older one need not go round."""
         self.records = RecordNames()
-        self._compared_ns = -(1 << 62)
+        self._compared_ns = _LONG_AGO_NS
         self._synced_ns: dict[tuple[NodeId, int], int] = {}
-        self._wants: dict[NodeId, _Want] = {}
-        self._named: dict[bytes, tuple[NodeId, int]] = {}
-        """Batches of a `Recent` that have not come yet: who named them last, and how often they were asked for."""
+        self._asked = Asked(config, store, self._known)
         self.pauses = Pauses()
         self._second = 0
         self._passed_on: dict[NodeId, int] = {}
@@ -131,11 +119,19 @@ class AntiEntropy:
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
             del self._synced_ns[slot]
+        self._asked.keep(reachable)
         self.pauses.keep(reachable)
 
     # --- Who takes what -----------------------------------------------------------------------------------------
 
-    def _for(self, peer: NodeId, batches: Sequence[Batch], now_ns: int, most_bytes: int | None = None) -> list[Batch]:
+    def _for(
+        self,
+        peer: NodeId,
+        batches: Sequence[Batch],
+        now_ns: int,
+        most_bytes: int | None = None,
+        certificates: Mapping[NodeId, bytes] = _NONE,
+    ) -> list[Batch]:
         """What of these may be sent to a peer at once, charged to its authors; nothing else is.
 
         Args:
@@ -143,9 +139,11 @@ class AntiEntropy:
             batches: What it lacks, or news.
             now_ns: Own monotonic clock.
             most_bytes: Of an answer to the peer's question; None: it is news.
+            certificates: What goes ahead of the first batch of an author, and counts as bytes of the answer.
         """
         found, relays, total = list[Batch](), self._quotas.relays, ENVELOPE_BYTES
         asker = None if most_bytes is None else peer
+        ahead = dict(certificates)
         for batch in batches:
             author = batch.origin
             if not self.pauses.takes(peer, author, now_ns):
@@ -154,7 +152,7 @@ class AntiEntropy:
             held_bytes = 0 if log is None else log.size_bytes
             if author != self._node and not relays.may_send(author, held_bytes, now_ns, asker):
                 continue
-            total += len(batch.raw) + 3
+            total += len(batch.raw) + len(ahead.pop(author, b"")) + 3
             if found and most_bytes is not None and total > most_bytes:
                 break
             if author != self._node:
@@ -294,10 +292,7 @@ class AntiEntropy:
 
     def answer_recent(self, peer: NodeId, recent: Recent) -> list[SubEffect]:
         """Ask for what a peer has heard and this node has not."""
-        missing = [one for one in names_in(recent.ids) if one not in self._known]
-        for one in missing:
-            if one in self._named or len(self._named) < _WANTS_MAX:
-                self._named[one] = (peer, self._named.get(one, (peer, 0))[1])
+        missing = self._asked.missing(peer, names_in(recent.ids))
         return self.sent.count("asks", [asked_for(peer, missing)] if missing else [])
 
     def answer_wanted(self, peer: NodeId, wanted: Wanted, room_bytes: int, now_ns: int) -> list[SubEffect]:
@@ -339,8 +334,9 @@ class AntiEntropy:
         if not self._quotas.may_ask(peer, now_ns):
             return []
         facts_due, records_due = self.due(now_ns)
-        last = self._synced_ns.get((peer, LASTING))
-        if lasting and facts_due and (last is None or now_ns - last >= self._config.sync_ns):
+        last_ns = self._synced_ns.get((peer, LASTING), _LONG_AGO_NS)
+        may_come = now_ns - last_ns < self._config.sync_ns or self._asked.may_answer(peer, self._config.sync_ns, now_ns)
+        if lasting and facts_due and not may_come:
             self._synced_ns[peer, LASTING] = now_ns
             scope |= LASTING
         if vitals and records_due:
@@ -353,6 +349,7 @@ class AntiEntropy:
         if len(self._store.origins()) <= _ROWS_AT_ONCE:
             origins = self._origins(now_ns)
             message: messages.Message = self._have(peer, origins, scope, True, (1 << BUCKETS) - 1, now_ns)
+            self._asked.note_shown(peer, scope, now_ns)
         else:
             hashes = self._store.bucket_hashes()
             nothing = bytes(BUCKETS * BUCKET_HASH_BYTES)
@@ -397,6 +394,7 @@ class AntiEntropy:
                 origins += by_group.get(group, ())
                 covered |= 1 << group
         summary = self._have(peer, sorted(origins), scope, True, covered, now_ns)
+        self._asked.note_shown(peer, scope, now_ns)
         return self.sent.count("digests", [send_of(peer, summary)])
 
     def answer_have(
@@ -428,68 +426,55 @@ class AntiEntropy:
         )
         if lacking:
             met = {self._node, *self._peers, *(origin for origin, positions in have.rows if have.reply or positions)}
-            statements, lacking = with_certificates(lacking, met, statement_of, room_bytes)
-            for at in range(0, len(statements), CERTIFICATES_MAX):
-                payload = messages.encode(Certificates(tuple(statements[at : at + CERTIFICATES_MAX])))
-                out += self.sent.count("keys", [Send(peer, payload, True, Priority.SYNC)])
-            out += self._repair(peer, lacking, room_bytes, now_ns)
+            out += self._repair(peer, lacking, room_bytes, now_ns, certificates_for(lacking, met, statement_of))
         if have.reply and self._quotas.may_ask(peer, now_ns):
             known = {origin for origin, _ in have.rows}
             if have.buckets:
                 # What the peer did not name it does not hold; it cannot be asked for it.
                 wanted = [origin for origin in wanted if origin in known]
             if wanted:
-                out += self.sent.count("asks", [send_of(peer, self._have(peer, wanted, have.scope, False, 0, now_ns))])
-                self._remember(peer, have, wanted)
+                self._asked.remember(peer, have, wanted)
+                if not self._asked.may_answer(peer, self._config.ask_ns, now_ns):
+                    # Else two questions have crossed: the answer is under way, or what is remembered is asked for soon.
+                    question = send_of(peer, self._have(peer, wanted, have.scope, False, 0, now_ns))
+                    out += self.sent.count("asks", [question])
+                    self._asked.note_shown(peer, have.scope, now_ns)
         return out
-
-    def _remember(self, peer: NodeId, have: Have, wanted: Sequence[NodeId]) -> None:
-        wants = set(wanted)
-        for origin, positions in have.rows:
-            if origin in wants and NodeId(origin) not in self._wants and len(self._wants) < _WANTS_MAX:
-                self._wants[NodeId(origin)] = _Want(peer, positions, have.scope, 0)
 
     def has_wants(self) -> bool:
         """Whether something that was asked for has not come yet."""
-        return bool(self._wants or self._named)
+        return self._asked.has_open
 
     def ask_again(self, now_ns: int) -> list[SubEffect]:
         """The question or the answer was lost: ask once more, for a bounded number of times."""
-        asked: dict[tuple[NodeId, int], list[NodeId]] = {}
-        muted = self._quotas.muted(now_ns)
-        for origin, want in list(self._wants.items()):
-            if (
-                origin in muted
-                or want.tries >= self._config.ask_tries
-                or not self._store.lacks(origin, want.positions, want.scope)
-            ):
-                del self._wants[origin]
-                continue
-            want.tries += 1
-            asked.setdefault((want.peer, want.scope), []).append(origin)
+        asked = self._asked.origins_again(self._quotas.muted(now_ns))
         out: list[SubEffect] = [
             send_of(peer, self._have(peer, origins, scope, False, 0, now_ns))
             for (peer, scope), origins in asked.items()
             if self._quotas.may_ask(peer, now_ns)
         ]
-        named: dict[NodeId, list[bytes]] = {}
-        for one, (peer, tries) in list(self._named.items()):
-            if tries >= self._config.ask_tries or one in self._known:
-                del self._named[one]
-            else:
-                self._named[one] = (peer, tries + 1)
-                named.setdefault(peer, []).append(one)
-        out += [asked_for(peer, ids[:IDS_MAX]) for peer, ids in named.items()]
+        out += [asked_for(peer, names) for peer, names in self._asked.names_again().items()]
         return self.sent.count("asks", out)
 
-    def _repair(self, peer: NodeId, batches: list[Batch], room_bytes: int, now_ns: int) -> list[SubEffect]:
+    def _repair(
+        self,
+        peer: NodeId,
+        batches: list[Batch],
+        room_bytes: int,
+        now_ns: int,
+        certificates: Mapping[NodeId, bytes] = _NONE,
+    ) -> list[SubEffect]:
+        batches = self._for(peer, batches, now_ns, min(room_bytes, self._config.repair_bytes_max), certificates)
+        authors = {batch.origin: None for batch in batches}
+        ahead = [certificates[author] for author in authors if author in certificates]
+        keys = [tuple(ahead[at : at + CERTIFICATES_MAX]) for at in range(0, len(ahead), CERTIFICATES_MAX)]
+        told: list[SubEffect] = [Send(peer, messages.encode(Certificates(part)), True, Priority.SYNC) for part in keys]
         out: list[SubEffect] = []
-        batches = self._for(peer, batches, now_ns, min(room_bytes, self._config.repair_bytes_max))
         total = sum(len(batch.raw) for batch in batches)
         small = total <= _DATAGRAMS_A_REPAIR * (DATAGRAM_BYTES - 100)
         for payload, fits in grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))
-        return self.sent.count("answers", out)
+        return self.sent.count("keys", told) + self.sent.count("answers", out)
 
 
 def _is_news(batch: Batch) -> bool:

@@ -156,22 +156,25 @@ class Intake:
 
         Checking one that is news is its subject's work, as with a batch; any other is charged to the sender.
         """
+        is_news = False
         for statement in came.statements:
             self._charge_sender(sender, OPEN_UNITS, effects, now_ns)
-            revision = self._trust.revision
+            heard = self._trust.news.count
             try:
                 certificate = self._trust.admit_certificate(statement)
             except IdentityError as error:
                 self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
                 self._refuse(effects, sender, f"a certificate does not hold: {error}")
                 continue
-            if self._trust.revision == revision:
-                self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
-            else:
+            if self._trust.news.count > heard:
                 self.quotas.authors.charge(NodeId(certificate.node), VERIFY_UNITS, now_ns)
+                is_news = True
+            else:
+                self._charge_sender(sender, VERIFY_UNITS, effects, now_ns)
             self._asked.pop(NodeId(certificate.node), None)
-        self.judge()
-        self.retry(effects, now_ns)
+        if is_news:
+            self.judge()
+            self.retry(effects, now_ns)
 
     # --- Batches --------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """How messages of the state are cut to datagrams and reliable frames, and what goes ahead of them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt import messages
@@ -45,36 +45,18 @@ def grouped(batches: Sequence[Batch], size_max: int) -> list[tuple[bytes, bool]]
     return [(payload, len(payload) <= DATAGRAM_BYTES) for payload in payloads]
 
 
-def with_certificates(
-    lacking: Sequence[Batch],
-    met: Collection[bytes],
-    statement_of: Callable[[NodeId], bytes | None],
-    room_bytes: int,
-) -> tuple[list[bytes], list[Batch]]:
-    """What an answer has room for of what a peer lacks, with the certificates that go ahead of it.
+def certificates_for(
+    batches: Iterable[Batch], met: Collection[bytes], statement_of: Callable[[NodeId], bytes | None]
+) -> dict[NodeId, bytes]:
+    """The certificates that go ahead of an answer, by author.
 
     Membership brings the certificate of who is here. Who is gone cannot show its own, and without it all that the
     answer holds of it would be thrown away and asked for again.
 
     Args:
-        lacking: Batches that the peer lacks.
+        batches: What the peer lacks.
         met: Authors whose certificates the peer has, or membership brings.
         statement_of: The certificate of an author as it was signed, where there is one.
-        room_bytes: Of certificates and batches together; the first batch goes whatever it costs.
-
-    Returns:
-        The certificates, and the first of the batches.
     """
-    statements: dict[NodeId, bytes] = {}
-    known = {NodeId(origin) for origin in met}
-    total = ENVELOPE_BYTES
-    for count, batch in enumerate(lacking):
-        author = batch.origin
-        statement = statement_of(author) if author not in known else None
-        total += len(batch.raw) + 3 + (0 if statement is None else len(statement) + 3)
-        if count and total > room_bytes:
-            return list(statements.values()), list(lacking[:count])
-        known.add(author)
-        if statement is not None:
-            statements[author] = statement
-    return list(statements.values()), list(lacking)
+    found = {author: statement_of(author) for author in {batch.origin: None for batch in batches} if author not in met}
+    return {author: statement for author, statement in found.items() if statement is not None}

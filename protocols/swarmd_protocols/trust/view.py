@@ -3,6 +3,7 @@
     trust.revision                     rises whenever an answer given earlier may be another one: a root, a
                                        revocation, a certificate that replaces one. Not for the first certificate of a
                                        stranger: nobody can have been judged by it.
+    trust.news.count                   rises with whatever was news, that first certificate included
     trust.certified(node)              the certificate of that node that holds now; None for strangers, for revoked and
                                        replaced ones, and for certificates that the newest root does not stand behind
     trust.revoked                      ids of the nodes that are shut out, not only left without a certificate
@@ -22,6 +23,7 @@ one learn that it is void. `Node` calls `on_trust(now_ns)` of every sub-protocol
 from typing import Protocol
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.trust.news import News
 from swarmd_protocols.trust.roots import RootChain
 from swarmd_protocols.trust.trust import Certificate
 
@@ -32,6 +34,11 @@ class TrustView(Protocol):
     @property
     def revision(self) -> int:
         """Rises whenever what counts changes."""
+        ...
+
+    @property
+    def news(self) -> News:
+        """What came and went of late; only to be looked at."""
         ...
 
     @property

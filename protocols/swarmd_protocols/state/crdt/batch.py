@@ -37,6 +37,8 @@ Dot: TypeAlias = tuple[int, int]
 
 _HEAD = struct.Struct("<BB16s6sI6sI16sQ")
 HEAD_BYTES = _HEAD.size
+BATCH_MIN_BYTES = HEAD_BYTES + SIGNATURE_BYTES + 1
+"""A head, a body of a byte and a signature."""
 _TAG = b"swarmd/state-batch/v1\0"
 
 
@@ -161,8 +163,8 @@ def open_batch(raw: bytes) -> Batch:
     Raises:
         WireError: The bytes are no batch.
     """
-    if not HEAD_BYTES + SIGNATURE_BYTES < len(raw) <= RECORD_MAX_BYTES:
-        raise WireError(f"a batch has {HEAD_BYTES + SIGNATURE_BYTES + 1} to {RECORD_MAX_BYTES} bytes, not {len(raw)}")
+    if not BATCH_MIN_BYTES <= len(raw) <= RECORD_MAX_BYTES:
+        raise WireError(f"a batch has {BATCH_MIN_BYTES} to {RECORD_MAX_BYTES} bytes, not {len(raw)}")
     version, stream, origin, incarnation, n, base_incarnation, base_n, previous, stamp = _HEAD.unpack_from(raw)
     if version != WIRE_VERSION:
         raise WireError(f"batch version {version} is not known; this is version {WIRE_VERSION}")

@@ -24,7 +24,7 @@ import msgspec
 
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES
-from swarmd_protocols.state.crdt.batch import INCARNATION_MAX, RECORD_MAX_BYTES
+from swarmd_protocols.state.crdt.batch import BATCH_MIN_BYTES, INCARNATION_MAX, RECORD_MAX_BYTES
 
 MESSAGE_MAX_BYTES = 1 << 20
 """One message of the state: a quarter of a stream frame (`channel.codec.STREAM_MAX_BYTES`), so that none
@@ -169,6 +169,8 @@ def _check(message: Message) -> None:
     match message:
         case Batches(raws):
             _require(len(raws) <= BATCHES_MAX, "too many batches")
+            # Each costs work whatever it says, so what waits to be read is bounded in bytes only if none is tiny.
+            _require(all(BATCH_MIN_BYTES <= len(raw) <= RECORD_MAX_BYTES for raw in raws), "a batch's size is off")
         case Have(rows, scope, _, buckets):
             _require(len(rows) <= HAVE_ROWS_MAX and 0 < scope <= LASTING | VITALS, "a summary is out of range")
             _require(0 <= buckets < 1 << BUCKETS, "a summary's buckets are out of range")

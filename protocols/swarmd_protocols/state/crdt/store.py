@@ -20,6 +20,7 @@ from swarmd_protocols.state.crdt.messages import (
     BUCKETS,
     HEAD_HASH_BYTES,
     HELD,
+    ID_BYTES,
     LASTING,
     PROVEN,
     ROOM,
@@ -57,6 +58,8 @@ class Store:
         self._turn = 0
         self.size_bytes = 0
         """All batches held."""
+        self.names: set[bytes] = set()
+        """Of the same, as a `Recent` names them."""
 
     # --- Changing -----------------------------------------------------------------------------------------------
 
@@ -71,10 +74,13 @@ class Store:
                 return Verdict.FULL, []
             log = self.logs[origin] = OriginLog(origin)
         lasting, vitals, size_bytes = log.lasting, log.vitals, log.size_bytes
-        result = log.add(batch, self._origin_cost_max)
+        verdict, dropped = log.add(batch, self._origin_cost_max)
+        if verdict is Verdict.ADDED:
+            self.names.add(batch.digest[:ID_BYTES])
+        self.names.difference_update(one.digest[:ID_BYTES] for one in dropped)
         self.size_bytes += log.size_bytes - size_bytes
         self._account(origin, log.lasting - lasting, log.vitals - vitals)
-        return result
+        return verdict, dropped
 
     def quarantine(self, origin: NodeId, proof: tuple[bytes, bytes]) -> list[Batch]:
         """Shut an origin out for good; returns what it had said."""
@@ -94,9 +100,11 @@ class Store:
         log = self.logs.pop(origin, None)
         if log is None:
             return []
+        dropped = list(log.batches())
         self.size_bytes -= log.size_bytes
+        self.names.difference_update(one.digest[:ID_BYTES] for one in dropped)
         self._account(origin, -log.lasting, -log.vitals)
-        return list(log.batches())
+        return dropped
 
     def _account(self, origin: NodeId, lasting: int, vitals: int) -> None:
         bucket = bucket_of(origin)
