@@ -102,4 +102,4 @@ def test_names_that_nobody_can_give_cost_little() -> None:
         mesh.run(0.02)
     # One question for each, as long as the liar's share lasts; it is asked again for few of the names.
     assert asked <= 20 * 8_000 + 16_384 + 10_000
-    assert len(victim.replica._anti_entropy._named) <= 256
+    assert len(victim.replica._anti_entropy._asked._named) <= 256
