@@ -148,6 +148,18 @@ def test_a_restart_keeps_own_facts_and_goes_on():
     assert [len(replica.views.objects()) for replica in mesh.replicas] == [3, 3, 3]
 
 
+def test_what_nobody_else_heard_outlives_a_restart():
+    mesh = Mesh(3)
+    mesh.partition(lambda index: index)
+    seen(mesh, 0, 1, 1000, 2000)
+    mesh.run(1)
+    mesh.crash(0)
+    mesh.boot(0)
+    mesh.partition(lambda index: 0)
+    mesh.run(3)
+    assert [len(replica.views.objects()) for replica in mesh.replicas] == [1, 1, 1]
+
+
 def test_a_lost_disk_is_filled_again_by_peers():
     mesh = Mesh(3)
     seen(mesh, 0, 1, 1000, 2000)

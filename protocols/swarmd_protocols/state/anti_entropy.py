@@ -73,7 +73,9 @@ _HAVE_ORIGINS = 1_000
 """Origins in the summary that answers differing groups: with about five positions each it stays within the bounds of
 `messages.Have`."""
 _NONE: Mapping[NodeId, bytes] = {}
+"""No certificates go ahead."""
 _LONG_AGO_NS = -(1 << 62)
+"""Before any clock began."""
 
 
 class AntiEntropy:
