@@ -400,6 +400,8 @@ MUTANTS = [
     ("askers have no shares", Relays, "may_send", asked_as_pushed, named.check_a_newcomer_beside_who_asks),
     ("who wrote what is brought is named", Quotas, "refuse", the_author_is_named,
      lambda: named.check_who_is_named(named.BROUGHT)),
+    ("whoever could not pay for its answer is asked", Quotas, "may_ask", lambda *_: True,
+     lambda: named.check_who_is_outpaced_is_not_named(20, 600, 13)),
     ("who reads is named for what it reads", Quotas, "answer_bytes", lambda *_: 1 << 30,
      named.check_a_long_state_is_read),
     ("batches go without the certificate of who is gone", anti_entropy_module, "certificates_for", lambda *_: {},

@@ -16,7 +16,7 @@ from swarmd_protocols.effects import Alarm
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.facts import Facts, NotePut
-from swarmd_protocols.state.crdt.messages import BUCKETS, LASTING, VITALS, Batches, Have, Recent
+from swarmd_protocols.state.crdt.messages import BUCKETS, LASTING, VITALS, Batches, Certificates, Have, Recent
 from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.state.quota import RELAY_ASKER_SHARE, RELAY_BURST_BYTES, RELAY_BYTES_S, Relays
 from tests.support.state_gone import alarms, gone_authors
@@ -254,6 +254,58 @@ def test_who_reads_a_long_honest_log_names_nobody():
 def test_whoever_brings_without_end_what_is_not_taken_in_is_named():
     stage = check_who_is_named([("restart", 1, 0, 1), *[("bring", 1, 0, 1)] * 8])
     assert stage.named() == {THIEF}
+
+
+def check_who_is_outpaced_is_not_named(authors, batches, seed):
+    """A thief hands a newcomer all that the only holder answers it with, a moment before that comes.
+
+    So the answers of the holder bring nothing new, and their work is the holder's to pay. What keeps it from being
+    named is that nobody is asked who could not pay for its answer (`Quotas.may_ask`).
+    """
+    mesh = Mesh(4, seed=seed)
+    holder, thief, newcomer = mesh.members[0], mesh.members[2], mesh.members[3]
+    mesh.crash(3, lose_disk=True)
+    mesh.run(1)
+    gone_authors(mesh, authors, batches, 3, 0.5)
+    mesh.run(20)
+    mesh.crash(1)
+    send = mesh.send
+
+    def when_read(payload):
+        if newcomer.replica._intake.has_work:
+            mesh.at(5_000_000, lambda: when_read(payload))
+        else:
+            mesh.deliver(holder, newcomer, payload)
+
+    def outpaced(member, effect):
+        is_answer = isinstance(messages.decode(effect.payload), Batches | Certificates)
+        if member is holder and effect.to == newcomer.node and is_answer:
+            mesh.deliver(thief, newcomer, effect.payload)
+            mesh.at(1_000_000, lambda: when_read(effect.payload))
+        elif member is not thief:
+            send(member, effect)
+
+    mesh.send = outpaced
+    mesh.boot(3)
+    mesh.run(30)
+    assert not [text for text in alarms(mesh) if thief.node.hex() not in text]
+
+
+def test_who_is_outpaced_by_a_thief_is_not_named():
+    check_who_is_outpaced_is_not_named(20, 600, 13)
+
+
+@pytest.mark.slow
+@settings(
+    deadline=None,
+    max_examples=4,
+    suppress_health_check=list(HealthCheck),
+    phases=[phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)],
+)
+@given(st.integers(10, 30), st.integers(100, 700), st.integers(0, 1 << 16))
+@example(100, 120, 13)
+def test_whoever_is_outpaced_is_not_named(authors, batches, seed):
+    check_who_is_outpaced_is_not_named(authors, batches, seed)
 
 
 def check_a_long_state_is_read():
