@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.daemons import Start, alive_members, digests, wait_for
+from tests.support.daemons import PATIENCE_S, Start, alive_members, digests, wait_for
 
 
 def seen(label: str, east_m: float, track: str) -> dict[str, object]:
@@ -172,7 +172,7 @@ def test_what_is_taken_already_is_named_and_exits_1(start: Start, tmp_path: Path
             "--http",
             "off",
         ]
-        done = subprocess.run([*base, *flags], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run([*base, *flags], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert done.returncode == 1, done.stderr
         return done.stderr
 

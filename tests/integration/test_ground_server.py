@@ -20,6 +20,7 @@ from swarmd.ground import openapi, rows
 from swarmd.ground.connection import CLIENTS_MAX
 from swarmd.ground.guard import POLICY
 from swarmd.ground.server import bound_socket
+from tests.support.daemons import PATIENCE_S
 from tests.support.ground import Served, member, position, serving, thing
 from tests.support.paths import ROOT
 
@@ -34,7 +35,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 class Reply:
     def __init__(self, served: Served, path: str, method: str = "GET", **headers: str) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, headers=named)
         answer = connection.getresponse()
@@ -50,7 +51,7 @@ class Stream:
     """The `data:` lines of `/api/v1/changes`."""
 
     def __init__(self, served: Served, query: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
         self._connection.request("GET", f"/api/v1/changes?{query}")
         self._answer = self._connection.getresponse()
         assert self._answer.headers["content-type"].startswith("text/event-stream")
@@ -321,7 +322,7 @@ def test_streams_that_nobody_reads_keep_nobody_out(served: Served) -> None:
             while seen < 400 * (burst + 1):
                 seen += len(reader.next()["changes"])
         for _ in range(6):
-            held = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+            held = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
             asleep.append(held)  # type: ignore[arg-type]
             held.request("GET", "/api/v1/site")
             assert held.getresponse().status == 200
@@ -345,7 +346,7 @@ def test_a_plant_of_objects_is_sent_in_small_pieces(tmp_path: Path) -> None:
 )
 def test_what_is_no_request_ends_no_server(served: Served, raw: bytes) -> None:
     where = ("127.0.0.1", served.port)
-    with socket.create_connection(where, timeout=5) as one, contextlib.suppress(ConnectionError):
+    with socket.create_connection(where, timeout=PATIENCE_S) as one, contextlib.suppress(ConnectionError):
         one.sendall(raw)
         while one.recv(65_536):
             pass

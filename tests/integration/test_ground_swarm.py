@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
-from tests.support.daemons import Daemon, Running, wait_for
+from tests.support.daemons import PATIENCE_S, Daemon, Running, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 ORIGIN = "node.origin=48.0,11.0"
 
 
@@ -35,13 +35,15 @@ class GroundProcess(Running):
     def begin(self) -> "GroundProcess":
         before = self.out.read_text().count("\n") if self.out.exists() else 0
         self.spawn(self.command)
-        lines = wait_for(lambda: self.out.read_text().splitlines()[before:] or not self.alive, "the page", 60, self.log)
+        lines = wait_for(
+            lambda: self.out.read_text().splitlines()[before:] or not self.alive, "the page", seen=self.log
+        )
         assert self.alive, self.log()
         self.port = int(lines[0].rstrip("/").rpartition(":")[2])
         return self
 
     def get(self, path: str) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("GET", f"/api/v1/{path}")
         answer = connection.getresponse()
         body = answer.read()
@@ -52,6 +54,11 @@ class GroundProcess(Running):
     def rows(self, kind: str) -> list[Any]:
         found: list[Any] = self.get("snapshot")["rows"][kind]
         return found
+
+    def when(self, wanted: dict[str, str]) -> float:
+        """The moment of a picture that shows the members in these states; 0 where it does not."""
+        told = self.get("snapshot")
+        return told["at_s"] if {row["name"]: row["state"] for row in told["rows"]["member"]} == wanted else 0.0
 
     def states(self) -> dict[str, str]:
         return {row["name"]: row["state"] for row in self.rows("member")}
@@ -73,11 +80,11 @@ def test_it_joins_and_shows_what_it_knows_and_what_was(tmp_path: Path, drones: l
     try:
         ground.begin()
         everybody = {"drone-1": "alive", "drone-2": "alive", "laptop": "alive"}
-        wait_for(lambda: ground.states() == everybody, "everybody", 60, ground.states)
+        wait_for(lambda: ground.states() == everybody, "everybody", seen=ground.states)
         assert ground.get("site")["seen_by"] == "laptop"
         assert ground.get("site")["latitude_deg"] == 48.0
         assert [cell["id"] for cell in ground.rows("cell")] == ["c1", "c2"]
-        assert wait_for(lambda: drones[0].members().get("laptop"), "the observer is a member") == "alive"
+        wait_for(lambda: drones[0].members().get("laptop") == "alive", "the observer is a member")
         row = next(row for row in drones[0].ask("members")["members"] if row["name"] == "laptop")
         assert row["capability"] == "observer"
 
@@ -85,13 +92,14 @@ def test_it_joins_and_shows_what_it_knows_and_what_was(tmp_path: Path, drones: l
         finding: dict[str, Any] = {"label": "hot-spot", "score": 0.9, "track": "x", "event": "new"}
         finding |= {"east_m": 3.0, "north_m": 4.0, "covariance_m2": [0.01, 0.0, 0.01]}
         drones[0].ask("observe", detections=[finding])
-        thing = wait_for(lambda: ground.rows("object"), "the object", 30)[0]
+        thing = wait_for(lambda: ground.rows("object"), "the object")[0]
         assert (thing["label"], thing["observers"], thing["tier"]) == ("hot-spot", ["drone-1"], "confirmed")
         assert [one["node"] for one in ground.get(f"objects/{thing['id']}/evidence")] == ["drone-1"]
 
-        before_s = ground.get("snapshot")["at_s"]
+        # A member that was stopped for a moment is suspected for a moment.
+        before_s = wait_for(lambda: ground.when(everybody), "a moment at which all are heard", seen=ground.states)
         drones[1].kill(signal.SIGKILL)
-        wait_for(lambda: ground.states()["drone-2"] == "failed", "the loss", 30, ground.states)
+        wait_for(lambda: ground.states()["drone-2"] == "failed", "the loss", seen=ground.states)
         lost = next(row for row in ground.rows("member") if row["name"] == "drone-2")
         assert before_s <= lost["since_s"] <= ground.get("snapshot")["at_s"]
         then = {row["name"]: row["state"] for row in ground.get(f"snapshot?at_s={before_s}")["rows"]["member"]}
@@ -107,7 +115,7 @@ def test_it_joins_and_shows_what_it_knows_and_what_was(tmp_path: Path, drones: l
         # A new life knows the past of the one before, and the time between is a gap.
         assert ground.kill(signal.SIGTERM) == 0
         ground.begin()
-        wait_for(lambda: ground.states().get("drone-1") == "alive", "the swarm again", 60, ground.states)
+        wait_for(lambda: ground.states().get("drone-1") == "alive", "the swarm again", seen=ground.states)
         then = {row["name"]: row["state"] for row in ground.get(f"snapshot?at_s={before_s}")["rows"]["member"]}
         assert then == everybody
         assert ground.get("timeline")["covered"][0][0] <= before_s

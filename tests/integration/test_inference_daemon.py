@@ -15,7 +15,7 @@ import pytest
 
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
-from tests.support.daemons import Daemon, Start, wait_for
+from tests.support.daemons import Daemon, Start, has_ended, wait_for
 from tests.support.paths import ROOT
 
 NAME = "solar-small-320"
@@ -27,7 +27,7 @@ def served(daemon: Daemon) -> dict[str, Any]:
 
 
 def serving(daemon: Daemon) -> dict[str, Any]:
-    wait_for(lambda: served(daemon).get("models"), "a served model", 60, daemon.log)
+    wait_for(lambda: served(daemon).get("models"), "a served model", seen=daemon.log)
     return served(daemon)
 
 
@@ -90,11 +90,11 @@ def test_a_dead_worker_is_replaced_and_the_brain_goes_on(start: Start) -> None:
     a = start("a", "--no-eye", *API).up()
     old = serving(a)["pid"]
     os.kill(old, signal.SIGKILL)
-    wait_for(lambda: served(a).get("pid") not in (None, old) and served(a)["models"], "another worker", 60, a.log)
+    wait_for(lambda: served(a).get("pid") not in (None, old) and served(a).get("models"), "another worker", seen=a.log)
     assert "the inference worker ended with status -9" in a.log()
     newest = served(a)["pid"]
     assert a.kill(signal.SIGKILL) != 0
-    wait_for(lambda: not Path(f"/proc/{newest}").exists(), "the worker to go with its brain")
+    wait_for(lambda: has_ended(newest), "the worker to go with its brain")
 
 
 def test_without_an_api_infer_says_what_to_set(start: Start, tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_without_an_api_infer_says_what_to_set(start: Start, tmp_path: Path) -> 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="no Linux here")
 def test_beside_an_eye_the_worker_has_its_gate_and_takes_what_is_left(start: Start) -> None:
     a = start("a", "--source", "sim://farm?seed=7&tables=4&fly=lanes&laps=0", "--model", "zoo:small-320", *API).up()
-    wait_for(lambda: (a.status().get("eye") or {}).get("frames", 0) > 5, "frames", 60)
-    wait_for(lambda: served(a).get("address"), "the API", 60, a.log)
+    wait_for(lambda: (a.status().get("eye") or {}).get("frames", 0) > 5, "frames")
+    wait_for(lambda: served(a).get("address"), "the API", seen=a.log)
     assert os.sched_getscheduler(served(a)["pid"]) == os.SCHED_IDLE
     words = Path(f"/proc/{a.status()['eye']['pid']}/cmdline").read_bytes().split(b"\0")
     assert b"--gate" in words

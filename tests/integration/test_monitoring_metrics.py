@@ -62,7 +62,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, list[dict[str,
     b = Daemon(folder, "b", join=a.status()["address"]).up()
     try:
         wait_for(lambda: alive_members(a) == 2, f"two members\n{a.log()}")
-        wait_for(lambda: a.status()["fps"] > 0, f"frames\n{a.log()}", 60)
+        wait_for(lambda: a.status()["fps"] > 0, f"frames\n{a.log()}")
         wait_for(lambda: 'swarmd_peer_rtt_seconds{peer="b"}' in scrape(a.status()["http"]), "a round trip")
         # The first pose, the first frame, the start of a bridge: each brings names that were not there.
         wait_for(
@@ -72,7 +72,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, list[dict[str,
             lambda: missing(scrape(a.status()["http"])),
         )
         # The first such line may come before the first frame, with null.
-        wait_for(lambda: re.search(r'"infer_ms": *[0-9]', a.log()), "the eye's figures in the log", 60)
+        wait_for(lambda: re.search(r'"infer_ms": *[0-9]', a.log()), "the eye's figures in the log")
         text = scrape(a.status()["http"])
         lines = [json.loads(line) for line in a.log().splitlines() if line.startswith("{")]
     finally:

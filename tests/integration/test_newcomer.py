@@ -63,11 +63,11 @@ def test_two_machines_that_made_a_fleet_each_are_told_so_on_both_sides(tmp_path:
     started.append(one.up())
     two = Stranger(tmp_path, "two", "--dev-fleet", "yours", "--no-eye", "--join", one.status()["address"])
     started.append(two.up())
-    wait_for(lambda: "join-unanswered" in two.alerts(), "who joins is told", 60, two.alerts)
+    wait_for(lambda: "join-unanswered" in two.alerts(), "who joins is told", seen=two.alerts)
     assert one.status()["address"] in two.alerts()["join-unanswered"]["text"]
     assert "same fleet" in two.alerts()["join-unanswered"]["remedy"]
-    wait_for(lambda: "group-key-unknown" in one.alerts(), "who is alone there is told", 60, one.alerts)
-    wait_for(lambda: "join-unanswered" in two.log(), "the log says it", 60, two.log)
+    wait_for(lambda: "group-key-unknown" in one.alerts(), "who is alone there is told", seen=one.alerts)
+    wait_for(lambda: "join-unanswered" in two.log(), "the log says it", seen=two.log)
 
 
 def test_one_folder_and_one_name_in_two_fleets_keep_their_states_apart(tmp_path: Path, started: list[Stranger]) -> None:

@@ -16,8 +16,8 @@ def test_daemons_with_partial_views_say_so_and_agree(tmp_path: Path, monkeypatch
     try:
         for name in ("b", "c", "d"):
             daemons.append(Daemon(tmp_path, name, "--no-eye", join=first.status()["address"]).up())
-        wait_for(lambda: all(daemon.status().get("partial") for daemon in daemons), "partial views", 60)
-        wait_for(lambda: all(len(daemon.ask("members")["members"]) > 1 for daemon in daemons), "neighbours", 60)
+        wait_for(lambda: all(daemon.status().get("partial") for daemon in daemons), "partial views")
+        wait_for(lambda: all(len(daemon.ask("members")["members"]) > 1 for daemon in daemons), "neighbours")
         daemons[3].ask("event", name="hello", payload="")
         for daemon in daemons:
             wait_for(
@@ -25,7 +25,7 @@ def test_daemons_with_partial_views_say_so_and_agree(tmp_path: Path, monkeypatch
                 f"the event at {daemon.name}",
                 60,
             )
-        wait_for(lambda: len(digests(*daemons)) == 1, "one state", 60)
+        wait_for(lambda: len(digests(*daemons)) == 1, "one state")
         said = subprocess.run(
             [sys.executable, "-m", "swarmd", "members", "--control", str(first.control)],
             capture_output=True, text=True, timeout=60, check=True,

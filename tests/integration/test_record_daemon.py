@@ -47,13 +47,13 @@ def test_recorded_with_pictures_and_published_again(
     path, plain = tmp_path / "run.mcap", tmp_path / "plain.mcap"
     a = Daemon(tmp_path, "a", "--config", str(config), "--source", FARM, "--model", "zoo:small-320").up()
     try:
-        wait_for(lambda: (a.status().get("eye") or {}).get("frames", 0) > 3, f"frames\n{a.log()}", 60)
+        wait_for(lambda: (a.status().get("eye") or {}).get("frames", 0) > 3, f"frames\n{a.log()}")
         a.ask("record_start", path=str(plain))
-        wait_for(lambda: a.ask("record_status").get("messages", 0) > 5, "messages", 60)
+        wait_for(lambda: a.ask("record_status").get("messages", 0) > 5, "messages")
         a.ask("record_stop")
         recording = [sys.executable, "-m", "swarmd", "record", "-o", str(path), "--images", "5"]
         child = subprocess.Popen([*recording, "--seconds", "60", "--control", str(a.control)])
-        wait_for(lambda: path.exists() and path.stat().st_size > 30_000, "a chunk with pictures", 60)
+        wait_for(lambda: path.exists() and path.stat().st_size > 30_000, "a chunk with pictures")
         child.send_signal(2)
         assert child.wait(20) == 0
     finally:

@@ -75,7 +75,7 @@ def test_the_page_can_be_followed_word_by_word(desks: Desks, drone: PlainDaemon)
     desks.run("drone-1", check)
     assert drone.status()["operators"] == ""
     drone.ask("reload")
-    wait_for(lambda: drone.status()["operators"] == desks.knows["DOOR"], "the door is open", 30, drone.log)
+    wait_for(lambda: drone.status()["operators"] == desks.knows["DOOR"], "the door is open", seen=drone.log)
     said = desks.follow("The door")
     assert "drone-1" in said
 

@@ -102,7 +102,7 @@ def test_an_older_revision_and_this_one_are_one_swarm_and_it_is_upgraded_in_plac
         old.ask("event", name="hello", payload="from the old one")
         wait_for(lambda: [one.status()["detections"] for one in (old, new)] == [2, 2], "both have both")
         wait_for(lambda: old.status()["digest"] == new.status()["digest"], "one picture")
-        wait_for(lambda: '"hello"' in new.out.read_text(), "the user event", 30, new.out.read_text)
+        wait_for(lambda: '"hello"' in new.out.read_text(), "the user event", seen=new.out.read_text)
         node, before = old.status()["node_id"], incarnation(new, "old")
         old.stop()
         all_see([new], {"old": "left", "new": "alive"})

@@ -109,7 +109,7 @@ def test_ended_by_sigterm_it_leaves_no_namespace() -> None:
         def left() -> list[str]:
             return [path.name for path in Path("/run/netns").glob(f"{prefix}*")]
 
-        wait_for(lambda: f"{prefix}2" in left(), "namespaces", 60)
+        wait_for(lambda: f"{prefix}2" in left(), "namespaces")
         bridge.send_signal(signal.SIGTERM)
         assert bridge.wait(60) == 128 + signal.SIGTERM
     assert not left()

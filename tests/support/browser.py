@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.daemons import PATIENCE_S
 from tests.support.ground import CHROMIUM
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def opened(
         context.close()
 
 
-def until(page: "Page", expression: str, what: str, seconds: float = 20.0) -> Any:
+def until(page: "Page", expression: str, what: str, seconds: float = PATIENCE_S) -> Any:
     """Poll an expression until it is true; `wait_for_function` would need an `eval` that the page's policy refuses."""
     deadline = time.monotonic() + seconds
     while not (found := page.evaluate(expression)):
@@ -66,7 +67,7 @@ def until(page: "Page", expression: str, what: str, seconds: float = 20.0) -> An
     return found
 
 
-def has(page: "Page", words: str, seconds: float = 20.0) -> None:
+def has(page: "Page", words: str, seconds: float = PATIENCE_S) -> None:
     """Wait until the page says so."""
     deadline = time.monotonic() + seconds
     while words not in text(page):

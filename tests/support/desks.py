@@ -121,7 +121,7 @@ class Waiting:
         )
         self.thread = threading.Thread(target=self._read)
         self.thread.start()
-        wait_for(lambda: _WAITS.search(self.screen) or self.status is not None, f"{commands} waits", 60, self._seen)
+        wait_for(lambda: _WAITS.search(self.screen) or self.status is not None, f"{commands} waits", seen=self._seen)
         assert self.status is None, self.screen
 
     def _seen(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from swarmd.ground.rows import Alert, Asset, Cell, Event, Evidence, Mark, Member, Object, Position, Site
 from swarmd.ground.server import GroundServer, bound_socket
 from swarmd.ground.view import Ground
+from tests.support.daemons import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NO_CHROMIUM = "no chromium here (apt-get install chromium)"
@@ -133,7 +134,7 @@ class Served:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_S)
 
     def do(self, work: Callable[[Ground], object]) -> None:
         """Do something to what is shown, on the server's loop."""
@@ -144,13 +145,13 @@ class Served:
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        assert done.wait(20)
+        assert done.wait(PATIENCE_S)
 
     def close(self) -> None:
         """End it."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._task.cancel)
-            self._thread.join(10)
+            self._thread.join(PATIENCE_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

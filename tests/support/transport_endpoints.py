@@ -62,7 +62,7 @@ class Endpoint:
         self.transport.send_stream(to, data, time.monotonic_ns() + int(seconds * 1e9), bulk)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "") -> None:
+async def until(condition: Callable[[], object], seconds: float = STREAM_S, what: str = "") -> None:
     """Wait for a condition; fails the test, naming it, when the time is up."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -71,7 +71,7 @@ async def until(condition: Callable[[], object], seconds: float = 30.0, what: st
         await asyncio.sleep(0.005)
 
 
-async def until_sent(send: Callable[[], None], condition: Callable[[], object], seconds: float = 30.0) -> None:
+async def until_sent(send: Callable[[], None], condition: Callable[[], object], seconds: float = STREAM_S) -> None:
     """Repeat a best-effort send every 50 ms until its effect is seen."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -86,7 +86,7 @@ async def until_sent(send: Callable[[], None], condition: Callable[[], object], 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     """Run one asynchronous test body, with the loop's debug complaints as errors."""
-    asyncio.run(asyncio.wait_for(_as_coroutine(test), timeout=120))
+    asyncio.run(asyncio.wait_for(_as_coroutine(test), timeout=170))
 
 
 async def _as_coroutine(test: Callable[[], Awaitable[None]]) -> None:
