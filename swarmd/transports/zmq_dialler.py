@@ -69,8 +69,10 @@ class _Connection:
     standing: bool = False
     dialled: bool = False
     redial_s: float = 0.0
-    swallowed_until_ns: int = 0
-    """The latest deadline of what ZeroMQ may still hold."""
+    swallowed: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_SEND_HIGH_WATER))
+    """When ZeroMQ took its last frames, and their deadlines; monotonic nanoseconds."""
+    lost_ns: int = 0
+    """When the connection ceased to stand, monotonic."""
     dialling_since_s: float = 0.0
     key_index: int = 0
     """Which of the keys the peer may listen under was tried last."""
@@ -83,6 +85,9 @@ def set_options(sock: "zmq.Socket[bytes]") -> None:
     `stream_engine_base.cpp`) where a connection fails whose input had been stopped by a full pipe.
     """
     sock.setsockopt(zmq.ROUTER_MANDATORY, 1)  # Otherwise a full pipe drops in silence.
+    # A connection that is hung up on goes with what it holds. Otherwise it dials on in secret, delivers what is older
+    # than its deadline, and lets no context end while its peer is away.
+    sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, _SEND_HIGH_WATER)
     sock.setsockopt(zmq.RCVHWM, 1)
     sock.setsockopt(zmq.MAXMSGSIZE, 1_024)  # Handshakes only: peers answer on connections of their own.
@@ -275,7 +280,7 @@ class Dialler:
                     raise
             self._watched.look_again()
         connection.dialled = connection.standing = False
-        connection.swallowed_until_ns = 0
+        connection.swallowed.clear()
 
     def _flush(self, connection: _Connection) -> None:
         now_ns = time.monotonic_ns()
@@ -290,7 +295,7 @@ class Dialler:
                 break  # EAGAIN: the pipe is full; its descriptor tells when there is room.
             connection.queue.popleft()
             connection.queued_bytes -= len(data)
-            connection.swallowed_until_ns = max(connection.swallowed_until_ns, deadline_ns)
+            connection.swallowed.append((now_ns, deadline_ns))
             self._counts[f"{self._path.name}s_out"] += 1
             self._counts[f"{self._path.name}_bytes_out"] += len(data)
             self._watched.look_again()
@@ -337,14 +342,33 @@ class Dialler:
         elif event == zmq.EVENT_CONNECT_DELAYED:
             connection.dialling_since_s = now_s
         elif event == zmq.EVENT_DISCONNECTED:
-            connection.standing = False
+            self._on_lost(connection)
             self._next_way(connection)
         elif event == zmq.EVENT_CLOSED:
-            connection.standing = False
+            self._on_lost(connection)
             if self._next_way(connection):
                 return
             quick = now_s - connection.dialling_since_s < 0.8 * _CONNECT_TIMEOUT_MS / 1_000
             self._failed(connection.address, REFUSED if quick and _has_route(connection.endpoint) else UNREACHABLE)
+
+    def _on_lost(self, connection: _Connection) -> None:
+        """ZeroMQ dials again by itself and would then deliver what it holds, however old that is by then."""
+        if connection.standing:
+            connection.standing, connection.lost_ns = False, time.monotonic_ns()
+            self._expire_swallowed(connection)
+
+    def _expire_swallowed(self, connection: _Connection) -> None:
+        """Give up a lost connection at the first deadline of what ZeroMQ may hold for it; none before it."""
+        held = [deadline_ns for _, deadline_ns in _may_be_held(connection)]
+        if self._watched is None or connection.standing or not connection.dialled or not held:
+            return
+        left_s = (min(held) - time.monotonic_ns()) / 1e9
+        if left_s > 0:
+            asyncio.get_running_loop().call_later(left_s, self._expire_swallowed, connection)
+            return
+        self._hang_up(connection)
+        if connection.queue:
+            self._dial(connection)
 
     def _on_rejected(self, connection: _Connection, now_s: float) -> None:
         """Try the next key under which the peer may listen; after the last one, say so and wait."""
@@ -396,11 +420,14 @@ class Dialler:
 
     @staticmethod
     def _is_hopeless(connection: _Connection, now_s: float) -> bool:
-        """Whether a connection that does not stand holds nothing that is still wanted, or dials in silence."""
-        swallowed = connection.swallowed_until_ns
-        outdated = swallowed != 0 and time.monotonic_ns() > swallowed
-        unwanted = not connection.queue and (outdated or not swallowed)
-        return outdated or unwanted or now_s - connection.dialling_since_s > _SILENCE_S
+        """Whether a connection that does not stand holds nothing, or dials in silence."""
+        unwanted = not connection.queue and not _may_be_held(connection)
+        return unwanted or now_s - connection.dialling_since_s > _SILENCE_S
+
+
+def _may_be_held(connection: _Connection) -> list[tuple[int, int]]:
+    """What ZeroMQ took shortly before the loss; what it took earlier has left, or TCP would have ended before."""
+    return [one for one in connection.swallowed if connection.lost_ns - one[0] < _DEAD_MS * 1_000_000]
 
 
 def _has_route(endpoint: str) -> bool:

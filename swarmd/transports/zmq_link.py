@@ -7,8 +7,8 @@ What both ends share; `zmq_listener.py` and `zmq_dialler.py` are the ends. Rules
 
 - Frames of a path never wait behind another path's: each path dials its own connections, all to the same port.
 - A frame is handed to ZeroMQ only while its connection stands; until then it waits here, in a bounded queue, under its
-  deadline. What a standing connection has swallowed is discarded with it once its last deadline has passed: ZeroMQ
-  would deliver it after the heal, however old.
+  deadline. What a standing connection has swallowed is discarded, where it is lost, at the first deadline of what may
+  still be held: ZeroMQ would deliver it after the heal, however old.
 - ZeroMQ's descriptor is edge-triggered: after every call on a socket its events are looked at again.
 - A routing id is never used twice on a socket: libzmq aborts the process.
 - What a sender says of its address is a claim. Whoever acts on a frame opens its seal first.

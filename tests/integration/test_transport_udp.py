@@ -214,6 +214,32 @@ def test_keys_of_the_wrong_length_are_refused() -> None:
         CurveKeys(public, secret, public, secret[:31])
 
 
+@pytest.mark.parametrize("kind", ["udp", "zmq"])
+def test_a_connection_that_is_given_up_takes_what_it_holds_with_it(kind: str) -> None:
+    """Its peer is away and stays away: nobody dials for what is older than its deadline, and the transport ends."""
+
+    async def test() -> None:
+        keys = KeyRing()
+        a = await endpoint(keys.member(), kind).start()
+        for _ in range(20):  # Whether ZeroMQ takes frames after the loss, before it tells of it, is chance.
+            b = await endpoint(keys.member(), kind, f"127.0.0.1:{own_port()}").start()
+            a.stream(b.address, b"it stands")
+            await until(lambda b=b: b.streams)
+            before = a.transport.counters()["streams_out"]
+            await b.transport.close()
+            for _ in range(50):
+                a.stream(b.address, b"nobody takes it", seconds=0.1)
+            if a.transport.counters()["streams_out"] > before:
+                break
+        await until_sent(
+            lambda: a.stream(b.address, b"late", seconds=0.1),
+            lambda: a.transport.counters().get("streams_dropped_expired"),
+        )
+        await asyncio.wait_for(a.transport.close(), 60)
+
+    run(test)
+
+
 @pytest.mark.netns
 def test_a_connection_that_was_cut_delivers_again_at_once_after_the_cut() -> None:
     """The peer's end of the dead connection is still there when the new one arrives, and must not shadow it."""
