@@ -36,6 +36,8 @@ class MemberState(StrEnum):
     FAILED = "failed"
     LEFT = "left"
     AWAY = "away"
+    UNREACHABLE = "unreachable"
+    """Its part of the swarm is cut off from this one: it may be well."""
 
 
 REFUSED: Final = "refused"

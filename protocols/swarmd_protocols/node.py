@@ -55,6 +55,7 @@ from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.messages import (
+    Beacon,
     Message,
     Sections,
     Statement,
@@ -262,7 +263,7 @@ class Node:
             if is_stream == (kind in _DATAGRAMS_ONLY) and kind != GROUP:
                 raise WireError(f"frame sealed for path {kind} came on another")
             if kind == CAST:
-                self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes))
+                self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes), source)
                 return
             if kind >= GROUP:
                 self._on_contact(source, kind, frame, limit_bytes)
@@ -303,10 +304,12 @@ class Node:
             if opened is not None:
                 self._swim.on_hello(decode_messages(opened.body, limit_bytes), source, opened.group)
 
-    def _on_cast(self, messages: Sequence[Message]) -> None:
-        """What some member cast to all: for sub-protocols that ask for it, and nothing of membership's."""
+    def _on_cast(self, messages: Sequence[Message], source: Address) -> None:
+        """What some member cast to all: for sub-protocols that ask for it; of membership's, that somebody is here."""
         for message in messages:
-            if type(message) is Sub and message.name in self._hearers:
+            if type(message) is Beacon:
+                self._core.view.on_beacon(message, source)
+            elif type(message) is Sub and message.name in self._hearers:
                 effects = self._hearers[message.name].on_cast(message.payload, self._core.now_ns)
                 self._perform(self._subs[message.name], effects)
 
@@ -427,7 +430,14 @@ class Node:
         table = self._core.table
         swarm = self._core.view.swarm()
         peers = [
-            Peer(member.node, member.name, member.public_key, member.state in REACHABLE, swarm)
+            Peer(
+                member.node,
+                member.name,
+                member.public_key,
+                member.state in REACHABLE,
+                swarm,
+                member.where < 0,
+            )
             for member in (table.by_node[node] for node in sorted(table.by_node))
             if member.overlay.active
         ]

@@ -60,7 +60,9 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
     """True while ALIVE, SUSPECT or DEGRADED."""
     swarm: int = 0
     """In a partial view, how many members the swarm has by estimate: then the peers are neighbours, and news must be
-    passed on. 0: the peers are everybody."""
+    passed on; in a mesh, how many it has. 0: everybody is told at once."""
+    far: bool = False
+    """It is there, and out of this radio's reach: what is sent to it goes nowhere, others pass news on to it."""
 
 
 class SubProtocol(Protocol):

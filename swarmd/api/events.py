@@ -32,6 +32,7 @@ _MEMBER_EVENTS = {
     MemberState.FAILED: "failed",
     MemberState.LEFT: "leave",
     MemberState.AWAY: "away",
+    MemberState.UNREACHABLE: "unreachable",
 }
 
 

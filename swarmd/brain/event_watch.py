@@ -45,7 +45,7 @@ RELEASES_MAX = 4_096
 ALARMS_PER_S = 1 / 60
 """One code's alarms are written down at this rate after the first few: each is in the log as well."""
 ALARMS_BURST = 3
-_AWAY_STATES = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY)
+_AWAY_STATES = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY, MemberState.UNREACHABLE)
 _UNKNOWN_KEY = ("group key that this node does not hold", "does not open under its group key")
 _SEEING = ("running", "degraded")
 _EYE_EVENTS = {
@@ -239,6 +239,8 @@ class EventWatch:
             kind = "left"
         elif new is MemberState.AWAY:
             kind = "away"
+        elif new is MemberState.UNREACHABLE:
+            kind = "unreachable"
         elif old is None:
             kind = "joined"
         elif old in _AWAY_STATES:

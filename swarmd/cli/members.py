@@ -39,7 +39,7 @@ def _follow(args: argparse.Namespace) -> None:
 
     with ControlClient(args.control) as client:
         for notice in client.watch():
-            if notice["event"] in ("join", "suspect", "degraded", "failed", "leave", "away"):
+            if notice["event"] in ("join", "suspect", "degraded", "failed", "leave", "away", "unreachable"):
                 line = (
                     json.dumps(notice) if args.json else f"{notice['event']:9} {notice['subject']}  {notice['reason']}"
                 )

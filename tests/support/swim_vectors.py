@@ -23,11 +23,12 @@ def bodies() -> list[msgspec.Struct]:
         wire.EventBody(ID_A, (3 << 20) + 1, "found", b"payload"),
         wire.LinksBody(ID_B, 3 << 20, ((ID_A, wire.LINK_ONE_WAY),)),
         wire.MetaBody(ID_A, 3 << 20, "key", b"value"),
+        wire.NearBody(ID_B, 3 << 20, b"AAAA\x04CCCC\x0f", b"DDDD", False),
     ]
 
 
 def messages() -> list[msgspec.Struct]:
-    alive, _, accusation, happening, links, meta = map(encode, bodies())
+    alive, _, accusation, happening, links, meta, near = map(encode, bodies())
     return [
         wire.Ping(300, b"12345678"),
         wire.Ack(300),
@@ -54,6 +55,8 @@ def messages() -> list[msgspec.Struct]:
         wire.SizeEstimate(7, bytes(range(32)), bytes(range(24))),
         wire.CertifiedEvent(b"certificate", happening, SIGNATURE),
         wire.NeighborAddresses(("10.0.0.5:7946", "10.0.0.6:7946")),
+        wire.Beacon(ID_A, (3 << 20) + 1),
+        wire.Near(near, SIGNATURE),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Full or partial is decided in one place: the rest of membership asks its view and cannot tell which one answers."""
+"""Which view is asked is decided in one place: the rest of membership cannot tell which one answers."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.partial_net import SMALL, partial_net
 from tests.support.swim_net import Net
 
 SWIM = Path(swim.__file__).parent
-FILES = {path.name: path.read_text() for path in sorted(SWIM.glob("*.py"))}
+FILES = {path.relative_to(SWIM).as_posix(): path.read_text() for path in sorted(SWIM.rglob("*.py"))}
 
 
 def asks_which(source: str) -> bool:

@@ -283,7 +283,7 @@ class Releases:
         """See `SubProtocol.on_peers`."""
         self._enrolled |= {peer.node for peer in peers if self.trust.certified(peer.node) is not None}
         self.policy.trust_edition += 1
-        self._peers = [peer.node for peer in peers if peer.reachable]
+        self._peers = [peer.node for peer in peers if peer.reachable and not peer.far]
         return [*self.fetcher.on_peers(self._peers, now_ns), *self._after(now_ns)]
 
     def on_trust(self, now_ns: int) -> list[SubEffect]:

@@ -116,7 +116,7 @@ class AntiEntropy:
     def know_peers(self, peers: Sequence[Peer]) -> None:
         """Who can be reached."""
         self._swarm = max((peer.swarm for peer in peers), default=0)
-        self._peers = [peer.node for peer in peers if peer.reachable]
+        self._peers = [peer.node for peer in peers if peer.reachable and not peer.far]
         self._is_large = len(self._peers) > self._config.direct_peers_max or bool(self._swarm)
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:

@@ -59,6 +59,8 @@ class Accusations:
         if accuser is None or body.accuser == body.subject:
             core.counters["accusations_ignored"] += 1
             return
+        if core.view.weighs_links and body.subject != core.own.node:
+            return  # Whoever accuses has yet to learn that the swarm is a mesh: what it does not hear others do.
         if body.subject == core.own.node:
             self._on_own_accusation(accuser, message, body.incarnation, via)
             return

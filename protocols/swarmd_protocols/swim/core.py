@@ -65,6 +65,10 @@ class Port(Protocol):
         """Whether a peer's ping says something else of the view, and of the sub-protocols, than this node knows."""
         ...
 
+    def cast(self, message: bytes) -> None:
+        """One encoded message to whoever listens on the shared channel."""
+        ...
+
     def hello(self, address: Address, answer: bool, group: int | None = None, extra: bytes = b"") -> None:
         """Show this node's record to whoever is at the address, and ask for theirs where `answer`.
 

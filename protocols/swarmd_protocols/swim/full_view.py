@@ -10,13 +10,16 @@ from swarmd_protocols.swim.messages import (
     DISCONNECT,
     NEIGHBOR_ACCEPT,
     NEIGHBOR_JOIN,
+    Beacon,
     ForwardJoin,
+    Near,
     Neighbor,
     Record,
     Shuffle,
     SizeEstimate,
 )
 from swarmd_protocols.swim.neighbors import Neighbors
+from swarmd_protocols.swim.no_mesh import NoMesh
 from swarmd_protocols.swim.passive import PassiveView
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import eager_fanout
@@ -30,11 +33,18 @@ TELLERS_WANTED, _TELLERS_MAX = 6, 64
 """Members that make a full view partial by their word (fewer where fewer are heard), and those remembered."""
 ASK_ROUND_NS = 2 * _S
 """Shortest time between two looks for others because of what one member said, nanoseconds."""
+_HIDDEN_WANTED, _HIDDEN_NS = 3, 30 * _S
+"""So many members that live and have not been heard here make the view a mesh, each for so long, nanoseconds: a pair or
+two that do not hear each other are reached through others, and need none."""
+_ENDED_NS = 10 * _S
+"""So long after a mesh has ended here, nanoseconds, the others end it too: what they say of it makes none."""
+_HELPED, _FARTHER = 1, 2
+"""What a member counts that a helper hears, and one that none hears: it is three hops away at least."""
 WIDEN_BELOW = 0.75
 """A view becomes full again below this share of `full_view_max`: far enough for estimates that are 10 % off."""
 
 
-class FullView:
+class FullView(NoMesh):
     """Knows everybody."""
 
     partial = False
@@ -54,6 +64,7 @@ class FullView:
         shelf: PassiveView,
         neighbors: Neighbors,
         narrow: Callable[[int], None],
+        enmesh: Callable[[], None],
     ) -> None:
         self.core = core
         self._roll = roll
@@ -65,6 +76,12 @@ class FullView:
         self.tellers: dict[bytes, int] = {}
         """Members that said that their view is partial, and when."""
         self.asked_round_ns = -(2**62)
+        self._enmesh = enmesh
+        """Makes the view a mesh."""
+        self.ended_ns = -(2**62)
+        """When this node's view was a mesh last."""
+        self._hidden: dict[bytes, tuple[int, int]] = {}
+        """Members that live and were not heard here: when that was noted, and what each counts."""
 
     # --- size --------------------------------------------------------------------------------------------------------
 
@@ -109,6 +126,20 @@ class FullView:
                 self._prober.ping_once(other)
             # And whom it knows itself, that may be a swarm of which nobody here has heard yet.
             core.port.push(member, [encode(Shuffle(True, ()))])
+
+    # --- more hops than one ------------------------------------------------------------------------------------------
+
+    def is_hidden(self, member: Member, *, helped: bool) -> None:
+        """See `View.is_hidden`: of several, one radio reaches a part of the swarm only."""
+        now_ns, held = self.core.now_ns, self.core.table.by_node
+        self._hidden[member.node] = now_ns, _HELPED if helped else _FARTHER
+        for node, (noted_ns, _hops) in list(self._hidden.items()):
+            other = held.get(node)
+            if other is None or other.link.heard_ns >= noted_ns or now_ns - noted_ns > _HIDDEN_NS:
+                del self._hidden[node]
+        if sum(hops for _noted_ns, hops in self._hidden.values()) >= _HIDDEN_WANTED:
+            self._hidden.clear()
+            self._enmesh()
 
     # --- who is kept, and who is told --------------------------------------------------------------------------------
 
@@ -174,6 +205,20 @@ class FullView:
     def choose_seed(self, strange: list[Address]) -> Address | None:
         """See `View.choose_seed`."""
         return strange[0]
+
+    # --- messages of a mesh ------------------------------------------------------------------------------------------
+
+    def on_beacon(self, message: Beacon, source: Address) -> None:
+        """See `View.on_beacon`: the swarm is one, so is its view."""
+        if message.node in self.core.table.by_node and self.core.now_ns >= self.ended_ns + _ENDED_NS:
+            self._enmesh()
+
+    def on_near(self, message: Near, via: Member | None) -> None:
+        """See `View.on_near`: likewise; the report is taken by the mesh."""
+        if self.core.now_ns >= self.ended_ns + _ENDED_NS:
+            self._enmesh()
+        if self.core.view is not self:
+            self.core.view.on_near(message, via)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 

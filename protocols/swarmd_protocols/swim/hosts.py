@@ -73,7 +73,7 @@ class HostEvidence:
             return
         # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
         if probe.member.link.heard_ns < probe.started_ns:
-            self._judge.fail(probe.member, "its host says that no process listens there")
+            self._judge.fail(probe.member, "its host says that no process listens there", gone=True)
 
     def on_host(self, address: Address, answer: HostAnswer) -> None:
         """The host of a silent member answered, or not."""

@@ -9,7 +9,7 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import DETAIL, Core
 from swarmd_protocols.swim.members import LINKS, Member
-from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody
+from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody, Near
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
 from swarmd_protocols.swim.seams import Judge
 
@@ -36,22 +36,32 @@ class LinkReports:
 
     def changed(self) -> None:
         """Publish own broken links, a few times a second at most."""
-        if not self._due:
+        if not self._due and not self.core.view.weighs_links:
             self._due = True
             self.core.scheduler.at(self.core.now_ns + _DELAY_NS, self._publish)
 
     def _publish(self, _: object) -> None:
         core = self.core
         self._due = False
+        if core.view.weighs_links:
+            return
         broken = sorted((member.node, member.link.quality) for member in core.table.reachable if member.link.quality)
         before, self.own = dict(self.own), tuple(broken[:_ENTRIES_MAX])
-        self._sequence = max(self._sequence + 1, core.own.boot << BOOT_SHIFT)
-        body = encode(LinksBody(core.own.node, self._sequence, self.own))
-        self.own_encoded = encode(Links(body, core.sign("links", body)))
-        old, self.own_fp = self.own_fp, fingerprint(body)
-        core.table.adjust(LINKS, old, self.own_fp)
+        body = encode(LinksBody(core.own.node, self.next_sequence(), self.own))
+        self.publish(self.own, body, encode(Links(body, core.sign("links", body))))
         self._spread(core.own.node, self.own_encoded, before, self.own)
-        core.changed()
+
+    def next_sequence(self) -> int:
+        """The number of this node's next report, of whatever kind."""
+        self._sequence = max(self._sequence + 1, self.core.own.boot << BOOT_SHIFT)
+        return self._sequence
+
+    def publish(self, own: tuple[tuple[bytes, int], ...], body: bytes, encoded: bytes) -> None:
+        """This node's report is another from here on: what it says of broken links, what is signed, the message."""
+        self.own, self.own_encoded = own, encoded
+        old, self.own_fp = self.own_fp, fingerprint(body)
+        self.core.table.adjust(LINKS, old, self.own_fp)
+        self.core.changed()
 
     def _spread(
         self, reporter: bytes, encoded: bytes, before: Mapping[bytes, int], entries: tuple[tuple[bytes, int], ...]
@@ -71,26 +81,37 @@ class LinkReports:
             core.reject(via, str(error))
             return
         reporter = core.table.by_node.get(body.reporter)
-        if reporter is None or body.sequence < reporter.report.links_sequence:
+        if reporter is None or not self.is_newer(reporter, body.sequence, message):
             return
-        if body.sequence == reporter.report.links_sequence and encode(message) <= reporter.report.links_encoded:
-            return  # Of two reports under one number every node takes the same.
-        if body.sequence >> BOOT_SHIFT < reporter.incarnation >> BOOT_SHIFT:
-            return  # Said in an earlier life, which the reporter itself no longer knows of.
         if not core.holds_word(reporter, "links", message, via, "a link report"):
             return
-        counted = reporter.repair.counted
-        core.table.count(reporter, False)
-        reporter.report.links_sequence = body.sequence
-        reporter.repair.fp_links = fingerprint(message.body)
-        core.table.count(reporter, counted)
         before = dict(reporter.report.links)
-        self.count(reporter, body.entries)
-        reporter.report.links_encoded = encode(message)
+        self.adopt(reporter, body.sequence, message.body, encode(message), body.entries)
         size = len(reporter.report.links_encoded)
         if core.heard(reporter.node, reporter.name, size, f"link report {body.sequence}"):
             self._spread(reporter.node, reporter.report.links_encoded, before, body.entries)
         core.changed_by(reporter.node)
+
+    def is_newer(self, reporter: Member, sequence: int, message: Links | Near) -> bool:
+        """Whether a report is newer than the one held of its author, and of its life."""
+        if sequence < reporter.report.links_sequence:
+            return False
+        if sequence == reporter.report.links_sequence and encode(message) <= reporter.report.links_encoded:
+            return False  # Of two reports under one number every node takes the same.
+        # Said in an earlier life, the reporter itself no longer knows of it.
+        return sequence >> BOOT_SHIFT >= reporter.incarnation >> BOOT_SHIFT
+
+    def adopt(
+        self, reporter: Member, sequence: int, body: bytes, encoded: bytes, entries: tuple[tuple[bytes, int], ...]
+    ) -> None:
+        """A report takes the place of the one held of its author."""
+        counted = reporter.repair.counted
+        self.core.table.count(reporter, False)
+        reporter.report.links_sequence = sequence
+        reporter.repair.fp_links = fingerprint(body)
+        self.core.table.count(reporter, counted)
+        self.count(reporter, entries)
+        reporter.report.links_encoded = encoded
 
     def outlive(self, reporter: Member, boot: int) -> None:
         """The reporter is in this life, by its own record: what it said of its links in earlier ones is over.

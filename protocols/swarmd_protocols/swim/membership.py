@@ -4,6 +4,7 @@ A member's state is a pure view of facts held about it, in this order:
 
     it said so itself      LEFT; AWAY until the announced time
     evidence               FAILED: own, or the word of K distinct signers about its current incarnation
+    reports in a mesh      UNREACHABLE (`mesh/mesh_view.py`)
     accusations, probes    SUSPECT
     links                  DEGRADED: unresponsive process, late, one way only, or only through others
     otherwise              ALIVE
@@ -216,6 +217,9 @@ class Membership:
         self._adopt(member, body, raw, signature)
         if doubted:
             core.spread(("alive", member.node), encoded, VERDICT)
+            probe = member.link.probe
+            if same_boot and probe is not None and member.link.heard_ns < probe.started_ns and via is not member:
+                core.view.is_hidden(member, helped=probe.indirect_heard)
         elif passed:
             # News that no doubt asks for is urgent while its author says little.
             urgent = core.may_push(member.node, len(encoded))
@@ -315,6 +319,7 @@ class Membership:
             member.link.probe.over = True
         self.links.count(member, ())
         self.core.table.remove(member)
+        self.core.view.forgotten(member)
         self.accusations.looking.pop(member.node, None)
         self.core.changed()
         self.core.port.peers_changed()
@@ -328,9 +333,11 @@ class Membership:
         member.suspected = True
         self.evaluate(member, reason)
 
-    def fail(self, member: Member, reason: str, *, accuse: bool = True) -> None:
-        """Declare a member failed."""
+    def fail(self, member: Member, reason: str, *, accuse: bool = True, gone: bool = False) -> None:
+        """Declare a member failed; `gone` where its host says that no process listens there."""
         core = self.core
+        if core.view.loses_link(member, gone=gone):
+            return
         member.failed = True
         member.suspected = member.unresponsive = False
         if member.link.probe is not None:
@@ -343,6 +350,7 @@ class Membership:
 
     def answered(self, member: Member) -> None:
         """It answered an own ping directly: own evidence beats every doubt short of a verdict."""
+        self.core.view.answered(member)
         if member.failed and not self.accusations.withdraw(member):
             self.remind(member)
             return
@@ -377,6 +385,8 @@ class Membership:
             return MemberState.FAILED
         if member.status == STATUS_AWAY and self.core.now_ns < member.away_until_ns:
             return MemberState.AWAY
+        if self.core.view.is_cut_off(member):
+            return MemberState.UNREACHABLE
         if member.suspected and member.report.witnesses < 2:
             return MemberState.SUSPECT
         if member.unresponsive or member.link.quality or member.suspected or member.report.reporters >= 2:
@@ -396,7 +406,7 @@ class Membership:
             return
         member.state = new
         member.since_ns = core.now_ns
-        core.table.set_reachable(member, new in REACHABLE)
+        core.table.set_reachable(member, core.view.probes(member, new))
         core.table.count(member, new not in GONE)
         if new in GONE:
             if core.view.forgets_lost and member.node not in self._forgetting:

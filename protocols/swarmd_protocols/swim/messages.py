@@ -217,6 +217,24 @@ class CertifiedEvent(msgspec.Struct, frozen=True, array_like=True, tag=23):
     signature: _Signature
 
 
+class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=25):
+    """Cast on the radio once a second by whose view is a mesh: who is in its reach. Nobody answers.
+
+    Nothing is believed because of it: who hears it asks, and an answer that the pair has sealed is what counts. So it
+    needs no signature; that it is cast under the group key keeps strangers and the revoked out.
+    """
+
+    node: _Id
+    incarnation: _Counter
+
+
+class Near(msgspec.Struct, frozen=True, array_like=True, tag=26):
+    """Whom its author hears, a signed `NearBody`; passed on to all. In a mesh it takes the place of `Links`."""
+
+    body: Annotated[bytes, Meta(max_length=400)]
+    signature: _Signature
+
+
 Message: TypeAlias = (
     Ping
     | Ack
@@ -242,6 +260,8 @@ Message: TypeAlias = (
     | SizeEstimate
     | CertifiedEvent
     | NeighborAddresses
+    | Beacon
+    | Near
 )
 
 
@@ -286,6 +306,21 @@ class LinksBody(msgspec.Struct, frozen=True, array_like=True):
     reporter: _Id
     sequence: _Counter
     entries: Annotated[tuple[tuple[_Id, Annotated[int, Meta(ge=1, le=3)]], ...], Meta(max_length=32)]
+
+
+class NearBody(msgspec.Struct, frozen=True, array_like=True):
+    """Type "near": the newest `sequence` of a reporter replaces the older ones, and its `Links`.
+
+    entries   first 4 bytes of a node's id | cost of the link, quarters of a transmission (1 byte); 5 bytes a node
+    gone      first 4 bytes of the id of each whose host says that no process listens there
+    """
+
+    reporter: _Id
+    sequence: _Counter
+    entries: Annotated[bytes, Meta(max_length=120)]
+    gone: Annotated[bytes, Meta(max_length=96)]
+    hears_all: bool
+    """Nobody of the swarm is out of its reach, but one or two: a mesh of such nodes needs none."""
 
 
 class MetaBody(msgspec.Struct, frozen=True, array_like=True):

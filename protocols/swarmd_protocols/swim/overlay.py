@@ -27,6 +27,8 @@ from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import TELLERS_WANTED, FullView
 from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.members import REACHABLE
+from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.messages import DISCONNECT, NEIGHBOR_ACCEPT, NEIGHBOR_ASK, Record
 from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.neighbor_news import NeighborNews
@@ -63,7 +65,9 @@ class Overlay:
         self.shelf = PassiveView(core, roll)
         self.news = NeighborNews(core, accusations, links, lambda: metadata.own_meta_fp)
         self.neighbors = Neighbors(core, roll, judge, prober, self.shelf, self.news)
-        self.full_view = FullView(core, roll, prober, self.shelf, self.neighbors, self._narrow)
+        self._links = links
+        self.full_view = FullView(core, roll, prober, self.shelf, self.neighbors, self._narrow, self._enmesh)
+        self.mesh_view = MeshView(core, roll, judge, links, prober, self.shelf, self.neighbors, self._unmesh)
         self.partial_view = PartialView(core, self.shelf, self.news, self.neighbors)
         core.view = self.full_view
         self._ticking = False
@@ -81,6 +85,31 @@ class Overlay:
         self._relieving = False
         if view is self.core.view:
             view.relieve()
+
+    def _enmesh(self) -> None:
+        """Turn the full view into a mesh: of this swarm one radio reaches a part."""
+        core = self.core
+        if core.view is self.full_view:
+            core.view = self.mesh_view
+            core.counters["views_enmeshed"] += 1
+            self.mesh_view.begin()
+            core.changed()
+            core.port.peers_changed()
+
+    def _unmesh(self) -> None:
+        """Everybody hears everybody: a full view again."""
+        core = self.core
+        if core.view is not self.mesh_view:
+            return
+        core.view = self.full_view
+        core.counters["views_unmeshed"] += 1
+        self.full_view.ended_ns = core.now_ns
+        for member in list(core.table.by_node.values()):
+            if member.overlay.active and member.state in REACHABLE:
+                core.table.set_reachable(member, True)
+        self._links.changed()
+        core.changed()
+        core.port.peers_changed()
 
     def _narrow(self, size: int) -> None:
         """Turn the full view into a partial one."""

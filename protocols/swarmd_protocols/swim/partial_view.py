@@ -18,6 +18,7 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.swim.neighbor_news import NeighborNews
 from swarmd_protocols.swim.neighbors import Neighbors
+from swarmd_protocols.swim.no_mesh import NoMesh
 from swarmd_protocols.swim.passive import PassiveView
 
 _S = 1_000_000_000
@@ -27,7 +28,7 @@ _SEED_GAP_NS = 10 * _S
 """Each seed is tried about once in this time by all nodes of a partial view together, nanoseconds."""
 
 
-class PartialView:
+class PartialView(NoMesh):
     """Knows its neighbours."""
 
     partial = True

@@ -294,6 +294,9 @@ class Prober:
             probe.over = True
             member.link.probe = None
             return
+        if core.view.weighs_links:
+            self._step_link(probe)
+            return
         config = core.config
         elapsed_ns = core.now_ns - probe.started_ns
         loss = core.round_trip_loss
@@ -324,6 +327,30 @@ class Prober:
         self.ping(probe)
         core.scheduler.at(core.now_ns + self._gap_ns(probe), self._step, probe)
 
+    def _step_link(self, probe: Probe) -> None:
+        """In a mesh no helper is asked and nobody is suspected: a link is lost once its silence is believable."""
+        core, member, config = self.core, probe.member, self.core.config
+        elapsed_ns = core.now_ns - probe.started_ns
+        if not probe.indirect_sent and elapsed_ns >= config.indirect_after_ns:
+            probe.indirect_sent = True
+            self.hosts.ask_host(probe)
+        heard = member.link.heard_ns >= max(probe.started_ns, core.now_ns - config.probe_window_ns)
+        loss = max(core.round_trip_loss, member.link.loss)
+        # Who is heard and does not answer hears too little to count; a frozen process keeps its links for a while.
+        patience_ns = config.probe_window_ns * core.multiplier
+        if not heard and probe.host is HostAnswer.OPEN:
+            patience_ns = config.unresponsive_failed_ns
+            if core.now_ns - probe.host_asked_ns >= _S:
+                self.hosts.ask_host(probe)
+        elif not heard and probe.silences < 1:
+            patience_ns = config.suspicion_unasked_ns
+        wanted = attempts_needed(max(loss, _LINK_LOSS_MIN) if heard else loss, _ERROR_SUSPECT)
+        if elapsed_ns >= patience_ns and probe.attempts >= wanted:
+            self._judge.fail(member, f"silent to {probe.attempts} pings")
+            return
+        self.ping(probe)
+        core.scheduler.at(core.now_ns + self._gap_ns(probe), self._step, probe)
+
     def _gap_ns(self, probe: Probe) -> int:
         core = self.core
         resend_ns = core.config.resend_ns
@@ -342,6 +369,7 @@ class Prober:
             self._set_quality(probe.member, LINK_ONE_WAY, "is heard, but does not hear us")
         else:
             self._set_quality(probe.member, LINK_INDIRECT, "is reached only through others")
+            self.core.view.is_hidden(probe.member, helped=True)
 
     def _suspect(self, probe: Probe) -> None:
         core = self.core

@@ -18,6 +18,10 @@ class Roll(Protocol):
         """The body of a record that somebody passes on, not verified; None where it is malformed."""
         ...
 
+    def found(self, member: Member) -> None:
+        """A member known from the journal is there."""
+        ...
+
     def restore(self, message: Record) -> None:
         """Hold a member for gone until it is heard or a peer vouches for it."""
         ...
@@ -34,8 +38,8 @@ class Judge(Protocol):
         """Bring table, digest and notifications in line with the facts."""
         ...
 
-    def fail(self, member: Member, reason: str, *, accuse: bool = True) -> None:
-        """Declare a member failed."""
+    def fail(self, member: Member, reason: str, *, accuse: bool = True, gone: bool = False) -> None:
+        """Declare a member failed; `gone` where its host says that no process listens there."""
         ...
 
     def suspect_silently(self, member: Member, reason: str) -> None:

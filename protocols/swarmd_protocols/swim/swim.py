@@ -22,6 +22,7 @@ from swarmd_protocols.swim.messages import (
     Accusation,
     Ack,
     Alive,
+    Beacon,
     Buckets,
     CertifiedEvent,
     EventVector,
@@ -32,6 +33,7 @@ from swarmd_protocols.swim.messages import (
     Links,
     Message,
     MetaEntry,
+    Near,
     Neighbor,
     NeighborAddresses,
     Ping,
@@ -191,6 +193,8 @@ class Swim:
     def _tries_a_member(self) -> bool:
         """Greet or ask a lost member, where one is worth a try."""
         core = self.core
+        if not core.view.asks_lost():
+            return False
         is_alone = core.now_ns - core.heard_ns > _ALONE_NS
         lost = [
             member for member in core.table.lost.values() if member.status == STATUS_ALIVE and self._worth_a_try(member)
@@ -278,6 +282,8 @@ class Swim:
                 membership.prober.helpers.on_ping_req(member, message.sequence, message.target)
             case Indirect():
                 membership.prober.helpers.on_indirect(member, message.sequence, message.heard)
+            case Near():
+                self.core.view.on_near(message, member)
             case SizeEstimate():
                 self.core.view.on_size_estimate(member, message)
             case NeighborAddresses():
@@ -306,8 +312,8 @@ class Swim:
                 self.repair.on_want(member, message)
             case Statement():
                 self._on_statement(member, message)
-            case Hello() | Sub():
-                # A hello stands in a group frame; a sub-protocol's payload is taken out by the node.
+            case Hello() | Sub() | Beacon():
+                # A hello stands in a group frame, a beacon in a cast; a sub-protocol's payload the node takes out.
                 self.core.reject(member, f"{type(message).__name__} does not belong into a pair's frame")
             case _:
                 assert_never(message)
@@ -333,6 +339,8 @@ class Swim:
             self.membership.found(member)
         elif member.failed and member.accusations:
             self.membership.remind(member)
+        else:
+            core.view.hears_far(member)
 
     def _on_ping(self, member: Member, message: Ping, source: Address) -> None:
         core = self.core

@@ -1,14 +1,16 @@
 """What the rest of membership asks about how much of the swarm this node knows: everybody, or a few neighbours.
 
-`full_view.py` and `partial_view.py` answer; `overlay.py` alone decides which of them is asked, and sets `Core.view`.
+`full_view.py`, `mesh/mesh_view.py` and `partial_view.py` answer; `overlay.py` alone decides which of them is asked, and
+sets `Core.view`.
 """
 
 from collections.abc import Collection, Hashable, Sequence
 from typing import Protocol
 
+from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.messages import ForwardJoin, Neighbor, Record, Shuffle, SizeEstimate
+from swarmd_protocols.swim.messages import Beacon, ForwardJoin, Near, Neighbor, Record, Shuffle, SizeEstimate
 
 
 class View(Protocol):
@@ -22,6 +24,8 @@ class View(Protocol):
     """Who hears an accusation sees for itself; otherwise a few of the swarm do."""
     forgets_lost: bool
     """Who is gone is forgotten after `forget_ns`; otherwise a few of them are tried for ever."""
+    weighs_links: bool
+    """A member's silence is a lost link, and nobody is accused; otherwise it is a suspicion."""
     digest_sections: Sequence[int]
     """Sections that the digest covers: those that all nodes hold alike."""
     opening_sections: Sequence[int]
@@ -47,6 +51,40 @@ class View(Protocol):
 
     def relieve(self) -> None:
         """Do something about it."""
+        ...
+
+    # --- who is probed, and what silence means ---------------------------------------------------------------------
+
+    def probes(self, member: Member, state: MemberState) -> bool:
+        """Whether a member in this state is probed and told news."""
+        ...
+
+    def answered(self, member: Member) -> None:
+        """A member answered an own ping directly."""
+        ...
+
+    def is_hidden(self, member: Member, *, helped: bool) -> None:
+        """A member lives, as a helper or it itself says, and this node has not heard it while it asked."""
+        ...
+
+    def loses_link(self, member: Member, *, gone: bool) -> bool:
+        """A member is silent, or its host refuses (`gone`); whether that is no verdict about it."""
+        ...
+
+    def is_cut_off(self, member: Member) -> bool:
+        """Whether a member's part of the swarm cannot be reached."""
+        ...
+
+    def hears_far(self, member: Member) -> None:
+        """A frame came from a member that is not probed."""
+        ...
+
+    def asks_lost(self) -> bool:
+        """Whether members that are not probed are asked in turn."""
+        ...
+
+    def forgotten(self, member: Member) -> None:
+        """A member is no longer held."""
         ...
 
     # --- who is kept, and who is told ------------------------------------------------------------------------------
@@ -117,6 +155,16 @@ class View(Protocol):
 
     def choose_seed(self, strange: list[Address]) -> Address | None:
         """Which of the seeds that are no members to greet this time, if any."""
+        ...
+
+    # --- messages of a mesh ----------------------------------------------------------------------------------------
+
+    def on_beacon(self, message: Beacon, source: Address) -> None:
+        """Somebody is in this radio's reach, and its view is a mesh."""
+        ...
+
+    def on_near(self, message: Near, via: Member | None) -> None:
+        """A member reports whom it hears."""
         ...
 
     # --- messages --------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ GOODBYE_S = 1.0
 """How long a stop waits for the broker to have taken what is buffered."""
 SETTLE_S = 0.5
 """Seconds until a picture is told: the broker says meanwhile who else is there."""
-_DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY)
+_DEAD = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY, MemberState.UNREACHABLE)
 _EYE_CHANGES, _REMOVALS = ("eye-ready", "eye-model"), ("dismissed", "revoked")
 """Kinds of events after which a birth is told anew, and a member taken back."""
 _TOLD_AGAIN = 3

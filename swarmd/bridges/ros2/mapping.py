@@ -10,6 +10,7 @@ DIAGNOSTIC_LEVELS = {
     MemberState.SUSPECT: 1,
     MemberState.DEGRADED: 1,
     MemberState.AWAY: 1,
+    MemberState.UNREACHABLE: 1,
     MemberState.LEFT: 3,
     MemberState.FAILED: 2,
 }

@@ -1,0 +1,1 @@
+"""Membership over several radio hops: who is near, who hears whom, who is reached."""

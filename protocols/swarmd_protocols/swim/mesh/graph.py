@@ -1,0 +1,82 @@
+"""Who is reached over hops, and what is believed of those who are not. Pure.
+
+Nodes are told apart by the first bytes of their ids, as reports name them. A report says whom its author hears; the
+cost of a link is its expected number of transmissions (ETX) in quarters.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+Key: TypeAlias = bytes
+"""The first `KEY_BYTES` of a node's id."""
+KEY_BYTES = 4
+"""Bytes of an id in a report: of 256 members two are alike once in 130,000 swarms, and share a fate in reports then."""
+PERFECT, WORST = 4, 15
+"""Cost of a link that loses nothing, and of the worst that is told, quarters of a transmission."""
+Heard: TypeAlias = Mapping[Key, int]
+"""Whom a node hears, and what each link costs."""
+
+
+class Fate(Enum):
+    """What is believed of a node that no chain of reports reaches."""
+
+    FAILED = "failed"
+    """Everybody who could hear it is reached, and hears it no more."""
+    UNREACHABLE = "unreachable"
+    """Somebody who could hear it is not reached either: they are cut off, and may be well."""
+
+
+def link_cost(loss: float) -> int:
+    """What a link costs whose round trips are lost at this share.
+
+    >>> link_cost(0.0), link_cost(0.5), link_cost(0.99)
+    (4, 8, 15)
+    """
+    return max(PERFECT, min(WORST, round(PERFECT / max(PERFECT / WORST, 1 - loss))))
+
+
+def reached(own: Key, near: Heard, reports: Mapping[Key, Heard]) -> dict[Key, int]:
+    """Who is reached from a node, by its own links and what others report of theirs.
+
+    Args:
+        own: The node.
+        near: Whom it hears itself.
+        reports: By author, whom each hears.
+
+    Returns:
+        What the cheapest chain to each costs; the node itself is at 0.
+
+    >>> reached(b"a", {b"b": 4}, {b"b": {b"c": 5}, b"d": {b"e": 4}})
+    {b'a': 0, b'b': 4, b'c': 9}
+    """
+    costs: dict[Key, int] = {}
+    heap: list[tuple[int, Key]] = [(0, own)]
+    while heap:
+        cost, key = heappop(heap)
+        if key in costs:
+            continue
+        costs[key] = cost
+        for other, step in (near if key == own else reports.get(key, {})).items():
+            if other not in costs:
+                heappush(heap, (cost + step, other))
+    return costs
+
+
+def fate(key: Key, reach: Mapping[Key, int], hearers: Iterable[Key], gone: bool) -> Fate:
+    """What is believed of a node that is not reached.
+
+    Args:
+        key: The node.
+        reach: Who is reached.
+        hearers: Who could hear it, by the last reports of both sides.
+        gone: One of them has seen that no process listens there.
+
+    Returns:
+        Its fate: a kernel that refuses is proof wherever the others are.
+
+    >>> fate(b"c", {b"a": 0, b"b": 4}, [b"b", b"d"], gone=False), fate(b"d", {b"a": 0, b"c": 4}, [b"c"], gone=False)
+    (<Fate.UNREACHABLE: 'unreachable'>, <Fate.FAILED: 'failed'>)
+    """
+    return Fate.FAILED if gone or all(hearer in reach for hearer in hearers if hearer != key) else Fate.UNREACHABLE

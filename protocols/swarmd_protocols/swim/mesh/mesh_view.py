@@ -1,0 +1,288 @@
+"""The view of a node whose swarm is larger than its radio's reach: everybody is known, a few are near.
+
+    near       members that answer this node's own questions directly; the table's reachable members
+    reached    a chain of reports leads to it: near ─▶ whom they report ─▶ whom those report; it lives
+    suspect    no chain leads to it; `UNREACHED_NS` later one of
+    failed       everybody who could hear it is reached and hears it no more, or saw that its process is gone
+    unreachable  somebody who could hear it is out of reach too: that part of the swarm is cut off
+
+It is a pure view of the reports: whoever is reached again is what it was, without a refutation. Nobody accuses
+anybody; one stolen key can hide a member only where it is that member's sole neighbour.
+"""
+
+from collections.abc import Callable
+
+from swarmd_protocols.effects import MemberState
+from swarmd_protocols.swim.core import Core
+from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.members import GONE, REACHABLE, Member
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Key, fate, reached
+from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
+from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
+from swarmd_protocols.swim.messages import Near as NearMessage
+from swarmd_protocols.swim.neighbors import Neighbors
+from swarmd_protocols.swim.passive import PassiveView
+from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.seams import Judge, Roll
+
+_S, _MS = 1_000_000_000, 1_000_000
+UNREACHED_NS = 800 * _MS
+"""So long after the last chain to a member broke, nanoseconds, its fate is told: a link that another takes over for is
+reported within 0.5 s (`reports.py`), and passes ten hops in 0.2 s."""
+_GONE_NS = 100 * _MS
+"""The same where somebody saw that no process listens there: only its own restart could change that."""
+_GONE_COUNTS_NS = 5 * _S
+"""What was seen of a process counts for so long, nanoseconds: it may have begun another life since."""
+_BEGIN_NS = 5 * _S
+"""Nobody's fate is told so long after the view has become a mesh, nanoseconds: the reports are on their way."""
+_REACH_NS = 10 * _MS
+"""Reports that come within this of each other are weighed once, nanoseconds."""
+_SILENT_NS = 150 * _MS
+"""Whom somebody hears no more, and this node has not heard for so long, it asks at once, nanoseconds."""
+_IN_REACH_NS = 3 * _S
+"""Whose beacon or frame came within so long is in reach, nanoseconds: of three beacons one comes through."""
+OUT_OF_REACH_FEW = 1
+"""So many members out of reach are too few for a mesh: a full view asks others about them."""
+_ALL_HEARD_NS = 30 * _S
+"""Everybody has to hear everybody for so long before the view becomes full again, nanoseconds."""
+
+
+class MeshView(FullView):
+    """See the module. What a full view answers holds here where nothing else is said."""
+
+    probes_ring = False
+    weighs_links = True
+
+    def __init__(
+        self,
+        core: Core,
+        roll: Roll,
+        judge: Judge,
+        links: LinkReports,
+        prober: Prober,
+        shelf: PassiveView,
+        neighbors: Neighbors,
+        end: Callable[[], None],
+    ) -> None:
+        super().__init__(core, roll, prober, shelf, neighbors, lambda size: None, lambda: None)
+        self._judge = judge
+        self._end = end
+        """Makes the view full."""
+        self.near = Near(core)
+        self.reports = NearReports(core, links, self._own_report)
+        self._reach_due = False
+        self._begun_ns = 0
+        self._all_heard_ns = 0
+        self._life = 0
+        """Counts the times that the view became a mesh, so that timers of earlier ones do nothing."""
+        self.costs: dict[Key, int] = {}
+        """Who is reached, and what the cheapest chain costs."""
+        self._unreached: dict[bytes, int] = {}
+        """Members that are not, and since when."""
+        self._cut_off: set[bytes] = set()
+        """Those of them whose part of the swarm is."""
+
+    # --- beginning and ending ----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The view becomes a mesh: near is who has answered lately."""
+        core = self.core
+        self._begun_ns = self._all_heard_ns = core.now_ns
+        self._life += 1
+        self._unreached.clear()
+        self._cut_off.clear()
+        self.reports.begin()
+        answered = sorted(core.table.reachable, key=lambda member: (-member.link.replied_ns, member.node))
+        for at, member in enumerate(answered):
+            self._judge.clear_doubts(member)
+            if at >= NEAR_MAX or core.now_ns - member.link.replied_ns > _IN_REACH_NS:
+                self.near.lose(member, gone=False)
+            self._judge.evaluate(member, "the swarm is larger than a radio's reach")
+        core.scheduler.at(self.near.say(), self._beacon, self._life)
+        self.reports.soon(lost=True)
+        self._reach_soon()
+
+    def _beacon(self, life: int) -> None:
+        core = self.core
+        if life != self._life or core.view is not self or core.own.left:
+            return
+        core.scheduler.at(self.near.say(), self._beacon, life)
+        if self._out_of_reach() > OUT_OF_REACH_FEW or any(
+            member.node not in self.reports.hears_all
+            for member in core.table.by_node.values()
+            if member.state in REACHABLE
+        ):
+            self._all_heard_ns = core.now_ns
+        self.reports.soon(lost=False)
+        if core.now_ns - self._all_heard_ns >= _ALL_HEARD_NS:
+            self._end()
+
+    def _out_of_reach(self) -> int:
+        """Members that live and are not heard directly."""
+        near, held = self.near, self.core.table.by_node.values()
+        return sum(1 for member in held if member.state in REACHABLE and not near.in_reach(member, _IN_REACH_NS))
+
+    # --- what a full view answers otherwise --------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """See `View.size`."""
+        return 1 + sum(1 for member in self.core.table.by_node.values() if member.state in REACHABLE)
+
+    def swarm(self) -> int:
+        """See `View.swarm`: those that are near are not all."""
+        return self.size()
+
+    def crowded(self) -> bool:
+        """See `View.crowded`."""
+        return False
+
+    def push_fanout(self) -> int:
+        """See `View.push_fanout`: the near ones are few, and nobody else can tell what is behind them."""
+        return len(self.core.table.reachable)
+
+    def stream_fanout(self) -> int:
+        """See `View.stream_fanout`."""
+        return len(self.core.table.reachable)
+
+    def probes(self, member: Member, state: MemberState) -> bool:
+        """See `View.probes`: who is near."""
+        return member.where >= 0 and state in REACHABLE
+
+    def is_cut_off(self, member: Member) -> bool:
+        """See `View.is_cut_off`."""
+        return member.node in self._cut_off
+
+    def asks_lost(self) -> bool:
+        """See `View.asks_lost`: where nothing is cast, near ones are found by asking."""
+        return not self.near.hears_beacons()
+
+    def forgotten(self, member: Member) -> None:
+        """See `View.forgotten`."""
+        self.near.forget(member.node)
+        self.reports.forget(member.node)
+        self._unreached.pop(member.node, None)
+        self._cut_off.discard(member.node)
+
+    # --- who is near -------------------------------------------------------------------------------------------------
+
+    def on_beacon(self, message: Beacon, source: str) -> None:
+        """See `View.on_beacon`."""
+        member = self.near.on_beacon(message)
+        if member is None:
+            if message.node != self.core.own.node:
+                self.core.port.hello(source, True)
+        elif member.where < 0 and self._is_wanted(member) and member.status != STATUS_LEFT:
+            self._prober.ping_once(member)
+
+    def hears_far(self, member: Member) -> None:
+        """See `View.hears_far`: it may be near."""
+        if member.status != STATUS_LEFT and self._is_wanted(member):
+            self._prober.ping_once(member)
+
+    def _is_wanted(self, member: Member) -> bool:
+        """Of many that are heard, a few are near; but who is not reached otherwise always may be."""
+        near = len(self.core.table.reachable)
+        return near < NEAR_MAX or (near < NEAR_MOST and member.node[:KEY_BYTES] not in self.costs)
+
+    def answered(self, member: Member) -> None:
+        """See `View.answered`."""
+        if member.where < 0 and self._is_wanted(member) and self.near.gain(member):
+            self._prober.welcome(member)
+            self.reports.soon(lost=member.node[:KEY_BYTES] not in self.costs)
+            self._reach_soon()
+            self.core.port.peers_changed()
+
+    def loses_link(self, member: Member, *, gone: bool) -> bool:
+        """See `View.loses_link`: silence is a lost link, and what that means follows from all reports."""
+        if self.near.lose(member, gone=gone):
+            self.reports.soon(lost=True)
+            self._reach_soon()
+            self.core.port.peers_changed()
+        return True
+
+    # --- who hears whom ----------------------------------------------------------------------------------------------
+
+    def _own_report(self) -> tuple[dict[Key, int], list[Key], bool]:
+        gone = sorted(self.near.saw_gone)
+        self.near.saw_gone.clear()
+        return self.near.keys(), gone, self._out_of_reach() <= OUT_OF_REACH_FEW
+
+    def on_near(self, message: NearMessage, via: Member | None) -> None:
+        """See `View.on_near`."""
+        taken = self.reports.on_near(message, via)
+        if taken is None:
+            return
+        core, (_reporter, dropped, gone) = self.core, taken
+        for key in gone:
+            self.near.gone[key] = core.now_ns
+        for member in list(core.table.reachable):
+            if member.node[:KEY_BYTES] in dropped and core.now_ns - member.link.heard_ns > _SILENT_NS:
+                self._prober.verify(member)
+        self._reach_soon()
+
+    # --- who is reached ----------------------------------------------------------------------------------------------
+
+    def _reach_soon(self) -> None:
+        if not self._reach_due:
+            self._reach_due = True
+            self.core.scheduler.at(self.core.now_ns + _REACH_NS, self._reach)
+
+    def _reach(self, _: object) -> None:
+        self._reach_due = False
+        core = self.core
+        if core.view is not self:
+            return
+        held = core.table.by_node
+        reports = {node[:KEY_BYTES]: self.reports.heard[node] for node in held if node in self.reports.heard}
+        self.costs = reached(core.own.node[:KEY_BYTES], self.near.keys(), reports)
+        for member in list(held.values()):
+            if not member.overlay.active or member.status == STATUS_LEFT:
+                continue
+            if member.node[:KEY_BYTES] in self.costs:
+                self._is_reached(member)
+            elif not member.unheard and not member.failed and member.node not in self._unreached:
+                self._unreached[member.node] = core.now_ns
+                self._suspect(member)
+
+    def _is_reached(self, member: Member) -> None:
+        self._unreached.pop(member.node, None)
+        self._cut_off.discard(member.node)
+        if member.unheard:
+            self._roll.found(member)
+        elif member.suspected or member.failed or member.state not in REACHABLE:
+            was_gone = member.state in GONE
+            member.suspected = member.failed = False
+            self._judge.evaluate(member, "a chain of reports leads to it again", joined=was_gone)
+
+    def _suspect(self, member: Member) -> None:
+        core = self.core
+        seen_ns = self.near.gone.get(member.node[:KEY_BYTES], -(2**62))
+        wait_ns = _GONE_NS if core.now_ns - seen_ns < _GONE_COUNTS_NS else UNREACHED_NS
+        due_ns = max(core.now_ns + wait_ns, self._begun_ns + _BEGIN_NS)
+        if core.now_ns - self._begun_ns >= _BEGIN_NS:
+            member.suspected = True
+            self._judge.evaluate(member, "no chain of reports leads to it")
+        core.scheduler.at(due_ns, self._tell_fate, (member, core.now_ns))
+
+    def _tell_fate(self, unreached: tuple[Member, int]) -> None:
+        member, since_ns = unreached
+        core = self.core
+        if core.view is not self or self._unreached.get(member.node) != since_ns or member.failed:
+            return
+        key = member.node[:KEY_BYTES]
+        seen_ns = self.near.gone.get(key, -(2**62))
+        is_gone = core.now_ns - seen_ns < _GONE_COUNTS_NS
+        unheard_of = not self.reports.is_of_this_life(member)
+        hearers = [*self.reports.heard.get(member.node, {})]
+        hearers += [node[:KEY_BYTES] for node, heard in self.reports.heard.items() if key in heard]
+        alone = not core.table.reachable or unheard_of
+        member.suspected = False
+        if not is_gone and (alone or fate(key, self.costs, hearers, is_gone) is Fate.UNREACHABLE):
+            self._cut_off.add(member.node)
+            self._judge.evaluate(member, "its part of the swarm is cut off")
+            return
+        member.failed = True
+        core.counters["failures"] += 1
+        self._judge.evaluate(member, "nobody who could hear it hears it")

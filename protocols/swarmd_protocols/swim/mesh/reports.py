@@ -1,0 +1,115 @@
+"""Reports of who hears whom: signed by their author, newest wins, passed on and repaired as all news of the swarm."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from swarmd_protocols.channel.codec import decode_body, encode
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.swim.core import VERDICT, Core
+from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Heard, Key
+from swarmd_protocols.swim.messages import Near as NearMessage
+from swarmd_protocols.swim.messages import NearBody
+from swarmd_protocols.swim.rules import BOOT_SHIFT
+
+_MS = 1_000_000
+_NEAR_BODY = msgspec.msgpack.Decoder(NearBody)
+_LOST_NS, _GAINED_NS = 20 * _MS, 500 * _MS
+"""A lost link is reported so soon, and one that was gained so long after it, nanoseconds: several change at once, and
+nobody's life hangs on the latter but a stranger's."""
+_GAP_NS = 250 * _MS
+"""Shortest time between two reports, nanoseconds: a node in motion gains and loses one neighbour a second or two."""
+_ENTRY_BYTES = KEY_BYTES + 1
+
+
+class NearReports:
+    """Own report and those of others, by author."""
+
+    def __init__(self, core: Core, links: LinkReports, own: Callable[[], tuple[Heard, list[Key], bool]]) -> None:
+        self.core = core
+        self._links = links
+        self._own = own
+        """What this node would report: whom it hears, who is gone, and whether nobody is out of its reach."""
+        self.heard: dict[bytes, Heard] = {}
+        """By author's id, whom it hears by its last report of this life."""
+        self.hears_all: set[bytes] = set()
+        """Authors that say that nobody is out of their reach."""
+        self._due_ns: int | None = None
+        self._said_ns = -(2**62)
+        self._said: tuple[Heard, bool] = {}, False
+
+    def begin(self) -> None:
+        """The view has become a mesh: nothing was reported."""
+        self.heard.clear()
+        self.hears_all.clear()
+        self._said, self._due_ns = ({}, False), None
+
+    def soon(self, *, lost: bool) -> None:
+        """What this node hears has changed."""
+        core = self.core
+        due_ns = max(core.now_ns + (_LOST_NS if lost else _GAINED_NS), self._said_ns + _GAP_NS)
+        if self._due_ns is None or due_ns < self._due_ns:
+            self._due_ns = due_ns
+            core.scheduler.at(due_ns, self._say, due_ns)
+
+    def _say(self, due_ns: int) -> None:
+        core = self.core
+        if self._due_ns != due_ns:
+            return
+        self._due_ns = None
+        heard, gone, hears_all = self._own()
+        if heard.keys() == self._said[0].keys() and not gone and hears_all == self._said[1]:
+            return
+        self._said, self._said_ns = (heard, hears_all), core.now_ns
+        entries = b"".join(key + bytes((cost,)) for key, cost in sorted(heard.items()))
+        body = encode(NearBody(core.own.node, self._links.next_sequence(), entries, b"".join(sorted(gone)), hears_all))
+        encoded = encode(NearMessage(body, core.sign("near", body)))
+        self._links.publish((), body, encoded)
+        core.spread(("links", core.own.node), encoded, VERDICT)
+        core.counters["near_reports"] += 1
+
+    def on_near(self, message: NearMessage, via: Member | None) -> tuple[Member, set[Key], set[Key]] | None:
+        """A member reports whom it hears; who, whom it hears no more, and who is gone. None where that is not new."""
+        core = self.core
+        try:
+            body = decode_body(_NEAR_BODY, message.body)
+            if len(body.entries) % _ENTRY_BYTES or len(body.gone) % KEY_BYTES:
+                raise WireError("a report of who is near ends within an entry")
+        except WireError as error:
+            core.reject(via, str(error))
+            return None
+        reporter = core.table.by_node.get(body.reporter)
+        if reporter is None:
+            return None
+        if body.sequence == reporter.report.links_sequence and encode(message) == reporter.report.links_encoded:
+            core.queue.overheard(("links", reporter.node))
+            return None
+        if not self._links.is_newer(reporter, body.sequence, message):
+            return None
+        if not core.holds_word(reporter, "near", message, via, "a report of who is near"):
+            return None
+        self._links.adopt(reporter, body.sequence, message.body, encode(message), ())
+        before = self.heard.get(reporter.node, {})
+        at = range(0, len(body.entries), _ENTRY_BYTES)
+        heard = {body.entries[i : i + KEY_BYTES]: max(1, body.entries[i + KEY_BYTES]) for i in at}
+        self.heard[reporter.node] = heard
+        (self.hears_all.add if body.hears_all else self.hears_all.discard)(reporter.node)
+        gone = {body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES)}
+        encoded = reporter.report.links_encoded
+        if core.heard(reporter.node, reporter.name, len(encoded), f"report of who is near {body.sequence}"):
+            core.spread(("links", reporter.node), encoded, VERDICT, urgent=core.may_push(reporter.node, len(encoded)))
+        core.changed_by(reporter.node)
+        return reporter, set(before) - set(heard), gone
+
+    def is_of_this_life(self, member: Member) -> bool:
+        """Whether a member has reported since it began its life."""
+        return member.node in self.heard and member.report.links_sequence >> BOOT_SHIFT >= (
+            member.incarnation >> BOOT_SHIFT
+        )
+
+    def forget(self, node: bytes) -> None:
+        """Drop what a member reported."""
+        self.heard.pop(node, None)
+        self.hears_all.discard(node)

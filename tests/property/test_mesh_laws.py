@@ -1,0 +1,339 @@
+"""Laws of membership over hops: who is reached lives, who is cut off is not called failed, and no word makes it so.
+
+Each law has a mutant that breaks it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.effects import MemberState, UserEvent
+from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.mesh import mesh_view, near
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, fate, reached
+from swarmd_protocols.swim.mesh.mesh_view import MeshView
+from swarmd_protocols.swim.mesh.near import NEAR_MOST, Near
+from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.messages import Beacon, NearBody
+from swarmd_protocols.swim.messages import Near as NearMessage
+from swarmd_protocols.swim.prober import Prober
+from tests.support.mesh_net import MeshNet, everybody, line
+from tests.support.mutants import assert_found
+from tests.support.swim_net import S
+
+ALIVE, FAILED, UNREACHABLE = MemberState.ALIVE, MemberState.FAILED, MemberState.UNREACHABLE
+
+
+def formed(count: int, seed: int = 1, *, casts: bool = True) -> MeshNet:
+    net = MeshNet(count, line(count), seed, casts=casts)
+    assert net.run_until(net.formed, 20) is not None
+    net.run(6)
+    assert net.formed()
+    return net
+
+
+# --- pure ----------------------------------------------------------------------------------------------------------
+
+KEYS = [bytes((index,)) * KEY_BYTES for index in range(8)]
+graphs = st.dictionaries(st.sampled_from(KEYS), st.dictionaries(st.sampled_from(KEYS), st.integers(1, 15)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 15)), graphs)
+def test_costs_are_those_of_the_cheapest_chain(own: dict[bytes, int], graph: dict[bytes, dict[bytes, int]]) -> None:
+    """Against relaxing every link until nothing changes."""
+    me = KEYS[0]
+    links = {**graph, me: own}
+    cheapest = {me: 0}
+    for _ in KEYS:
+        for key, heard in links.items():
+            for other, cost in heard.items():
+                if key in cheapest and cheapest[key] + cost < cheapest.get(other, 1_000):
+                    cheapest[other] = cheapest[key] + cost
+    assert reached(me, own, graph) == cheapest
+
+
+@given(st.sets(st.sampled_from(KEYS)), st.lists(st.sampled_from(KEYS)), st.booleans())
+def test_nobody_whose_hearers_are_cut_off_has_failed_but_by_a_kernels_word(
+    reach: set[bytes], hearers: list[bytes], gone: bool
+) -> None:
+    told = fate(KEYS[0], dict.fromkeys(reach, 4), hearers, gone)
+    others = set(hearers) - {KEYS[0]}
+    assert (told is Fate.FAILED) == (gone or others <= reach)
+
+
+# --- on a network --------------------------------------------------------------------------------------------------
+
+
+def everybody_on_a_line_lives() -> None:
+    for count, casts in ((4, True), (6, True), (9, True), (6, False)):
+        net = formed(count, casts=casts)
+        assert all(net.is_mesh(index) for index in range(count))
+        since_ns = net.now
+        net.run(20)
+        assert net.formed()
+        assert net.failures(since_ns) == []
+
+
+def a_cut_part_is_unreachable_and_comes_back() -> None:
+    net = formed(6)
+    since_ns = net.now
+    net.relink(line(6) - {(2, 3)})
+    assert net.run_until(lambda: net.sees(0, 5) is UNREACHABLE and net.sees(5, 0) is UNREACHABLE, 6) is not None
+    net.run(5)
+    assert {name for _, name in net.failures(since_ns)} <= {"n002", "n003"}
+    assert all(net.sees(a, b) is UNREACHABLE for a in (0, 1) for b in (4, 5))
+    net.relink(line(6))
+    assert net.run_until(net.formed, 5) is not None
+
+
+def a_death_is_told_from_a_cut() -> None:
+    """In a ring nobody is cut off by one death: who could hear the dead one says so. At the end of a line likewise."""
+    for links, subject in ((line(6) | {(0, 5)}, 3), (line(6), 5)):
+        a_dark_one_is_failed(MeshNet(6, links), subject)
+
+
+def a_dark_one_is_failed(net: MeshNet, subject: int) -> None:
+    assert net.run_until(net.formed, 20) is not None
+    net.run(8)
+    net.hosts[subject].dark = True
+    others = [index for index in range(6) if index != subject]
+    assert net.run_until(lambda: net.all_see(FAILED, subject, others), 5) is not None
+    assert {name for index, name in net.failures() if index != subject} <= {f"n{subject:03d}"}
+
+
+def a_killed_process_between_two_parts_is_failed_for_both() -> None:
+    net = formed(5)
+    net.kill(2)
+    assert net.run_until(lambda: net.all_see(FAILED, 2, [0, 1, 3, 4]), 4) is not None
+    net.run(3)
+    assert all(net.sees(a, b) is UNREACHABLE for a in (0, 1) for b in (3, 4))
+    net.restart(2)
+    assert net.run_until(net.formed, 6) is not None
+
+
+def a_frozen_process_fails_nobody() -> None:
+    net = MeshNet(5, line(5) | {(0, 4)})
+    assert net.run_until(net.formed, 20) is not None
+    net.run(8)
+    since_ns = net.now
+    net.freeze(2)
+    net.run(5)
+    net.thaw(2)
+    net.run(3)
+    assert net.formed()
+    assert net.failures(since_ns) == []
+
+
+def news_reaches_the_far_end_once() -> None:
+    net = formed(9)
+    for number in range(5):
+        net.feed(number, UserEvent(f"e{number}", b""))
+    assert net.run_until(lambda: len(net.delivered()) == 45, 1) is not None
+    net.run(3)
+    told = Counter((index, effect.name) for _, index, effect in net.delivered())
+    assert len(told) == 45
+    assert set(told.values()) == {1}
+
+
+def one_hop_is_no_mesh() -> None:
+    """Not for losses, nor for a pair or two that do not hear each other, nor for deaths."""
+    for loss in (0.0, 0.3):
+        net = MeshNet(8, everybody(8) - {(0, 1)}, loss=loss)
+        net.run(10)
+        net.kill(5)
+        net.kill(6)
+        net.hosts[7].dark = True
+        net.run(15)
+        assert not any(net.is_mesh(index) for index in range(8))
+
+
+def a_swarm_that_gathers_is_a_mesh_no_more() -> None:
+    net = formed(6)
+    net.relink(everybody(6))
+    assert net.run_until(lambda: not any(net.is_mesh(index) for index in range(6)), 60) is not None
+    since_ns = net.now
+    net.run(10)
+    assert net.formed()
+    assert not any(net.is_mesh(index) for index in range(6))
+    assert net.failures(since_ns) == []
+
+
+def near_ones_are_few_where_all_hear_all() -> None:
+    net = MeshNet(16, everybody(16))
+    assert net.run_until(net.formed, 20) is not None
+    for host in net.hosts:
+        host.node._core.now_ns = net.now
+        host.node._swim.membership.overlay._enmesh()
+    for _ in range(40):
+        net.run(0.5)
+        held = [len(host.node._core.table.reachable) for host in net.hosts if net.is_mesh(host.index)]
+        assert all(count <= NEAR_MOST for count in held)
+    assert net.formed()
+    assert sum(held) <= (near.NEAR_MAX + 2) * len(held)
+
+
+def own_report(net: MeshNet, index: int, entries: list[int], gone: list[int], sequence: int) -> bytes:
+    """What a node's stolen key signs about whom it hears."""
+    keys = {other: host.node._core.own.node[:KEY_BYTES] for other, host in enumerate(net.hosts)}
+    core = net.hosts[index].node._core
+    body = encode(
+        NearBody(
+            core.own.node,
+            sequence,
+            b"".join(keys[other] + b"\x04" for other in entries),
+            b"".join(keys[other] for other in gone),
+            False,
+        )
+    )
+    return encode(NearMessage(body, core.sign("near", body)))
+
+
+def a_liar_fails_nobody_that_others_hear() -> None:
+    """It says that it hears nobody, and that all are gone; its neighbours hear each other around it."""
+    net = MeshNet(6, line(6) | {(0, 5)})
+    assert net.run_until(net.formed, 20) is not None
+    net.run(8)
+    since_ns = net.now
+    liar = net.hosts[2].node._core
+    for number in range(20):
+        lie = own_report(net, 2, [], [0, 1, 3, 4, 5], (liar.own.boot << 20) + 1_000 + number)
+        liar.now_ns = net.now
+        for member in list(liar.table.reachable):
+            effects = net.hosts[2].node._wire
+            effects.effects = []
+            effects.push(member, [lie])
+            net.perform(net.hosts[2], effects.effects)
+        net.run(0.5)
+    assert net.failures(since_ns) == []
+
+
+def malformed_reports_change_nothing() -> None:
+    """Torn entries, the author's own key, and keys of nobody."""
+    net = formed(4)
+    view, core = net.view(0), net.hosts[0].node._core
+    via = core.table.reachable[0]
+    author = net.hosts[1].node._core
+    rng = Random(1)
+    for number in range(300):
+        body = encode(
+            NearBody(
+                author.own.node, (author.own.boot << 20) + 500 + number, rng.randbytes(rng.randrange(24)), b"", False
+            )
+        )
+        core.now_ns = net.now
+        view.on_near(NearMessage(body, rng.randbytes(64)), via)
+    assert not any(author.own.node == node and len(heard) > 2 for node, heard in view.reports.heard.items())
+    net.run(5)
+    assert net.formed()
+
+
+# --- mutants -------------------------------------------------------------------------------------------------------
+
+
+def _reports_are_not_heard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NearReports, "on_near", lambda self, message, via: None)
+
+
+def _whoever_is_not_reached_has_failed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "fate", lambda key, reach, hearers, gone: Fate.FAILED)
+
+
+def _whoever_is_not_reached_is_cut_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "fate", lambda key, reach, hearers, gone: Fate.UNREACHABLE)
+
+
+def _refusals_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    original = Near.lose
+    patch.setattr(Near, "lose", lambda self, member, gone: original(self, member, gone=False))
+
+
+def _a_frozen_process_is_a_lost_link(patch: pytest.MonkeyPatch) -> None:
+    original = Prober._step_link
+
+    def step(self, probe):
+        probe.host = None
+        probe.silences = 1
+        original(self, probe)
+
+    patch.setattr(Prober, "_step_link", step)
+
+
+def _hidden_ones_are_not_noted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullView, "is_hidden", lambda self, member, helped: None)
+
+
+def _the_first_hidden_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullView, "is_hidden", lambda self, member, helped: self._enmesh())
+
+
+def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "_ALL_HEARD_NS", 10_000 * S)
+
+
+def _everybody_is_near(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "_is_wanted", lambda self, member: True)
+    patch.setattr(mesh_view, "NEAR_MAX", 10_000)
+
+
+def _who_is_said_to_be_gone_has_failed(patch: pytest.MonkeyPatch) -> None:
+    original = MeshView._is_reached
+
+    def is_reached(self, member):
+        if member.node[:KEY_BYTES] in self.near.gone and member.where < 0:
+            member.failed = True
+            self._judge.evaluate(member, "somebody says so")
+            return
+        original(self, member)
+
+    patch.setattr(MeshView, "_is_reached", is_reached)
+
+
+def _far_ones_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "push_fanout", lambda self: 0)
+    patch.setattr(MeshView, "carries", lambda self, about: False)
+
+
+LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
+    (everybody_on_a_line_lives, _reports_are_not_heard),
+    (everybody_on_a_line_lives, _hidden_ones_are_not_noted),
+    (a_cut_part_is_unreachable_and_comes_back, _whoever_is_not_reached_has_failed),
+    (a_death_is_told_from_a_cut, _whoever_is_not_reached_is_cut_off),
+    (a_killed_process_between_two_parts_is_failed_for_both, _refusals_are_not_told),
+    (a_frozen_process_fails_nobody, _a_frozen_process_is_a_lost_link),
+    (news_reaches_the_far_end_once, _far_ones_are_not_told),
+    (one_hop_is_no_mesh, _the_first_hidden_one_makes_a_mesh),
+    (a_swarm_that_gathers_is_a_mesh_no_more, _a_mesh_never_ends),
+    (near_ones_are_few_where_all_hear_all, _everybody_is_near),
+    (a_liar_fails_nobody_that_others_hear, _who_is_said_to_be_gone_has_failed),
+]
+
+
+@pytest.mark.parametrize("law", dict.fromkeys(law for law, _ in LAWS), ids=lambda law: law.__name__)
+def test_law(law: Callable[[], None]) -> None:
+    law()
+
+
+@pytest.mark.parametrize(("law", "mutant"), LAWS, ids=[f"{law.__name__}-{mutant.__name__}" for law, mutant in LAWS])
+def test_a_law_finds_its_mutant(
+    law: Callable[[], None], mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, law, monkeypatch)
+
+
+def test_malformed_reports_change_nothing() -> None:
+    malformed_reports_change_nothing()
+
+
+def test_a_beacon_of_a_stranger_is_answered_with_a_greeting_and_nothing_else() -> None:
+    net = formed(4)
+    core = net.hosts[0].node._core
+    core.now_ns = net.now
+    before = dict(net.states(0))
+    core.view.on_beacon(Beacon(b"x" * 16, 1 << 20), "10.9.9.9:7946")
+    assert net.states(0) == before
