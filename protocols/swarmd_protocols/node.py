@@ -44,7 +44,6 @@ from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
     HearsTrust,
-    Peer,
     Send,
     SubEffect,
     SubProtocol,
@@ -53,7 +52,7 @@ from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.swim.allowance import QUESTIONS, Allowance
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
-from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import (
     Beacon,
     Message,
@@ -62,7 +61,7 @@ from swarmd_protocols.swim.messages import (
     Sub,
     decode_messages,
 )
-from swarmd_protocols.swim.rows import member_rows, names, own_state, trust_summary
+from swarmd_protocols.swim.rows import member_rows, names, own_state, peers_of, trust_summary
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
 from swarmd_protocols.swim.sender import FrameSender, trust_key
 from swarmd_protocols.swim.swim import Swim
@@ -427,20 +426,7 @@ class Node:
     def _tell_peers(self) -> None:
         if not self._subs:
             return
-        table = self._core.table
-        swarm = self._core.view.swarm()
-        peers = [
-            Peer(
-                member.node,
-                member.name,
-                member.public_key,
-                member.state in REACHABLE,
-                swarm,
-                member.where < 0,
-            )
-            for member in (table.by_node[node] for node in sorted(table.by_node))
-            if member.overlay.active
-        ]
+        peers = peers_of(self._core)
         for sub in self._subs.values():
             self._perform(sub, sub.on_peers(peers, self._core.now_ns))
 

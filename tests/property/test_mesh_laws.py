@@ -118,7 +118,7 @@ def a_killed_process_between_two_parts_is_failed_for_both() -> None:
 
 
 def a_frozen_process_fails_nobody() -> None:
-    net = MeshNet(5, line(5) | {(0, 4)})
+    net = MeshNet(6, line(6) | {(0, 5)})
     assert net.run_until(net.formed, 20) is not None
     net.run(8)
     since_ns = net.now

@@ -61,6 +61,22 @@ def test_who_is_cut_off_may_be_called_failed() -> None:
     assert not calls_failed(simulation, checker, 4, 1)
 
 
+def test_nobody_is_unreachable_to_whom_a_path_stands() -> None:
+    simulation = line()
+    checker = ran(simulation)
+
+    def says(host: int, subject: int) -> int:
+        seen = simulation.hosts[subject]
+        change = MemberChanged(seen.node_id, seen.name, MemberState.SUSPECT, MemberState.UNREACHABLE, "a test says so")
+        checker.on_member(simulation.hosts[host], change)
+        return len(simulation.watch.violations)
+
+    assert says(0, 4) == 1
+    simulation.hosts[2].crash("a test", power=True)
+    assert says(0, 4) == 1
+    assert {one.rule for one in simulation.watch.violations} == {"membership.false_unreachable"}
+
+
 def test_a_path_counts_once_it_has_stood() -> None:
     simulation = line()
     simulation.radio.place(4, (90 * STEP_CM, 0))

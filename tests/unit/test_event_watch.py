@@ -37,13 +37,14 @@ from swarmd_protocols.trust.trust import TrustChanged
 from tests.support.swim_net import Net
 
 ME, PEER, OTHER = (NodeId(bytes([number]) * 16) for number in (1, 2, 3))
-ALIVE, SUSPECT, DEGRADED, FAILED, LEFT, AWAY = (
+ALIVE, SUSPECT, DEGRADED, FAILED, LEFT, AWAY, UNREACHABLE = (
     MemberState.ALIVE,
     MemberState.SUSPECT,
     MemberState.DEGRADED,
     MemberState.FAILED,
     MemberState.LEFT,
     MemberState.AWAY,
+    MemberState.UNREACHABLE,
 )
 
 
@@ -143,6 +144,7 @@ def brain(monkeypatch):
     ("states", "kinds"),
     [
         ([None, ALIVE, SUSPECT, FAILED, ALIVE], ["joined", "failed", "returned"]),
+        ([None, ALIVE, SUSPECT, UNREACHABLE, ALIVE], ["joined", "unreachable", "returned"]),
         ([None, ALIVE, DEGRADED, ALIVE], ["joined", "link-trouble", "link-restored"]),
         ([None, ALIVE, DEGRADED, SUSPECT, ALIVE], ["joined", "link-trouble", "link-restored"]),
         ([None, ALIVE, LEFT, ALIVE, AWAY, ALIVE], ["joined", "left", "returned", "away", "returned"]),

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.subprotocol import Peer
 from swarmd_protocols.summary import MemberView, TrustSummary
 from swarmd_protocols.swim.core import Core, Own
-from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.trust import plain
@@ -40,6 +41,17 @@ def trust_summary(core: Core, why_out: str) -> TrustSummary:
         {node: plain(revoked[node]) for node in sorted(revoked)},
         trust.chain.is_forked,
     )
+
+
+def peers_of(core: Core) -> list[Peer]:
+    """What the sub-protocols may know of the members, sorted by node."""
+    swarm = core.view.swarm()
+    held = (core.table.by_node[node] for node in sorted(core.table.by_node))
+    return [
+        Peer(one.node, one.name, one.public_key, one.state in REACHABLE, swarm, one.where < 0)
+        for one in held
+        if one.overlay.active
+    ]
 
 
 def names(core: Core) -> dict[NodeId, str]:

@@ -193,12 +193,9 @@ class Swim:
     def _tries_a_member(self) -> bool:
         """Greet or ask a lost member, where one is worth a try."""
         core = self.core
-        if not core.view.asks_lost():
-            return False
         is_alone = core.now_ns - core.heard_ns > _ALONE_NS
-        lost = [
-            member for member in core.table.lost.values() if member.status == STATUS_ALIVE and self._worth_a_try(member)
-        ]
+        held = core.table.lost.values()
+        lost = [member for member in held if member.status == STATUS_ALIVE and self._worth_a_try(member)]
         if is_alone and not lost:
             # Whom nobody else calls silent is not called failed either.
             lost = [member for member in core.table.reachable if self._worth_a_try(member)]
@@ -222,9 +219,7 @@ class Swim:
             and ((known := core.table.by_address.get(address)) is None or not known.overlay.active)
             and core.now_ns - self.seeds[address] >= core.config.rejoin_max_ns
         ]
-        if not strange:
-            return False
-        address = core.view.choose_seed(strange)
+        address = core.view.choose_seed(strange) if strange else None
         if address is None:
             return False
         self.seeds[address] = core.now_ns
@@ -233,10 +228,8 @@ class Swim:
 
     def _worth_a_try(self, member: Member) -> bool:
         core = self.core
-        gap_ns = core.config.rejoin_max_ns
-        if core.now_ns - member.since_ns > _LONG_LOST_NS:
-            gap_ns *= 10
-        return core.now_ns - member.link.blocked_ns >= gap_ns
+        gap_ns = core.config.rejoin_max_ns * (10 if core.now_ns - member.since_ns > _LONG_LOST_NS else 1)
+        return core.view.asks_lost() and core.now_ns - member.link.blocked_ns >= gap_ns
 
     def leave(self) -> None:
         """Say good-bye to the swarm; the node falls silent after."""

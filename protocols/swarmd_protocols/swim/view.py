@@ -13,45 +13,11 @@ from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import Beacon, ForwardJoin, Near, Neighbor, Record, Shuffle, SizeEstimate
 
 
-class View(Protocol):
-    """How this node sees the swarm."""
+class Hops(Protocol):
+    """What silence means: a verdict where one radio reaches everybody, a lost link in a mesh (`mesh/mesh_view.py`)."""
 
-    partial: bool
-    """For reports alone; membership asks the questions below."""
-    probes_ring: bool
-    """Every second probe goes to the ring successor; neighbours in a partial view watch each other already."""
-    all_verify: bool
-    """Who hears an accusation sees for itself; otherwise a few of the swarm do."""
-    forgets_lost: bool
-    """Who is gone is forgotten after `forget_ns`; otherwise a few of them are tried for ever."""
     weighs_links: bool
     """A member's silence is a lost link, and nobody is accused; otherwise it is a suspicion."""
-    digest_sections: Sequence[int]
-    """Sections that the digest covers: those that all nodes hold alike."""
-    opening_sections: Sequence[int]
-    """Sections that a newcomer compares with its first contact."""
-    own_sections: Sequence[int]
-    """Sections of which a peer is shown this node's own items alone."""
-    unasked_sections: Sequence[int]
-    """Sections of which a peer's items are not asked for."""
-
-    # --- size ------------------------------------------------------------------------------------------------------
-
-    def size(self) -> int:
-        """Members of the swarm, this node included: counted or estimated."""
-        ...
-
-    def swarm(self) -> int:
-        """The same, where members are not all known; 0 where they are, and can be counted."""
-        ...
-
-    def crowded(self) -> bool:
-        """Whether more members are reachable than this view is for."""
-        ...
-
-    def relieve(self) -> None:
-        """Do something about it."""
-        ...
 
     # --- who is probed, and what silence means ---------------------------------------------------------------------
 
@@ -85,6 +51,55 @@ class View(Protocol):
 
     def forgotten(self, member: Member) -> None:
         """A member is no longer held."""
+        ...
+
+    # --- messages of a mesh ----------------------------------------------------------------------------------------
+
+    def on_beacon(self, message: Beacon, source: Address) -> None:
+        """Somebody is in this radio's reach, and its view is a mesh."""
+        ...
+
+    def on_near(self, message: Near, via: Member | None) -> None:
+        """A member reports whom it hears."""
+        ...
+
+
+class View(Hops, Protocol):
+    """How this node sees the swarm."""
+
+    partial: bool
+    """For reports alone; membership asks the questions below."""
+    probes_ring: bool
+    """Every second probe goes to the ring successor; neighbours in a partial view watch each other already."""
+    all_verify: bool
+    """Who hears an accusation sees for itself; otherwise a few of the swarm do."""
+    forgets_lost: bool
+    """Who is gone is forgotten after `forget_ns`; otherwise a few of them are tried for ever."""
+    digest_sections: Sequence[int]
+    """Sections that the digest covers: those that all nodes hold alike."""
+    opening_sections: Sequence[int]
+    """Sections that a newcomer compares with its first contact."""
+    own_sections: Sequence[int]
+    """Sections of which a peer is shown this node's own items alone."""
+    unasked_sections: Sequence[int]
+    """Sections of which a peer's items are not asked for."""
+
+    # --- size ------------------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Members of the swarm, this node included: counted or estimated."""
+        ...
+
+    def swarm(self) -> int:
+        """The same, where members are not all known; 0 where they are, and can be counted."""
+        ...
+
+    def crowded(self) -> bool:
+        """Whether more members are reachable than this view is for."""
+        ...
+
+    def relieve(self) -> None:
+        """Do something about it."""
         ...
 
     # --- who is kept, and who is told ------------------------------------------------------------------------------
@@ -155,16 +170,6 @@ class View(Protocol):
 
     def choose_seed(self, strange: list[Address]) -> Address | None:
         """Which of the seeds that are no members to greet this time, if any."""
-        ...
-
-    # --- messages of a mesh ----------------------------------------------------------------------------------------
-
-    def on_beacon(self, message: Beacon, source: Address) -> None:
-        """Somebody is in this radio's reach, and its view is a mesh."""
-        ...
-
-    def on_near(self, message: Near, via: Member | None) -> None:
-        """A member reports whom it hears."""
         ...
 
     # --- messages --------------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class MembershipChecker(CheckerBase):
             return
         if change.new is MemberState.FAILED:
             self._on_failed(host, subject, change)
+        elif change.new is MemberState.UNREACHABLE:
+            self._on_unreachable(host, subject, change)
         elif change.new is MemberState.ALIVE and change.old in _GONE:
             self._on_revived(host, subject)
 
@@ -66,6 +68,16 @@ class MembershipChecker(CheckerBase):
                 "membership.false_failed",
                 f"{host.name} calls {subject.name} failed ({change.reason}); it is up and no fault has touched either "
                 f"for {MARGIN_NS // 1_000_000_000} s",
+            )
+
+    def _on_unreachable(self, host: Host, subject: Host, change: MemberChanged) -> None:
+        """Nobody is cut off to whom a path stands."""
+        run = self.run
+        healthy = all(run.injector.healthy(one.index, MARGIN_NS) for one in (host, subject))
+        if healthy and subject is not host and self._paths.stand(host.index, subject.index):
+            run.watch.violate(
+                "membership.false_unreachable",
+                f"{host.name} calls {subject.name} unreachable ({change.reason}); a path to it stands",
             )
 
     def _is_only_frozen(self, host: Host, subject: Host) -> bool:

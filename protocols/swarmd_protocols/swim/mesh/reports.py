@@ -22,6 +22,7 @@ nobody's life hangs on the latter but a stranger's."""
 _GAP_NS = 250 * _MS
 """Shortest time between two reports, nanoseconds: a node in motion gains and loses one neighbour a second or two."""
 _ENTRY_BYTES = KEY_BYTES + 1
+"""A node's key, and what the link to it costs."""
 
 
 class NearReports:
