@@ -101,10 +101,11 @@ def a_death_is_told_from_a_cut() -> None:
 def a_dark_one_is_failed(net: MeshNet, subject: int) -> None:
     assert net.run_until(net.formed, 20) is not None
     net.run(8)
+    since_ns = net.now
     net.hosts[subject].dark = True
     others = [index for index in range(6) if index != subject]
     assert net.run_until(lambda: net.all_see(FAILED, subject, others), 5) is not None
-    assert {name for index, name in net.failures() if index != subject} <= {f"n{subject:03d}"}
+    assert {name for index, name in net.failures(since_ns) if index != subject} <= {f"n{subject:03d}"}
 
 
 def a_killed_process_between_two_parts_is_failed_for_both() -> None:

@@ -260,6 +260,10 @@ class Probe:
         self.refused_ns = 0
         self.suspect_ns = -1
 
+    def is_unheard(self) -> bool:
+        """Whether the member was asked three times, and not heard since the first."""
+        return self.attempts >= 3 and self.member.link.heard_ns < self.started_ns
+
 
 class Relay:
     """A ping on behalf of another member."""

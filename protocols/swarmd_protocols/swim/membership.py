@@ -218,8 +218,7 @@ class Membership:
         if doubted:
             core.spread(("alive", member.node), encoded, VERDICT)
             probe = member.link.probe
-            is_silent = probe is not None and probe.suspect_ns >= 0 and member.link.heard_ns < probe.started_ns
-            if same_boot and probe is not None and is_silent and via is not member:
+            if same_boot and probe is not None and probe.is_unheard() and via is not member:
                 core.view.is_hidden(member, helped=probe.indirect_heard)
         elif passed:
             # News that no doubt asks for is urgent while its author says little.
