@@ -236,6 +236,7 @@ def make_node(
             swim=replace(
                 SwimConfig.lean() if config.gossip.profile == "lean" else SwimConfig(),
                 full_view_max=config.gossip.full_view_max,
+                mesh=config.gossip.mesh,
             ),
         ),
         crypto,

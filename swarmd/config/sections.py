@@ -75,6 +75,11 @@ class GossipSection:
         256, "Up to so many members everybody knows everybody; in a larger swarm each keeps a few neighbours.",
         low=2, high=4096,
     )  # fmt: skip
+    mesh: bool = option(
+        False,
+        "Whether nodes that do not all hear each other are one swarm over several radio hops; "
+        "the same on every node of the swarm.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

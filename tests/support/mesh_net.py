@@ -6,6 +6,7 @@ from typing import Any
 
 from swarmd_protocols.effects import DatagramReceived, Effect, MemberState, SendCast, Started
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support.swim_net import SECRET, Host, Net
 
@@ -28,7 +29,7 @@ class MeshNet(Net):
     def __init__(self, count: int, links: Pairs, seed: int = 1, *, casts: bool = True, **options: Any) -> None:
         self.links = links
         self.casts = casts
-        super().__init__(count, seed, start=False, **options)
+        super().__init__(count, seed, start=False, **{"swim": SwimConfig(mesh=True), **options})
         self.relink(links)
         for index in range(count):
             self.feed(index, Started())

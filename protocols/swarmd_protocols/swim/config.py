@@ -64,6 +64,9 @@ class SwimConfig:
     """Shortest time between two repairs of the view with the same peer."""
     full_view_max: int = 256
     """Up to so many members, everybody knows everybody; above, a node keeps a few neighbours (`overlay.py`)."""
+    mesh: bool = False
+    """Whether the view becomes a mesh where the node finds that one radio reaches a part of the swarm only (`mesh/`);
+    the same on all nodes of a swarm."""
     active_view: int = 6
     """Neighbours that a node seeks in a partial view; it holds at most two more."""
     passive_view: int = 30
@@ -84,7 +87,7 @@ class SwimConfig:
         problems = [
             f"{item.name} is {getattr(self, item.name)}; it must be positive"
             for item in fields(self)
-            if isinstance(getattr(self, item.name), int) and getattr(self, item.name) <= 0
+            if type(getattr(self, item.name)) is int and getattr(self, item.name) <= 0
         ]
         if self.resend_ns and self.resend_ns[-1] >= self.probe_window_ns:
             problems.append(f"resend_ns ends at {self.resend_ns[-1]}; probe_window_ns is {self.probe_window_ns}")

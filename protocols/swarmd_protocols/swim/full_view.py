@@ -6,11 +6,11 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import MEMBERS, SECTIONS, SHARED_SECTIONS, Member
+from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import (
     DISCONNECT,
     NEIGHBOR_ACCEPT,
     NEIGHBOR_JOIN,
-    Beacon,
     ForwardJoin,
     Near,
     Neighbor,
@@ -34,12 +34,25 @@ TELLERS_WANTED, _TELLERS_MAX = 6, 64
 ASK_ROUND_NS = 2 * _S
 """Shortest time between two looks for others because of what one member said, nanoseconds."""
 _HIDDEN_WANTED, _HIDDEN_NS = 3, 30 * _S
-"""So many members that live and have not been heard here make the view a mesh, each for so long, nanoseconds: a pair or
-two that do not hear each other are reached through others, and need none."""
+"""So many members that live and have not been heard here make the view a mesh, each for so long, nanoseconds, or
+a third of all others: a pair or two that do not hear each other are reached through others where those are many."""
+_AUTHORS_WANTED = 2
+"""So many members that report whom they hear make the view a mesh too: not one stolen key alone."""
 _ENDED_NS = 10 * _S
 """So long after a mesh has ended here, nanoseconds, the others end it too: what they say of it makes none."""
 _HELPED, _FARTHER = 1, 2
 """What a member counts that a helper hears, and one that none hears: it is three hops away at least."""
+
+
+def hidden_wanted(others: int) -> int:
+    """Members hidden from a node that make its view a mesh.
+
+    >>> [hidden_wanted(others) for others in (1, 2, 3, 4, 6, 7, 50)]
+    [1, 1, 1, 2, 2, 3, 3]
+    """
+    return max(1, min(_HIDDEN_WANTED, (others + 2) // 3))
+
+
 WIDEN_BELOW = 0.75
 """A view becomes full again below this share of `full_view_max`: far enough for estimates that are 10 % off."""
 
@@ -63,6 +76,7 @@ class FullView(NoMesh):
         prober: Prober,
         shelf: PassiveView,
         neighbors: Neighbors,
+        reports: NearReports,
         narrow: Callable[[int], None],
         enmesh: Callable[[], None],
     ) -> None:
@@ -71,6 +85,7 @@ class FullView(NoMesh):
         self._prober = prober
         self._shelf = shelf
         self._neighbors = neighbors
+        self.reports = reports
         self._narrow = narrow
         """Makes the view partial; takes the size of the swarm."""
         self.tellers: dict[bytes, int] = {}
@@ -137,7 +152,7 @@ class FullView(NoMesh):
             other = held.get(node)
             if other is None or other.link.heard_ns >= noted_ns or now_ns - noted_ns > _HIDDEN_NS:
                 del self._hidden[node]
-        if sum(hops for _noted_ns, hops in self._hidden.values()) >= _HIDDEN_WANTED:
+        if sum(hops for _noted_ns, hops in self._hidden.values()) >= hidden_wanted(len(held)):
             self._hidden.clear()
             self._enmesh()
 
@@ -208,17 +223,17 @@ class FullView(NoMesh):
 
     # --- messages of a mesh ------------------------------------------------------------------------------------------
 
-    def on_beacon(self, message: Beacon, source: Address) -> None:
-        """See `View.on_beacon`: the swarm is one, so is its view."""
-        if message.node in self.core.table.by_node and self.core.now_ns >= self.ended_ns + _ENDED_NS:
+    def on_near(self, message: Near, via: Member | None) -> None:
+        """See `View.on_near`: the swarm is one, and so is its view, once several have signed that theirs is a mesh."""
+        core = self.core
+        if not core.config.mesh or core.now_ns < self.ended_ns + _ENDED_NS:
+            core.counters["near_reports_ignored"] += 1
+        elif self.reports.on_near(message, via) is not None and self.reports.authors() >= _AUTHORS_WANTED:
             self._enmesh()
 
-    def on_near(self, message: Near, via: Member | None) -> None:
-        """See `View.on_near`: likewise; the report is taken by the mesh."""
-        if self.core.now_ns >= self.ended_ns + _ENDED_NS:
-            self._enmesh()
-        if self.core.view is not self:
-            self.core.view.on_near(message, via)
+    def forgotten(self, member: Member) -> None:
+        """See `View.forgotten`."""
+        self.reports.forget(member.node)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from swarmd_protocols.swim.full_view import TELLERS_WANTED, FullView
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
+from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import DISCONNECT, NEIGHBOR_ACCEPT, NEIGHBOR_ASK, Record
 from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.neighbor_news import NeighborNews
@@ -66,8 +67,9 @@ class Overlay:
         self.news = NeighborNews(core, accusations, links, lambda: metadata.own_meta_fp)
         self.neighbors = Neighbors(core, roll, judge, prober, self.shelf, self.news)
         self._links = links
-        self.full_view = FullView(core, roll, prober, self.shelf, self.neighbors, self._narrow, self._enmesh)
-        self.mesh_view = MeshView(core, roll, judge, links, prober, self.shelf, self.neighbors, self._unmesh)
+        known = core, roll, prober, self.shelf, self.neighbors, NearReports(core, links)
+        self.full_view = FullView(*known, self._narrow, self._enmesh)
+        self.mesh_view = MeshView(*known, judge, self._unmesh)
         self.partial_view = PartialView(core, self.shelf, self.news, self.neighbors)
         core.view = self.full_view
         self._ticking = False
@@ -89,7 +91,7 @@ class Overlay:
     def _enmesh(self) -> None:
         """Turn the full view into a mesh: of this swarm one radio reaches a part."""
         core = self.core
-        if core.view is self.full_view:
+        if core.config.mesh and core.view is self.full_view:
             core.view = self.mesh_view
             core.counters["views_enmeshed"] += 1
             self.mesh_view.begin()

@@ -37,6 +37,25 @@ def link_cost(loss: float) -> int:
     return max(PERFECT, min(WORST, round(PERFECT / max(PERFECT / WORST, 1 - loss))))
 
 
+def agreed(own: Key, reports: Mapping[Key, Heard]) -> dict[Key, Heard]:
+    """The links that both ends report, or one of an end that reports nobody.
+
+    Whom somebody hears must hear it too: a stolen key that claims links to others, or to the dead, adds nothing. What
+    leads to the node itself is left as it is: it knows whom it hears.
+
+    >>> agreed(b"a", {b"b": {b"a": 4, b"c": 5, b"d": 4, b"e": 4}, b"c": {b"b": 6}, b"d": {b"c": 4}})
+    {b'b': {b'a': 4, b'c': 5, b'e': 4}, b'c': {b'b': 6}, b'd': {}}
+    """
+    return {
+        author: {
+            other: cost
+            for other, cost in heard.items()
+            if other == own or not (back := reports.get(other)) or author in back
+        }
+        for author, heard in reports.items()
+    }
+
+
 def reached(own: Key, near: Heard, reports: Mapping[Key, Heard]) -> dict[Key, int]:
     """Who is reached from a node, by its own links and what others report of theirs.
 

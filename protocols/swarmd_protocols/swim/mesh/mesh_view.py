@@ -14,10 +14,9 @@ from collections.abc import Callable
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.core import Core
-from swarmd_protocols.swim.full_view import FullView
-from swarmd_protocols.swim.links import LinkReports
+from swarmd_protocols.swim.full_view import FullView, hidden_wanted
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Key, fate, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Key, agreed, fate, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
@@ -41,10 +40,17 @@ _REACH_NS = 10 * _MS
 """Reports that come within this of each other are weighed once, nanoseconds."""
 _SILENT_NS = 150 * _MS
 """Whom somebody hears no more, and this node has not heard for so long, it asks at once, nanoseconds."""
+_RARELY = 5
+"""Of so many seconds, far members are asked in one where beacons are heard."""
 _IN_REACH_NS = 3 * _S
 """Whose beacon or frame came within so long is in reach, nanoseconds: of three beacons one comes through."""
-OUT_OF_REACH_FEW = 1
-"""So many members out of reach are too few for a mesh: a full view asks others about them."""
+_OUT_OF_REACH_FEW = 1
+"""So many members out of reach are too few for a mesh: a full view asks others about them. Where one is enough to make
+a mesh, it is too many."""
+_ASKED_SHARE = 20
+"""Of the members of whom a beacon is heard, one in so many is asked a second to prove it, where the mesh may end."""
+_PROOF_NS = 20 * _S
+"""Whoever answered so lately, nanoseconds, need not prove again that it is in reach."""
 _ALL_HEARD_NS = 30 * _S
 """Everybody has to hear everybody for so long before the view becomes full again, nanoseconds."""
 
@@ -59,19 +65,19 @@ class MeshView(FullView):
         self,
         core: Core,
         roll: Roll,
-        judge: Judge,
-        links: LinkReports,
         prober: Prober,
         shelf: PassiveView,
         neighbors: Neighbors,
+        reports: NearReports,
+        judge: Judge,
         end: Callable[[], None],
     ) -> None:
-        super().__init__(core, roll, prober, shelf, neighbors, lambda size: None, lambda: None)
+        super().__init__(core, roll, prober, shelf, neighbors, reports, lambda size: None, lambda: None)
         self._judge = judge
         self._end = end
         """Makes the view full."""
         self.near = Near(core)
-        self.reports = NearReports(core, links, self._own_report)
+        reports.own = self._own_report
         self._reach_due = False
         self._begun_ns = 0
         self._all_heard_ns = 0
@@ -109,7 +115,8 @@ class MeshView(FullView):
         if life != self._life or core.view is not self or core.own.left:
             return
         core.scheduler.at(self.near.say(), self._beacon, life)
-        if self._out_of_reach() > OUT_OF_REACH_FEW or any(
+        self._ask_for_proof()
+        if not self._hears_all() or any(
             member.node not in self.reports.hears_all
             for member in core.table.by_node.values()
             if member.state in REACHABLE
@@ -119,10 +126,23 @@ class MeshView(FullView):
         if core.now_ns - self._all_heard_ns >= _ALL_HEARD_NS:
             self._end()
 
-    def _out_of_reach(self) -> int:
-        """Members that live and are not heard directly."""
-        near, held = self.near, self.core.table.by_node.values()
-        return sum(1 for member in held if member.state in REACHABLE and not near.in_reach(member, _IN_REACH_NS))
+    def _hears_all(self) -> bool:
+        """Whether so few members that live are not heard directly that a full view needs no mesh for them."""
+        others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
+        out = sum(1 for member in others if not self.near.in_reach(member, _IN_REACH_NS))
+        return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(self.core.table.by_node)) - 1)
+
+    def _ask_for_proof(self) -> None:
+        """Where by their beacons everybody is in reach, who has not answered lately is asked, a few a second."""
+        core, near = self.core, self.near
+        others = [member for member in core.table.by_node.values() if member.state in REACHABLE]
+        seen = [member for member in others if near.seems_in_reach(member, _IN_REACH_NS)]
+        if len(others) - len(seen) > _OUT_OF_REACH_FEW:
+            return
+        seen.sort(key=lambda member: (member.link.replied_ns, member.node))
+        for member in seen[: 1 + len(seen) // _ASKED_SHARE]:
+            if core.now_ns - member.link.replied_ns >= _PROOF_NS:
+                self._prober.ping_once(member)
 
     # --- what a full view answers otherwise --------------------------------------------------------------------------
 
@@ -155,8 +175,11 @@ class MeshView(FullView):
         return member.node in self._cut_off
 
     def asks_lost(self) -> bool:
-        """See `View.asks_lost`: where nothing is cast, near ones are found by asking."""
-        return not self.near.hears_beacons()
+        """See `View.asks_lost`: where nothing is cast, near ones are found by asking.
+
+        Where beacons are heard it is a fifth as often, and not never: they could be all of one that lies.
+        """
+        return not self.near.hears_beacons() or self.core.now_ns // _S % _RARELY == 0
 
     def forgotten(self, member: Member) -> None:
         """See `View.forgotten`."""
@@ -171,9 +194,11 @@ class MeshView(FullView):
         """See `View.on_beacon`."""
         member = self.near.on_beacon(message)
         if member is None:
-            if message.node != self.core.own.node:
+            if message.node != self.core.own.node and self.near.may_greet():
                 self.core.port.hello(source, True)
-        elif member.where < 0 and self._is_wanted(member) and member.status != STATUS_LEFT:
+        elif (
+            member.where < 0 and member.status != STATUS_LEFT and self._is_wanted(member) and self.near.may_ask(member)
+        ):
             self._prober.ping_once(member)
 
     def hears_far(self, member: Member) -> None:
@@ -188,6 +213,7 @@ class MeshView(FullView):
 
     def answered(self, member: Member) -> None:
         """See `View.answered`."""
+        self.near.answered(member)
         if member.where < 0 and self._is_wanted(member) and self.near.gain(member):
             self._prober.welcome(member)
             self.reports.soon(lost=member.node[:KEY_BYTES] not in self.costs)
@@ -207,20 +233,26 @@ class MeshView(FullView):
     def _own_report(self) -> tuple[dict[Key, int], list[Key], bool]:
         gone = sorted(self.near.saw_gone)
         self.near.saw_gone.clear()
-        return self.near.keys(), gone, self._out_of_reach() <= OUT_OF_REACH_FEW
+        return self.near.keys(), gone, self._hears_all()
 
     def on_near(self, message: NearMessage, via: Member | None) -> None:
         """See `View.on_near`."""
         taken = self.reports.on_near(message, via)
         if taken is None:
             return
-        core, (_reporter, dropped, gone) = self.core, taken
-        for key in gone:
-            self.near.gone[key] = core.now_ns
+        core, (reporter, dropped, gone) = self.core, taken
+        if gone:
+            self._note_gone(reporter.node[:KEY_BYTES], gone)
         for member in list(core.table.reachable):
             if member.node[:KEY_BYTES] in dropped and core.now_ns - member.link.heard_ns > _SILENT_NS:
                 self._prober.verify(member)
         self._reach_soon()
+
+    def _note_gone(self, reporter: Key, gone: set[Key]) -> None:
+        """Somebody saw that processes are gone: it counts of those that said themselves that they hear it."""
+        for node, heard in self.reports.heard.items():
+            if node[:KEY_BYTES] in gone and reporter in heard:
+                self.near.gone[node[:KEY_BYTES]] = self.core.now_ns
 
     # --- who is reached ----------------------------------------------------------------------------------------------
 
@@ -235,8 +267,11 @@ class MeshView(FullView):
         if core.view is not self:
             return
         held = core.table.by_node
-        reports = {node[:KEY_BYTES]: self.reports.heard[node] for node in held if node in self.reports.heard}
-        self.costs = reached(core.own.node[:KEY_BYTES], self.near.keys(), reports)
+        own = core.own.node[:KEY_BYTES]
+        reports = {
+            node[:KEY_BYTES]: self.reports.heard[node] for node in held if self.reports.is_of_this_life(held[node])
+        }
+        self.costs = reached(own, self.near.keys(), agreed(own, reports))
         for member in list(held.values()):
             if not member.overlay.active or member.status == STATUS_LEFT:
                 continue

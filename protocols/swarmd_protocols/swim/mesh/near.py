@@ -1,10 +1,11 @@
 """Who is near: members that answer this node's own questions directly. A few of them, where many could.
 
-beacon heard   of somebody who is wanted: it is asked
+beacon heard   of somebody who is wanted: it is asked, at a bounded rate; nothing else follows from a beacon
 it answers     near: probed in turn, told news, reported
 it is silent   as long as losses do not explain, and its host is silent too: near no more; nobody is accused
 """
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
@@ -21,7 +22,15 @@ and reports fill it (28 kB/s a node without a bound, 9 with it)."""
 NEAR_MOST = 24
 """Members that are near at most, with those that nobody else leads to: as many as a report names."""
 _BEACONS_WORK_NS = 5 * _S
-"""Whoever has heard a beacon so lately, nanoseconds, is on a transport that casts, and need not ask far members."""
+"""Whoever has heard a beacon so lately, nanoseconds, is on a transport that casts, and need ask far members rarely."""
+ASKS_PER_S, GREETINGS_PER_S = 8, 2
+"""Members asked and strangers greeted because of beacons, per second: whoever casts beacons in others' names makes a
+node send no more than that; who moves at 15 m/s comes near one or two a second."""
+_ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
+"""Whoever was asked because of a beacon and did not answer is asked again after so long, nanoseconds, twice as long
+each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
+_PROVEN_NS = 40 * _S
+"""A sealed answer so lately, nanoseconds, and a beacon since: it is in reach. A beacon alone could be anybody's."""
 
 
 class Near:
@@ -32,6 +41,10 @@ class Near:
         self._beacons: dict[bytes, int] = {}
         """When a beacon of each member was heard last."""
         self._heard_ns = -(2**62)
+        self._asked: dict[bytes, tuple[int, int]] = {}
+        """Who was asked because of a beacon and has not answered: when, and how long it is not asked again."""
+        self._asks = TokenBucket(ASKS_PER_S, 2 * ASKS_PER_S)
+        self._greetings = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
         self.gone: dict[Key, int] = {}
         """Whose host said that no process listens there, and when: what this node saw, and what others report."""
         self.saw_gone: set[Key] = set()
@@ -57,10 +70,33 @@ class Near:
         self._beacons[message.node] = core.now_ns
         return member
 
-    def in_reach(self, member: Member, within_ns: int) -> bool:
-        """Whether a member was heard directly so lately."""
+    def may_greet(self) -> bool:
+        """Whether one more stranger is greeted because of a beacon."""
+        return self._greetings.take(self.core.now_ns)
+
+    def may_ask(self, member: Member) -> bool:
+        """Whether a member is asked because of a beacon: it has not been in vain of late, and others are few."""
+        now_ns = self.core.now_ns
+        asked_ns, gap_ns = self._asked.get(member.node, (0, 0))
+        if now_ns - asked_ns < gap_ns or not self._asks.take(now_ns):
+            return False
+        self._asked[member.node] = now_ns, min(max(_ASK_AGAIN_NS, 2 * gap_ns), _ASK_AGAIN_MAX_NS)
+        return True
+
+    def answered(self, member: Member) -> None:
+        """A member answered: the next beacon is a reason to ask again."""
+        self._asked.pop(member.node, None)
+
+    def seems_in_reach(self, member: Member, within_ns: int) -> bool:
+        """Whether a member was heard directly so lately, or a beacon in its name."""
         since_ns = self.core.now_ns - within_ns
         return max(member.link.heard_ns, self._beacons.get(member.node, -1)) >= since_ns
+
+    def in_reach(self, member: Member, within_ns: int) -> bool:
+        """Whether a member was heard directly so lately: a beacon counts of who has answered not long ago."""
+        replied_ns = member.link.replied_ns
+        is_proven = replied_ns >= 0 and self.core.now_ns - replied_ns < _PROVEN_NS
+        return is_proven and self.seems_in_reach(member, within_ns)
 
     def keys(self) -> dict[Key, int]:
         """Whom this node hears, and what each link costs."""
@@ -92,5 +128,6 @@ class Near:
     def forget(self, node: bytes) -> None:
         """Drop what is kept of a member."""
         self._beacons.pop(node, None)
+        self._asked.pop(node, None)
         self.gone.pop(node[:KEY_BYTES], None)
         self.saw_gone.discard(node[:KEY_BYTES])

@@ -28,13 +28,16 @@ _ENTRY_BYTES = KEY_BYTES + 1
 class NearReports:
     """Own report and those of others, by author."""
 
-    def __init__(self, core: Core, links: LinkReports, own: Callable[[], tuple[Heard, list[Key], bool]]) -> None:
+    def __init__(self, core: Core, links: LinkReports) -> None:
         self.core = core
         self._links = links
-        self._own = own
-        """What this node would report: whom it hears, who is gone, and whether nobody is out of its reach."""
+        self.own: Callable[[], tuple[Heard, list[Key], bool]]
+        """What this node would report: whom it hears, who is gone, and whether nobody is out of its reach. Set by the
+        mesh before it begins."""
         self.heard: dict[bytes, Heard] = {}
         """By author's id, whom it hears by its last report of this life."""
+        self._numbers: dict[bytes, int] = {}
+        """Their sequences: a report of broken links that is newer says that the author's view is full again."""
         self.hears_all: set[bytes] = set()
         """Authors that say that nobody is out of their reach."""
         self._due_ns: int | None = None
@@ -42,10 +45,18 @@ class NearReports:
         self._said: tuple[Heard, bool] = {}, False
 
     def begin(self) -> None:
-        """The view has become a mesh: nothing was reported."""
-        self.heard.clear()
-        self.hears_all.clear()
+        """The view has become a mesh: what was reported before the last one ended is over."""
+        for node in [node for node in self.heard if not self._is_newest(node)]:
+            self.forget(node)
         self._said, self._due_ns = ({}, False), None
+
+    def authors(self) -> int:
+        """Members whose newest word of their links is that their view is a mesh."""
+        return sum(map(self._is_newest, self.heard))
+
+    def _is_newest(self, node: bytes) -> bool:
+        member = self.core.table.by_node.get(node)
+        return member is not None and member.report.links_sequence == self._numbers[node]
 
     def soon(self, *, lost: bool) -> None:
         """What this node hears has changed."""
@@ -60,7 +71,7 @@ class NearReports:
         if self._due_ns != due_ns:
             return
         self._due_ns = None
-        heard, gone, hears_all = self._own()
+        heard, gone, hears_all = self.own()
         if heard.keys() == self._said[0].keys() and not gone and hears_all == self._said[1]:
             return
         self._said, self._said_ns = (heard, hears_all), core.now_ns
@@ -95,7 +106,7 @@ class NearReports:
         before = self.heard.get(reporter.node, {})
         at = range(0, len(body.entries), _ENTRY_BYTES)
         heard = {body.entries[i : i + KEY_BYTES]: max(1, body.entries[i + KEY_BYTES]) for i in at}
-        self.heard[reporter.node] = heard
+        self.heard[reporter.node], self._numbers[reporter.node] = heard, body.sequence
         (self.hears_all.add if body.hears_all else self.hears_all.discard)(reporter.node)
         gone = {body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES)}
         encoded = reporter.report.links_encoded
@@ -113,4 +124,5 @@ class NearReports:
     def forget(self, node: bytes) -> None:
         """Drop what a member reported."""
         self.heard.pop(node, None)
+        self._numbers.pop(node, None)
         self.hears_all.discard(node)
