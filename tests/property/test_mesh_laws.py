@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import MemberState, UserEvent
+from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.mesh import mesh_view, near
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, fate, reached
@@ -140,6 +141,19 @@ def news_reaches_the_far_end_once() -> None:
     told = Counter((index, effect.name) for _, index, effect in net.delivered())
     assert len(told) == 45
     assert set(told.values()) == {1}
+
+
+def news_crosses_a_node_that_begins_between_two_sides() -> None:
+    """It was said on one side while the node was away: its first answer is of that side, or of the other."""
+    for seed in range(1, 7):
+        net = formed(5, seed)
+        net.kill(2)
+        net.run(5)
+        net.feed(0, UserEvent("said", b""))
+        net.run(3)
+        net.restart(2)
+        assert net.run_until(net.formed, 8) is not None
+        assert net.run_until(lambda net=net: {index for _, index, _ in net.delivered()} >= {0, 1, 3, 4}, 8) is not None
 
 
 def one_hop_is_no_mesh() -> None:
@@ -300,6 +314,11 @@ def _far_ones_are_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MeshView, "carries", lambda self, about: False)
 
 
+def _two_have_to_deny_a_first_answer(patch: pytest.MonkeyPatch) -> None:
+    original = Baseline.denied
+    patch.setattr(Baseline, "denied", lambda self, peer, told, members, now_ns: original(self, peer, told, 9, now_ns))
+
+
 LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (everybody_on_a_line_lives, _reports_are_not_heard),
     (everybody_on_a_line_lives, _hidden_ones_are_not_noted),
@@ -308,6 +327,7 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (a_killed_process_between_two_parts_is_failed_for_both, _refusals_are_not_told),
     (a_frozen_process_fails_nobody, _a_frozen_process_is_a_lost_link),
     (news_reaches_the_far_end_once, _far_ones_are_not_told),
+    (news_crosses_a_node_that_begins_between_two_sides, _two_have_to_deny_a_first_answer),
     (one_hop_is_no_mesh, _the_first_hidden_one_makes_a_mesh),
     (a_swarm_that_gathers_is_a_mesh_no_more, _a_mesh_never_ends),
     (near_ones_are_few_where_all_hear_all, _everybody_is_near),

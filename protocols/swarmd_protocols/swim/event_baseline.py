@@ -10,7 +10,8 @@ _DOUBTED_NS = 30_000_000_000
 """The first answer may be denied for so long, nanoseconds: many probes, of which each compares views that differ. Later
 on, others may have delivered less for reasons of their own, such as a restart."""
 _DENIALS = 2
-"""So many members have to deny it, so that one stolen key brings back nothing old; in a swarm of three, one."""
+"""So many members have to deny it, so that one stolen key brings back nothing old; in a swarm of three, or in a
+mesh, one."""
 
 
 class Baseline:
@@ -38,7 +39,7 @@ class Baseline:
         Args:
             peer: The member.
             told: By origin, its last one delivered; none for an origin that is absent.
-            members: Members that can be reached.
+            members: Members that can be reached; 2 in a mesh.
             now_ns: The time.
 
         Returns:

@@ -36,8 +36,6 @@ ASK_ROUND_NS = 2 * _S
 _HIDDEN_WANTED, _HIDDEN_NS = 3, 30 * _S
 """So many members that live and have not been heard here make the view a mesh, each for so long, nanoseconds, or
 a third of all others: a pair or two that do not hear each other are reached through others where those are many."""
-_AUTHORS_WANTED = 2
-"""So many members that report whom they hear make the view a mesh too: not one stolen key alone."""
 _ENDED_NS = 10 * _S
 """So long after a mesh has ended here, nanoseconds, the others end it too: what they say of it makes none."""
 _HELPED, _FARTHER = 1, 2
@@ -224,11 +222,11 @@ class FullView(NoMesh):
     # --- messages of a mesh ------------------------------------------------------------------------------------------
 
     def on_near(self, message: Near, via: Member | None) -> None:
-        """See `View.on_near`: the swarm is one, and so is its view, once several have signed that theirs is a mesh."""
+        """See `View.on_near`: whoever has signed that its view is a mesh makes all views one, and no beacon does."""
         core = self.core
         if not core.config.mesh or core.now_ns < self.ended_ns + _ENDED_NS:
             core.counters["near_reports_ignored"] += 1
-        elif self.reports.on_near(message, via) is not None and self.reports.authors() >= _AUTHORS_WANTED:
+        elif self.reports.on_near(message, via) is not None:
             self._enmesh()
 
     def forgotten(self, member: Member) -> None:

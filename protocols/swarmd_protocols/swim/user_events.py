@@ -255,7 +255,9 @@ class UserEvents:
         if message.asks != VECTOR_BASELINE:
             told: dict[bytes, int] = dict(message.vector)
             self._claims.revise(peer.node, told)
-            self._lower(self._first.denied(peer.node, told, len(core.table.reachable), core.now_ns))
+            # In a mesh one may be all that this node hears of the other side: what it lacks has to cross here.
+            tellers = min(2, len(core.table.reachable)) if core.view.weighs_links else len(core.table.reachable)
+            self._lower(self._first.denied(peer.node, told, tellers, core.now_ns))
         for node, delivered in message.vector:
             if node == core.own.node:
                 self.unheard.heard(0, delivered)

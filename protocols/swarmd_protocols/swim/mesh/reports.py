@@ -50,10 +50,6 @@ class NearReports:
             self.forget(node)
         self._said, self._due_ns = ({}, False), None
 
-    def authors(self) -> int:
-        """Members whose newest word of their links is that their view is a mesh."""
-        return sum(map(self._is_newest, self.heard))
-
     def _is_newest(self, node: bytes) -> bool:
         member = self.core.table.by_node.get(node)
         return member is not None and member.report.links_sequence == self._numbers[node]
