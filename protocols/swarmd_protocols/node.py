@@ -492,4 +492,5 @@ class Node:
             dict(core.counters),
             core.view.partial,
             core.view.size(),
+            core.view.weighs_links,
         )

@@ -66,3 +66,5 @@ class NodeSummary(msgspec.Struct, frozen=True, gc=False):
     """Whether the view is partial: then `members` are this node's neighbours, and those it lost lately."""
     estimated: int = 0
     """Members of the swarm, this node included: counted in a full view, estimated in a partial one."""
+    mesh: bool = False
+    """Whether the view is a mesh: some members are reached through others only."""

@@ -137,6 +137,7 @@ class View:
             "members_digest": node.digest.hex(),
             "partial": node.partial,
             "estimated_members": node.estimated,
+            "mesh": node.mesh,
             "objects": parts.replica.views.object_count(),
             "detections": parts.replica.views.health()["sightings"],
             "fps": eye.telemetry.fps if eye is not None else 0.0,

@@ -26,6 +26,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"  members     {states}")
     if status["partial"]:
         print(f"              neighbours only (partial view); about {status['estimated_members']} members in all")
+    if status["mesh"]:
+        print("              over several radio hops (mesh view)")
     print(f"  knows       {status['objects']} objects, {status['detections']} detections, digest {status['digest']}")
     eye = status["eye"]
     if eye is not None:
