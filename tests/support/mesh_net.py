@@ -56,6 +56,10 @@ class MeshNet(Net):
                         self.carry(host, self.address(other.index), event, self.loss)
         super().perform(host, [effect for effect in effects if not isinstance(effect, SendCast)])
 
+    def hears(self, index: int, other: int) -> bool:
+        """Whether a frame of another could reach a node."""
+        return (other, index) not in self.blocked
+
     def view(self, index: int) -> Any:
         """How a node sees the swarm."""
         return self.hosts[index].node._core.view

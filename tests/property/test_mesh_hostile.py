@@ -1,0 +1,279 @@
+"""What beacons in others' names and lies about links can do in a mesh: make a node ask at a bounded rate, and no more.
+
+A beacon is not signed. Whoever holds the group key casts them in any name, and whoever holds no key can record them and
+play them again elsewhere. Each law has a mutant that breaks it.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.channel.codec import encode, join
+from swarmd_protocols.effects import DatagramReceived, MemberState, SendCast
+from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.mesh import mesh_view
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES
+from swarmd_protocols.swim.mesh.mesh_view import MeshView
+from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
+from swarmd_protocols.swim.messages import Beacon, NearBody
+from swarmd_protocols.swim.messages import Near as NearMessage
+from swarmd_protocols.swim.relays import Relays
+from tests.support.mesh_net import MeshNet, everybody, line
+from tests.support.mutants import assert_found
+
+FAILED, UNREACHABLE = MemberState.FAILED, MemberState.UNREACHABLE
+
+
+def formed(count: int, links: set[tuple[int, int]], seed: int = 1, *, casts: bool = True) -> MeshNet:
+    net = MeshNet(count, links, seed, casts=casts)
+    assert net.run_until(net.formed, 20) is not None
+    net.run(6)
+    assert net.formed()
+    return net
+
+
+def forge(net: MeshNet, thief: int, target: int, node: bytes, incarnation: int, source: str) -> None:
+    """A beacon in anybody's name, sealed with the group key of a member, put before a node wherever both are."""
+    sealed = net.hosts[thief].node._wire.channel.seal_cast(join([encode(Beacon(node, incarnation))]))
+    net.feed(target, DatagramReceived(source, sealed))
+
+
+def own_of(net: MeshNet, index: int) -> bytes:
+    return net.hosts[index].node._core.own.node
+
+
+def near_of(net: MeshNet, index: int) -> set[str]:
+    return {member.name for member in net.hosts[index].node._core.table.reachable}
+
+
+def drive(net: MeshNet, target: int, rng: Random, per_s: int, seconds: int) -> None:
+    """Beacons in all names: own, near, far, of nobody; of this life, of earlier and of later ones; from anywhere."""
+    for _ in range(seconds * 10):
+        for _ in range(per_s // 10):
+            named = rng.randrange(len(net.hosts) + 1)
+            node = own_of(net, named) if named < len(net.hosts) else rng.randbytes(16)
+            incarnation = rng.choice([0, 1 << 20, (1 << 20) + 5, 2 << 20, 2**50])
+            forge(net, rng.randrange(len(net.hosts)), target, node, incarnation, net.address(rng.randrange(30)))
+        net.run(0.1)
+        hidden = {f"n{index:03d}" for index in range(len(net.hosts)) if not net.hears(target, index)}
+        assert not near_of(net, target) & hidden
+
+
+def sent_by(net: MeshNet, target: int) -> int:
+    return net.hosts[target].node._core.counters["datagrams_out"]
+
+
+def beacons_in_any_name_make_a_node_ask_and_no_more(seed: int = 1, target: int = 0, per_s: int = 200) -> None:
+    seconds = 10
+    quiet = formed(10, line(10))
+    before = sent_by(quiet, target)
+    quiet.run(seconds)
+    honest = sent_by(quiet, target) - before
+    net = formed(10, line(10))
+    since_ns, before = net.now, sent_by(net, target)
+    drive(net, target, Random(seed), per_s, seconds)
+    assert net.formed()
+    assert net.failures(since_ns) == [] == net.changes(UNREACHABLE, since_ns)
+    assert all(net.is_mesh(index) for index in range(10))
+    # Two more seconds' worth of each is the reserve; the answers to what is asked are few, since nobody else hears it.
+    bound = (ASKS_PER_S + GREETINGS_PER_S) * (seconds + 2)
+    assert sent_by(net, target) - before - honest <= bound
+    near = net.view(target).near
+    assert len(near._beacons) <= 9
+    assert len(near._asked) <= 9
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from((10, 100, 400)))
+def test_beacons_in_any_name_make_a_node_ask_and_no_more(seed: int, target: int, per_s: int) -> None:
+    beacons_in_any_name_make_a_node_ask_and_no_more(seed, target, per_s)
+
+
+def recorded(net: MeshNet) -> list[tuple[int, bytes]]:
+    """The sealed casts of a moment, as somebody without any key has them."""
+    frames: list[tuple[int, bytes]] = []
+    original = net.perform
+
+    def perform(host, effects):  # type: ignore[no-untyped-def]
+        frames.extend((host.index, effect.data) for effect in effects if isinstance(effect, SendCast))
+        original(host, effects)
+
+    net.perform = perform  # type: ignore[method-assign]
+    net.run(3)
+    net.perform = original  # type: ignore[method-assign]
+    return frames
+
+
+def no_beacon_ends_a_mesh() -> None:
+    """Recorded and played again everywhere, as if everybody were in everybody's reach, for as long as it takes."""
+    net = formed(6, line(6))
+    frames = recorded(net)
+    since_ns = net.now
+    for _ in range(90):
+        for index in range(6):
+            for other, frame in frames[-12:]:
+                net.feed(index, DatagramReceived(net.address(other), frame))
+        net.run(1)
+    assert all(net.is_mesh(index) for index in range(6))
+    assert net.formed()
+    assert net.failures(since_ns) == []
+
+
+def no_beacon_makes_a_mesh() -> None:
+    net = MeshNet(6, everybody(6))
+    net.run(10)
+    rng = Random(1)
+    for _ in range(50):
+        forge(net, 5, rng.randrange(5), own_of(net, rng.randrange(6)), 1 << 20, net.address(5))
+        net.run(0.1)
+    assert not any(net.is_mesh(index) for index in range(6))
+
+
+def no_beacon_keeps_a_node_from_finding_who_is_near() -> None:
+    """Where nothing is cast, somebody sends beacons all the same: the node would wait for others' in vain."""
+    net = formed(6, line(6), casts=False)
+    net.relink(line(6) | {(0, 4)})
+    for _ in range(90):
+        forge(net, 1, 0, own_of(net, 1), 1 << 20, net.address(1))
+        forge(net, 1, 4, own_of(net, 1), 1 << 20, net.address(1))
+        net.run(1)
+        if "n004" in near_of(net, 0):
+            return
+    raise AssertionError("the node has not found who is near")
+
+
+def lie(net: MeshNet, thief: int, hears: list[int], gone: list[int]) -> None:
+    """A stolen key signs whom it hears, and who is gone, and tells its neighbours."""
+    host = net.hosts[thief]
+    core, wire = host.node._core, host.node._wire
+    core.now_ns = net.now
+    body = encode(
+        NearBody(
+            core.own.node,
+            net.view(thief).reports._links.next_sequence(),
+            b"".join(own_of(net, other)[:KEY_BYTES] + b"\x04" for other in sorted(hears)),
+            b"".join(own_of(net, other)[:KEY_BYTES] for other in gone),
+            False,
+        )
+    )
+    word = encode(NearMessage(body, core.sign("near", body)))
+    effects, wire.effects = wire.effects, []
+    for member in list(core.table.reachable):
+        wire.push(member, [word])
+    net.perform(host, wire.effects)
+    wire.effects = effects
+
+
+def a_thief_keeps_no_ghost_that_it_never_heard() -> None:
+    """It says for ever that it hears the dead one, whose own last report does not name it."""
+    net = formed(6, line(6) | {(0, 5)})
+    net.hosts[3].dark = True
+    for _ in range(20):
+        lie(net, 0, [1, 3, 5], [])
+        net.run(0.5)
+    assert all(net.sees(index, 3) is FAILED for index in (1, 2, 4, 5))
+
+
+def a_thief_fails_nobody_beyond_a_cut() -> None:
+    """It says that the processes of the other part are gone, none of which it has ever heard."""
+    net = formed(6, line(6))
+    net.relink(line(6) - {(2, 3)})
+    for _ in range(20):
+        lie(net, 1, [0, 2], [4, 5])
+        net.run(0.5)
+    assert all(net.sees(index, other) is UNREACHABLE for index in (0, 2) for other in (4, 5))
+
+
+def said_while_a_thief_reports(per_s: int) -> list[int]:
+    """Bytes of each honest node in ten seconds."""
+    net = formed(6, line(6) | {(0, 5)})
+    since_ns, counters = net.now, [net.hosts[index].node._core.counters for index in (0, 2, 3, 4, 5)]
+    before = [counter["datagram_bytes_out"] for counter in counters]
+    for number in range(10 * per_s):
+        lie(net, 1, [0, 2] if number % 2 else [0, 2, 4], [])
+        net.run(1 / per_s)
+    assert net.failures(since_ns) == []
+    return [counter["datagram_bytes_out"] - sent for counter, sent in zip(counters, before, strict=True)]
+
+
+def many_reports_cost_others_little_more_than_few() -> None:
+    """What one author says is taken and passed on within its account, however much it is."""
+    few, many = said_while_a_thief_reports(5), said_while_a_thief_reports(50)
+    assert all(more <= 2 * less for less, more in zip(few, many, strict=True)), (few, many)
+
+
+# --- mutants -------------------------------------------------------------------------------------------------------
+
+
+def _every_beacon_is_a_reason_to_ask(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "may_ask", lambda self, member: True)
+    patch.setattr(MeshView, "_is_wanted", lambda self, member: True)
+
+
+def _every_stranger_is_greeted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "may_greet", lambda self: True)
+
+
+def _who_sends_a_beacon_is_near(patch: pytest.MonkeyPatch) -> None:
+    def on_beacon(self, message, source):  # type: ignore[no-untyped-def]
+        member = self.near.on_beacon(message)
+        if member is not None:
+            self.near.gain(member)
+
+    patch.setattr(MeshView, "on_beacon", on_beacon)
+
+
+def _a_beacon_proves_that_somebody_is_in_reach(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "in_reach", Near.seems_in_reach)
+
+
+def _a_beacon_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullView, "on_beacon", lambda self, message, source: self._enmesh())
+
+
+def _who_hears_beacons_asks_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "asks_lost", lambda self: not self.near.hears_beacons())
+
+
+def _one_end_of_a_link_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "agreed", lambda own, reports: reports)
+
+
+def _anybody_says_who_is_gone(patch: pytest.MonkeyPatch) -> None:
+    def note(self, reporter, gone):  # type: ignore[no-untyped-def]
+        self.near.gone.update(dict.fromkeys(gone, self.core.now_ns))
+
+    patch.setattr(MeshView, "_note_gone", note)
+
+
+def _no_author_has_an_account(patch: pytest.MonkeyPatch) -> None:
+    for name in ("may_say", "may_pass_on", "may_push"):
+        patch.setattr(Relays, name, lambda self, *_, **__: True)
+
+
+LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
+    (beacons_in_any_name_make_a_node_ask_and_no_more, _every_beacon_is_a_reason_to_ask),
+    (beacons_in_any_name_make_a_node_ask_and_no_more, _every_stranger_is_greeted),
+    (beacons_in_any_name_make_a_node_ask_and_no_more, _who_sends_a_beacon_is_near),
+    (no_beacon_ends_a_mesh, _a_beacon_proves_that_somebody_is_in_reach),
+    (no_beacon_makes_a_mesh, _a_beacon_makes_a_mesh),
+    (no_beacon_keeps_a_node_from_finding_who_is_near, _who_hears_beacons_asks_nobody),
+    (a_thief_keeps_no_ghost_that_it_never_heard, _one_end_of_a_link_is_believed),
+    (many_reports_cost_others_little_more_than_few, _no_author_has_an_account),
+    (a_thief_fails_nobody_beyond_a_cut, _anybody_says_who_is_gone),
+]
+
+
+@pytest.mark.parametrize("law", dict.fromkeys(law for law, _ in LAWS), ids=lambda law: law.__name__)
+def test_law(law: Callable[[], None]) -> None:
+    law()
+
+
+@pytest.mark.parametrize(("law", "mutant"), LAWS, ids=[f"{law.__name__}-{mutant.__name__}" for law, mutant in LAWS])
+def test_a_law_finds_its_mutant(
+    law: Callable[[], None], mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, law, monkeypatch)
