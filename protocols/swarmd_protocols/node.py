@@ -56,6 +56,7 @@ from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import (
     Beacon,
     Message,
+    Near,
     Sections,
     Statement,
     Sub,
@@ -308,6 +309,8 @@ class Node:
         for message in messages:
             if type(message) is Beacon:
                 self._core.view.on_beacon(message, source)
+            elif type(message) is Near:
+                self._core.view.on_near(message, None)
             elif type(message) is Sub and message.name in self._hearers:
                 effects = self._hearers[message.name].on_cast(message.payload, self._core.now_ns)
                 self._perform(self._subs[message.name], effects)

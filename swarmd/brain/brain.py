@@ -214,7 +214,9 @@ class Brain:
         seeds = await compose.find_seeds(config, self.log)
         subprotocols: list[SubProtocol] = [replica, releases.protocol, positions]
         address = transport.local_address
-        node = compose.make_node(config, identity, trust, crypto, seeds, records, subprotocols, address)
+        node = compose.make_node(
+            config, identity, trust, crypto, seeds, records, subprotocols, address, casts=transport.casts
+        )
         # A node without an eye flies no cells: whoever asks for one at the control socket reads the answer there.
         driver.on_order("state", lambda request: None)
         parts = Parts(

@@ -225,8 +225,10 @@ def make_node(
     records: Mapping[bytes, bytes],
     subprotocols: Sequence[SubProtocol],
     advertise: Address,
+    *,
+    casts: bool,
 ) -> Node:
-    """The node with its sub-protocols."""
+    """The node with its sub-protocols; `casts` where the transport does."""
     return Node(
         identity,
         NodeConfig(
@@ -237,6 +239,7 @@ def make_node(
                 SwimConfig.lean() if config.gossip.profile == "lean" else SwimConfig(),
                 full_view_max=config.gossip.full_view_max,
                 mesh=config.gossip.mesh,
+                casts=casts,
             ),
         ),
         crypto,

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived, MemberState, SendCast
 from swarmd_protocols.swim.full_view import FullView
-from swarmd_protocols.swim.mesh import mesh_view
+from swarmd_protocols.swim.mesh import mesh_view, reports
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
+from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.relays import Relays
@@ -205,6 +206,54 @@ def many_reports_cost_others_little_more_than_few() -> None:
     assert all(more <= 2 * less for less, more in zip(few, many, strict=True)), (few, many)
 
 
+def hall(count: int = 20) -> MeshNet:
+    """A mesh where everybody hears everybody but the last, who hears the first: it stays one."""
+    net = MeshNet(count, everybody(count - 3) | {(0, count - 3), (0, count - 2), (0, count - 1)})
+    assert net.run_until(net.formed, 30) is not None
+    assert net.run_until(lambda: all(net.is_mesh(index) for index in range(count)), 30) is not None
+    net.run(10)
+    return net
+
+
+def a_report_is_cast_by_few_of_many_that_hear_it() -> None:
+    """Where sixteen hear each other, each would pass it on; who has heard it three times more does not."""
+    net = hall()
+    cores = [host.node._core for host in net.hosts]
+    before = [core.counters["near_recasts"] for core in cores]
+    news = 10
+    for number in range(news):
+        lie(net, 1, list(range(2, 9 + number % 2)), [])
+        net.run(1)
+    passed_on = sum(core.counters["near_recasts"] - count for core, count in zip(cores, before, strict=True))
+    own = sum(core.counters["near_reports"] for core in cores)
+    assert news <= passed_on <= 10 * news, (passed_on, own)
+    assert net.formed()
+
+
+def forged_reports_are_checked_at_a_bounded_rate() -> None:
+    """Cast by whoever has the group key, each with a new number and no signature that holds."""
+    net = formed(6, line(6))
+    core, checks = net.hosts[0].node._core, [0]
+    original = core.signed_by
+
+    def signed_by(*arguments: object) -> bool:
+        checks[0] += 1
+        return original(*arguments)  # type: ignore[arg-type]
+
+    core.signed_by = signed_by  # type: ignore[method-assign]
+    since_ns = net.now
+    for number in range(5_000):
+        body = encode(NearBody(own_of(net, number % 6), (1 << 20) + 10_000 + number, b"", b"", True))
+        word = encode(NearMessage(body, bytes(64)))
+        sealed = net.hosts[3].node._wire.channel.seal_cast(join([word]))
+        net.feed(0, DatagramReceived(net.address(1), sealed))
+        net.run(0.001)
+    assert checks[0] <= 650
+    net.run(5)
+    assert net.formed()
+    assert net.failures(since_ns) == []
+
+
 # --- mutants -------------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +303,20 @@ def _no_author_has_an_account(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Relays, name, lambda self, *_, **__: True)
 
 
+def _echoes_spare_nobody(patch: pytest.MonkeyPatch) -> None:
+    original = NearReports._recast
+
+    def recast(self, held):  # type: ignore[no-untyped-def]
+        self._echoes[held[0].node] = 0
+        original(self, held)
+
+    patch.setattr(NearReports, "_recast", recast)
+
+
+def _every_cast_is_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reports, "_CASTS_PER_S", 100_000)
+
+
 LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (beacons_in_any_name_make_a_node_ask_and_no_more, _every_beacon_is_a_reason_to_ask),
     (beacons_in_any_name_make_a_node_ask_and_no_more, _every_stranger_is_greeted),
@@ -263,6 +326,8 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (no_beacon_keeps_a_node_from_finding_who_is_near, _who_hears_beacons_asks_nobody),
     (a_thief_keeps_no_ghost_that_it_never_heard, _one_end_of_a_link_is_believed),
     (many_reports_cost_others_little_more_than_few, _no_author_has_an_account),
+    (a_report_is_cast_by_few_of_many_that_hear_it, _echoes_spare_nobody),
+    (forged_reports_are_checked_at_a_bounded_rate, _every_cast_is_checked),
     (a_thief_fails_nobody_beyond_a_cut, _anybody_says_who_is_gone),
 ]
 

@@ -29,7 +29,7 @@ class MeshNet(Net):
     def __init__(self, count: int, links: Pairs, seed: int = 1, *, casts: bool = True, **options: Any) -> None:
         self.links = links
         self.casts = casts
-        super().__init__(count, seed, start=False, **{"swim": SwimConfig(mesh=True), **options})
+        super().__init__(count, seed, start=False, **{"swim": SwimConfig(mesh=True, casts=casts), **options})
         self.relink(links)
         for index in range(count):
             self.feed(index, Started())

@@ -67,6 +67,8 @@ class SwimConfig:
     mesh: bool = False
     """Whether the view becomes a mesh where the node finds that one radio reaches a part of the swarm only (`mesh/`);
     the same on all nodes of a swarm."""
+    casts: bool = False
+    """Whether the transport reaches whoever listens with one frame."""
     active_view: int = 6
     """Neighbours that a node seeks in a partial view; it holds at most two more."""
     passive_view: int = 30

@@ -44,7 +44,7 @@ class NodeFactory:
         self._crypto = ModelCrypto()
         gossip = dict(scenario.gossip)
         base = SwimConfig.lean() if gossip.pop("profile", "budget") == "lean" else SwimConfig()
-        self._swim = overridden(base, gossip, "gossip")
+        self._swim = overridden(replace(base, casts=True), gossip, "gossip")
         self._state = overridden(ReplicaConfig(), scenario.state, "state")
         self._seeds = seeds_of(scenario, choices.seed, addresses)
         self._identities: dict[int, Identity] = {}

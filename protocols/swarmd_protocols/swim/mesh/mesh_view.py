@@ -78,6 +78,7 @@ class MeshView(FullView):
         """Makes the view full."""
         self.near = Near(core)
         reports.own = self._own_report
+        reports.casts = lambda: core.config.casts and core.view is self and self.near.hears_beacons()
         self._reach_due = False
         self._begun_ns = 0
         self._all_heard_ns = 0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.swim.core import VERDICT, Core
@@ -21,6 +22,13 @@ _LOST_NS, _GAINED_NS = 20 * _MS, 500 * _MS
 nobody's life hangs on the latter but a stranger's."""
 _GAP_NS = 250 * _MS
 """Shortest time between two reports, nanoseconds: a node in motion gains and loses one neighbour a second or two."""
+_RECAST_NS, _ECHOES = 10 * _MS, 3
+"""News of links waits for up to so long before it is passed on, nanoseconds, and is not pushed where so many near ones
+have said the same by then: in a hall eight say it to each. Who misses it is found by the digest. Ni and others, "The
+broadcast storm problem" (1999): the third echo adds no more than a twentieth of the area."""
+_CASTS_PER_S = 100
+"""Reports that came in a cast and are checked, per second: nobody answers for a cast but by its signature, and a check
+takes 0.1 ms on a small device. What is left out rides in probes all the same."""
 _ENTRY_BYTES = KEY_BYTES + 1
 """A node's key, and what the link to it costs."""
 
@@ -34,10 +42,15 @@ class NearReports:
         self.own: Callable[[], tuple[Heard, list[Key], bool]]
         """What this node would report: whom it hears, who is gone, and whether nobody is out of its reach. Set by the
         mesh before it begins."""
+        self.casts: Callable[[], bool]
+        """Whether one frame reaches whoever listens. Set likewise."""
+        self._unproven = TokenBucket(_CASTS_PER_S, _CASTS_PER_S)
         self.heard: dict[bytes, Heard] = {}
         """By author's id, whom it hears by its last report of this life."""
         self._numbers: dict[bytes, int] = {}
         """Their sequences: a report of broken links that is newer says that the author's view is full again."""
+        self._echoes: dict[bytes, int] = {}
+        """Whose report waits to be passed on, and how many near ones have said it again since."""
         self.hears_all: set[bytes] = set()
         """Authors that say that nobody is out of their reach."""
         self._due_ns: int | None = None
@@ -75,7 +88,7 @@ class NearReports:
         body = encode(NearBody(core.own.node, self._links.next_sequence(), entries, b"".join(sorted(gone)), hears_all))
         encoded = encode(NearMessage(body, core.sign("near", body)))
         self._links.publish((), body, encoded)
-        core.spread(("links", core.own.node), encoded, VERDICT)
+        self._say_at_once(core.own.node, encoded)
         core.counters["near_reports"] += 1
 
     def on_near(self, message: NearMessage, via: Member | None) -> tuple[Member, set[Key], set[Key]] | None:
@@ -93,8 +106,13 @@ class NearReports:
             return None
         if body.sequence == reporter.report.links_sequence and encode(message) == reporter.report.links_encoded:
             core.queue.overheard(("links", reporter.node))
+            if reporter.node in self._echoes:
+                self._echoes[reporter.node] += 1
             return None
         if not self._links.is_newer(reporter, body.sequence, message):
+            return None
+        if via is None and not self._unproven.take(core.now_ns):
+            core.counters["near_casts_over_rate"] += 1
             return None
         if not core.holds_word(reporter, "near", message, via, "a report of who is near"):
             return None
@@ -107,9 +125,40 @@ class NearReports:
         gone = {body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES)}
         encoded = reporter.report.links_encoded
         if core.heard(reporter.node, reporter.name, len(encoded), f"report of who is near {body.sequence}"):
-            core.spread(("links", reporter.node), encoded, VERDICT, urgent=core.may_push(reporter.node, len(encoded)))
+            self._pass_on(reporter, encoded)
         core.changed_by(reporter.node)
         return reporter, set(before) - set(heard), gone
+
+    def _pass_on(self, reporter: Member, encoded: bytes) -> None:
+        core = self.core
+        if not core.may_push(reporter.node, len(encoded)):
+            core.spread(("links", reporter.node), encoded, VERDICT, urgent=False)
+            return
+        if len(core.table.reachable) <= _ECHOES:
+            self._say_at_once(reporter.node, encoded)
+            return
+        self._echoes[reporter.node] = 0
+        due_ns = core.now_ns + int(_RECAST_NS * core.rng.random())
+        core.scheduler.at(due_ns, self._recast, (reporter, encoded))
+
+    def _say_at_once(self, node: bytes, encoded: bytes) -> None:
+        """Cast where this transport casts, and is heard to; otherwise push to each near one."""
+        casts = self.casts()
+        if casts:
+            self.core.port.cast(encoded)
+        self.core.spread(("links", node), encoded, VERDICT, urgent=not casts)
+
+    def _recast(self, held: tuple[Member, bytes]) -> None:
+        reporter, encoded = held
+        core = self.core
+        if reporter.report.links_encoded != encoded:
+            return  # A newer one waits by itself.
+        if self._echoes.pop(reporter.node, _ECHOES) < _ECHOES:
+            core.counters["near_recasts"] += 1
+            self._say_at_once(reporter.node, encoded)
+        else:
+            core.counters["near_recasts_spared"] += 1
+            core.spread(("links", reporter.node), encoded, VERDICT, urgent=False)
 
     def is_of_this_life(self, member: Member) -> bool:
         """Whether a member has reported since it began its life."""
@@ -121,4 +170,5 @@ class NearReports:
         """Drop what a member reported."""
         self.heard.pop(node, None)
         self._numbers.pop(node, None)
+        self._echoes.pop(node, None)
         self.hears_all.discard(node)
