@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import MemberState, UserEvent
+from swarmd_protocols.swim import full_view
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.mesh import mesh_view, near
@@ -77,6 +78,20 @@ def everybody_on_a_line_lives() -> None:
         assert all(net.is_mesh(index) for index in range(count))
         since_ns = net.now
         net.run(20)
+        assert net.formed()
+        assert net.failures(since_ns) == []
+
+
+def small_swarms_are_a_mesh_too() -> None:
+    """Where a member is hidden from another and one or two could speak for it, losses of both paths are frequent."""
+    shapes = (3, line(3)), (4, line(4) | {(0, 3)}), (5, line(5) | {(0, 4)}), (5, {(0, other) for other in range(1, 5)})
+    for count, links in shapes:
+        net = MeshNet(count, links, loss=0.1)
+        assert net.run_until(lambda net=net, count=count: all(map(net.is_mesh, range(count))), 30) is not None
+        net.run(8)
+        since_ns = net.now
+        net.run(40)
+        assert all(map(net.is_mesh, range(count)))
         assert net.formed()
         assert net.failures(since_ns) == []
 
@@ -287,6 +302,10 @@ def _the_first_hidden_one_makes_a_mesh(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FullView, "is_hidden", lambda self, member, helped: self._enmesh())
 
 
+def _three_have_to_be_hidden_in_any_swarm(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(full_view, "hidden_wanted", lambda others: 3)
+
+
 def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "_ALL_HEARD_NS", 10_000 * S)
 
@@ -322,6 +341,7 @@ def _two_have_to_deny_a_first_answer(patch: pytest.MonkeyPatch) -> None:
 LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (everybody_on_a_line_lives, _reports_are_not_heard),
     (everybody_on_a_line_lives, _hidden_ones_are_not_noted),
+    (small_swarms_are_a_mesh_too, _three_have_to_be_hidden_in_any_swarm),
     (a_cut_part_is_unreachable_and_comes_back, _whoever_is_not_reached_has_failed),
     (a_death_is_told_from_a_cut, _whoever_is_not_reached_is_cut_off),
     (a_killed_process_between_two_parts_is_failed_for_both, _refusals_are_not_told),

@@ -220,8 +220,9 @@ class CertifiedEvent(msgspec.Struct, frozen=True, array_like=True, tag=23):
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """Cast on the radio once a second by whose view is a mesh: who is in its reach. Nobody answers.
 
-    Nothing is believed because of it: who hears it asks, and an answer that the pair has sealed is what counts. So it
-    needs no signature; that it is cast under the group key keeps strangers and the revoked out.
+    Nothing is believed because of it: who hears it asks, at a bounded rate, and an answer that the pair has sealed is
+    what counts. So it needs no signature; that it is cast under the group key keeps strangers and the revoked from
+    making one, though not from playing one again.
     """
 
     node: _Id
