@@ -15,10 +15,10 @@ from swarmd.demo.release import factory_bundle
 from swarmd.identity.files import IDENTITY_FILE, write_secret_file
 from swarmd.identity.fleet import create_fleet
 from tests.support.bridge_world import Broker, mosquitto_binary
-from tests.support.daemons import Daemon, PlainDaemon, wait_for
+from tests.support.daemons import PATIENCE_S, Daemon, PlainDaemon, wait_for
 from tests.support.exclusive import own_port
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def events(daemon, *kinds, **query):
@@ -63,7 +63,7 @@ def test_a_late_joiner_reads_of_a_kill_and_its_return(swarm):
     wait_for(lambda: all(len(one.members()) == 3 for one in (a, b, c)), "three members")
     c.kill(signal.SIGKILL)
     wait_for(lambda: told(a, "failed", "c") and told(b, "failed", "c"), "the failure to be written down")
-    assert any("failed" in line and '"c"' in line for line in a.log().splitlines()), "the log says it too"
+    wait_for(lambda: any("failed" in line and '"c"' in line for line in a.log().splitlines()), "the log to say it too")
     late = swarm("late")
     rows = wait_for(lambda: told(late, "failed", "c"), "the newcomer to know of it", seen=late.log)
     assert {origin for origin, _, _ in rows} <= {"a", "b"}
@@ -75,7 +75,6 @@ def test_a_late_joiner_reads_of_a_kill_and_its_return(swarm):
     wait_for(
         lambda: any("without a good-bye" in reason for _, _, reason in told(late, "started", "c")),
         "its own word of how its last life ended",
-        60,
     )
     assert a.kill(signal.SIGTERM) == 0
     a.start()
@@ -208,10 +207,10 @@ def test_the_journal_gets_priorities_from_a_daemon_of_its_own(tmp_path):
             env={**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"},
         )
     try:
-        wait_for(lambda: "up" in err.read_text(), "the daemon to speak")
+        wait_for(lambda: "dev_fleet" in err.read_text(), "the daemon to speak", seen=err.read_text)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
     lines = err.read_text().splitlines()
     assert all(line[0] == "<" and line[2] == ">" for line in lines), lines
     assert any(line.startswith("<4>") and "dev_fleet" in line for line in lines), "journalctl -p warning finds it"
@@ -219,6 +218,7 @@ def test_the_journal_gets_priorities_from_a_daemon_of_its_own(tmp_path):
 
 def test_a_damaged_file_is_said_and_the_daemon_runs(swarm):
     a = swarm("a")
+    wait_for(lambda: events(a, "started"), "the first event to be on the disk")
     a.kill(signal.SIGKILL)
     path = a.folder / "a" / "events.sqlite"
     words = [sys.executable, "-m", "swarmd", "events", "--file", str(path)]
@@ -288,7 +288,7 @@ def test_show_a_newcomer_reads_of_a_kill_a_halt_and_a_key_rotation(enrolled):
     halt += ["-o", str(enrolled.folder / "halt.swm"), "--publish", "--control", str(seeing.control)]
     assert main(halt) == 0
     wait_for(lambda: told(seeing, "release-halted"), "the halt", seen=seeing.log)
-    assert any(alert["code"] == "release-halted" for alert in seeing.status()["alerts"])
+    wait_for(lambda: "release-halted" in alerts(seeing), "the alert")
 
     c.stop(signal.SIGKILL)
     rotate = ["keys", "rotate", str(enrolled.folder / "fleet"), "--swarm", "farm", "--control", str(b.control)]
@@ -299,8 +299,7 @@ def test_show_a_newcomer_reads_of_a_kill_a_halt_and_a_key_rotation(enrolled):
     wait_for(
         lambda: told(late, "failed", "c") and told(late, "release-halted") and told(late, "group-key"),
         "the newcomer to know all three",
-        60,
-        lambda: [(row["origin"], row["kind"], row["subject"]) for row in events(late)],
+        seen=lambda: [(row["origin"], row["kind"], row["subject"]) for row in events(late)],
     )
     shown = cli(late, "events", "--since", "1h")
     assert shown.returncode == 0

@@ -34,22 +34,21 @@ def test_the_drones_fly_in_the_ground_view(tmp_path: Path) -> None:
 
         def look() -> bool:
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 connection.request("GET", "/api/v1/snapshot")
                 seen.update(json.loads(connection.getresponse().read())["rows"])
                 connection.close()
             except OSError:
                 assert process.poll() is None, log.read_text()
                 return False
-            return bool(seen["object"]) and len(seen["position"]) == 2
+            # What is heard of whom and when is chance; what is asked for is shown at one moment of the flight.
+            states = {row["name"]: row["state"] for row in seen["member"]}
+            is_whole = states == dict.fromkeys(("drone-1", "drone-2", "ground"), "alive") and bool(seen["cell"])
+            return is_whole and bool(seen["object"]) and len(seen["position"]) == 2
 
         wait_for(
             look, "drones with a place, and something found", 120, lambda: {kind: len(seen[kind]) for kind in seen}
         )
-        assert {row["name"]: row["state"] for row in seen["member"]} == dict.fromkeys(
-            ("drone-1", "drone-2", "ground"), "alive"
-        )
-        assert seen["cell"]
         assert all(row["east_m"] is not None for row in seen["position"])
         assert process.wait(120) == 0, log.read_text()
         summary = json.loads((tmp_path / "summary").read_text())

@@ -58,8 +58,9 @@ def test_swarmd_infer_finds_the_api_and_shows_what_the_model_sees(start: Start, 
         assert [row["label"] for row in told["detections"]] == [one.label for one in mine]
     np.save(tmp_path / "tensor.npy", np.zeros((256, 320, 1), np.int8))
     done = infer(
-        a, NAME, "--input", str(tmp_path / "tensor.npy"), "--out", str(tmp_path / "out.npz"), "--priority", "1"
-    )
+        a, NAME, "--input", str(tmp_path / "tensor.npy"), "--out", str(tmp_path / "out.npz"), "--priority", "1",
+        "--deadline-ms", "30000",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert {array.shape for array in np.load(tmp_path / "out.npz").values()} == {(1, 1280, 11), (1, 1280, 4)}
     (tmp_path / "text.npy").write_text("hello")
@@ -80,10 +81,15 @@ def test_swarmd_infer_finds_the_api_and_shows_what_the_model_sees(start: Start, 
         check=True,
     ).stdout
     assert f"inference   {found['address']}, {NAME}" in shown
-    with urllib.request.urlopen(f"http://{a.status()['http']}/metrics") as answer:
-        metrics = answer.read().decode()
-    assert 'swarmd_inference_total{what="answered"}' in metrics
-    assert 'swarmd_inference_measure{what="models"} 2' in metrics
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"http://{a.status()['http']}/metrics") as answer:
+            text: str = answer.read().decode()
+            return text
+
+    # The worker tells its counts once a second.
+    wait_for(lambda: 'swarmd_inference_total{what="answered"}' in metrics(), "the count of answers", seen=metrics)
+    wait_for(lambda: 'swarmd_inference_measure{what="models"} 2' in metrics(), "the models", seen=metrics)
 
 
 def test_a_dead_worker_is_replaced_and_the_brain_goes_on(start: Start) -> None:

@@ -20,9 +20,7 @@ from swarmd.identity.fleet import Fleet, create_fleet
 from swarmd.identity.join_tokens import make_token
 from swarmd.identity.officers import Passphrases
 from swarmd.identity.signers import open_signer
-from tests.support.daemons import wait_for
-
-pytestmark = [pytest.mark.timeout(60)]
+from tests.support.daemons import PATIENCE_S, wait_for
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def fleet(tmp_path: Path) -> Fleet:
 
 @pytest.fixture
 def address(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(admit, "EXCHANGE_S", 1.0)
+    monkeypatch.setattr(admit, "EXCHANGE_S", 8.0)
     key = open_signer(str(fleet.folder / "keys" / "enrol-1.key"), Passphrases())
     listener = Listener(Desk(fleet.folder, [key]))
     loop = asyncio.new_event_loop()
@@ -49,7 +47,7 @@ def address(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=30)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
 def enrol(folder: Path, token: str) -> int:

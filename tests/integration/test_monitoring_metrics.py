@@ -68,11 +68,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, list[dict[str,
         wait_for(
             lambda: not missing(scrape(a.status()["http"])),
             "all names",
-            60,
-            lambda: missing(scrape(a.status()["http"])),
+            seen=lambda: missing(scrape(a.status()["http"])),
         )
         # The first such line may come before the first frame, with null.
         wait_for(lambda: re.search(r'"infer_ms": *[0-9]', a.log()), "the eye's figures in the log")
+        wait_for(lambda: "bridge_problem" in a.log(), "the bridge to say that its broker is away")
         text = scrape(a.status()["http"])
         lines = [json.loads(line) for line in a.log().splitlines() if line.startswith("{")]
     finally:

@@ -21,7 +21,6 @@ PROMETHEUS = shutil.which("prometheus")
 pytestmark = [
     pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (apt install prometheus)"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed (apt install openssl)"),
-    pytest.mark.timeout(180),
 ]
 
 
@@ -92,12 +91,19 @@ def test_an_agent_sends_a_devices_metrics_over_tls(tmp_path: Path) -> None:
             context = ssl.create_default_context(cafile=str(ours.certificate))
             context.load_cert_chain(device, device_key)
             seen = lambda: (received.read_text()[-2000:], sent.read_text()[-2000:])  # noqa: E731
-            wait_for(lambda: query(receives, context, "swarmd_build_info") != [], "the first sample", 90, seen)
-            (build,) = query(receives, context, "swarmd_build_info")
+
+            def told(expression: str) -> list[dict[str, dict[str, str]]]:
+                """Samples of one scrape come in several messages."""
+                found: list[dict[str, dict[str, str]]] = wait_for(
+                    lambda: query(receives, context, expression), expression, 120, seen
+                )
+                return found
+
+            (build,) = told("swarmd_build_info")
             assert (build["metric"]["device"], build["metric"]["node"]) == ("drone-1", "drone-1")
-            (alive,) = query(receives, context, 'swarmd_members{state="alive"}')
+            (alive,) = told('swarmd_members{state="alive"}')
             assert alive["value"][1] == "1"
-            assert query(receives, context, 'up{job="swarmd"}')[0]["value"][1] == "1"
+            assert told('up{job="swarmd"}')[0]["value"][1] == "1"
     finally:
         daemon.stop()
 

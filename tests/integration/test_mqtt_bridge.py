@@ -49,7 +49,7 @@ async def running(world: World, config: MqttConfig) -> AsyncIterator[MqttBridge]
             await task
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
@@ -167,7 +167,7 @@ async def test_commands_are_answered_whatever_the_bytes_are(tmp_path: Path) -> N
             await until(lambda: bridge.counters().get("published", 0) >= 4)
 
             async def ask(verb: str, payload: str) -> dict[str, object]:
-                command = ["mosquitto_rr", "-V", "5", "-p", str(server.port), "-e", "swarm/v1/farm/reply/x", "-W", "5"]
+                command = ["mosquitto_rr", "-V", "5", "-p", str(server.port), "-e", "swarm/v1/farm/reply/x", "-W", "50"]
                 command += ["-t", f"swarm/v1/farm/cmd/alice/{verb}", "-m", payload]
                 done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
                 answer: dict[str, object] = json.loads(done.stdout)
@@ -274,7 +274,7 @@ async def test_a_detection_carries_the_trace_that_every_node_derives(tmp_path: P
     with broker(tmp_path) as server:
         bridge = MqttBridge(MqttConfig(enabled=True, port=server.port), traced_ratio=1.0)
         task = asyncio.create_task(bridge.run(world))
-        command = ["mosquitto_sub", "-V", "5", "-p", str(server.port), "-C", "2", "-W", "10", "-F", "%P"]
+        command = ["mosquitto_sub", "-V", "5", "-p", str(server.port), "-C", "2", "-W", "60", "-F", "%P"]
         reader = await asyncio.create_subprocess_exec(
             *command, "-t", "swarm/v1/farm/detections", "-t", "$SYS/broker/version", stdout=asyncio.subprocess.PIPE
         )

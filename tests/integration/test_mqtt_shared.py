@@ -57,11 +57,12 @@ def objects(count: int) -> list[ObjectChanged]:
 
 async def settled(*bridges: MqttBridge) -> None:
     """Each has said what it had to say when they met: nothing was published for a while."""
-    deadline, last, since = time.monotonic() + 30, -1, time.monotonic()
-    while time.monotonic() - since < QUIET_S:
+    deadline, last, turns = time.monotonic() + 60, -1, 0
+    while turns * 0.02 < QUIET_S:  # Counted in turns that they had too: a process that was stopped was not quiet.
         assert time.monotonic() < deadline, "they never end"
+        turns += 1
         if (said := sum(bridge.counters().get("published", 0) for bridge in bridges)) != last:
-            last, since = said, time.monotonic()
+            last, turns = said, 0
         await asyncio.sleep(0.02)
 
 
@@ -259,16 +260,20 @@ async def test_the_documented_access_list_lets_everything_through_and_no_more(tm
             reply = f"{BASE}/reply/desk"
             ask = ["mosquitto_rr", *client, "-u", "desk", "-t", f"{BASE}/cmd/alice/status", "-e", reply, "-m", "{}"]
             done = await asyncio.to_thread(
-                subprocess.run, [*ask, "-W", "10"], capture_output=True, text=True, timeout=60
+                subprocess.run, [*ask, "-W", "50"], capture_output=True, text=True, timeout=60
             )
             assert json.loads(done.stdout)["ok"] is True
             assert bridge.counters().get("refused", 0) == 0
         sub = ["mosquitto_sub", *client, "-u", "viewer", "-t", "#", "-W", "2", "-F", "%t"]
-        shown = await asyncio.to_thread(subprocess.run, sub, capture_output=True, text=True, timeout=60)
-        topics = set(shown.stdout.split())
+        topics: set[str] = set()
+        wanted = {"homie/5/alice/$state", f"{BASE}/node/alice/birth"}
+        for _ in range(10):  # What is retained comes in two seconds, on a machine that has the time.
+            shown = await asyncio.to_thread(subprocess.run, sub, capture_output=True, text=True, timeout=60)
+            topics |= set(shown.stdout.split())
+            if wanted <= topics and any(topic.startswith("homeassistant/device/") for topic in topics):
+                break
         assert any(topic.startswith("homeassistant/device/") for topic in topics)
-        assert "homie/5/alice/$state" in topics
-        assert f"{BASE}/node/alice/birth" in topics
+        assert wanted <= topics
         event = ["-t", f"{BASE}/cmd/all/event", "-m", '{"name":"land"}', "-q", "1"]
         await asyncio.to_thread(
             subprocess.run, ["mosquitto_pub", *client, "-u", "viewer", *event], capture_output=True, timeout=60

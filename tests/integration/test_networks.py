@@ -11,7 +11,7 @@ import pytest
 
 from swarmd.identity.files import dev_fleet_secret
 from tests.support import namespaces
-from tests.support.daemons import PlainDaemon, all_see, wait_for
+from tests.support.daemons import PATIENCE_S, PlainDaemon, all_see, wait_for
 from tests.support.namespaces import Networks
 
 pytestmark = namespaces.marks(120)
@@ -39,7 +39,7 @@ class Fleet:
         self.daemons.append(daemon)
         return daemon.start([join] if join else [])
 
-    def all_alive(self, seconds: float = 20) -> None:
+    def all_alive(self, seconds: float = PATIENCE_S) -> None:
         """Everybody sees everybody."""
         all_see(self.daemons, {daemon.name: "alive" for daemon in self.daemons}, seconds)
 
@@ -123,8 +123,7 @@ def test_of_two_networks_the_one_that_answers_is_taken(networks: Networks, fleet
             wait_for(
                 lambda here=daemon, begun=before[daemon.name]: received(here) > begun + 10,
                 f"frames without {cut}",
-                60,
-                lambda here=daemon: (here.members(), here.status()["transport"]),
+                seen=lambda here=daemon: (here.members(), here.status()["transport"]),
             )
         fleet.all_alive()
     if transport != "zmq":
@@ -147,7 +146,7 @@ def test_a_relay_joins_two_networks(networks: Networks, fleet: Fleet) -> None:
     for daemon in fleet.daemons:
         wait_for(lambda here=daemon: set(here.members()) == {"n1", "n2", "n3"}, f"{daemon.name} knows all")
     wait_for(lambda: fleet.daemons[1].members() == {"n1": "alive", "n2": "alive", "n3": "alive"}, "the relay sees both")
-    assert fleet.daemons[2].members()["n2"] == "alive"
+    wait_for(lambda: fleet.daemons[2].members()["n2"] == "alive", "its neighbour sees the relay")
 
 
 def test_link_local_ipv6_is_enough(networks: Networks, fleet: Fleet) -> None:

@@ -20,7 +20,7 @@ from swarmd.bridges.record.reading import Recording
 from swarmd.bridges.ros2 import messages as m
 from swarmd.bridges.ros2.network import loopback_xml
 from swarmd.bridges.ros2.participant import qos
-from tests.support.daemons import Daemon, wait_for
+from tests.support.daemons import PATIENCE_S, Daemon, wait_for
 
 FARM = "sim://farm?seed=7&tables=4&fly=lanes&laps=0"
 
@@ -55,7 +55,7 @@ def test_recorded_with_pictures_and_published_again(
         child = subprocess.Popen([*recording, "--seconds", "60", "--control", str(a.control)])
         wait_for(lambda: path.exists() and path.stat().st_size > 30_000, "a chunk with pictures")
         child.send_signal(2)
-        assert child.wait(20) == 0
+        assert child.wait(PATIENCE_S) == 0
     finally:
         a.close()
     assert not [topic for topic in counts(plain) if "image" in topic]
@@ -77,6 +77,9 @@ def test_recorded_with_pictures_and_published_again(
     thread.start()
     try:
         said = cli("replay", str(path), "--dds", "--domain", str(dds_domain), "--rate", "20")
+        wait_for(
+            lambda: len(got) >= recorded["/a/image/compressed"], "the last pictures to be read", seen=lambda: len(got)
+        )
     finally:
         stop.set()
         thread.join()

@@ -1,6 +1,7 @@
 """A soak of a few seconds: the daemons meet, die, come back and agree, and a report says so; a loss makes it fail."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,18 @@ SHORT = ["--loopback", "--nodes", "3", "--witnesses", "1", "--minutes", "0.4", "
 def test_daemons_are_killed_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.bench.soak.__main__.FAULT_S", 2.0)
     monkeypatch.setattr("tests.bench.soak.__main__.SAMPLE_S", 2.0)
+    heal = Soak._heal
+
+    def disturb_enough_and_heal(soak: Soak) -> None:
+        """How much happens within half a minute is chance, and the less the slower the machine is."""
+        while not soak.counts["brain-kill"] + soak.counts["brain-term"]:
+            soak._fault()
+            time.sleep(0.2)
+        while len(soak.ledger.cells) < 10:
+            soak._finish_cell_at(soak._any())
+        heal(soak)
+
+    monkeypatch.setattr(Soak, "_heal", disturb_enough_and_heal)
     report = tmp_path / "soak.json"
     assert main([*SHORT, "--out", str(report)]) == 0
     found = json.loads(report.read_text(encoding="utf-8"))

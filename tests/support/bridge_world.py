@@ -167,7 +167,7 @@ class Broker:
         self._process = subprocess.Popen(
             [binary, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
                 return
@@ -219,7 +219,7 @@ class Subscriber:
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._stands.wait(30), "the broker did not take the subscriptions"
+        assert self._stands.wait(60), "the broker did not take the subscriptions"
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -229,7 +229,7 @@ class Subscriber:
             else:
                 self._lines.put(line.rstrip("\n"))
 
-    def wait_for(self, wanted: Callable[[str, bool, str], bool], timeout_s: float = 30) -> tuple[str, bool, str]:
+    def wait_for(self, wanted: Callable[[str, bool, str], bool], timeout_s: float = 60) -> tuple[str, bool, str]:
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):

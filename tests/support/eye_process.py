@@ -19,9 +19,15 @@ class Watched:
         settings: dict[str, object] = {"stats_interval_s": 0.2, **changes}
         self.said: list[FromEye] = []
         self.log: list[tuple[str, str]] = []
+        self.states: list[str] = []
+        """The supervisor's at each message."""
         config = Configure(source, model, **settings)  # type: ignore[arg-type]
-        self.supervisor = EyeSupervisor(config, self.said.append, log=lambda e, t: self.log.append((e, t)))
+        self.supervisor = EyeSupervisor(config, self._hear, log=lambda e, t: self.log.append((e, t)))
         self.task: asyncio.Task[None] | None = None
+
+    def _hear(self, message: FromEye) -> None:
+        self.said.append(message)
+        self.states.append(self.supervisor.state)
 
     async def __aenter__(self) -> "Watched":
         self.task = asyncio.create_task(self.supervisor.run())

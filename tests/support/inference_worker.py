@@ -4,12 +4,14 @@ import contextlib
 import http.client
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,26 @@ class Worker:
         self.said: list[words.FromWorker] = []
         self.address = ""
         self.clients: list[Client] = []
+        # Read as it comes: a pipe that is full would stop the worker, as no brain does.
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        while line := self.process.stdout.readline():
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.send_signal(signal.SIGKILL)
+        self._reader.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self.process.wait()
 
     def say(self, word: words.ToWorker) -> None:
         assert self.process.stdin is not None
@@ -36,9 +58,7 @@ class Worker:
 
     def hear(self, kind: type[words.FromWorker]) -> Any:
         """The next word of a kind; what comes before it is kept in `said`."""
-        out: BinaryIO | None = self.process.stdout  # type: ignore[assignment]
-        assert out is not None
-        while line := out.readline():
+        while line := self._lines.get(timeout=ANSWER_S):
             self.said.append(words.decode_from_worker(line))
             if isinstance(self.said[-1], kind):
                 return self.said[-1]
@@ -50,8 +70,14 @@ class Worker:
 
     def counters(self) -> dict[str, int]:
         """As of a pulse that has not been sent yet."""
-        self.hear(words.Pulse)
-        return self.hear(words.Pulse).counters  # type: ignore[no-any-return]
+        return self.pulse().counters
+
+    def pulse(self) -> words.Pulse:
+        """One that has not been sent yet: what waits to be read tells of earlier."""
+        while not self._lines.empty():
+            self.said.append(words.decode_from_worker(self._lines.get()))
+        self.hear(words.Pulse)  # It may have been on its way.
+        return self.hear(words.Pulse)  # type: ignore[no-any-return]
 
     def client(self) -> "Client":
         self.clients.append(Client(self.address))
@@ -78,12 +104,7 @@ def working(**settings: Any) -> Iterator[Worker]:
     finally:
         for client in worker.clients:
             client.close()
-        process.send_signal(signal.SIGKILL)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        process.wait()
+        worker.end()
 
 
 class Client:
