@@ -30,8 +30,8 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dds_domain: int) -> It
         monkeypatch.setenv("CYCLONEDDS_URI", loopback_xml("lo"))
     config, log = tmp_path / "b.toml", tmp_path / "flight.tlog"
     config.write_text(CONFIG.format(domain=dds_domain))
-    # Two seconds without a fix, then thirty with one.
-    write_tlog(log, 640, lambda row: 3 if row >= 40 else 1)
+    # Two seconds without a fix, then five minutes with one: longer than the test may take.
+    write_tlog(log, 6_040, lambda row: 3 if row >= 40 else 1)
     b = Daemon(tmp_path, "b", "--no-eye", "--config", str(config)).up()
     a = Daemon(tmp_path, "a-1", "--no-eye", "--pose", f"tlog:{log}", join=b.status()["address"])
     try:

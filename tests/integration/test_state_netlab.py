@@ -78,7 +78,7 @@ def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
         lab.start()
         drones = [Drone(daemon, number) for number, daemon in enumerate(lab.daemons)]
         work(drones, 3)
-        wait_for(lambda: len(digests(lab)) == 1, "equal digests before the cut", 30, lambda: digests(lab))
+        wait_for(lambda: len(digests(lab)) == 1, "equal digests before the cut", seen=lambda: digests(lab))
         settled = {str(row["id"]): row["done_by"] for row in cells_of(lab)}
         lab("partition", "1,2/3")
         work(drones, CUT_S / 3)
@@ -89,7 +89,7 @@ def test_a_cut_with_a_death_inside_loses_nothing(tmp_path: Path) -> None:
         work(drones, CUT_S / 3)
         lab("heal")
         healed = time.monotonic()
-        wait_for(lambda: len(digests(lab)) == 1, "equal digests", 30, lambda: digests(lab))
+        wait_for(lambda: len(digests(lab)) == 1, "equal digests", seen=lambda: digests(lab))
         took_s = time.monotonic() - healed
         print(f"equal digests {took_s:.1f} s after the heal; the bar of 3 s is for a quiet machine")
         all_see(lab.daemons, lab.everybody("alive"))

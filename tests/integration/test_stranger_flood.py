@@ -10,8 +10,8 @@ from swarmd_protocols.channel.channel import DATAGRAM, GROUP, WIRE_VERSION
 from tests.support.daemons import Daemon, alive_members, wait_for
 
 _RATE_PER_S = 3_000
-_FRAMES = 120 * _RATE_PER_S
-"""Two minutes of them: it goes on until the newcomer is in, however long its start takes on a busy machine."""
+_FRAMES = 290 * _RATE_PER_S
+"""Five minutes of them, as long as a test may take: it goes on until the newcomer is in, however late."""
 
 
 def flood(targets: list[tuple[str, int]], stop: threading.Event, sent: list[int]) -> None:

@@ -18,7 +18,7 @@ COUNT = 6
 SENT_MEANWHILE = 60
 """Datagrams a daemon sends in some 30 periods, pings and answers: what must not happen had the time to."""
 
-pytestmark = netlab.marks(180)
+pytestmark = netlab.marks(300)
 
 
 @pytest.fixture(scope="module", params=["udp", "zmq"])
@@ -52,18 +52,17 @@ def all_have_probed(daemons: Sequence[PlainDaemon]) -> None:
     wait_for(
         lambda: all(now - then >= SENT_MEANWHILE for then, now in zip(began, sent(), strict=True)),
         f"{SENT_MEANWHILE} datagrams of each",
-        60,
-        sent,
+        seen=sent,
     )
 
 
 def test_a_cut_heals_within_seconds(lab: Lab) -> None:
     left, right = lab.daemons[:3], lab.daemons[3:]
     lab("partition", "1,2,3/4,5,6")
-    all_see(left, lab.everybody("alive", **{daemon.name: "failed" for daemon in right}), 40)
-    all_see(right, lab.everybody("alive", **{daemon.name: "failed" for daemon in left}), 40)
+    all_see(left, lab.everybody("alive", **{daemon.name: "failed" for daemon in right}))
+    all_see(right, lab.everybody("alive", **{daemon.name: "failed" for daemon in left}))
     lab("heal")
-    all_see(lab.daemons, lab.everybody("alive"), 30)
+    all_see(lab.daemons, lab.everybody("alive"))
     assert all(daemon.alive for daemon in lab.daemons), "nobody had to start anew for it"
 
 
@@ -73,7 +72,7 @@ def test_a_pair_that_hears_only_one_way_fails_nobody(lab: Lab) -> None:
     all_have_probed(lab.daemons)
     assert failures(lab.daemons, began_ns) == set()
     lab("unblock", "2", "5")
-    all_see(lab.daemons, lab.everybody("alive"), 30)
+    all_see(lab.daemons, lab.everybody("alive"))
 
 
 @pytest.mark.parametrize("lab", ["udp"], indirect=True)
@@ -85,17 +84,17 @@ def test_nobody_healthy_fails_at_30_percent_loss(lab: Lab) -> None:
     all_have_probed(lab.daemons)
     assert failures(lab.daemons, began_ns) == set()
     lab("link", everyone, "--loss", "0")
-    all_see(lab.daemons, lab.everybody("alive"), 30)
+    all_see(lab.daemons, lab.everybody("alive"))
 
 
 def test_a_killed_process_is_known_at_once_and_a_dark_one_soon(lab: Lab) -> None:
     *others, dark, victim = lab.daemons
     began, began_ns = time.monotonic(), time.monotonic_ns()
     victim.stop(signal.SIGKILL)
-    all_see([*others, dark], lab.everybody("alive", **{victim.name: "failed"}), 30)
+    all_see([*others, dark], lab.everybody("alive", **{victim.name: "failed"}))
     print(f"the killed one was known after {time.monotonic() - began:.1f} s; the bar of 1.5 s is the bench's")
     lab("partition", f"{COUNT - 1}/{','.join(str(i) for i in range(1, COUNT - 1))},{COUNT}")
     began = time.monotonic()
-    all_see(others, lab.everybody("alive", **{victim.name: "failed", dark.name: "failed"}), 30)
+    all_see(others, lab.everybody("alive", **{victim.name: "failed", dark.name: "failed"}))
     assert {whom for who, whom in failures(others, began_ns)} == {victim.name, dark.name}, "and nobody else"
     print(f"the dark one was known after {time.monotonic() - began:.1f} s; the bar of 4 s is the bench's")

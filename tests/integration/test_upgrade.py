@@ -137,11 +137,11 @@ def test_a_node_of_another_wire_is_named_and_the_swarm_goes_on(tmp_path: Path) -
         two.stop()
         old.start([one.address])
         (alert,) = wait_for(
-            lambda: [row for row in one.status()["alerts"] if row["code"] == "wire-version"], "the alert", 60, one.log
+            lambda: [row for row in one.status()["alerts"] if row["code"] == "wire-version"], "the alert", seen=one.log
         )
         assert f"two ({old.address}) speaks wire version {wire}; this node speaks" in alert["text"]
         assert one.status()["problems"] == [], "a warning: anybody can send such frames"
-        assert one.members() == {"one": "alive", "two": "left"}
+        all_see([one], {"one": "alive", "two": "left"})
         rows = one.ask("events", kinds=["alert-raised"], limit=10)["events"]
         assert "wire-version" in [row["subject"] for row in rows]
     finally:

@@ -58,7 +58,7 @@ class Lab:
     def start(self) -> None:
         for daemon in self.daemons:
             daemon.start(["10.77.0.1:7946"])
-        all_see(self.daemons, self.everybody("alive"), 30)
+        all_see(self.daemons, self.everybody("alive"))
 
     def everybody(self, state: str, **others: str) -> dict[str, str]:
         return {daemon.name: others.get(daemon.name, state) for daemon in self.daemons}
