@@ -140,10 +140,12 @@ def test_cyclonedds_on_the_robot_finds_every_topic(air: Networks, tmp_path: Path
     robot = Robot(tmp_path, air, *([setting] if setting else []))
     try:
         robot.daemon.start()
-        reader = robot.read(ROBOT, "0", "12", "rt/swarm/peers", uri=uri)
-        lines, _ = reader.communicate(timeout=60)
         wait_for(robot.written, "the daemon's topics")
-        missing = robot.written() - topics_in(lines.splitlines())
+        for _ in range(4):  # Twelve seconds are enough for a machine that has the time.
+            lines, _ = robot.read(ROBOT, "0", "12", "rt/swarm/peers", uri=uri).communicate(timeout=60)
+            missing = robot.written() - topics_in(lines.splitlines())
+            if not missing and "\nsample " in f"\n{lines}":
+                break
         assert not missing
         assert len(robot.written()) >= 8
         samples = [line for line in lines.splitlines() if line.startswith("sample ")]
