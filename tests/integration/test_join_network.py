@@ -36,13 +36,18 @@ def address(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     key = open_signer(str(fleet.folder / "keys" / "enrol-1.key"), Passphrases())
     listener = Listener(Desk(fleet.folder, [key]))
     loop = asyncio.new_event_loop()
-    running = threading.Thread(target=lambda: loop.run_until_complete(listener.run("127.0.0.1", 0)))
+
+    def serve() -> None:
+        # As the command does: what is still connected at the end is hung up on before the loop goes.
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(listener.run("127.0.0.1", 0))
+
+    running = threading.Thread(target=serve)
     running.start()
     wait_for(lambda: listener.address, "the desk listens")
     yield listener.address
     loop.call_soon_threadsafe(listener._done.set)
     running.join()
-    loop.close()
 
 
 def connect(address: str) -> socket.socket:

@@ -154,11 +154,13 @@ class Served:
             self._thread.join(PATIENCE_S)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._task = self._loop.create_task(self._live())
-        with contextlib.suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._task)
-        self._loop.close()
+        # What is still connected or at work at the end is ended before the loop goes.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.run(self._run_until_closed())
+
+    async def _run_until_closed(self) -> None:
+        self._task = asyncio.ensure_future(self._live())
+        await self._task
 
     async def _live(self) -> None:
         self.ground = Ground(self._site or site(), self._folder / "history.sqlite")
