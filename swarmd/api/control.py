@@ -164,7 +164,7 @@ class ControlClient:
         try:
             self._socket.sendall(line)
         except OSError as error:
-            raise ControlError(f"{self.path}: the daemon hung up: {refusal(error)}") from error
+            raise ControlError(f"{self.path}: {refusal(error)}") from error
         answer = json.loads(self._line())
         if not answer.get("ok"):
             raise DaemonError(str(answer.get("error", "the daemon gave no reason")))

@@ -77,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
         for name, listener in (("MQTT", demo.mqtt), ("DDS", demo.dds)):
             for topic, sample in sorted(listener.samples.items()) if listener is not None else ():
                 print(f"{name} {topic}\n    {sample}")
-    print_json(summary)
+    if args.json:
+        print_json(summary)
     agreed = len(set(summary["digests"].values())) == 1
     return 0 if agreed and all(count == demo.members for count in summary["members"].values()) else 1
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 from swarmd.cli.common import add_control
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
+
+    from swarmd.api.remote import Remote
 
 EVENTS_SHOWN = 6
 """Newest events below the table."""
@@ -53,20 +57,74 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.live import Live
 
-    from swarmd.api.control import ControlClient
     from swarmd.errors import DaemonError
 
     if args.interval < 0.2:
         raise DaemonError("--interval is at least 0.2 seconds")
     console = Console()
-    with ControlClient(args.control) as client:
+    with Watched(args.control) as watched:
         if args.once or not console.is_terminal:
-            console.print(screen(look(client.call), args.sort, args.find, console.height))
+            console.print(screen(watched.look(), args.sort, args.find, console.height))
             return 0
         with Live(console=console, screen=True, auto_refresh=False) as live:
+            seen = watched.look()
             while True:
-                live.update(screen(look(client.call), args.sort, args.find, console.height), refresh=True)
+                live.update(screen(seen, args.sort, args.find, console.height, watched.away), refresh=True)
                 time.sleep(args.interval)
+                seen = watched.look_or_wait(seen)
+
+
+class Watched:
+    """One daemon, which may end and come back while it is looked at."""
+
+    def __init__(self, control: "Path | Remote | None") -> None:
+        """Reach it; raises `ControlError` where nobody answers."""
+        from swarmd.api.control import ControlClient
+
+        self._client = ControlClient(control)
+        self._away_s: float | None = None
+        self.away = ""
+        """For people: since when nobody answers, and why; "": it does."""
+
+    def look(self) -> dict[str, Any]:
+        """What it knows; raises `DaemonError`."""
+        return look(self._client.call)
+
+    def look_or_wait(self, before: dict[str, Any]) -> dict[str, Any]:
+        """What it knows; where nobody answers, what it knew before, and another connection is tried.
+
+        Args:
+            before: What was seen last.
+        """
+        from swarmd.errors import ControlError
+
+        try:
+            seen = self.look()
+        except ControlError:
+            try:
+                seen = self._look_anew()  # It has restarted, or hung up on who was silent for long.
+            except ControlError as error:
+                now_s = time.monotonic()
+                self._away_s = now_s if self._away_s is None else self._away_s
+                self.away = f"nobody answers since {now_s - self._away_s:.0f} s, below is what was: {error}"
+                return before
+        self._away_s, self.away = None, ""
+        return seen
+
+    def _look_anew(self) -> dict[str, Any]:
+        from swarmd.api.control import ControlClient
+
+        self._client.close()
+        self._client = ControlClient(self._client.path)
+        return self.look()
+
+    def __enter__(self) -> "Watched":
+        """Use as a context."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hang up."""
+        self._client.close()
 
 
 def look(call: Callable[..., Row]) -> dict[str, Any]:
@@ -84,7 +142,7 @@ def look(call: Callable[..., Row]) -> dict[str, Any]:
     }
 
 
-def screen(seen: Mapping[str, Any], sort: str, find: str, height: int) -> "RenderableType":
+def screen(seen: Mapping[str, Any], sort: str, find: str, height: int, away: str = "") -> "RenderableType":
     """One picture.
 
     Args:
@@ -92,6 +150,7 @@ def screen(seen: Mapping[str, Any], sort: str, find: str, height: int) -> "Rende
         sort: One of `SORTS`.
         find: Only members with these letters; "": all.
         height: Lines of the terminal.
+        away: Why the picture is an old one; "": it is not.
     """
     from rich.console import Group
     from rich.table import Table
@@ -105,6 +164,7 @@ def screen(seen: Mapping[str, Any], sort: str, find: str, height: int) -> "Rende
     ]
     head[0].append(f"   {alive}/{len(members)} heard   {status['objects']} objects")
     head[0].append(f"   {done}/{len(cells)} cells done" if cells else "")
+    head += [Text(_short(f" {away}", _TEXT_MAX), style="bold red")] if away else []
     lost = [row for row in members if row["state"] == "failed"]
     if lost:
         what = f"CUT? {len(lost)} members are" if len(lost) > 1 else f"{_short(lost[0]['name'])} is"

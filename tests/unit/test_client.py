@@ -1,13 +1,10 @@
 """`import swarmd`: what the daemon answers becomes records, and what a program says becomes what the daemon takes."""
 
 import json
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,54 +12,17 @@ import pytest
 import swarmd
 from swarmd.api import views
 from tests.support.bridge_world import ALICE, BOB, World, object_view, pose, sighting
-
-Answers = Callable[[str, dict[str, Any]], Any]
-
-
-class Daemon:
-    """A control socket that answers what a test says: one request a connection, then the lines of a stream."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "d.sock"
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.answers: dict[str, Any] = {"status": {}}
-        self.notices: list[dict[str, Any]] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(str(self.path))
-        self._socket.listen()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(30)
-        self._socket.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                channel, _ = self._socket.accept()
-            except OSError:
-                return
-            with channel, channel.makefile("rwb") as lines:
-                request = json.loads(lines.readline())
-                verb = request["verb"]
-                self.asked.append((verb, request["arguments"]))
-                said: list[Any] = [{"ok": True, "result": self.answers.get(verb, {})}]
-                if isinstance(self.answers.get(verb), str):
-                    said = [{"ok": False, "error": self.answers[verb]}]
-                said += [{"notice": one} for one in self.notices] if verb == "watch" else []
-                lines.write(b"".join(json.dumps(one).encode() + b"\n" for one in said))
+from tests.support.control_socket import AnsweringSocket
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path)
+def daemon(tmp_path: Path) -> Iterator[AnsweringSocket]:
+    made = AnsweringSocket(tmp_path)
     yield made
     made.close()
 
 
-def test_what_a_daemon_s_own_rows_say_is_read_as_it_stands(daemon: Daemon) -> None:
+def test_what_a_daemon_s_own_rows_say_is_read_as_it_stands(daemon: AnsweringSocket) -> None:
     """The rows are made by the daemon's functions: a field that is renamed there fails here."""
     world, names = World(), {ALICE: "alice", BOB: "bob"}
     place = views.position_row(pose(), 10**10)
@@ -89,7 +49,7 @@ def test_every_field_of_an_object_is_the_row_s() -> None:
     assert (thing.label, thing.east_m, list(thing.observers)) == (row["label"], row["east_m"], row["observers"])
 
 
-def test_keys_of_a_newer_daemon_are_passed_over_and_missing_ones_are_told(daemon: Daemon) -> None:
+def test_keys_of_a_newer_daemon_are_passed_over_and_missing_ones_are_told(daemon: AnsweringSocket) -> None:
     row = views.object_row(object_view(), {})
     node = swarmd.connect(daemon.path)
     daemon.answers["objects"] = {"objects": [{**row, "colour": "red"}]}
@@ -100,14 +60,14 @@ def test_keys_of_a_newer_daemon_are_passed_over_and_missing_ones_are_told(daemon
         node.objects()
 
 
-def test_a_refusal_is_the_daemon_s_own_sentence(daemon: Daemon) -> None:
+def test_a_refusal_is_the_daemon_s_own_sentence(daemon: AnsweringSocket) -> None:
     node = swarmd.connect(daemon.path)
     daemon.answers["note"] = "argument 'key' is too long"
     with pytest.raises(swarmd.DaemonError, match="argument 'key' is too long"):
         node.note("k" * 200, "v")
 
 
-def test_what_is_not_said_is_not_sent(daemon: Daemon) -> None:
+def test_what_is_not_said_is_not_sent(daemon: AnsweringSocket) -> None:
     node = swarmd.connect(daemon.path)
     daemon.answers["observe"] = {"taken": 2}
     assert node.observe([swarmd.Sighting(label="dog"), swarmd.Sighting(label="car", east_m=1.0, north_m=2.0)]) == 2
@@ -115,7 +75,7 @@ def test_what_is_not_said_is_not_sent(daemon: Daemon) -> None:
     assert rows == [{"label": "dog"}, {"label": "car", "east_m": 1.0, "north_m": 2.0}]
 
 
-def test_changes_come_in_their_order_and_end_with_the_daemon(daemon: Daemon) -> None:
+def test_changes_come_in_their_order_and_end_with_the_daemon(daemon: AnsweringSocket) -> None:
     daemon.notices = [
         {"event": "join", "subject": "drone-2", "node": "ab", "reason": ""},
         {"event": "object", "subject": "o1", "kind": "new", "label": "dog", "asset": ""},

@@ -2,12 +2,14 @@
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from swarmd.cli.top import SORTS, look, screen
+from swarmd.cli.top import SORTS, Watched, look, screen
+from tests.support.control_socket import AnsweringSocket
 
 EVIL = "\x1b[2J[red]\u202eevil[/red]" + "a" * 300
 
@@ -23,9 +25,9 @@ def seen(*members: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"status": status, "members": list(members), "cells": [], "events": []} | fields
 
 
-def shown(what: dict[str, Any], sort: str = "name", find: str = "", height: int = 40) -> str:
+def shown(what: dict[str, Any], sort: str = "name", find: str = "", height: int = 40, away: str = "") -> str:
     console = Console(file=io.StringIO(), width=120, force_terminal=False)
-    console.print(screen(what, sort, find, height))
+    console.print(screen(what, sort, find, height, away))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return str(text)
 
@@ -113,3 +115,27 @@ def test_four_small_questions_are_asked() -> None:
 
     assert look(call)["status"]["objects"] == 3
     assert asked == ["status", "members", "cells", "events"]
+
+
+def test_a_daemon_that_hangs_up_is_asked_again_and_one_that_is_gone_is_told(tmp_path: Path) -> None:
+    """The socket hangs up after each answer, so that each question needs another connection."""
+    daemon = AnsweringSocket(tmp_path)
+    daemon.answers |= {"status": {"n": 1}, "members": {"members": []}, "cells": {"cells": []}, "events": {"events": []}}
+    with Watched(daemon.path) as watched:
+        was = {"old": True}
+        assert watched._client.call("status") == {"n": 1}
+        daemon.questions = 4
+        assert watched.look_or_wait(was)["status"] == {"n": 1}
+        assert watched.away == ""
+        daemon.close()
+        daemon.path.unlink()
+        assert watched.look_or_wait(was) is was
+        assert "nobody answers since 0 s" in watched.away
+        assert "no daemon answers on" in watched.away
+        text = shown(seen(member("n1")), away=watched.away)
+        assert "nobody answers since 0 s, below is what was" in text
+        again = AnsweringSocket(tmp_path)
+        again.answers, again.questions = daemon.answers, 4
+        assert watched.look_or_wait(was)["status"] == {"n": 1}
+        assert watched.away == ""
+        again.close()
