@@ -15,7 +15,7 @@ from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived, MemberState, SendCast
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.mesh import mesh_view, reports
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, reached
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
@@ -178,6 +178,42 @@ def a_thief_keeps_no_ghost_that_it_never_heard() -> None:
     assert all(net.sees(index, 3) is FAILED for index in (1, 2, 4, 5))
 
 
+KEYS = [bytes((index,)) * KEY_BYTES for index in range(8)]
+THIEF = KEYS[1]
+graphs = st.dictionaries(st.sampled_from(KEYS[2:]), st.dictionaries(st.sampled_from(KEYS), st.integers(1, 15)))
+
+
+def who_is_reached(claims: dict[bytes, int], graph: dict[bytes, dict[bytes, int]], lost: set[bytes]) -> set[bytes]:
+    """From a node that hears the thief alone of all."""
+    return set(reached(KEYS[0], {THIEF: 4}, mesh_view.agreed(KEYS[0], {**graph, THIEF: claims}, lost)))
+
+
+def claims_lead_to_nobody_that_denies_them(
+    claims: dict[bytes, int], graph: dict[bytes, dict[bytes, int]], lost: set[bytes]
+) -> None:
+    """Whoever is reached by more claims than those that are returned has said nothing, and is not held for lost."""
+    returned = {key: cost for key, cost in claims.items() if THIEF in graph.get(key, {})}
+    silent = {key for key in KEYS if not graph.get(key) and key not in lost}
+    more = who_is_reached(claims, graph, lost) - who_is_reached(returned, graph, lost)
+    assert more <= silent
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 15)), graphs, st.sets(st.sampled_from(KEYS[2:])))
+def test_claims_lead_to_nobody_that_denies_them(
+    claims: dict[bytes, int], graph: dict[bytes, dict[bytes, int]], lost: set[bytes]
+) -> None:
+    claims_lead_to_nobody_that_denies_them(claims, graph, lost)
+
+
+def a_claim_that_is_denied_leads_nowhere() -> None:
+    claims_lead_to_nobody_that_denies_them({KEYS[2]: 4}, {KEYS[2]: {KEYS[3]: 4}}, set())
+
+
+def a_claim_about_somebody_lost_leads_nowhere() -> None:
+    claims_lead_to_nobody_that_denies_them({KEYS[2]: 4}, {}, {KEYS[2]})
+
+
 def a_thief_fails_nobody_beyond_a_cut() -> None:
     """It says that the processes of the other part are gone, none of which it has ever heard."""
     net = formed(6, line(6))
@@ -288,7 +324,11 @@ def _who_hears_beacons_asks_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_end_of_a_link_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mesh_view, "agreed", lambda own, reports: reports)
+    patch.setattr(mesh_view, "agreed", lambda own, reports, lost: reports)
+
+
+def _who_is_lost_needs_no_word_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "agreed", lambda own, reports, lost: agreed(own, reports))
 
 
 def _anybody_says_who_is_gone(patch: pytest.MonkeyPatch) -> None:
@@ -328,6 +368,8 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (many_reports_cost_others_little_more_than_few, _no_author_has_an_account),
     (a_report_is_cast_by_few_of_many_that_hear_it, _echoes_spare_nobody),
     (forged_reports_are_checked_at_a_bounded_rate, _every_cast_is_checked),
+    (a_claim_that_is_denied_leads_nowhere, _one_end_of_a_link_is_believed),
+    (a_claim_about_somebody_lost_leads_nowhere, _who_is_lost_needs_no_word_of_its_own),
     (a_thief_fails_nobody_beyond_a_cut, _anybody_says_who_is_gone),
 ]
 

@@ -4,7 +4,7 @@ Nodes are told apart by the first bytes of their ids, as reports name them. A re
 cost of a link is its expected number of transmissions (ETX) in quarters.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -37,20 +37,28 @@ def link_cost(loss: float) -> int:
     return max(PERFECT, min(WORST, round(PERFECT / max(PERFECT / WORST, 1 - loss))))
 
 
-def agreed(own: Key, reports: Mapping[Key, Heard]) -> dict[Key, Heard]:
-    """The links that both ends report, or one of an end that reports nobody.
+def agreed(own: Key, reports: Mapping[Key, Heard], lost: Collection[Key] = ()) -> dict[Key, Heard]:
+    """The links that both ends report, or one where the other end reports nobody and is not held for lost.
 
     Whom somebody hears must hear it too: a stolen key that claims links to others, or to the dead, adds nothing. What
     leads to the node itself is left as it is: it knows whom it hears.
 
-    >>> agreed(b"a", {b"b": {b"a": 4, b"c": 5, b"d": 4, b"e": 4}, b"c": {b"b": 6}, b"d": {b"c": 4}})
+    Args:
+        own: The node.
+        reports: By author, whom each hears.
+        lost: Those that have failed, or were members before this node began and have not been heard since.
+
+    Returns:
+        By author, whom each hears that hears it too.
+
+    >>> agreed(b"a", {b"b": {b"a": 4, b"c": 5, b"d": 4, b"e": 4, b"f": 4}, b"c": {b"b": 6}, b"d": {b"c": 4}}, {b"f"})
     {b'b': {b'a': 4, b'c': 5, b'e': 4}, b'c': {b'b': 6}, b'd': {}}
     """
     return {
         author: {
             other: cost
             for other, cost in heard.items()
-            if other == own or not (back := reports.get(other)) or author in back
+            if other == own or (author in back if (back := reports.get(other)) else other not in lost)
         }
         for author, heard in reports.items()
     }

@@ -272,7 +272,8 @@ class MeshView(FullView):
         reports = {
             node[:KEY_BYTES]: self.reports.heard[node] for node in held if self.reports.is_of_this_life(held[node])
         }
-        self.costs = reached(own, self.near.keys(), agreed(own, reports))
+        lost = {node[:KEY_BYTES] for node, member in held.items() if member.unheard or member.failed}
+        self.costs = reached(own, self.near.keys(), agreed(own, reports, lost))
         for member in list(held.values()):
             if not member.overlay.active or member.status == STATUS_LEFT:
                 continue
