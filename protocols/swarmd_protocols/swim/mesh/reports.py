@@ -134,6 +134,7 @@ class NearReports:
         if not core.may_push(reporter.node, len(encoded)):
             core.spread(("links", reporter.node), encoded, VERDICT, urgent=False)
             return
+        core.queue.drop(("links", reporter.node))  # An older one need not ride on.
         if len(core.table.reachable) <= _ECHOES:
             self._say_at_once(reporter.node, encoded)
             return
@@ -141,24 +142,28 @@ class NearReports:
         due_ns = core.now_ns + int(_RECAST_NS * core.rng.random())
         core.scheduler.at(due_ns, self._recast, (reporter, encoded))
 
-    def _say_at_once(self, node: bytes, encoded: bytes) -> None:
-        """Cast where this transport casts, and is heard to; otherwise push to each near one."""
+    def _say_at_once(self, node: bytes, encoded: bytes, *, rides: bool = True) -> None:
+        """Cast where this transport casts, and is heard to; otherwise push to each near one.
+
+        A cast that some may have missed rides in probes too, unless another has cast the same (`rides`).
+        """
         casts = self.casts()
         if casts:
             self.core.port.cast(encoded)
-        self.core.spread(("links", node), encoded, VERDICT, urgent=not casts)
+        if rides or not casts:
+            self.core.spread(("links", node), encoded, VERDICT, urgent=not casts)
 
     def _recast(self, held: tuple[Member, bytes]) -> None:
         reporter, encoded = held
         core = self.core
         if reporter.report.links_encoded != encoded:
             return  # A newer one waits by itself.
-        if self._echoes.pop(reporter.node, _ECHOES) < _ECHOES:
-            core.counters["near_recasts"] += 1
-            self._say_at_once(reporter.node, encoded)
-        else:
+        echoes = self._echoes.pop(reporter.node, _ECHOES)
+        if echoes >= _ECHOES:
             core.counters["near_recasts_spared"] += 1
-            core.spread(("links", reporter.node), encoded, VERDICT, urgent=False)
+            return
+        core.counters["near_recasts"] += 1
+        self._say_at_once(reporter.node, encoded, rides=not echoes)
 
     def is_of_this_life(self, member: Member) -> bool:
         """Whether a member has reported since it began its life."""
