@@ -70,7 +70,7 @@ MUTANTS: dict[str, tuple[str, Patch]] = {
     ),
     "losses are believed at once": (
         "chunks_told_and_taken_back",
-        _set(swarming.BlobSwarm, "_may_reset", lambda self, node, now_ns: True),
+        _set(swarming.BlobSwarm, "_may_reset", lambda self, node, neighbour, now_ns: True),
     ),
     "lists as often as asked": ("list_flood", _set(peer_limits.FileLimits, "may_have_list", lambda *_: True)),
     "floods are heard": ("words_about_unknown_files", _no_allowance),

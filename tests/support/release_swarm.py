@@ -1,4 +1,9 @@
-"""The real `BlobSwarm` of every node, on one heap: serial uplinks, a small delay on messages, nothing else."""
+"""The real `BlobSwarm` of every node, on one heap: serial uplinks, a small delay on messages, and losses if wanted.
+
+A word (`tell`, `ask`, `refuse`) is a datagram: with `loss` it may get lost, and what arrives comes in any order within
+half a chunk's time. A chunk arrives always, but with `stall` some wait for a connection that says lost packets again,
+which takes `STALL_NS` and no uplink.
+"""
 
 import heapq
 import math
@@ -8,10 +13,13 @@ from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.releases.swarming import Ask, BlobSwarm, Give, Refuse, SwarmAction, SwarmingConfig, Tell
+from swarmd_protocols.releases.swarm_actions import Ask, Give, Refuse, SwarmAction, Tell
+from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
 
 CHUNK_NS = 1_000_000_000
 """Virtual time that one chunk takes on an uplink of nominal speed."""
+STALL_NS = 30 * CHUNK_NS
+"""As a second beside chunks of 33 ms: TCP says a packet again after 0.2 s, and after 0.4 and 0.8 more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,18 @@ class Outcome:
 class SwarmWorld:
     """One seeder (node 0), `nodes` receivers, a random graph of the given degree."""
 
-    def __init__(self, nodes: int, chunks: int, degree: int, seed: int, liars: int = 0, spread: float = 0.1) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        chunks: int,
+        degree: int,
+        seed: int,
+        liars: int = 0,
+        spread: float = 0.1,
+        loss: float = 0.0,
+        stall: float = 0.0,
+    ) -> None:
+        self.loss, self.stall = loss, stall
         self.rng = random.Random(seed)
         self.count, self.chunks = nodes, chunks
         self.data = [index.to_bytes(4, "big") for index in range(chunks)]
@@ -36,8 +55,10 @@ class SwarmWorld:
         blob = Blob(4 * chunks, b"", 4, b"")
         config = SwarmingConfig(
             neighbours=degree,
-            request_timeout_ns=40 * CHUNK_NS,
-            upload_timeout_ns=20 * CHUNK_NS,
+            ask_repeat_ns=8 * CHUNK_NS,
+            reorder_ns=6 * CHUNK_NS,
+            request_timeout_ns=(120 if stall else 40) * CHUNK_NS,
+            upload_timeout_ns=(45 if stall else 20) * CHUNK_NS,
             reoffer_ns=15 * CHUNK_NS,
             backoff_ns=CHUNK_NS,
         )
@@ -68,21 +89,33 @@ class SwarmWorld:
         self.order += 1
         heapq.heappush(self.heap, (at, self.order, to, what, sender, value))
 
+    def say(self, now: int, to: int, what: str, sender: int, value: int) -> None:
+        """One datagram."""
+        delay = CHUNK_NS // 40
+        if self.loss:
+            if self.rng.random() < self.loss:
+                return
+            delay = self.rng.randint(CHUNK_NS // 40, CHUNK_NS // 2)
+        self.push(now + delay, to, what, sender, value)
+
     def perform(self, node: int, actions: list[SwarmAction], now: int) -> None:
         for action in actions:
             match action:
                 case Tell(to, mask):
-                    self.push(now + CHUNK_NS // 40, int.from_bytes(to, "big"), "tell", node, mask)
+                    self.say(now, int.from_bytes(to, "big"), "tell", node, mask)
                 case Ask(to, index):
-                    self.push(now + CHUNK_NS // 40, int.from_bytes(to, "big"), "ask", node, index)
+                    self.say(now, int.from_bytes(to, "big"), "ask", node, index)
                 case Refuse(to, index):
-                    self.push(now + CHUNK_NS // 40, int.from_bytes(to, "big"), "refuse", node, index)
+                    self.say(now, int.from_bytes(to, "big"), "refuse", node, index)
                     self.push(now + CHUNK_NS // 40 + CHUNK_NS, int.from_bytes(to, "big"), "due", node, 0)
                 case Give(to, index):
                     start = max(now, self.free_at[node])
                     self.free_at[node] = start + int(CHUNK_NS * self.speed[node])
                     self.sent[node] += 1
-                    self.push(self.free_at[node] + CHUNK_NS // 40, int.from_bytes(to, "big"), "chunk", node, index)
+                    at = self.free_at[node] + CHUNK_NS // 40
+                    if self.stall and self.rng.random() < self.stall:
+                        at += STALL_NS
+                    self.push(at, int.from_bytes(to, "big"), "chunk", node, index)
                 case _:
                     self.blamed += 1
 
@@ -101,6 +134,8 @@ class SwarmWorld:
         self.push(CHUNK_NS, -1, "tick", 0, 0)
         while self.heap and len(self.done_at) < self.count - len(self.liars):
             now, _, to, what, sender, value = heapq.heappop(self.heap)
+            if now > 20 * (self.chunks + 100) * CHUNK_NS:
+                break
             if what == "tick":
                 for index, node in enumerate(self.nodes):
                     self.perform(index, node.on_tick(now), now)

@@ -22,7 +22,8 @@ from swarmd_protocols.releases.messages import Piece
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revoke, Rollout, Targets, parse_release
 from swarmd_protocols.releases.stores import describe
-from swarmd_protocols.releases.swarming import Blame, BlobSwarm, SwarmingConfig
+from swarmd_protocols.releases.swarm_actions import Blame
+from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import Envelope, KeyId, key_id, signed_bytes

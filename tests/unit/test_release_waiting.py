@@ -2,6 +2,7 @@
 
 import random
 
+from swarmd_protocols.effects import Order
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.fetching import Fetcher
 from swarmd_protocols.releases.messages import (
@@ -13,7 +14,7 @@ from swarmd_protocols.releases.messages import (
 )
 from swarmd_protocols.releases.requests import BlobOpened
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.releases.stores import describe
+from swarmd_protocols.releases.stores import MemoryStore, carry_out, describe
 from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.releases.waiting import Waiting
 from swarmd_protocols.subprotocol import Send, SubEffect
@@ -62,10 +63,30 @@ def test_who_has_none_gives_way_to_who_shows_chunks() -> None:
     waiting = Waiting(describe(b"x" * 10)[0], is_opening=False)
     waiting.hear(PEER, b"\x01")
     waiting.hear(OTHER, b"\x01")
-    asked = waiting.ask(random.Random(1), 1_000 * MS, START_NS)
+    asked = waiting.ask(random.Random(1), START_NS)
     assert asks(asked) == 1
     first = waiting.asked
     assert first is not None
     waiting.has_none(first)
-    assert asks(waiting.ask(random.Random(1), 1_000 * MS, START_NS + MS)) == 1
+    assert asks(waiting.ask(random.Random(1), START_NS + MS)) == 1
     assert waiting.asked not in (None, first)
+
+
+def test_who_did_not_know_the_file_when_it_was_shown_is_shown_again_at_its_first_word() -> None:
+    """The publisher greets before the news of the release has come; nobody waits for its next repetition."""
+    store = MemoryStore()
+    fetcher = Fetcher(random.Random(1), SwarmingConfig())
+    fetcher.on_peers([PEER], 0)
+    for order in fetcher.provide(store.put_blob(b"model" * 100_000), super_seed=True):
+        assert isinstance(order, Order)
+        for answer in carry_out(store, order.request):  # type: ignore[arg-type]
+            if isinstance(answer, BlobOpened):
+                fetcher.on_opened(answer, 0)  # The greeting, which says nothing to the peer.
+    tag = store.put_blob(b"model" * 100_000).sha256[:8]
+    shown = [_shown(fetcher.on_message(PEER, TellChunks(tag, b""), at * MS)) for at in (50, 60, 70)]
+    assert [one.bit_count() > 0 for one in shown] == [True, False, False]
+
+
+def _shown(effects: list[SubEffect]) -> int:
+    words = [decode_message(one.payload) for one in effects if isinstance(one, Send)]
+    return max((int.from_bytes(one.mask, "little") for one in words if isinstance(one, TellChunks)), default=0)

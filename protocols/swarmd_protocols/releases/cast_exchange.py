@@ -38,6 +38,15 @@ def send_to(to: NodeId, message: BlobMessage, priority: Priority) -> Send:
     return Send(to, encode_message(message), reliable=True, priority=priority)
 
 
+def say_to(to: NodeId, message: BlobMessage) -> Send:
+    """A word about a blob to one peer, in a datagram where it fits: what is lost is said again.
+
+    A connection that has lost a packet holds back what comes after it for 0.2 s and more, and one that is only being
+    made for a second: too long for what decides who sends the next chunk.
+    """
+    return Send(to, encode_message(message), reliable=False, priority=Priority.SYNC)
+
+
 @dataclass(slots=True)
 class _Outgoing:
     """One blob that is cast."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from swarmd_protocols.effects import Order, Rejected
 from swarmd_protocols.ids import NodeId, short
-from swarmd_protocols.releases.cast_exchange import Casts, send_to
+from swarmd_protocols.releases.cast_exchange import Casts, say_to, send_to
 from swarmd_protocols.releases.casting import OVER, CastConfig
 from swarmd_protocols.releases.messages import (
     PREFIX_BYTES,
@@ -37,7 +37,8 @@ from swarmd_protocols.releases.requests import (
     StoreList,
 )
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.releases.swarming import Ask, Blame, BlobSwarm, Give, Refuse, SwarmAction, SwarmingConfig, Tell
+from swarmd_protocols.releases.swarm_actions import Ask, Blame, Give, Refuse, SwarmAction, Tell
+from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.waiting import Waiting
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
@@ -348,7 +349,7 @@ class Fetcher:
             # One that shows chunks has the list; the others are asked at the next tick, if it is still missing then.
             return self._ask_list(waiting, now_ns) if waiting.hear(sender, message.mask) else []
         if isinstance(message, AskList):
-            return [send_to(sender, ChunkList(message.blob, b""), Priority.SYNC)]  # "Not here either."
+            return [say_to(sender, ChunkList(message.blob, b""))]  # "Not here either."
         if not isinstance(message, ChunkList):
             return []
         if not message.hashes:
@@ -375,7 +376,7 @@ class Fetcher:
         return effects
 
     def _ask_list(self, waiting: Waiting, now_ns: int) -> list[SubEffect]:
-        return waiting.ask(self._rng, self._config.upload_timeout_ns, now_ns)
+        return waiting.ask(self._rng, now_ns)
 
     def _on_chunk(self, sender: NodeId, swarm: BlobSwarm, index: int, data: bytes, now_ns: int) -> list[SubEffect]:
         is_new, actions = swarm.on_chunk(sender, index, data, now_ns)
@@ -421,9 +422,9 @@ class Fetcher:
                     self._untold.pop((tag, to), None)
                     effects.append(_tell(to, tag, mask))
                 case Ask(to, index):
-                    effects.append(send_to(to, AskChunk(tag, index), Priority.SYNC))
+                    effects.append(say_to(to, AskChunk(tag, index)))
                 case Refuse(to, index):
-                    effects.append(send_to(to, RefuseChunk(tag, index), Priority.SYNC))
+                    effects.append(say_to(to, RefuseChunk(tag, index)))
                 case Give(to, index):
                     if (tag, index) not in self._reads:
                         effects.append(Order(NAME, ReadChunk(swarm.blob, index)))
@@ -435,4 +436,4 @@ class Fetcher:
 
 
 def _tell(to: NodeId, tag: bytes, mask: int) -> Send:
-    return send_to(to, TellChunks(tag, mask.to_bytes(-(-mask.bit_length() // 8), "little")), Priority.SYNC)
+    return say_to(to, TellChunks(tag, mask.to_bytes(-(-mask.bit_length() // 8), "little")))

@@ -21,13 +21,11 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TypeAlias
-
-import msgspec
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import Counts, pick
 from swarmd_protocols.releases.statements import Blob
+from swarmd_protocols.releases.swarm_actions import Ask, Blame, Give, Refuse, SwarmAction, Tell
 from swarmd_protocols.releases.upload_window import UploadWindow
 
 
@@ -37,19 +35,22 @@ class SwarmingConfig:
 
     neighbours: int = 16
     requests: int = 6
-    """In flight in all; one for each peer."""
+    """In flight in all; one for each peer. Late ones do not count …"""
+    requests_max: int = 12
+    """… up to so many."""
     upload_window: int = 3
+    """Chunks on their way that fill the uplink; a late one (`UploadWindow`) waits for its packets and not for that."""
     upload_window_max: int = 8
-    """The window grows to that while growing brings more receipts a second, as it does where packets are lost."""
-    upload_queue: int = 3
-    """Requests held, those on their way included; more are refused at once, so that the asker turns elsewhere."""
+    """With the late ones."""
     backoff_ns: int = 60_000_000
     """After a refusal, before that peer is asked again."""
     offers: int = 1
     """Chunks that a super-seeder shows a neighbour beyond those it has."""
     hedge_times: int = 6
-    """When nothing else is left to ask for, a chunk that takes so many times the usual is asked of one more peer; of
-    fifty chunks at most one (and one of fewer), so that duplicates stay below 2 % whatever the network is like."""
+    """The very last chunks, where they take so many times the usual, are asked of one more peer; of fifty chunks at
+    most one (and one of fewer), so that duplicates stay below 2 % whatever the network is like."""
+    ask_repeat_ns: int = 250_000_000
+    """A request without an answer is said again after so long, in case it was lost; then after twice as long …"""
     request_timeout_ns: int = 4_000_000_000
     upload_timeout_ns: int = 1_500_000_000
     reoffer_ns: int = 500_000_000
@@ -60,47 +61,11 @@ class SwarmingConfig:
     """What was told is told again after so long, in case it was lost; then after twice as long, and so on …"""
     repeat_max_ns: int = 60_000_000_000
     """… up to this, until something is new."""
+    reorder_ns: int = 200_000_000
+    """A datagram may be overtaken by others for so long: a tenth of a second on a bad radio, and as much again."""
     ban_ns: int = 600_000_000_000
     reset_every_ns: int = 10_000_000_000
     """A neighbour that shows fewer chunks than before has lost some, once in so long; more often it is not believed."""
-
-
-class Ask(msgspec.Struct, frozen=True, gc=False):
-    """Ask `to` for a chunk."""
-
-    to: NodeId
-    index: int
-
-
-class Give(msgspec.Struct, frozen=True, gc=False):
-    """Send `to` a chunk."""
-
-    to: NodeId
-    index: int
-
-
-class Refuse(msgspec.Struct, frozen=True, gc=False):
-    """Tell `to` to ask another for this chunk: too many wait here."""
-
-    to: NodeId
-    index: int
-
-
-class Tell(msgspec.Struct, frozen=True, gc=False):
-    """Tell `to` which chunks it may ask for (all of those shown so far)."""
-
-    to: NodeId
-    mask: int
-
-
-class Blame(msgspec.Struct, frozen=True, gc=False):
-    """A peer sent bytes that are not the chunk; it is ignored for this blob from here on."""
-
-    peer: NodeId
-    reason: str
-
-
-SwarmAction: TypeAlias = Ask | Give | Refuse | Tell | Blame
 
 
 @dataclass(slots=True)
@@ -108,8 +73,17 @@ class _Neighbour:
     has: int = 0
     shown: int = 0
     """What we have told it."""
+    shrank_ns: int = 0
+    """Since when it shows less than before: an older word that a newer one overtook, or chunks that it has lost."""
+    has_spoken: bool = False
+    """What it was told before it first spoke may have come before it knew of the file, and have been ignored."""
     asked: int | None = None
     asked_ns: int = 0
+    ask_again_ns: int = 0
+    """How long after `asked_ns` the request is said again."""
+    gave: int | None = None
+    gave_ns: int = 0
+    """The chunk it was sent last, and when."""
     not_before_ns: int = 0
     """Refused: not to be asked before then."""
     wants: int | None = None
@@ -157,10 +131,9 @@ class BlobSwarm:
     _pending: int = 0
     _sending: dict[tuple[NodeId, int], int] = field(default_factory=dict)
     _window: UploadWindow = field(init=False)
-    _was_full: bool = False
     _hedged: int = 0
-    _usual_ns: int = 0
-    """How long a chunk takes from the request to its arrival, smoothed."""
+    _asking: UploadWindow = field(init=False)
+    """Requests in flight."""
     _offered: Counts = field(init=False)
     _offered_at: deque[tuple[int, int]] = field(default_factory=deque)
     """(when, chunk) of the offers that are not yet old enough to be made again."""
@@ -171,7 +144,8 @@ class BlobSwarm:
     """When a neighbour last showed a chunk that it had not shown before; 0: never."""
 
     def __post_init__(self) -> None:
-        self._window = UploadWindow(self.config.upload_window, self.config.upload_window_max, self.config.upload_window)
+        self._window = UploadWindow(self.config.upload_window, self.config.upload_window_max)
+        self._asking = UploadWindow(self.config.requests, self.config.requests_max)
         count = len(self.hashes)
         assert count == self.blob.chunk_count
         self._copies, self._offered = Counts(count), Counts(count)
@@ -222,10 +196,12 @@ class BlobSwarm:
         actions: list[SwarmAction] = []
         known = self._near.get(node)
         if known is not None and known.has & ~mask:
-            if not self._may_reset(node, now_ns):
+            if not self._may_reset(node, known, now_ns):
                 self.useless += 1
                 return actions
             actions += self.on_lost(node, now_ns)
+        elif known is not None:
+            known.shrank_ns = 0
         if node not in self._near:
             actions += self.on_neighbour(node, now_ns)
         neighbour = self._near.get(node)
@@ -233,14 +209,16 @@ class BlobSwarm:
             self.useless += 1
             return actions
         neighbour.heard_ns = now_ns
+        if known is neighbour and not known.has_spoken and known.shown:
+            actions.append(Tell(node, known.shown))
+        neighbour.has_spoken = True
         new = mask & self.everything & ~neighbour.has
         self.useless += known is not None and not new
         self._copies.add(new)
         for receiver, index in [key for key in self._sending if key[0] == node and new >> key[1] & 1]:
             since_ns = self._sending.pop((receiver, index))
             self._account(node).sent += self.blob.chunk_size(index)
-            self._window.on_receipt(now_ns, now_ns - since_ns, self._was_full)
-            self._was_full = False
+            self._window.on_receipt(now_ns - since_ns)
         neighbour.has |= new
         if new:
             neighbour.repeat_ns = 0
@@ -253,9 +231,15 @@ class BlobSwarm:
             actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
 
-    def _may_reset(self, node: NodeId, now_ns: int) -> bool:
-        """Whether a neighbour is believed that it has lost chunks."""
+    def _may_reset(self, node: NodeId, neighbour: _Neighbour, now_ns: int) -> bool:
+        """Whether a neighbour is believed that it has lost chunks: once in a while, and only if it says so twice.
+
+        A single such word may be an older one that a newer one has overtaken.
+        """
         every_ns = self.config.reset_every_ns
+        neighbour.shrank_ns = neighbour.shrank_ns or now_ns
+        if now_ns - neighbour.shrank_ns < self.config.reorder_ns:
+            return False
         if now_ns - self._reset_ns.get(node, -every_ns) < every_ns:
             return False
         if len(self._reset_ns) >= 4 * self.config.neighbours:
@@ -269,13 +253,15 @@ class BlobSwarm:
         if neighbour is None or not 0 <= index < len(self.hashes) or not neighbour.shown >> index & 1:
             self.useless += 1
             return []
-        if (node, index) in self._sending:
-            self.useless += 1
+        is_given = neighbour.gave == index and now_ns - neighbour.gave_ns < self.config.request_timeout_ns
+        if is_given or neighbour.has >> index & 1:
+            self.useless += 1  # Said again, and on its way or there already.
+            return []
+        if neighbour.wants == index:
             return []
         self.useless += neighbour.wants is not None
         waiting = sum(one.wants is not None for one in self._near.values())
-        if len(self._sending) + waiting >= max(self.config.upload_queue, self._window.size):
-            self._was_full = True
+        if waiting >= self._window.room(self._sending.values(), now_ns):
             return [Refuse(node, index)]
         neighbour.wants = index
         return self._pump(now_ns)
@@ -314,8 +300,7 @@ class BlobSwarm:
             account.wasted += len(data)
             self.useless += 1
             return False, []
-        took_ns = now_ns - neighbour.asked_ns
-        self._usual_ns = took_ns if not self._usual_ns else self._usual_ns + (took_ns - self._usual_ns) // 8
+        self._asking.on_receipt(now_ns - neighbour.asked_ns)
         neighbour.asked, neighbour.heard_ns = None, now_ns
         self._pending &= ~(1 << index)
         if not self._is_chunk(index, data):
@@ -364,6 +349,9 @@ class BlobSwarm:
             if neighbour.asked is not None and now_ns - neighbour.asked_ns > self.config.request_timeout_ns:
                 self._pending &= ~(1 << neighbour.asked)
                 neighbour.asked = None
+            if neighbour.asked is not None and now_ns - neighbour.asked_ns >= neighbour.ask_again_ns:
+                neighbour.ask_again_ns *= 2
+                actions.append(Ask(node, neighbour.asked))
             if (neighbour.has != self.everything or not self.complete) and self._may_repeat(neighbour, now_ns):
                 actions.append(Tell(node, neighbour.shown))
         for key, since_ns in list(self._sending.items()):
@@ -397,14 +385,14 @@ class BlobSwarm:
         if self.complete or self.is_paused or now_ns < self.hold_until_ns:
             return actions
         idle = [(node, one) for node, one in self._near.items() if one.asked is None and one.not_before_ns <= now_ns]
-        free = self.config.requests - sum(one.asked is not None for one in self._near.values())
+        free = self._asking.room((one.asked_ns for one in self._near.values() if one.asked is not None), now_ns)
         while free > 0:
             need = self.everything & ~self.have & ~self._pending
             shown = 0
             for _, one in idle:
                 shown |= one.has
             candidates = shown & need
-            if not candidates:
+            if not need:
                 late = self._late(shown, now_ns)[:1]
                 candidates = 1 << late[0] if late else 0
                 self._hedged += len(late)
@@ -413,7 +401,7 @@ class BlobSwarm:
             index = pick(self._copies.least(candidates), self.rng)
             holders = [item for item in idle if item[1].has >> index & 1]
             node, neighbour = self.rng.choice(holders)
-            neighbour.asked, neighbour.asked_ns = index, now_ns
+            neighbour.asked, neighbour.asked_ns, neighbour.ask_again_ns = index, now_ns, self.config.ask_repeat_ns
             self._pending |= 1 << index
             idle.remove((node, neighbour))
             free -= 1
@@ -425,9 +413,10 @@ class BlobSwarm:
 
         A connection that loses packets backs off for seconds; the last chunk of a file is not to wait for it.
         """
-        patience_ns = self.config.hedge_times * self._usual_ns
-        if not patience_ns or self._hedged >= max(1, len(self.hashes) // 50):
-            return []
+        patience_ns = self.config.hedge_times * self._asking.usual_ns
+        left = max(1, len(self.hashes) // 50) - self._hedged
+        if not patience_ns or (self.everything & ~self.have).bit_count() > left:
+            return []  # Too few to ask for all of them again: the file would wait for the others.
         asked = [one.asked for one in self._near.values() if one.asked is not None]
         return [
             one.asked
@@ -443,7 +432,7 @@ class BlobSwarm:
     def _pump(self, now_ns: int) -> list[SwarmAction]:
         """Send what was asked for, as far as the window allows; a super-seeder sends what it has sent least first."""
         actions: list[SwarmAction] = []
-        while len(self._sending) < self._window.size:
+        while self._window.room(self._sending.values(), now_ns) > 0:
             waiting = [
                 (one.wants, node)
                 for node, one in self._near.items()
@@ -453,7 +442,7 @@ class BlobSwarm:
                 break
             index, node = min(waiting, key=lambda item: self._copies.of(item[0])) if self.super_seed else waiting[0]
             neighbour = self._near.pop(node)
-            neighbour.wants = None
+            neighbour.wants, neighbour.gave, neighbour.gave_ns = None, index, now_ns
             self._near[node] = neighbour  # To the end: the next in turn goes first.
             self._sending[node, index] = now_ns
             actions.append(Give(node, index))

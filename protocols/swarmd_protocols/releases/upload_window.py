@@ -1,56 +1,46 @@
 """How many chunks an uploader has on their way at once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-_JUDGED = 8
-"""Receipts over which a window's worth is judged."""
-_UNEVEN = 4
-"""Times that the slowest of them takes the fastest's, from which on packets seem to be lost."""
+_LATE_PERCENT = 150
+"""Of the usual, from which on a chunk is late."""
+_STEP = 16
+"""The usual moves by that part of itself with each receipt: it follows a link that slows to half in 12 chunks."""
+_LATE_LEAST_NS = 100_000_000
+"""Below it nothing is late, nanoseconds: receipts are gathered for 20 ms and links of a fleet answer within 80."""
+_FIRST_LATE_NS = 400_000_000
+"""What is late before the first receipt, nanoseconds: TCP says a lost packet again after 0.2 s, and then 0.4 later."""
 
 
 @dataclass(slots=True)
 class UploadWindow:
-    """How many chunks are on their way at once: enough to fill the uplink, and no more, which would only queue.
+    """Enough chunks to fill the uplink, and no more, which would only queue before it.
 
-    An uplink that is full gives no more receipts for a larger window; one that waits for lost packets does, and there
-    some chunks take many times as long as others. Only then is a larger one tried.
+    A chunk that takes far longer than usual waits for a lost packet, or for a connection that is being made: the
+    uplink stands idle meanwhile. So the late ones do not count, up to a bound.
     """
 
     least: int
+    """Chunks on their way that are not late."""
     most: int
-    size: int
-    _rising: bool = False
-    _patience: int = 2
-    """Judgements to wait before the next try; doubles with every try that brought nothing."""
-    _wait: int = 2
-    _count: int = 0
-    _since_ns: int = 0
-    _fastest_ns: int = 0
-    _slowest_ns: int = 0
-    _best: float = 0.0
-    """Receipts a second with the window before."""
+    """With the late ones."""
+    usual_ns: int = 0
+    """The median from sending to receipt, followed in steps: what is late, however much, moves it no further."""
 
-    def on_receipt(self, now_ns: int, took_ns: int, is_full: bool) -> None:
-        """A chunk has arrived after `took_ns`; `is_full`: more were wanted than the window took."""
-        if not is_full or not self._since_ns:
-            self._count, self._since_ns = 0, now_ns
-            self._fastest_ns = self._slowest_ns = max(1, took_ns)
-            return
-        self._count += 1
-        self._fastest_ns, self._slowest_ns = min(self._fastest_ns, took_ns), max(self._slowest_ns, took_ns)
-        if self._count < _JUDGED or now_ns <= self._since_ns:
-            return
-        rate = self._count * 1e9 / (now_ns - self._since_ns)
-        is_uneven = self._slowest_ns > _UNEVEN * self._fastest_ns
-        self._count, self._since_ns = 0, now_ns
-        self._fastest_ns = self._slowest_ns = max(1, took_ns)
-        if self._rising and rate < 1.1 * self._best:
-            self.size, self._rising = max(self.least, self.size - 1), False
-            self._patience = min(64, 2 * self._patience)
-            self._wait = self._patience
-        elif self._wait:
-            self._wait -= 1
-        else:
-            self._rising = is_uneven and self.size < self.most
-            self.size += self._rising
-        self._best = rate
+    @property
+    def late_ns(self) -> int:
+        """From when on a chunk is late."""
+        return max(_LATE_LEAST_NS, self.usual_ns * _LATE_PERCENT // 100) if self.usual_ns else _FIRST_LATE_NS
+
+    def on_receipt(self, took_ns: int) -> None:
+        """A chunk has arrived."""
+        if not self.usual_ns:
+            self.usual_ns = max(_STEP, took_ns)
+        step_ns = self.usual_ns // _STEP
+        self.usual_ns = max(_STEP, self.usual_ns + (step_ns if took_ns > self.usual_ns else -step_ns))
+
+    def room(self, since_ns: Iterable[int], now_ns: int) -> int:
+        """How many more may be sent, given when those on their way were; negative where there are too many."""
+        late_ns, sent = now_ns - self.late_ns, list(since_ns)
+        return min(self.least - sum(one > late_ns for one in sent), self.most - len(sent))

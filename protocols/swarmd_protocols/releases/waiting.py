@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.releases.cast_exchange import send_to
+from swarmd_protocols.releases.cast_exchange import say_to
 from swarmd_protocols.releases.messages import PREFIX_BYTES, AskList
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.subprotocol import Priority, SubEffect
+from swarmd_protocols.subprotocol import SubEffect
 
+_PATIENCE_NS = 400_000_000
+"""A peer's time to answer with the list, nanoseconds: two retransmissions of TCP (0.2 s each) …"""
+_PATIENCE_NS_BYTE = 8_000
+"""… and the list at 1 Mbit/s. Then another is asked."""
 MAX_TOLD = 64
 """Peers whose word about a file is kept while its list of chunks is not here."""
 
@@ -44,10 +48,11 @@ class Waiting:
         good = len(hashes) == 32 * self.blob.chunk_count
         return good and sha256(hashes).digest() == self.blob.chunks_sha256
 
-    def ask(self, rng: random.Random, patience_ns: int, now_ns: int) -> list[SubEffect]:
+    def ask(self, rng: random.Random, now_ns: int) -> list[SubEffect]:
         """Ask somebody for the list, unless somebody has still time to answer."""
         if self.is_opening:
             return []
+        patience_ns = _PATIENCE_NS + _PATIENCE_NS_BYTE * 32 * self.blob.chunk_count
         if self.asked in self.told and now_ns - self.asked_ns < patience_ns:
             return []
         if self.asked is not None and self.asked_ns == 0 and len(self.told) < 2 and not any(self.told.values()):
@@ -57,4 +62,4 @@ class Waiting:
         if not others:
             return []
         self.asked, self.asked_ns = rng.choice(others), now_ns
-        return [send_to(self.asked, AskList(self.blob.sha256[:PREFIX_BYTES]), Priority.SYNC)]
+        return [say_to(self.asked, AskList(self.blob.sha256[:PREFIX_BYTES]))]
