@@ -76,6 +76,39 @@ def every(interval_s: float, work: Callable[[], None], stop: threading.Event) ->
         due = max(due, time.monotonic() - interval_s)
 
 
+class WorkClock:
+    """How long a frame has been worked on, told at every pulse of a thread beside the work.
+
+    Time in which that thread did not come to its turn either is no work: the whole process was stopped, by a debugger,
+    a freezer or the machine below a virtual one, and whoever takes it for a hang ends an eye that is well.
+    """
+
+    def __init__(self, pulse_ns: int) -> None:
+        """Nothing is worked on.
+
+        Args:
+            pulse_ns: Between two pulses; one that comes ten times later comes after a stop.
+        """
+        self._late_ns = 10 * pulse_ns
+        self._last_ns = 0
+        self._since_ns = 0
+        self._stopped_ns = 0
+
+    def busy_ns(self, now_ns: int, since_ns: int) -> int:
+        """Of the frame that was begun at `since_ns`, 0 where there is none; nanoseconds.
+
+        >>> clock = WorkClock(50)
+        >>> clock.busy_ns(1_000, 990), clock.busy_ns(1_050, 990), clock.busy_ns(3_050, 990), clock.busy_ns(3_100, 990)
+        (10, 60, 60, 110)
+        """
+        if since_ns != self._since_ns:
+            self._since_ns, self._stopped_ns = since_ns, 0
+        passed_ns, self._last_ns = now_ns - max(self._last_ns, since_ns), now_ns
+        if passed_ns > self._late_ns:
+            self._stopped_ns += passed_ns
+        return now_ns - since_ns - self._stopped_ns if since_ns else 0
+
+
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, also while it is stopped or hangs."""
     pr_set_pdeathsig = 1

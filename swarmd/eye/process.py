@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -45,7 +46,7 @@ from swarmd.eye.ipc import (
     SwapModel,
     ToEye,
 )
-from swarmd.eye.link import Link, die_with_parent, every, leave
+from swarmd.eye.link import Link, WorkClock, die_with_parent, every, leave
 from swarmd.eye.mailbox import Mailbox
 from swarmd.eye.pictures import PictureMaker
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
@@ -116,7 +117,7 @@ class EyeProcess:
     def run(self) -> int:
         """Work until the source ends or the brain says stop; the exit status."""
         self._start(self._link.listen, self._obey)
-        self._start(every, PULSE_S, self._pulse, self._stop)
+        self._start(every, PULSE_S, partial(self._pulse, WorkClock(round(PULSE_S * 1e9))), self._stop)
         try:
             self._open()
         except ModelError as error:
@@ -382,7 +383,7 @@ class EyeProcess:
         except SourceError as error:
             self._announce(str(error))
 
-    def _pulse(self) -> None:
+    def _pulse(self, clock: WorkClock) -> None:
         source, number = self._source, next(self._beats)
         if isinstance(source, MovingSource):
             for event in source.poll_events():
@@ -390,9 +391,9 @@ class EyeProcess:
                     self._link.send(CellReached(str(event[1])))
                 elif event[0] == "cell_done":
                     self._link.send(CellDone(str(event[1]), int(event[2])))
+        busy_ns = clock.busy_ns(time.monotonic_ns(), self._busy_since_ns)
         if number % HEARTBEAT_EVERY == 0:
-            since = self._busy_since_ns
-            self._link.send(Heartbeat(time.monotonic_ns() - since if since else 0))
+            self._link.send(Heartbeat(max(0, busy_ns)))
         if number % HERE_EVERY == 0 and self._eye is not None:
             self._link.send(Here(*whereabouts(source, self._last_pose)))
         if self._eye is not None and time.monotonic() >= self._stats_due:

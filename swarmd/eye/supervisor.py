@@ -237,7 +237,9 @@ class EyeSupervisor:
         either: set[asyncio.Future[Any]] = {exited, reader}
         stop_by: float | None = None
         while True:
+            looked = loop.time()
             await asyncio.wait(either, timeout=_WATCH_S, return_when=asyncio.FIRST_COMPLETED)
+            self._excuse(looked, loop.time())
             if exited.done():
                 return _why(exited.result())
             self._flush()
@@ -253,6 +255,12 @@ class EyeSupervisor:
             verdict = self._verdict(now)
             if verdict:
                 return self._kill(process, verdict)
+
+    def _excuse(self, looked: float, now: float) -> None:
+        """A look that comes late says that this process itself was stopped: so long nobody could be heard."""
+        late_s = now - looked - _WATCH_S
+        if late_s > _WATCH_S:
+            self._last_word = min(now, self._last_word + late_s)
 
     def _verdict(self, now: float) -> str:
         """Why the eye must be killed, or ""."""

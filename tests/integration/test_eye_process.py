@@ -26,6 +26,7 @@ from swarmd.eye.ipc import (
     SwapDone,
     SwapModel,
 )
+from swarmd.eye.link import WorkClock
 from tests.support.eye_process import FARM, Watched
 
 EYE_RSS_LIMIT_KB = 110_000
@@ -163,6 +164,27 @@ def test_a_stalled_frame_is_told_from_a_slow_start() -> None:
     assert supervisor._verdict(104.0) == ""
     supervisor._gaps_s.append(60.0)
     assert supervisor.silence_limit_s() == 30.0
+
+
+def test_a_brain_that_was_stopped_itself_takes_no_eye_for_stuck() -> None:
+    supervisor = Watched().supervisor
+    supervisor._is_ready, supervisor._last_word = True, 100.0
+    supervisor._excuse(100.1, 109.1)
+    assert supervisor._verdict(109.1) == "", "nine seconds in which nobody could be heard"
+    for look in range(20):
+        supervisor._excuse(109.1 + look / 4, 109.35 + look / 4)
+    assert supervisor._verdict(114.1).startswith("silence"), "from then on it is"
+
+
+def test_an_eye_that_was_stopped_has_not_worked_meanwhile() -> None:
+    """A stop of three seconds within a frame is no stall; a frame that takes three seconds is one."""
+    stopped, stalled = WorkClock(50), WorkClock(50)
+    for now in range(1_000, 1_500, 50):
+        assert stopped.busy_ns(now, 990) == stalled.busy_ns(now, 990) == now - 990
+    assert stopped.busy_ns(4_500, 990) < 500
+    assert [stalled.busy_ns(now, 990) for now in range(1_500, 4_550, 50)][-1] == 3_510
+    assert stopped.busy_ns(4_550, 4_540) == 10, "the next frame has its own time"
+    assert stopped.busy_ns(4_600, 0) == 0
 
 
 def test_the_eye_ends_with_its_brain(tmp_path: Path) -> None:
