@@ -67,13 +67,14 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("law-not-judged-anew", "trust.shut_out_here", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
     ("law-not-judged-anew", "trust.key_leaked", [Fault(12 * S, "replace_enrol", (6,), 12 * S, 1)], {}),
     (
-        # A node that has not heard of the new root believes the thief; it comes back to itself when it hears.
+        # A node that has not heard of the new root believes the thief; it comes back to itself when it hears. Which of
+        # the two it hears first when the noise ends is a draw.
         "law-not-judged-anew",
         "trust.invented",
         [
             Fault(10 * S, "replace_revoke", (5,), 12 * S, 1),
-            Fault(12 * S, "jam", (2,), 19 * S, 100),
-            Fault(30 * S, "replaced_keys", (6,), 8 * S, 20),
+            Fault(19 * S // 2, "jam", (2,), 13 * S // 2, 100),
+            Fault(11 * S, "replaced_keys", (6,), 12 * S, 50),
         ],
         {},
     ),
@@ -148,6 +149,11 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]
 
+DRAWN = {("law-not-judged-anew", "trust.invented")}
+"""Cases in which the fault shows in some runs only, whichever way the protocol has of timing things."""
+DRAWS = 8
+"""Runs of these: where it shows in half of them, all miss it once in 256 changes. Seen: 8 of 8."""
+
 
 @pytest.mark.parametrize(
     ("mutant", "rule", "script", "overrides"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES]
@@ -156,7 +162,8 @@ def test_a_checker_sees_its_bug_and_nothing_without_it(
     mutant: str, rule: str, script: list[Fault], overrides: dict[str, Any]
 ) -> None:
     assert broken_rules("", 1, script, overrides) == set()
-    assert rule in broken_rules(mutant, 1, script, overrides)
+    seeds = range(1, DRAWS + 1) if (mutant, rule) in DRAWN else (1,)
+    assert any(rule in broken_rules(mutant, seed, script, overrides) for seed in seeds)
 
 
 def test_a_host_is_known_in_its_life_and_not_by_a_record_of_the_one_before() -> None:
