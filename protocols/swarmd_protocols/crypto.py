@@ -148,14 +148,14 @@ class NaClCrypto:
 
     def seal(self, key: bytes, nonce: bytes, plaintext: bytes) -> bytes:
         """See `Crypto.seal`."""
-        return bytes(bindings.crypto_secretbox(plaintext, nonce, key))
+        return bytes(bindings.crypto_secretbox_easy(plaintext, nonce, key))
 
     def open(self, key: bytes, nonce: bytes, sealed: bytes) -> bytes | None:
         """See `Crypto.open`."""
         if len(sealed) < SEAL_BYTES:
             return None
         try:
-            return bytes(bindings.crypto_secretbox_open(sealed, nonce, key))
+            return bytes(bindings.crypto_secretbox_open_easy(sealed, nonce, key))
         except (CryptoError, ValueError):
             return None
 

@@ -1,5 +1,7 @@
 """Versioned metadata that members say of themselves: signed, the highest sequence of a key holds, journalled here."""
 
+from bisect import insort
+
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
@@ -108,7 +110,7 @@ class Metadata:
         if old is not None and old[:2] >= (body.sequence, body.value):
             return
         encoded = encode(message)
-        within = self._within_bounds({**held, body.key: (body.sequence, body.value, encoded)})
+        within = self._within_bounds(held, body.key, (body.sequence, body.value, encoded))
         if body.key not in within:
             core.counters["metadata_left_behind"] += 1
             return
@@ -128,11 +130,21 @@ class Metadata:
         core.changed_by(member.node)
         core.port.emit(MemberChanged(member.node, member.name, member.state, member.state, f"metadata {body.key}"))
 
-    def _within_bounds(self, entries: dict[str, tuple[int, bytes, bytes]]) -> dict[str, tuple[int, bytes, bytes]]:
-        """The newest that a member may have: the same ones at every node, in whatever order they came."""
+    def _within_bounds(
+        self, held: dict[str, tuple[int, bytes, bytes]], new_key: str, new: tuple[int, bytes, bytes]
+    ) -> dict[str, tuple[int, bytes, bytes]]:
+        """The newest that a member may have: the same ones at every node, in whatever order they came.
+
+        Args:
+            held: What it has, the newest first, as this made it.
+            new_key: Of which this is another value.
+            new: Sequence, value, and the entry as it travels.
+        """
         kept: dict[str, tuple[int, bytes, bytes]] = {}
         total = 0
-        for key, entry in sorted(entries.items(), key=lambda item: (-item[1][0], item[0])):
+        entries = [item for item in held.items() if item[0] != new_key]
+        insort(entries, (new_key, new), key=lambda item: (-item[1][0], item[0]))
+        for key, entry in entries:
             total += len(entry[1])
             if len(kept) >= _KEYS_MAX or total > self.core.config.meta_bytes_max:
                 break

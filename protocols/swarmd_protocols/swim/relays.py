@@ -97,12 +97,14 @@ class Relays:
             if len(self._authors) >= _AUTHORS_MAX:
                 self._floods -= self._authors.pop(next(iter(self._authors))).floods
         self._authors[node] = author
-        elapsed_s = max(0, now_ns - author.at_ns) / _S
-        author.at_ns = max(author.at_ns, now_ns)
-        author.pushes = min(pushes_most, author.pushes + elapsed_s * self._pushes_per_s)
-        author.left = min(self._burst, author.left + elapsed_s * self._per_s)
-        author.repairs = min(_REPAIRED * self._burst, author.repairs + elapsed_s * self._per_s / _REPAIR_RATE_SHARE)
-        author.words = [min(float(_WORDS_BURST), left + elapsed_s * _WORDS_PER_S) for left in author.words]
+        author.pushes = min(pushes_most, author.pushes)
+        if now_ns > author.at_ns:
+            elapsed_s = (now_ns - author.at_ns) / _S
+            author.at_ns = now_ns
+            author.pushes = min(pushes_most, author.pushes + elapsed_s * self._pushes_per_s)
+            author.left = min(self._burst, author.left + elapsed_s * self._per_s)
+            author.repairs = min(_REPAIRED * self._burst, author.repairs + elapsed_s * self._per_s / _REPAIR_RATE_SHARE)
+            author.words = [min(float(_WORDS_BURST), left + elapsed_s * _WORDS_PER_S) for left in author.words]
         if author.left >= self._burst:
             self._floods -= author.floods
             author.floods = author.named = False
