@@ -2,7 +2,6 @@
 
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.trust.envelopes import decode_envelope
 from tests.support.daemons import PlainDaemon, all_see, wait_for
 from tests.support.desks import Desks
+from tests.support.exclusive import own_port
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -21,8 +21,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 @pytest.fixture
 def desks(tmp_path: Path) -> Iterator[Desks]:
     (tmp_path / "stick").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        made = Desks(tmp_path, "keys.md", {"DESK": f"127.0.0.1:{server.getsockname()[1]}", "CONTROL": ""})
+    made = Desks(tmp_path, "keys.md", {"DESK": f"127.0.0.1:{own_port()}", "CONTROL": ""})
     yield made
     made.close()
 

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.support.daemons import PlainDaemon, wait_for
 from tests.support.desks import Desks
+from tests.support.exclusive import own_port
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -21,15 +21,10 @@ pytestmark = [
 ]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.fixture
 def desks(tmp_path: Path) -> Iterator[Desks]:
     (tmp_path / "stick").mkdir()
-    knows = {"DRONE": "127.0.0.1", "DOOR": f"127.0.0.1:{free_port()}", "XDG_CONFIG_HOME": ""}
+    knows = {"DRONE": "127.0.0.1", "DOOR": f"127.0.0.1:{own_port()}", "XDG_CONFIG_HOME": ""}
     made = Desks(tmp_path, "remote.md", knows, stays=frozenset({"laptop"}))
     yield made
     made.close()
