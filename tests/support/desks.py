@@ -81,7 +81,7 @@ class Desks:
         screen = b""
         answered = 0
         try:
-            while select.select([terminal], [], [], 60)[0]:
+            while select.select([terminal], [], [], 120)[0]:
                 try:
                     piece = os.read(terminal, 65_536)
                 except OSError:
@@ -94,7 +94,7 @@ class Desks:
                         answered = len(screen)
                         break
             else:
-                os.kill(process, signal.SIGKILL)  # Silent for a minute: show what is on the screen.
+                os.kill(process, signal.SIGKILL)  # Silent for two minutes: show what is on the screen.
             status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         finally:
             os.close(terminal)
@@ -136,4 +136,4 @@ class Waiting:
 
     def stop(self) -> None:
         self._process.terminate()
-        self.thread.join(10)
+        self.thread.join(60)
