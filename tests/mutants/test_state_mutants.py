@@ -451,6 +451,8 @@ MUTANTS = [
      claims_tests.check_the_nearest_speaks_first),
     ("what waits is left alone", claims_module.Claims, "_choose", what_waits_is_left_alone,
      claims_tests.check_a_waiting_cell_goes_to_who_is_near),
+    ("only half the way counts", claims_module, "_SHORTER", 1_000,
+     claims_tests.check_the_last_cell_goes_to_who_saves_much_of_the_way),
     ("cells held before count as no way", claims_module.Claims, "_way_cm", held_cells_are_no_way,
      claims_tests.check_who_is_there_sooner_wins),
     ("news has no names", AntiEntropy, "rumor", lambda self, muted: [], freshness.check_freshness),

@@ -4,6 +4,8 @@ import os
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.claims.claims import Claims, cell_hash
@@ -187,6 +189,47 @@ def test_a_waiting_cell_goes_to_who_is_near_and_stays_where_the_way_is_like():
     check_a_waiting_cell_goes_to_who_is_near()
     assert _beside_a_waiting_cell(6_000, is_at_work=False) == (False, True), "not for a little"
     assert _beside_a_waiting_cell(100, is_at_work=True) == (False, True), "nobody is called back from work"
+
+
+def check_the_last_cell_goes_to_who_saves_much_of_the_way():
+    """Seed 11: the last cell is held by one who crosses the area to it, and free ones are within 10 s of it.
+
+    Others have more than half of that way, counted over the cells that they still work on, and gain 100 m and more.
+    """
+    survey = Survey(20, 7, 11, loss=0.1, speed_m_s=4.0)
+    took_s = survey.fly(400)
+    assert took_s <= 2 + 4 * (survey.work_s + 20 / survey.speed) + survey.work_s, f"{took_s} s"
+    assert survey.duplicates == 0
+
+
+def test_the_last_cell_goes_to_who_saves_much_of_the_way():
+    check_the_last_cell_goes_to_who_saves_much_of_the_way()
+
+
+def _asks_for_a_waiting_cell(own_cm, other_cm):
+    """A row of 30 cells, 20 m apart, one left: it waits for one with that way; whether another claims it."""
+    near, far = Claims(NEAR, ClaimConfig()), Claims(FAR, ClaimConfig())
+    cells = [(f"c{at:02d}", at * 2_000, 0) for at in range(30)]
+    for claims, at_cm in ((far, other_cm), (near, own_cm)):
+        claims.define(cells)
+        for cell, *_ in cells[1:]:
+            claims.done[cell_hash(cell)] = {NEAR: 1}
+        claims.want(at_cm, 0, 1000)
+    for at in range(4):
+        far.step(at * S // 2)
+    near.hear(FAR, far.record(), LATER)
+    for at in range(4):
+        near.step(LATER + at * S // 2)
+    return bool(near.held)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 60_000), st.integers(0, 60_000))
+def test_a_waiting_cell_is_asked_for_by_half_the_way_or_a_far_shorter_one(own_cm, other_cm):
+    shorter_cm = 3 * 3_000
+    if abs(2 * own_cm - other_cm) > 4 and abs(own_cm + shorter_cm - other_cm) > 4:
+        expected = 2 * own_cm < other_cm or own_cm + shorter_cm < other_cm
+        assert _asks_for_a_waiting_cell(own_cm, other_cm) == expected
 
 
 def check_who_is_there_sooner_wins():
