@@ -96,6 +96,17 @@ def small_swarms_are_a_mesh_too() -> None:
         assert net.failures(since_ns) == []
 
 
+def losses_cut_nobody_off() -> None:
+    """At 30 % loss half the round trips fail, and on a line each link is the only one."""
+    for seed in (1, 2, 3):
+        net = MeshNet(8, line(8), seed, loss=0.3)
+        assert net.run_until(net.formed, 60) is not None
+        net.run(20)
+        since_ns = net.now
+        net.run(60)
+        assert net.failures(since_ns) == [] == net.changes(UNREACHABLE, since_ns)
+
+
 def a_cut_part_is_unreachable_and_comes_back() -> None:
     net = formed(6)
     since_ns = net.now
@@ -306,6 +317,10 @@ def _three_have_to_be_hidden_in_any_swarm(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(full_view, "hidden_wanted", lambda others: 3)
 
 
+def _every_link_is_given_up_as_soon(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "hangs_on", lambda self, member: False)
+
+
 def _a_mesh_never_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mesh_view, "_ALL_HEARD_NS", 10_000 * S)
 
@@ -342,6 +357,7 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (everybody_on_a_line_lives, _reports_are_not_heard),
     (everybody_on_a_line_lives, _hidden_ones_are_not_noted),
     (small_swarms_are_a_mesh_too, _three_have_to_be_hidden_in_any_swarm),
+    (losses_cut_nobody_off, _every_link_is_given_up_as_soon),
     (a_cut_part_is_unreachable_and_comes_back, _whoever_is_not_reached_has_failed),
     (a_death_is_told_from_a_cut, _whoever_is_not_reached_is_cut_off),
     (a_killed_process_between_two_parts_is_failed_for_both, _refusals_are_not_told),

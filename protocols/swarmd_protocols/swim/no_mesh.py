@@ -28,6 +28,10 @@ class NoMesh:
         """See `View.loses_link`: it is a verdict."""
         return False
 
+    def hangs_on(self, member: Member) -> bool:
+        """See `View.hangs_on`."""
+        return False
+
     def is_cut_off(self, member: Member) -> bool:
         """See `View.is_cut_off`: whoever is silent has failed."""
         return False

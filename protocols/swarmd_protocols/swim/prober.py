@@ -344,8 +344,10 @@ class Prober:
                 self.hosts.ask_host(probe)
         elif not heard and probe.silences < 1:
             patience_ns = config.suspicion_unasked_ns
-        wanted = attempts_needed(max(loss, _LINK_LOSS_MIN) if heard else loss, _ERROR_SUSPECT)
-        if elapsed_ns >= patience_ns and probe.attempts >= wanted:
+        loss = max(loss, _LINK_LOSS_MIN) if heard else loss
+        believable = probe.attempts >= attempts_needed(loss, _ERROR_SUSPECT)
+        certain = probe.attempts >= attempts_needed(loss, _ERROR_FAILED)
+        if elapsed_ns >= patience_ns and believable and (certain or not core.view.hangs_on(member)):
             self._judge.fail(member, f"silent to {probe.attempts} pings")
             return
         self.ping(probe)

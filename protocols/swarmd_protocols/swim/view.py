@@ -37,6 +37,10 @@ class Hops(Protocol):
         """A member is silent, or its host refuses (`gone`); whether that is no verdict about it."""
         ...
 
+    def hangs_on(self, member: Member) -> bool:
+        """Whether nobody else leads to a member, so that its link is given up on stronger evidence."""
+        ...
+
     def is_cut_off(self, member: Member) -> bool:
         """Whether a member's part of the swarm cannot be reached."""
         ...

@@ -16,7 +16,7 @@ from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView, hidden_wanted
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Key, agreed, fate, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
@@ -84,6 +84,8 @@ class MeshView(FullView):
         self._all_heard_ns = 0
         self._life = 0
         """Counts the times that the view became a mesh, so that timers of earlier ones do nothing."""
+        self._links: dict[Key, Heard] = {}
+        """Who hears whom, as both ends say."""
         self.costs: dict[Key, int] = {}
         """Who is reached, and what the cheapest chain costs."""
         self._unreached: dict[bytes, int] = {}
@@ -170,6 +172,12 @@ class MeshView(FullView):
     def probes(self, member: Member, state: MemberState) -> bool:
         """See `View.probes`: who is near."""
         return member.where >= 0 and state in REACHABLE
+
+    def hangs_on(self, member: Member) -> bool:
+        """See `View.hangs_on`: a lost link cuts off a part of the swarm then, which is worth a second."""
+        key, near = member.node[:KEY_BYTES], self.near.keys()
+        near.pop(key, None)
+        return key not in reached(self.core.own.node[:KEY_BYTES], near, self._links)
 
     def is_cut_off(self, member: Member) -> bool:
         """See `View.is_cut_off`."""
@@ -273,7 +281,8 @@ class MeshView(FullView):
             node[:KEY_BYTES]: self.reports.heard[node] for node in held if self.reports.is_of_this_life(held[node])
         }
         lost = {node[:KEY_BYTES] for node, member in held.items() if member.unheard or member.failed}
-        self.costs = reached(own, self.near.keys(), agreed(own, reports, lost))
+        self._links = agreed(own, reports, lost)
+        self.costs = reached(own, self.near.keys(), self._links)
         for member in list(held.values()):
             if not member.overlay.active or member.status == STATUS_LEFT:
                 continue
