@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis.internal.conjecture import engine
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 """Puts the fault in. `setattr` refuses a name that is not there, so that no mutant outlives what it breaks."""
@@ -16,6 +17,8 @@ def assert_found(mutant: Mutant, law: Callable[[], object], patch: pytest.Monkey
         law: What must fail.
         patch: Puts things back at the end of the test.
     """
+    # That it fails is enough. A smaller example of it would be searched for five minutes, as long as a test may take.
+    patch.setattr(engine, "MAX_SHRINKING_SECONDS", 1)
     mutant(patch)
     with pytest.raises((AssertionError, pytest.fail.Exception)):  # The latter: a refusal that did not come.
         law()
