@@ -1,0 +1,322 @@
+"""What becomes of each request: a lender, another where the first is slow, the own model at the last moment, an answer.
+
+```
+ Asked ──▶ lender ──answer──▶ Deliver
+   │          │ slower than its own 95th percentile, and the budget allows: a second lender (hedge)
+   │          │ fails, goes, is withdrawn: another, at once
+   └──────────┴─ the last moment at which the own model can still answer: the own model
+                 the deadline: Deliver nothing
+```
+
+- Each request has exactly one `Deliver`, at its deadline at the latest. The first answer counts; the others are
+  cancelled, and what still comes of them is only a measure.
+- The own model is asked while it can still answer, so borrowing is never worse than thinking alone. A device without
+  one gets no answer then.
+- Hedges are paid from a budget that each request fills by a twentieth.
+- Some answers are checked afterwards against the own model; who is often wrong is asked no more (`reputation.py`).
+
+Deterministic; time and randomness come in.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload.placement import Need, Offer, Times, choose, feasible, stated_ns
+from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A program of this device wants an answer."""
+
+    need: Need
+
+
+@dataclass(frozen=True, slots=True)
+class OfferHeard:
+    """A lender said what it has; an offer that is not reachable withdraws the one before."""
+
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An attempt has its answer; its form has been judged."""
+
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt will have none: refused, garbage, connection lost."""
+
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The own model has judged an answer of a lender's."""
+
+    lender: NodeId
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer of `SetTimer`; late and stale firings are harmless."""
+
+    number: int
+    what: str
+
+
+Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Checked | TimerFired
+
+# --- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Ask for an answer, of a lender or of the own model."""
+
+    number: int
+    attempt: int
+    lender: NodeId | None
+    """None: the own model."""
+    digest: bytes
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Nobody waits for this attempt any more."""
+
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The answer of an attempt is the request's; None: there is no answer."""
+
+    number: int
+    attempt: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Hold this answer against the own model when there is time, and say `Checked`."""
+
+    number: int
+    attempt: int
+    lender: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire at this time; one with the same number and word replaces the old one."""
+
+    number: int
+    what: str
+    due_ns: int
+
+
+Effect: TypeAlias = Attempt | Cancel | Deliver | Check | SetTimer
+
+_HEDGE, _LAST_MOMENT, _DEADLINE = "hedge", "last-moment", "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherConfig:
+    """Bounds and habits of a borrower."""
+
+    requests_max: int = 256
+    """Open at once; a further one is told at once that there is no answer."""
+    lenders_max: int = 64
+    """Offers kept; the one heard longest ago goes."""
+    attempts_max: int = 3
+    """Lenders that one request may be sent to."""
+    hedge_share: float = 0.05
+    """Of requests that may be sent twice."""
+    hedge_burst: float = 2.0
+    """Hedges that may be saved up."""
+    check_share: float = 0.02
+    """Of lenders' answers that are checked, where there is an own model: a fiftieth of thinking alone."""
+    local_margin: float = 1.5
+    """Times its measured time that the own model is given before the deadline."""
+    reputation: ReputationConfig = field(default_factory=ReputationConfig)
+
+
+@dataclass(slots=True)
+class _Open:
+    need: Need
+    tried: list[NodeId | None] = field(default_factory=list)
+    """Whom each attempt asked, by its index."""
+    begun_ns: list[int] = field(default_factory=list)
+    live: set[int] = field(default_factory=set)
+
+
+class Dispatcher:
+    """A borrower's requests."""
+
+    def __init__(self, config: DispatcherConfig, rng: random.Random) -> None:
+        """Know no lender."""
+        self._config = config
+        self._rng = rng
+        self._open: dict[int, _Open] = {}
+        self._offers: dict[NodeId, Offer] = {}
+        self._times: dict[NodeId, Times] = {}
+        self._hedges = config.hedge_burst
+        self.reputation = Reputation(config.reputation)
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def open_requests(self) -> int:
+        """Requests without an answer so far."""
+        return len(self._open)
+
+    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+        """What to do about an event."""
+        match event:
+            case Asked(need):
+                return self._on_asked(need, now_ns)
+            case OfferHeard(offer):
+                return self._on_offer(offer, now_ns)
+            case Answered(number, attempt):
+                return self._on_answer(number, attempt, now_ns)
+            case Failed(number, attempt):
+                return self._on_failed(number, attempt, now_ns)
+            case Checked(lender, is_right):
+                self.reputation.note(lender, is_right, now_ns)
+                self.counts["checked_right" if is_right else "checked_wrong"] += 1
+                return []
+            case TimerFired(number, what):
+                return self._on_timer(number, what, now_ns)
+            case _:
+                assert_never(event)
+
+    def _on_asked(self, need: Need, now_ns: int) -> list[Effect]:
+        assert need.number not in self._open
+        self.counts["asked"] += 1
+        self._hedges = min(self._config.hedge_burst, self._hedges + self._config.hedge_share)
+        if len(self._open) >= self._config.requests_max or need.deadline_ns <= now_ns:
+            self.counts["none"] += 1
+            return [Deliver(need.number, None)]
+        one = self._open[need.number] = _Open(need)
+        effects: list[Effect] = [SetTimer(need.number, _DEADLINE, need.deadline_ns)]
+        if need.local_ns:
+            effects.append(SetTimer(need.number, _LAST_MOMENT, max(now_ns, self._last_moment_ns(need))))
+        return effects + self._go_on(one, now_ns)
+
+    def _on_offer(self, offer: Offer, now_ns: int) -> list[Effect]:
+        self._offers.pop(offer.node, None)
+        if not offer.is_reachable:
+            self._times.pop(offer.node, None)
+            return [
+                effect
+                for number, one in list(self._open.items())
+                for attempt in sorted(one.live)
+                if one.tried[attempt] == offer.node
+                for effect in self._on_failed(number, attempt, now_ns)
+            ]
+        self._offers[offer.node] = offer
+        while len(self._offers) > self._config.lenders_max:
+            oldest = next(iter(self._offers))
+            del self._offers[oldest]
+            self._times.pop(oldest, None)
+        return []
+
+    def _on_answer(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
+        one = self._open.get(number)
+        if one is None or attempt not in one.live:
+            return []
+        lender = one.tried[attempt]
+        self._measure(one, attempt, now_ns)
+        del self._open[number]
+        effects: list[Effect] = [Deliver(number, attempt)]
+        effects += [Cancel(number, other) for other in sorted(one.live - {attempt})]
+        self.counts["local" if lender is None else "borrowed"] += 1
+        if lender is not None and one.need.local_ns and self._rng.random() < self._config.check_share:
+            effects.append(Check(number, attempt, lender))
+        return effects
+
+    def _on_failed(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
+        one = self._open.get(number)
+        if one is None or attempt not in one.live:
+            return []
+        self._measure(one, attempt, now_ns, one.need.deadline_ns - now_ns)
+        one.live.discard(attempt)
+        self.counts["failed"] += 1
+        return [] if one.live else self._go_on(one, now_ns)
+
+    def _on_timer(self, number: int, what: str, now_ns: int) -> list[Effect]:
+        one = self._open.get(number)
+        if one is None:
+            return []
+        need = one.need
+        if what == _DEADLINE and now_ns >= need.deadline_ns:
+            for attempt in sorted(one.live):
+                self._measure(one, attempt, now_ns)
+            del self._open[number]
+            self.counts["none"] += 1
+            return [Deliver(number, None), *(Cancel(number, attempt) for attempt in sorted(one.live))]
+        if what == _LAST_MOMENT and need.local_ns and None not in one.tried and now_ns >= self._last_moment_ns(need):
+            self.counts["last_moment"] += 1
+            return self._ask(one, None, now_ns)
+        if what == _HEDGE and one.live and self._hedges >= 1.0:
+            found = self._choose(one, now_ns)
+            if found is not None:
+                self._hedges -= 1.0
+                self.counts["hedged"] += 1
+                return self._ask(one, found[0], now_ns)
+        return []
+
+    def _go_on(self, one: _Open, now_ns: int) -> list[Effect]:
+        """Ask whoever is quickest and has not been asked; where nobody is left, say at once that there is no answer."""
+        need, found = one.need, self._choose(one, now_ns)
+        has_own = need.local_ns > 0 and None not in one.tried
+        if found is not None and (not has_own or found[1] < need.local_ns):
+            return self._ask(one, found[0], now_ns)
+        if has_own:
+            return self._ask(one, None, now_ns)
+        del self._open[need.number]
+        self.counts["none"] += 1
+        return [Deliver(need.number, None)]
+
+    def _ask(self, one: _Open, offer: Offer | None, now_ns: int) -> list[Effect]:
+        need, attempt = one.need, len(one.tried)
+        one.tried.append(None if offer is None else offer.node)
+        one.begun_ns.append(now_ns)
+        one.live.add(attempt)
+        lender = one.tried[attempt]
+        effects: list[Effect] = [Attempt(need.number, attempt, lender, need.digest, need.deadline_ns)]
+        if offer is not None:
+            times = self._times.setdefault(offer.node, Times())
+            hedge_ns = now_ns + round(times.p95_ns(stated_ns(offer, need)))
+            if hedge_ns < need.deadline_ns:
+                effects.append(SetTimer(need.number, _HEDGE, hedge_ns))
+        return effects
+
+    def _choose(self, one: _Open, now_ns: int) -> tuple[Offer, float] | None:
+        asked = [node for node in one.tried if node is not None]
+        if len(asked) >= self._config.attempts_max:
+            return None
+        bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
+        found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
+        return choose(one.need, found, self._times, self._rng)
+
+    def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0) -> None:
+        """What an attempt took; a failure counts as the whole time that the request had left."""
+        lender = one.tried[attempt]
+        if lender is not None and lender in self._offers:
+            took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
+            self._times.setdefault(lender, Times()).note(took_ns, now_ns)
+
+    def _last_moment_ns(self, need: Need) -> int:
+        return need.deadline_ns - round(need.local_ns * self._config.local_margin)

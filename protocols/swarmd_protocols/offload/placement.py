@@ -1,0 +1,149 @@
+"""Who should answer a request: what lenders offer, what they were measured at, and a choice between two of them.
+
+- Feasible is a lender whose newest offer is fresh, has the bundle by its digest, takes the request's size, is reachable
+  and not ejected, and would by its measured times answer before the deadline. What a request may not leave the device
+  for is not offered to anybody.
+- Of the feasible two are drawn and the quicker one is taken (power of two choices): the best one alone would be the
+  best one of everybody at once.
+- The time of a lender is a peak-sensitive average: it rises at once and falls slowly.
+
+Source:
+    Mitzenmacher (2001), "The power of two choices in randomized load balancing"; Finagle's peak EWMA;
+    Dean and Barroso (2013), "The tail at scale", for hedging at the 95th percentile.
+"""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from swarmd_protocols.ids import NodeId
+
+FRESH_NS = 2_000_000_000
+"""An offer that is older than this names nobody: two periods of the gossip that carries it."""
+OFFERED_MAX = 16
+"""Bundles in one offer."""
+_FALL_NS = 10_000_000_000
+"""In which an average falls by 1 - 1/e towards shorter times: a lender that was loaded is tried again in seconds."""
+_SAMPLES = 64
+"""Times kept for the percentile: some seconds of a busy lender."""
+_MIN_SAMPLES = 8
+"""Fewer show no percentile; three times the average stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One bundle that a lender would run for others."""
+
+    digest: bytes
+    unit_ns: int
+    """Its own measure of one inference."""
+    queue_ns: int
+    """Work before a new request, by its own measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a lender said last."""
+
+    node: NodeId
+    bundles: tuple[Offered, ...]
+    request_bytes_max: int
+    heard_ns: int
+    """On this node's monotonic clock."""
+    is_reachable: bool = True
+
+    def of(self, digest: bytes) -> Offered | None:
+        """What it offers of a bundle."""
+        return next((one for one in self.bundles if one.digest == digest), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One request, as far as placing goes."""
+
+    number: int
+    digest: bytes
+    units: int
+    size_bytes: int
+    deadline_ns: int
+    """Monotonic."""
+    may_leave: bool = True
+    """Whether its tensors may leave this device."""
+    local_ns: int = 0
+    """What the own model takes for it, by measure; 0: this device has none."""
+
+
+class Times:
+    """How long one lender takes, as seen from here: the way there and back included."""
+
+    def __init__(self) -> None:
+        """Nothing measured."""
+        self._mean_ns = 0.0
+        self._at_ns = 0
+        self._samples: list[int] = []
+
+    def note(self, took_ns: int, now_ns: int) -> None:
+        """An answer, or a wait that was given up."""
+        if took_ns >= self._mean_ns or not self._samples:
+            self._mean_ns = float(took_ns)
+        else:
+            share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
+            self._mean_ns += (took_ns - self._mean_ns) * max(share, 1 / _SAMPLES)
+        self._at_ns = now_ns
+        self._samples = [*self._samples, took_ns][-_SAMPLES:]
+
+    def mean_ns(self, stated_ns: int) -> float:
+        """Of a request; `stated_ns`, the lender's own word, until there is a measure."""
+        return self._mean_ns if self._samples else float(stated_ns)
+
+    def p95_ns(self, stated_ns: int) -> float:
+        """What one request in twenty exceeds."""
+        if len(self._samples) < _MIN_SAMPLES:
+            return 3.0 * self.mean_ns(stated_ns)
+        return float(sorted(self._samples)[-(-len(self._samples) * 95 // 100) - 1])
+
+
+def stated_ns(offer: Offer, need: Need) -> int:
+    """What a request would take by the lender's own word."""
+    offered = offer.of(need.digest)
+    assert offered is not None
+    return offered.queue_ns + offered.unit_ns * need.units
+
+
+def feasible(
+    need: Need, offers: Iterable[Offer], times: Mapping[NodeId, Times], ejected: Iterable[NodeId], now_ns: int
+) -> list[Offer]:
+    """The lenders that could answer in time, in the order of `offers`."""
+    if not need.may_leave:
+        return []
+    barred = frozenset(ejected)
+    found = []
+    for offer in offers:
+        fits = (
+            offer.is_reachable
+            and offer.node not in barred
+            and now_ns - offer.heard_ns <= FRESH_NS
+            and offer.of(need.digest) is not None
+            and need.size_bytes <= offer.request_bytes_max
+        )
+        if fits and now_ns + _time_ns(offer, need, times) < need.deadline_ns:
+            found.append(offer)
+    return found
+
+
+def choose(
+    need: Need, candidates: list[Offer], times: Mapping[NodeId, Times], rng: random.Random
+) -> tuple[Offer, float] | None:
+    """The quicker of two that are drawn, and what it is expected to take; None where there is no candidate."""
+    if not candidates:
+        return None
+    drawn = candidates if len(candidates) <= 2 else rng.sample(candidates, 2)
+    best = min(drawn, key=lambda offer: (_time_ns(offer, need, times), offer.node))
+    return best, _time_ns(best, need, times)
+
+
+def _time_ns(offer: Offer, need: Need, times: Mapping[NodeId, Times]) -> float:
+    """The measure, but never less than what the lender itself says of its queue."""
+    stated = stated_ns(offer, need)
+    measured = times.get(offer.node)
+    return float(stated) if measured is None else max(measured.mean_ns(stated), float(stated))
