@@ -213,6 +213,9 @@ class Brain:
         driver.on_order("releases", releases.carry_out)
         seeds = await compose.find_seeds(config, self.log)
         subprotocols: list[SubProtocol] = [replica, releases.protocol, positions]
+        offload = compose.make_offload(config, identity, crypto, replica, boot)
+        if offload is not None:
+            subprotocols.append(offload)
         address = transport.local_address
         node = compose.make_node(
             config, identity, trust, crypto, seeds, records, subprotocols, address, casts=transport.casts
@@ -310,7 +313,7 @@ class Brain:
         from swarmd.brain.workerlink import WorkerLink
 
         parts = self.parts
-        worker = parts.worker = WorkerLink(self.config, lambda: parts.eye, self.log)
+        worker = parts.worker = WorkerLink(self.config, lambda: parts.eye, self.log, parts.lending)
         self._stack.callback(worker.close)
         self._supervisor.keep("inference", worker.run)
 

@@ -38,6 +38,7 @@ from swarmd_protocols.trust.trust import Trust
 if TYPE_CHECKING:
     from swarmd_models.geo.sitemap import SiteMap
     from swarmd_models.geo.survey import Cells
+    from swarmd_protocols.offload.offload import Offload
 
 BOOT_KEY = b"daemon/boot"
 POSITIONS_PER_S = 4
@@ -191,6 +192,30 @@ def make_positions(config: Config, identity: Identity, crypto: Crypto, replica: 
         messages_per_s=POSITIONS_PER_S // 4 if config.gossip.profile == "lean" else POSITIONS_PER_S,
     )
     return Positions(identity.node, NodeSigner(crypto, identity.seed), settings, boot, replica.clock.physical_ms)
+
+
+def make_offload(
+    config: Config, identity: Identity, crypto: Crypto, replica: Replica, boot: int
+) -> "Offload | None":
+    """The sub-protocol that lends and borrows inference; None where the configuration wants neither."""
+    settings = config.lending
+    if not (settings.lend or settings.borrow):
+        return None
+    from swarmd.worker.lent import is_answer
+    from swarmd_protocols.offload.lending import LendingConfig
+    from swarmd_protocols.offload.offload import Offload, OffloadConfig
+
+    lending = LendingConfig(round(settings.battery_min * 1000), settings.max_jobs, settings.max_jobs_each)
+    return Offload(
+        identity.node,
+        identity.seed,
+        crypto,
+        OffloadConfig(settings.lend, settings.borrow, lending=lending),
+        boot,
+        random.Random(random.SystemRandom().getrandbits(64)),
+        replica.clock.physical_ms,
+        is_answer,
+    )
 
 
 def open_releases(

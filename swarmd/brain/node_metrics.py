@@ -39,6 +39,9 @@ def register_metrics(parts: Parts) -> None:
         "swarmd_inference", "Requests of the inference API by outcome, and its work.", "what",
         lambda: {} if parts.worker is None else parts.worker.counters(),
     )  # fmt: skip
+    if parts.lending is not None:
+        protocol = parts.lending.protocol
+        metrics.counters("swarmd_offload", "Requests lent and borrowed, by outcome.", "what", protocol.counts)
     metrics.gauges(
         "swarmd_inference_measure", "What the inference API measures of itself.", "what",
         lambda: {} if parts.worker is None else parts.worker.gauges,

@@ -28,6 +28,7 @@ from swarmd_protocols.trust.identity import Identity
 
 if TYPE_CHECKING:
     from swarmd.brain.eyelink import EyeLink
+    from swarmd.brain.lending import LendingLink
     from swarmd.brain.workerlink import WorkerLink
 
 
@@ -57,6 +58,7 @@ class Parts:
     """The configured addresses to join, and what each is resolved to; "" where it cannot be."""
     eye: "EyeLink | None" = None
     worker: "WorkerLink | None" = None
+    lending: "LendingLink | None" = None
     bridges: list[Bridge] = field(default_factory=list)
     control_path: Path = Path()
     http_address: str = ""

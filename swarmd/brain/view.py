@@ -151,6 +151,7 @@ class View:
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
             "inference": None if parts.worker is None else parts.worker.status(),
+            **({} if parts.lending is None else {"lending": parts.lending.status()}),
             "journal": journal_summary(parts.journal),
             "alerts": [alert.row() for alert in self._history.standing()],
             "events": dict(self._history.store.counts | self._history.recorder.counts),

@@ -26,6 +26,7 @@ from swarmd_models.bundle import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from swarmd.brain.eyelink import EyeLink
+    from swarmd.brain.lending import LendingLink
 
 SILENCE_S = 15.0
 """Seconds without a word: fifteen pulses. A worker that runs only when the device idles may miss many."""
@@ -44,16 +45,26 @@ EYE = "eye"
 class WorkerLink:
     """One supervised worker."""
 
-    def __init__(self, config: Config, eye: "Callable[[], EyeLink | None]", log: Logger) -> None:
+    def __init__(
+        self,
+        config: Config,
+        eye: "Callable[[], EyeLink | None]",
+        log: Logger,
+        lending: "LendingLink | None" = None,
+    ) -> None:
         """Start nothing; `run` does.
 
         Args:
             config: The whole configuration.
             eye: Gives the eye, whose model `eye` means; where there is none the configured one is meant.
             log: Where starts, models and problems are told.
+            lending: Who lends the worker out, and borrows for its programs.
         """
         self._config = config
         self._eye = eye
+        self._lending = lending
+        if lending is not None:
+            lending.bind(self.say)
         self.gate_fd = EyeGate.make() if wants_eye(config) else -1
         """Where the eye shows when it works; -1: there is none."""
         self._log = log
@@ -122,6 +133,7 @@ class WorkerLink:
                     # Beside an eye it takes what the eye leaves.
                     is_idle=self.gate_fd >= 0,
                     gate_fd=self.gate_fd,
+                    borrows=self._lending is not None and self._config.lending.borrow,
                 )
             )
             self._ask_for_models()
@@ -129,6 +141,8 @@ class WorkerLink:
         finally:
             self.address, self.gauges = "", {}
             self.models.clear()
+            if self._lending is not None:
+                self._lending.on_worker_gone()
             self._earlier += Counter(self._newest)
             self._newest = {}
             await self._bury(process)
@@ -175,6 +189,11 @@ class WorkerLink:
             case words.Pulse(_, counters, gauges):
                 self._newest, self.gauges = counters, gauges
                 self._ask_for_models()
+                if self._lending is not None:
+                    self._lending.take(word)
+            case words.Borrow() | words.Ran():
+                if self._lending is not None:
+                    self._lending.take(word)
 
     def _ask_for_models(self) -> None:
         """Load what is configured, and what the eye has come to run; now and then again what could not be loaded."""
@@ -191,6 +210,14 @@ class WorkerLink:
             if self._asked.get(entry) != model:
                 self._asked[entry] = model
                 self._say(words.Load(model, labels))
+
+    def say(self, word: words.ToWorker) -> bool:
+        """Tell the worker something; False where none runs."""
+        process = self._process
+        if process is None or process.returncode is not None or not self.address:
+            return False
+        self._say(word)
+        return True
 
     def _say(self, word: words.ToWorker) -> None:
         process = self._process

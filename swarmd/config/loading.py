@@ -302,6 +302,11 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['inference', 'listen']}: inference.listen is {config.inference.listen!r}; write a loopback "
             "address and a port, such as 127.0.0.1:7983"
         )
+    for key, wanted in (("lend", config.lending.lend), ("borrow", config.lending.borrow)):
+        if wanted and not config.inference.listen:
+            problems.append(
+                f"{origins['lending', key]}: lending.{key} needs a worker; set inference.listen, such as 127.0.0.1:7983"
+            )
     for text in config.transport.advertise.split("+") if config.transport.advertise else ():
         if not is_host_port(text) or len(config.transport.advertise) > 64:
             problems.append(

@@ -233,6 +233,24 @@ class InferenceSection:
     max_request_mib: int = option(16, "Size of one request.", low=1, high=64)
 
 
+@dataclass(frozen=True, slots=True)
+class LendingSection:
+    """Inference between devices of the swarm: this one's worker for others, theirs for its programs."""
+
+    lend: bool = option(
+        False, "Offer what `inference.models` serves to the other members; needs `inference.listen`.", flag="--lend"
+    )
+    borrow: bool = option(
+        False,
+        "Programs here may have another member answer, request by request (`Swarmd-Borrow: yes`); needs "
+        "`inference.listen`.",
+        flag="--borrow",
+    )
+    battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
+    max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)
+    max_jobs_each: int = option(4, "Of these, of one borrower.", low=1, high=64)
+
+
 LOOK = "look"
 """The right of an operator who may ask and change nothing, as `operators.allow` says it."""
 
@@ -298,6 +316,7 @@ class Config:
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     http: HttpSection = HttpSection()
     inference: InferenceSection = InferenceSection()
+    lending: LendingSection = LendingSection()
     operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
     log: LogSection = LogSection()

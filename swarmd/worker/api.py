@@ -23,21 +23,32 @@ from urllib.parse import unquote
 import msgspec
 
 from swarmd import __version__
-from swarmd.worker.batcher import HIGH, LOW, NORMAL, Batcher, Refusal, Request, Target
+from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
+from swarmd.worker.borrowing import Borrowing, may_leave
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.oip import JSON_LENGTH, OipError, Question, port_row, read_question, write_answer
-from swarmd.worker.residency import NotResidentError, Residency, Resident
+from swarmd.worker.lent import INFER, METADATA, open_answer, open_request, pack_answer, pack_request
+from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_question, write_answer
+from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
 from swarmd.worker.runner import Ran, Runner, Task
+from swarmd.worker.words import Lend
 from swarmd_models.errors import FrameError, ModelError
-from swarmd_models.service import Run, Tensors
+from swarmd_models.service import DETECT, GRAPH, Run, Tensors
 
 UNITS_MAX = 64
 """Items in one request: what one batch may have."""
 TIMEOUT_MAX_MS = 60_000
 """A request may name no later deadline: what waits longer is a batch job."""
+DIGEST_CHARS = 64
+"""Of a bundle's digest."""
+LENDER_HEADER = "Swarmd-Lender"
+"""Of an answer: the device that gave it, where it was another."""
 EXTENSIONS = ("binary_tensor_data", "schedule_policy", "model_repository")
 _JSON = ("Content-Type", "application/json")
 _PRIORITIES = {0: NORMAL, 1: HIGH, 2: NORMAL, 3: LOW}
+
+
+class BusyError(OipError):
+    """This device has the model and no time for the request."""
 
 
 @dataclass(slots=True)
@@ -54,8 +65,9 @@ class _Pending:
 class InferenceApi:
     """Answers calls; owns the queue."""
 
-    def __init__(self, batcher: Batcher, runner: Runner, deadline_ms: int) -> None:
-        """Serve nothing yet; `residency.add` does."""
+    def __init__(self, batcher: Batcher, runner: Runner, deadline_ms: int, borrowing: Borrowing | None = None) -> None:
+        """Serve nothing yet; `residency.add` does. Without `borrowing` no request leaves this device."""
+        self._borrowing = borrowing
         self.residency = Residency(lambda resident: runner.call(resident.service.close))
         self._batcher = batcher
         self._runner = runner
@@ -109,6 +121,8 @@ class InferenceApi:
         try:
             resident, lane = self.residency.find(name, version)
         except NotResidentError as error:
+            if self._borrowing is not None and may_leave(call):
+                return await self._borrow(call, name, version, rest)
             self.counters["not_resident"] += rest == ["infer"]
             raise OipError(404, str(error)) from error
         match call.method, rest:
@@ -117,7 +131,7 @@ class InferenceApi:
             case "GET" | "HEAD", []:
                 return _json(self._metadata(name, resident, lane))
             case "POST", ["infer"]:
-                return await self._infer(call, name, resident, lane)
+                return await self._infer_somewhere(call, name, resident, lane)
             case _:
                 raise OipError(405, "GET a model's metadata or `ready`; POST `infer`")
 
@@ -135,56 +149,142 @@ class InferenceApi:
     def _index(self, name: str) -> list[dict[str, str]]:
         return [{"name": name, "version": one, "state": "READY", "reason": ""} for one in self.residency.versions(name)]
 
+    # --- For other devices, and by them -------------------------------------------------------------------------
+
+    def stock(self) -> tuple[dict[str, int], int]:
+        """What could be lent: times by digest, and this device's own work before it."""
+        return {one: self._batcher.unit_ns(one) for one in self.residency.digests()}, self._batcher.own_ns
+
+    async def lend(self, word: Lend) -> bytes:
+        """Answer another device's request, behind all of this one's own; raises `OipError`."""
+        lent = open_request(word.data)
+        try:
+            resident = self.residency.by_digest(word.digest, lent.lane)
+        except NotResidentError as error:
+            self.counters["not_resident"] += 1
+            raise OipError(404, str(error)) from error
+        name = resident.service.bundle.name + (SUFFIX if lent.lane == DETECT else "")
+        if lent.what == METADATA:
+            row = {**self._metadata(name, resident, lent.lane), "model_version": resident.digest}
+            return pack_answer([msgspec.json.encode(row)], None)
+        question = self._read(lent.body, lent.json_bytes, resident, lent.lane)
+        run = resident.service.steps(lent.lane, question.inputs)
+        if run.units > word.units:
+            self.counters["malformed"] += 1
+            raise OipError(400, f"a borrowed request has {run.units} items and says {word.units}")
+        deadline_ns = time.monotonic_ns() + word.left_ms * 1_000_000
+        priority = NORMAL if word.is_own else LENT
+        pieces, json_bytes = await self._run(
+            name, question, run, resident, lent.lane, len(lent.body), priority, deadline_ns
+        )
+        self.counters["lent"] += not word.is_own
+        return pack_answer(pieces, json_bytes)
+
+    async def _borrow(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
+        """Have another device answer."""
+        assert self._borrowing is not None
+        if not (len(version) == DIGEST_CHARS and set(version) <= set("0123456789abcdef")):
+            raise OipError(
+                404, f"{name[:80]!r} is not served here; to borrow it name its digest: /v2/models/NAME/versions/DIGEST"
+            )
+        lane = DETECT if name.endswith(SUFFIX) else GRAPH
+        units, left_ms, json_bytes = 1, self._deadline_ms, None
+        match call.method, rest:
+            case "GET" | "HEAD", []:
+                what = METADATA
+            case "POST", ["infer"]:
+                what, json_bytes = INFER, _json_length(call)
+                units, timeout_us = peek(call.body, json_bytes)
+                units = 1 if lane == DETECT else units
+                left_ms = min(TIMEOUT_MAX_MS, timeout_us // 1000) or left_ms
+                if units > UNITS_MAX:
+                    raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
+            case _:
+                raise OipError(404, "only a model's metadata and `infer` can be borrowed")
+        data = pack_request(what, lane, json_bytes, call.body)
+        try:
+            borrowed = await self._borrowing.ask(version, data, units, left_ms)
+        except OipError:
+            self.counters["not_borrowed"] += 1
+            raise
+        assert borrowed.data is not None
+        body, json_bytes = open_answer(borrowed.data)
+        self.counters["borrowed"] += 1
+        lender = ((LENDER_HEADER, borrowed.lender),)
+        if json_bytes is None:
+            return Answer(200, (body,), (_JSON, *lender))
+        return Answer(200, (body,), (*_binary(json_bytes), *lender))
+
+    async def _infer_somewhere(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
+        """Here, or where this device is too busy and the program allows it, at another."""
+        try:
+            return await self._infer(call, name, resident, lane)
+        except BusyError:
+            if self._borrowing is None or not may_leave(call):
+                raise
+        return await self._borrow(call, name, resident.digest, ["infer"])
+
     # --- Inference ----------------------------------------------------------------------------------------------
 
     async def _infer(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
-        stated = call.headers.get(JSON_LENGTH.lower())
-        if stated is not None and not (stated.isascii() and stated.isdigit() and len(stated) < 12):
-            raise OipError(400, f"{JSON_LENGTH} is {stated[:20]!r}, which is no length")
-        service = resident.service
-        try:
-            question = read_question(
-                call.body, None if stated is None else int(stated), service.inputs(lane), service.outputs(lane)
-            )
-        except OipError:
-            self.counters["malformed"] += 1
-            raise
-        run = service.steps(lane, question.inputs)
+        question = self._read(call.body, _json_length(call), resident, lane)
+        run = resident.service.steps(lane, question.inputs)
         if run.units > UNITS_MAX:
             self.counters["malformed"] += 1
             raise OipError(400, f"the request has {run.units} items; at most {UNITS_MAX} in one")
+        timeout_ns = question.timeout_us * 1000 or self._deadline_ms * 1_000_000
+        deadline_ns = time.monotonic_ns() + min(timeout_ns, TIMEOUT_MAX_MS * 1_000_000)
+        priority = _PRIORITIES[question.priority]
+        pieces, json_bytes = await self._run(name, question, run, resident, lane, len(call.body), priority, deadline_ns)
+        self.counters["answered"] += 1
+        return Answer(200, pieces, (_JSON,) if json_bytes is None else _binary(json_bytes))
+
+    def _read(self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str) -> Question:
+        service = resident.service
+        try:
+            return read_question(body, json_bytes, service.inputs(lane), service.outputs(lane))
+        except OipError:
+            self.counters["malformed"] += 1
+            raise
+
+    async def _run(
+        self,
+        name: str,
+        question: Question,
+        run: Run,
+        resident: Resident,
+        lane: str,
+        size_bytes: int,
+        priority: int,
+        deadline_ns: int,
+    ) -> tuple[list[bytes], int | None]:
         began_ns = time.monotonic_ns()
-        outputs = await self._answer(self._admit(question, run, resident, lane, len(call.body)))
+        outputs = await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns))
         head = {
             "model_name": name,
             "model_version": resident.digest,
             "id": question.id,
             "parameters": {"took_us": (time.monotonic_ns() - began_ns) // 1000},
         }
-        pieces, json_bytes = write_answer(head, outputs, question.wanted)
-        self.counters["answered"] += 1
-        if json_bytes is None:
-            return Answer(200, pieces, (_JSON,))
-        return Answer(200, pieces, (("Content-Type", "application/octet-stream"), (JSON_LENGTH, str(json_bytes))))
+        return write_answer(head, outputs, question.wanted)
 
-    def _admit(self, question: Question, run: Run, resident: Resident, lane: str, size_bytes: int) -> _Pending:
+    def _admit(
+        self, run: Run, resident: Resident, lane: str, size_bytes: int, priority: int, deadline_ns: int
+    ) -> _Pending:
         now_ns = time.monotonic_ns()
-        timeout_ns = question.timeout_us * 1000 or self._deadline_ms * 1_000_000
-        deadline_ns = now_ns + min(timeout_ns, TIMEOUT_MAX_MS * 1_000_000)
         self._numbers += 1
         request = Request(
-            self._numbers, Target(resident.digest, lane), _PRIORITIES[question.priority], run.units, size_bytes,
-            deadline_ns,
+            self._numbers, Target(resident.digest, lane), priority, run.units, size_bytes, deadline_ns
         )  # fmt: skip
         refusal, pushed_out = self._batcher.offer(request, now_ns)
         for victim in pushed_out:
             self._fail(victim.number, "pushed_out", OipError(503, "more urgent requests have filled the queue"))
         if refusal is Refusal.FULL:
             self.counters["full"] += 1
-            raise OipError(503, "the queue is full; ask again in a moment, or another device")
+            raise BusyError(503, "the queue is full; ask again in a moment, or another device")
         if refusal is Refusal.LATE:
             self.counters["refused_late"] += 1
-            raise OipError(503, "this device cannot answer by the deadline; ask another, or allow more time")
+            raise BusyError(503, "this device cannot answer by the deadline; ask another, or allow more time")
         self.residency.acquire(resident)
         pending = _Pending(request, run, resident, self._loop.create_future(), now_ns)
         self._pending[request.number] = pending
@@ -261,6 +361,17 @@ class InferenceApi:
     def _forget(self, number: int) -> None:
         pending = self._pending.pop(number)
         self.residency.release(pending.resident)
+
+
+def _json_length(call: Call) -> int | None:
+    stated = call.headers.get(JSON_LENGTH.lower())
+    if stated is not None and not (stated.isascii() and stated.isdigit() and len(stated) < 12):
+        raise OipError(400, f"{JSON_LENGTH} is {stated[:20]!r}, which is no length")
+    return None if stated is None else int(stated)
+
+
+def _binary(json_bytes: int) -> tuple[tuple[str, str], ...]:
+    return ("Content-Type", "application/octet-stream"), (JSON_LENGTH, str(json_bytes))
 
 
 def _late() -> OipError:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-HIGH, NORMAL, LOW = 1, 2, 3
-"""Priorities; Triton's numbers: lower is more urgent."""
+HIGH, NORMAL, LOW, LENT = 1, 2, 3, 4
+"""Priorities; Triton's numbers: lower is more urgent. `LENT` is other devices' work."""
 _NEWEST_SHARE = 0.2
 """Weight of the newest batch in the typical time of a unit: the last ten or so count."""
 
@@ -114,6 +114,16 @@ class Batcher:
     def waiting_bytes(self) -> int:
         """Their bytes."""
         return self._bytes
+
+    @property
+    def own_ns(self) -> int:
+        """What waits and is not other devices' work, by the measured times; unknown ones count nothing."""
+        own = (one for one in self._waiting.values() if one.priority < LENT)
+        return round(sum(self._unit_ns.get(one.target, 0.0) * one.units for one in own))
+
+    def unit_ns(self, digest: str) -> int:
+        """Measured time of one inference of a bundle, in the slower of its lanes; 0: none has run yet."""
+        return round(max((ns for target, ns in self._unit_ns.items() if target.digest == digest), default=0.0))
 
     def limit_of(self, target: Target) -> int:
         """Units that the next batch of a target may have."""

@@ -128,6 +128,25 @@ def read_question(
     )
 
 
+def peek(body: bytes | bytearray, json_bytes: int | None) -> tuple[int, int]:
+    """Items (1 where nothing says otherwise) and timeout in microseconds (0: not said) of a request, unjudged.
+
+    For a model that is not here, whose inputs nobody here knows.
+
+    Raises:
+        OipError: Status 400 or 413.
+    """
+    length = len(body) if json_bytes is None else json_bytes
+    if not 0 <= length <= min(len(body), MAX_JSON_BYTES):
+        raise OipError(400, f"{JSON_LENGTH} is {length}; the body has {len(body)} bytes")
+    try:
+        request = _decoded(memoryview(body)[:length])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise OipError(400, f"the JSON part is no inference request: {error}") from error
+    shape = request.inputs[0].shape if request.inputs else ()
+    return max(1, shape[0] if shape else 1), _whole(request.parameters, "timeout", 1 << 40)
+
+
 def _decoded(text: memoryview) -> _Request:
     """A request from its JSON.
 

@@ -20,15 +20,23 @@ from swarmd.eye.gate import EyeGate
 from swarmd.eye.link import die_with_parent
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.batcher import Batcher, BatcherConfig
+from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.http_server import InferenceServer
+from swarmd.worker.oip import OipError
 from swarmd.worker.residency import NotResidentError
 from swarmd.worker.runner import Runner, run_only_when_idle
 from swarmd.worker.words import (
     CANNOT_BIND_STATUS,
+    MAX_LINE_BYTES,
+    Borrowed,
+    Drop,
+    FromWorker,
+    Lend,
     Load,
     Loaded,
     Problem,
     Pulse,
+    Ran,
     Serve,
     Serving,
     decode_to_worker,
@@ -54,7 +62,10 @@ class WorkerProcess:
         self._out = out
         self._runner = Runner(EyeGate(config.gate_fd) if config.gate_fd >= 0 else None)
         batching = BatcherConfig(config.max_requests, batch_ns=round(config.batch_ms * 1e6))
-        self._api = InferenceApi(Batcher(batching), self._runner, config.deadline_ms)
+        self._borrowing = Borrowing(self._say) if config.borrows else None
+        self._api = InferenceApi(Batcher(batching), self._runner, config.deadline_ms, self._borrowing)
+        self._lent: dict[int, asyncio.Task[None]] = {}
+        """Jobs of other devices."""
         self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
         self._loader = ThreadPoolExecutor(1, "load")
         self._stop = asyncio.Event()
@@ -77,7 +88,7 @@ class WorkerProcess:
         await self._server.close()
         return 0
 
-    def _say(self, word: Serving | Loaded | Problem | Pulse) -> None:
+    def _say(self, word: FromWorker) -> None:
         try:
             self._out.write(encode(word))
             self._out.flush()
@@ -88,19 +99,38 @@ class WorkerProcess:
         while True:
             counters = dict(self._api.counters) | {"connections_refused": self._server.refused}
             gauges = self._api.gauges() | {"connections": float(self._server.connections)}
-            self._say(Pulse(self._runner.busy_ns // 1_000_000, counters, gauges))
+            self._say(Pulse(self._runner.busy_ns // 1_000_000, counters, gauges, *self._api.stock()))
             await asyncio.sleep(PULSE_S)
 
     async def _obey(self, words: asyncio.StreamReader) -> None:
         while line := await words.readline():
-            match decode_to_worker(line):
+            match word := decode_to_worker(line):
                 case Load(model, labels):
                     task = asyncio.create_task(self._load(model, labels))
                     self._loading.add(task)
                     task.add_done_callback(self._loading.discard)
+                case Lend():
+                    self._lend(word)
+                case Drop(job):
+                    if (lent := self._lent.get(job)) is not None:
+                        lent.cancel()
+                case Borrowed():
+                    if self._borrowing is not None:
+                        self._borrowing.on_answer(word)
                 case Serve():
                     self._say(Problem("a worker is configured once; the second configuration was ignored"))
         self._stop.set()
+
+    def _lend(self, word: Lend) -> None:
+        task = self._lent[word.job] = asyncio.create_task(self._answer(word))
+        task.add_done_callback(lambda _: self._lent.pop(word.job, None))
+
+    async def _answer(self, word: Lend) -> None:
+        try:
+            data: bytes | None = await self._api.lend(word)
+        except OipError:  # The borrower asks another; the counters say why.
+            data = None
+        self._say(Ran(word.job, data))
 
     async def _load(self, model: str, labels: str) -> None:
         loop = asyncio.get_running_loop()
@@ -137,7 +167,7 @@ class WorkerProcess:
 
 
 async def _main(config: Serve, out: BinaryIO) -> int:
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(MAX_LINE_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return await WorkerProcess(config, out).run(reader)

@@ -87,6 +87,18 @@ class Residency:
             f"version {version[:64]!r} of {name} is not served; there are {', '.join(one.digest for one in versions)}"
         )
 
+    def by_digest(self, digest: str, lane: str) -> Resident:
+        """The bundle with this digest; raises `NotResidentError` where none is served, or not in this lane."""
+        for versions in self._versions.values():
+            for one in versions:
+                if one.digest == digest and lane in one.service.lanes:
+                    return one
+        raise NotResidentError(f"no bundle {digest[:16]} is served here")
+
+    def digests(self) -> list[str]:
+        """Of all bundles that are served."""
+        return [one.digest for versions in self._versions.values() for one in versions]
+
     def names(self) -> list[str]:
         """Every model's name, lanes included."""
         found = []

@@ -10,8 +10,8 @@ import msgspec
 
 CANNOT_BIND_STATUS = 3
 """How a worker ends that was given an address which is taken, or none of this device's."""
-MAX_LINE_BYTES = 1 << 16
-"""Of one line: `asyncio`'s own limit for a stream's line."""
+MAX_LINE_BYTES = 1 << 19
+"""Of one line: what is lent or borrowed, 256 KiB, in base64, and what stands beside it."""
 
 
 class _Word(msgspec.Struct, frozen=True, tag=True):
@@ -37,6 +37,8 @@ class Serve(_Word, frozen=True):
     """Run only where nothing else wants to (SCHED_IDLE)."""
     gate_fd: int = -1
     """The eye's gate (`swarmd.eye.gate`); -1: there is no eye."""
+    borrows: bool = False
+    """Programs may have other devices answer."""
 
 
 class Load(_Word, frozen=True):
@@ -44,6 +46,34 @@ class Load(_Word, frozen=True):
 
     model: str
     labels: str = ""
+
+
+class Lend(_Word, frozen=True):
+    """Another device's request, or one that came back to this one; answered by `Ran`."""
+
+    job: int
+    digest: str
+    data: bytes
+    units: int
+    left_ms: int
+    is_own: bool
+
+
+class Drop(_Word, frozen=True):
+    """Nobody waits for this job any more."""
+
+    job: int
+
+
+class Borrowed(_Word, frozen=True):
+    """What came of a `Borrow`."""
+
+    number: int
+    data: bytes | None
+    lender: str = ""
+    """The name of the device that answered."""
+    reason: str = ""
+    """Why there is no answer."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------
@@ -81,10 +111,31 @@ class Pulse(_Word, frozen=True):
     """How long the running inference has taken so far; 0: none runs."""
     counters: dict[str, int]
     gauges: dict[str, float]
+    held: dict[str, int] = {}
+    """Measured nanoseconds of one inference by the digest of each bundle that is served; 0: not measured yet."""
+    queue_ns: int = 0
+    """Work of this device's own programs that waits."""
 
 
-ToWorker: TypeAlias = Serve | Load
-FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse
+class Borrow(_Word, frozen=True):
+    """A program's request that another device may answer; answered by `Borrowed`."""
+
+    number: int
+    digest: str
+    data: bytes
+    units: int
+    left_ms: int
+
+
+class Ran(_Word, frozen=True):
+    """What came of a `Lend`; None: nothing."""
+
+    job: int
+    data: bytes | None
+
+
+ToWorker: TypeAlias = Serve | Load | Lend | Drop | Borrowed
+FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Ran
 
 _ENCODER = msgspec.json.Encoder()
 _TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)

@@ -35,6 +35,7 @@ from swarmd_protocols.crypto import SIGNATURE_BYTES, ModelCrypto
 from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.offload import messages as offload
 from swarmd_protocols.releases import messages, slots
 from swarmd_protocols.releases.reports import Report, Verdict, parse_report
 from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
@@ -49,7 +50,7 @@ from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
 from tests.fuzz import key_targets
-from tests.support import swim_vectors
+from tests.support import offload_swarm, swim_vectors
 from tests.support.bundles import ZOO_MODEL, ZOO_TOML, copy_what_the_zoo_names
 from tests.support.deltas import tuned
 from tests.support.release_world import Keys, make_release
@@ -235,6 +236,28 @@ def _release_messages() -> Fuzzed:
     return Fuzzed(corpus, refusing(messages.decode_message, by=(WireError,)))
 
 
+def _offload_messages() -> Fuzzed:
+    said = offload_swarm.vectors()
+    corpus = [offload.encode_message(message) for message in said.values()]
+    corpus += [message.body for message in said.values() if isinstance(message, offload.Offered)]
+    return Fuzzed(corpus, refusing(offload.decode_message, offload.decode_descriptor, by=(WireError,)), 2)
+
+
+def _offload_at_a_node() -> Fuzzed:
+    """Whatever a member says to a device that lends and borrows, in the middle of requests."""
+    corpus = [offload.encode_message(message) for message in offload_swarm.vectors().values()]
+    swarm = offload_swarm.Swarm(3)
+    swarm.keeps = set(offload_swarm.NODES)
+    swarm.borrow(local_ns=20 * offload_swarm.MS)
+    swarm.turn()
+
+    def read(data: bytes) -> None:
+        for node in (0, 1):
+            swarm.nodes[offload_swarm.NODES[node]].on_message(offload_swarm.NODES[2], data, swarm.now_ns)
+
+    return Fuzzed(corpus, read, 4)
+
+
 def one_layer() -> bytes:
     """A model file of a few kilobytes: the smallest weighted layer of the zoo's, so that a delta applies in no time."""
     import flatbuffers
@@ -400,6 +423,8 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "state-bodies": _state_bodies,
     "release-statements": _release_statements,
     "release-messages": _release_messages,
+    "offload-messages": _offload_messages,
+    "offload-at-a-node": _offload_at_a_node,
     "deltas": _deltas,
     "flatbuffers": _flatbuffers,
     "files-at-rest": _files_at_rest,

@@ -129,15 +129,16 @@ class SetTimer:
 
 Effect: TypeAlias = Attempt | Cancel | Deliver | Check | SetTimer
 
-_HEDGE, _LAST_MOMENT, _DEADLINE = "hedge", "last-moment", "deadline"
+TIMERS = _HEDGE, _LAST_MOMENT, _DEADLINE = "hedge", "last-moment", "deadline"
+"""Words of `SetTimer`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatcherConfig:
     """Bounds and habits of a borrower."""
 
-    requests_max: int = 256
-    """Open at once; a further one is told at once that there is no answer."""
+    requests_max: int = 64
+    """Open at once, 16 MiB of inputs; a further one is told at once that there is no answer."""
     lenders_max: int = 64
     """Offers kept; the one heard longest ago goes."""
     attempts_max: int = 3
@@ -148,6 +149,8 @@ class DispatcherConfig:
     """Hedges that may be saved up."""
     check_share: float = 0.02
     """Of lenders' answers that are checked, where there is an own model: a fiftieth of thinking alone."""
+    check_first: int = 8
+    """First answers of each lender that are all checked, so that a liar is known after as many as eject it."""
     local_margin: float = 1.5
     """Times its measured time that the own model is given before the deadline."""
     reputation: ReputationConfig = field(default_factory=ReputationConfig)
@@ -173,6 +176,8 @@ class Dispatcher:
         self._offers: dict[NodeId, Offer] = {}
         self._times: dict[NodeId, Times] = {}
         self._hedges = config.hedge_burst
+        self._checks: dict[NodeId, int] = {}
+        """How many of a lender's first answers were checked; the one that answered longest ago first."""
         self.reputation = Reputation(config.reputation)
         self.counts: Counter[str] = Counter()
 
@@ -242,7 +247,7 @@ class Dispatcher:
         effects: list[Effect] = [Deliver(number, attempt)]
         effects += [Cancel(number, other) for other in sorted(one.live - {attempt})]
         self.counts["local" if lender is None else "borrowed"] += 1
-        if lender is not None and one.need.local_ns and self._rng.random() < self._config.check_share:
+        if lender is not None and one.need.local_ns and self._is_worth_a_check(lender):
             effects.append(Check(number, attempt, lender))
         return effects
 
@@ -298,7 +303,7 @@ class Dispatcher:
         effects: list[Effect] = [Attempt(need.number, attempt, lender, need.digest, need.deadline_ns)]
         if offer is not None:
             times = self._times.setdefault(offer.node, Times())
-            hedge_ns = now_ns + round(times.p95_ns(stated_ns(offer, need)))
+            hedge_ns = now_ns + round(times.p95_ns(stated_ns(offer, need), now_ns))
             if hedge_ns < need.deadline_ns:
                 effects.append(SetTimer(need.number, _HEDGE, hedge_ns))
         return effects
@@ -309,7 +314,7 @@ class Dispatcher:
             return None
         bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
         found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
-        return choose(one.need, found, self._times, self._rng)
+        return choose(one.need, found, self._times, self._rng, now_ns)
 
     def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
@@ -317,6 +322,15 @@ class Dispatcher:
         if lender is not None and lender in self._offers:
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
             self._times.setdefault(lender, Times()).note(took_ns, now_ns)
+
+    def _is_worth_a_check(self, lender: NodeId) -> bool:
+        """The first answers of a lender, as long as it is remembered, and a share of the rest."""
+        checked = self._checks.pop(lender, 0)
+        is_drawn = self._rng.random() < self._config.check_share
+        self._checks[lender] = min(checked + 1, self._config.check_first)
+        while len(self._checks) > self._config.reputation.lenders_max:
+            del self._checks[next(iter(self._checks))]
+        return is_drawn or checked < self._config.check_first
 
     def _last_moment_ns(self, need: Need) -> int:
         return need.deadline_ns - round(need.local_ns * self._config.local_margin)

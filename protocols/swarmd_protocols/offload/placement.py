@@ -3,8 +3,8 @@
 - Feasible is a lender whose newest offer is fresh, has the bundle by its digest, takes the request's size, is reachable
   and not ejected, and would by its measured times answer before the deadline. What a request may not leave the device
   for is not offered to anybody.
-- Of the feasible two are drawn and the quicker one is taken (power of two choices): the best one alone would be the
-  best one of everybody at once.
+- Of the quickest feasible ones two are drawn and the quicker is taken (power of two choices): the best one alone would
+  be the best one of everybody at once.
 - The time of a lender is a peak-sensitive average: it rises at once and falls slowly.
 
 Source:
@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from swarmd_protocols.ids import NodeId
 
 FRESH_NS = 2_000_000_000
-"""An offer that is older than this names nobody: two periods of the gossip that carries it."""
+"""An offer that says nothing else names nobody after this: two periods of the gossip that carries it."""
+NEAR = 1.5
+"""Times the quickest one's time that is still near it: what a radio's jitter makes of equal ones."""
 OFFERED_MAX = 16
 """Bundles in one offer."""
 _FALL_NS = 10_000_000_000
@@ -51,6 +53,12 @@ class Offer:
     heard_ns: int
     """On this node's monotonic clock."""
     is_reachable: bool = True
+    good_ns: int = FRESH_NS
+    """It is believed for so long after it was heard."""
+
+    def is_fresh(self, now_ns: int) -> bool:
+        """Whether it is still to be believed."""
+        return now_ns - self.heard_ns <= self.good_ns
 
     def of(self, digest: bytes) -> Offered | None:
         """What it offers of a bundle."""
@@ -92,14 +100,20 @@ class Times:
         self._at_ns = now_ns
         self._samples = [*self._samples, took_ns][-_SAMPLES:]
 
-    def mean_ns(self, stated_ns: int) -> float:
-        """Of a request; `stated_ns`, the lender's own word, until there is a measure."""
-        return self._mean_ns if self._samples else float(stated_ns)
+    def mean_ns(self, stated_ns: int, now_ns: int) -> float:
+        """Of a request; `stated_ns`, the lender's own word, where there is no measure or the last one is long ago.
 
-    def p95_ns(self, stated_ns: int) -> float:
+        So a lender that failed once, and is asked no more for it, is tried again.
+        """
+        if not self._samples:
+            return float(stated_ns)
+        share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
+        return self._mean_ns + (stated_ns - self._mean_ns) * share
+
+    def p95_ns(self, stated_ns: int, now_ns: int) -> float:
         """What one request in twenty exceeds."""
         if len(self._samples) < _MIN_SAMPLES:
-            return 3.0 * self.mean_ns(stated_ns)
+            return 3.0 * self.mean_ns(stated_ns, now_ns)
         return float(sorted(self._samples)[-(-len(self._samples) * 95 // 100) - 1])
 
 
@@ -122,28 +136,34 @@ def feasible(
         fits = (
             offer.is_reachable
             and offer.node not in barred
-            and now_ns - offer.heard_ns <= FRESH_NS
+            and offer.is_fresh(now_ns)
             and offer.of(need.digest) is not None
             and need.size_bytes <= offer.request_bytes_max
         )
-        if fits and now_ns + _time_ns(offer, need, times) < need.deadline_ns:
+        if fits and now_ns + _time_ns(offer, need, times, now_ns) < need.deadline_ns:
             found.append(offer)
     return found
 
 
 def choose(
-    need: Need, candidates: list[Offer], times: Mapping[NodeId, Times], rng: random.Random
+    need: Need, candidates: list[Offer], times: Mapping[NodeId, Times], rng: random.Random, now_ns: int
 ) -> tuple[Offer, float] | None:
-    """The quicker of two that are drawn, and what it is expected to take; None where there is no candidate."""
+    """The quicker of two that are drawn, and what it is expected to take; None where there is no candidate.
+
+    Drawn are those that are not much slower than the quickest: devices differ tenfold, and two slow ones drawn together
+    would be worse than any crowd at the quick ones.
+    """
     if not candidates:
         return None
-    drawn = candidates if len(candidates) <= 2 else rng.sample(candidates, 2)
-    best = min(drawn, key=lambda offer: (_time_ns(offer, need, times), offer.node))
-    return best, _time_ns(best, need, times)
+    quickest = min(_time_ns(offer, need, times, now_ns) for offer in candidates)
+    near = [offer for offer in candidates if _time_ns(offer, need, times, now_ns) <= NEAR * quickest]
+    drawn = near if len(near) <= 2 else rng.sample(near, 2)
+    best = min(drawn, key=lambda offer: (_time_ns(offer, need, times, now_ns), offer.node))
+    return best, _time_ns(best, need, times, now_ns)
 
 
-def _time_ns(offer: Offer, need: Need, times: Mapping[NodeId, Times]) -> float:
+def _time_ns(offer: Offer, need: Need, times: Mapping[NodeId, Times], now_ns: int) -> float:
     """The measure, but never less than what the lender itself says of its queue."""
     stated = stated_ns(offer, need)
     measured = times.get(offer.node)
-    return float(stated) if measured is None else max(measured.mean_ns(stated), float(stated))
+    return float(stated) if measured is None else max(measured.mean_ns(stated, now_ns), float(stated))

@@ -134,6 +134,10 @@ class Grants:
         left.size_bytes -= size_bytes
         return ""
 
+    def borrowers(self) -> set[NodeId]:
+        """Who holds a ticket."""
+        return {left.ticket.borrower for left in self._left.values()}
+
     def withdraw(self, borrower: NodeId) -> None:
         """What a borrower holds is good for nothing: it was revoked, has gone, or the lender needs itself."""
         for number in [n for n, left in self._left.items() if left.ticket.borrower == borrower]:

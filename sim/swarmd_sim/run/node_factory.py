@@ -17,6 +17,7 @@ from swarmd_sim.errors import ScenarioError
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.officers import Officers
+from swarmd_sim.run.offload import OffloadWorld
 from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
@@ -57,6 +58,8 @@ class NodeFactory:
         release = scenario.release
         if release.publish_at_s and choices.choose("release.enable", MILLION) < release.chance * MILLION:
             self.releases = ReleaseWorld(scenario, choices, self._crypto, self.officers)
+
+        self.offload = OffloadWorld(scenario, choices, self._crypto) if scenario.offload.requests_per_s else None
 
     def identity(self, host: Host) -> Identity:
         """The host's identity, made at its first boot."""
@@ -105,6 +108,9 @@ class NodeFactory:
         subprotocols: list[SubProtocol] = [replica]
         if self.releases is not None:
             subprotocols.append(self.releases.protocol(host, identity, trust, records))
+        if self.offload is not None:
+            boot = host.clock.wall_ns(host.engine.now_ns) // NS_PER_S
+            subprotocols.append(self.offload.protocol(host, identity, replica.clock.physical_ms, boot))
         return Node(identity, config, self._crypto, rng, records, subprotocols, host.address, trust)
 
     def _life(self, host: Host) -> int:

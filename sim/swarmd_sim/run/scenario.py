@@ -78,6 +78,11 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("release", "soak_s"): (0, 3_600),
     ("release", "chance"): (0, 1),
     ("release", "turn_s"): (0.1, 3_600),
+    ("offload", "requests_per_s"): (0, 1_000),
+    ("offload", "strong"): (0, NODES_MAX),
+    ("offload", "busy"): (0, NODES_MAX),
+    ("offload", "deadline_ms"): (1, 60_000),
+    ("offload", "input_bytes"): (10, 256 << 10),
     ("checks", "settle_s"): (0, 3_600),
 }
 
@@ -267,6 +272,10 @@ def _impossible(scenario: Scenario) -> list[str]:
     problems += _impossible_layout(scenario)
     problems += _impossible_pixels(scenario)
     problems += _impossible_release(scenario)
+    lenders = scenario.offload.strong + scenario.offload.busy
+    for liar in scenario.offload.liars:
+        if not 0 <= liar < min(lenders, swarm.nodes):
+            problems.append(f"offload.liars: node {liar} lends nothing; lenders are 0 to {lenders - 1}")
     problems += [p for number, fault in enumerate(scenario.fault) for p in _impossible_fault(scenario, number, fault)]
     for kind in scenario.faults.kinds:
         if kind != "all" and kind not in FAULT_KINDS:

@@ -233,6 +233,24 @@ class ReleaseSection:
 
 
 @dataclass(frozen=True, slots=True)
+class OffloadSection:
+    """`[offload]`: devices that lend and borrow inference; every node runs the daemon's protocol for it."""
+
+    requests_per_s: float = 0.0
+    """What the programs of each busy and weak node ask, on average; 0: nobody lends or borrows."""
+    lending: bool = True
+    """False: everybody thinks alone, to compare with."""
+    strong: int = 6
+    """The first so many nodes lend and ask nothing."""
+    busy: int = 6
+    """The next so many lend and ask; the rest is weak and only asks."""
+    liars: tuple[int, ...] = ()
+    """Nodes among these that answer something else than the model said."""
+    deadline_ms: float = 400.0
+    input_bytes: int = 1200
+
+
+@dataclass(frozen=True, slots=True)
 class ChecksSection:
     """`[checks]`: bounds that this scenario must keep."""
 
@@ -275,6 +293,7 @@ class Scenario:
     faults: FaultsSection = field(default_factory=FaultsSection)
     fault: tuple[FaultTable, ...] = ()
     release: ReleaseSection = field(default_factory=ReleaseSection)
+    offload: OffloadSection = field(default_factory=OffloadSection)
     checks: ChecksSection = field(default_factory=ChecksSection)
     gossip: Mapping[str, int | float | bool | str] = field(default_factory=dict)
     """Overrides of the membership's configuration, by its own field names."""

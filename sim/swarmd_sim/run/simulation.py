@@ -13,6 +13,7 @@ from swarmd_sim.checkers.bounds import BoundsChecker
 from swarmd_sim.checkers.claims import ClaimsChecker
 from swarmd_sim.checkers.decisions import DecisionsChecker
 from swarmd_sim.checkers.membership import MembershipChecker
+from swarmd_sim.checkers.offload import OffloadChecker
 from swarmd_sim.checkers.releases import ReleasesChecker
 from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.checkers.traffic import TrafficChecker
@@ -158,6 +159,7 @@ class Simulation:
         self.maker: Maker = make(scenario, self.choices, addresses)
         self.releases: ReleaseWorld | None = getattr(self.maker, "releases", None)
         self.watch.releases = self.releases
+        self.watch.offload = getattr(self.maker, "offload", None)
         self.hosts: list[Host] = []
         cores = Cores(device.shared_cores) if device.shared_cores else None
         for index, address in enumerate(addresses):
@@ -239,6 +241,8 @@ class Simulation:
         run = self.context
         self.checkers = [MembershipChecker(run), StateChecker(run), ClaimsChecker(run), TrafficChecker(run), self.truth]
         self.checkers += [ReleasesChecker(run, officers), DecisionsChecker(run, officers), BoundsChecker(run)]
+        if self.watch.offload is not None:
+            self.checkers.append(OffloadChecker(run, self.watch.offload))
         self.watch.checkers = list(self.checkers)
         self.watch.hearers = [one for one in self.checkers if type(one).on_detail is not CheckerBase.on_detail]
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()
@@ -338,6 +342,8 @@ class Simulation:
         host.boot(self.maker.make, NodeClock(now_ns, base_ns, host.oscillator.drift_ppb, host.oscillator.wall_step_ns))
         if self.releases is not None:
             self.releases.boot(host)
+        if self.watch.offload is not None:
+            self.watch.offload.boot(host)
         self.fleet.boot(host)
 
     def _boot_first(self, host: Host) -> None:
@@ -359,6 +365,8 @@ class Simulation:
         self.workload.start(until_ns)
         if self.releases is not None:
             self.releases.bind(self.engine, self.hosts, self.watch.say)
+        if self.watch.offload is not None:
+            self.watch.offload.bind(self.engine, self.hosts, until_ns)
         self.fleet.start(until_ns)
         self.injector.schedule(self.script)
         self.engine.at(STEP_NS, self._step)

@@ -23,6 +23,7 @@ from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Ledger
 
 if TYPE_CHECKING:
+    from swarmd_sim.run.offload import OffloadWorld
     from swarmd_sim.run.releases import ReleaseWorld
 
 TIMELINE_MAX = 20_000
@@ -73,6 +74,7 @@ class Watch:
     keep_timeline: bool = False
     fleet: Fleet | None = None
     releases: "ReleaseWorld | None" = None
+    offload: "OffloadWorld | None" = None
     hosts: list[Host] = field(default_factory=list)
     by_id: dict[bytes, Host] = field(default_factory=dict)
     checkers: list[Checker] = field(default_factory=list)
@@ -120,6 +122,8 @@ class Watch:
         self.crashes[host.index] = self.engine.now_ns
         self.failed_seen[host.index] = {}
         self.ledger.crashed(host)
+        if self.offload is not None:
+            self.offload.on_crash(host)
         for subject in self.suspects.pop(host.index, ()):
             self.suspected_by.get(subject, set()).discard(host.index)
         self.say(host.index, f"process gone: {reason}")
@@ -156,6 +160,8 @@ class Watch:
             self.fleet.on_detail(host, order.request)
         elif order.subprotocol == "releases" and self.releases is not None:
             self.releases.on_order(host, order.request)
+        elif order.subprotocol == "offload" and self.offload is not None:
+            self.offload.on_order(host, order.request)
 
     def _on_user_event(self, host: Host, name: str) -> None:
         self.engine.trace(b"U%x,%b;" % (host.index, name.encode()))

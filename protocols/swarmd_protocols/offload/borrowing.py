@@ -1,0 +1,372 @@
+"""The borrower's side: offers heard, tickets held, requests on their way, answers judged.
+
+`dispatcher.py` decides whom each request goes to; this file turns that into messages and back.
+
+- An offer counts only from the member that signed it, and a newer one replaces an older one.
+- A request goes out under a ticket; where there is none it waits for one, no longer than its own deadline.
+- An answer counts only for an attempt that waits for it, from the lender that was asked, with that lender's signature
+  over this borrower, this request, the bundle that was asked for and the very input; anything else is garbage and is
+  held against who sent it. What it says inside is judged by `is_well_formed`.
+- What a request carries is kept until it is through, and nothing longer.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from random import Random
+
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.effects import CancelTimer, Order, Rejected, SetTimer, TimerKey
+from swarmd_protocols.errors import WireError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import dispatcher as dispatching
+from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.dispatcher import (
+    Answered,
+    Asked,
+    Attempt,
+    Cancel,
+    Check,
+    Checked,
+    Deliver,
+    Dispatcher,
+    DispatcherConfig,
+    Failed,
+    OfferHeard,
+)
+from swarmd_protocols.offload.lending import NAME
+from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
+from swarmd_protocols.offload.placement import Need, Offer
+from swarmd_protocols.offload.placement import Offered as OfferedBundle
+from swarmd_protocols.offload.tickets import Ticket, open_ticket
+from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+
+_MS = 1_000_000
+_TICKETS_MAX = 256
+"""Tickets held; the oldest goes."""
+_MARGIN_MS = 1_000
+"""A ticket is not used in its last second: the lender's clock may be ahead."""
+_AGAIN_NS = 1_000_000_000
+"""A lender that gave no ticket, or has not answered, is asked again after a second."""
+_GAP_NS = 100_000_000
+"""Offers of one lender are read ten times a second at most: a flood costs no signature checks."""
+_ATTEMPT_BITS = 3
+"""Of a request's number on the wire: which attempt it is."""
+NUMBER_MAX = (1 << 60) - 1
+
+
+@dataclass(slots=True)
+class _Held:
+    ticket: Ticket
+    count: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Asking:
+    at_ns: int
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """Requests and attempts."""
+
+
+@dataclass(slots=True)
+class _Open:
+    ask: requests.Borrow
+    input_sha256: bytes
+    lenders: dict[int, NodeId] = field(default_factory=dict)
+    """By attempt, while it is asked."""
+    job: int = 0
+    """That runs on this device; 0: none."""
+    answers: dict[int, bytes] = field(default_factory=dict)
+
+
+class Borrower:
+    """What one device has others do."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        crypto: Crypto,
+        config: DispatcherConfig,
+        rng: Random,
+        numbers: Iterator[int],
+        physical_ms: Callable[[int], int],
+        is_well_formed: Callable[[bytes, bytes], bool],
+    ) -> None:
+        """Know no lender; the arguments are those of `Offload`."""
+        self._node = node
+        self._crypto = crypto
+        self._config = config
+        self._numbers = numbers
+        self._physical_ms = physical_ms
+        self._is_well_formed = is_well_formed
+        self._dispatcher = Dispatcher(config, rng)
+        self._keys: dict[NodeId, bytes] = {}
+        self._heard: dict[NodeId, tuple[int, int]] = {}
+        """Number of a lender's last offer, and when it came."""
+        self._offers: dict[NodeId, tuple[str, ...]] = {}
+        self._tickets: dict[tuple[NodeId, bytes], _Held] = {}
+        self._asking: dict[tuple[NodeId, bytes], _Asking] = {}
+        self._open: dict[int, _Open] = {}
+        self._jobs: dict[int, tuple[int, int]] = {}
+        """Jobs of this device: request and attempt."""
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def open_requests(self) -> int:
+        """Requests without an answer so far."""
+        return len(self._open)
+
+    def lenders(self) -> dict[NodeId, tuple[str, ...]]:
+        """Who offers something, and the digests of what."""
+        return dict(self._offers)
+
+    def is_ejected(self, lender: NodeId, now_ns: int) -> bool:
+        """Whether its answers were wrong so often that it is asked no more, for now."""
+        return self._dispatcher.reputation.is_ejected(lender, now_ns)
+
+    def totals(self) -> Counter[str]:
+        """Counts of this file and of the dispatcher."""
+        return self.counts + self._dispatcher.counts
+
+    # --- From the driver ----------------------------------------------------------------------------------------
+
+    def on_borrow(self, ask: requests.Borrow, now_ns: int) -> list[SubEffect]:
+        """A program wants an answer."""
+        self._open[ask.number] = _Open(ask, sha256(ask.data).digest())
+        need = Need(
+            ask.number, ask.digest, ask.units, len(ask.data), ask.deadline_ns, ask.may_leave, ask.local_ns
+        )  # fmt: skip
+        return self._decide(Asked(need), now_ns)
+
+    def on_ran(self, job: int, data: bytes | None, now_ns: int) -> list[SubEffect]:
+        """The own model has run."""
+        found = self._jobs.pop(job, None)
+        if found is None:
+            return []
+        number, attempt = found
+        one = self._open[number]
+        one.job = 0
+        if data is None:
+            return self._decide(Failed(number, attempt), now_ns)
+        one.answers[attempt] = data
+        return self._decide(Answered(number, attempt), now_ns)
+
+    def on_judged(self, judged: requests.Judged, now_ns: int) -> list[SubEffect]:
+        """An answer was held against the own model."""
+        return self._decide(Checked(judged.lender, judged.is_right), now_ns)
+
+    def on_timer(self, number: int, what: str, now_ns: int) -> list[SubEffect]:
+        """A timer of a request."""
+        return self._decide(dispatching.TimerFired(number, what), now_ns)
+
+    # --- From lenders -------------------------------------------------------------------------------------------
+
+    def on_keys(self, keys: dict[NodeId, bytes], now_ns: int) -> list[SubEffect]:
+        """Who can be reached, and their keys; whoever is missing lends nothing more."""
+        gone = [node for node in self._keys if node not in keys]
+        self._keys = keys
+        effects: list[SubEffect] = []
+        for node in gone:
+            self._heard.pop(node, None)
+            effects += self._withdraw(node, now_ns)
+        return effects
+
+    def on_offer(self, sender: NodeId, message: Offered, now_ns: int) -> list[SubEffect]:
+        """A lender says what it would do."""
+        key = self._keys.get(sender)
+        if key is None:
+            return []
+        number, at_ns = self._heard.get(sender, (-1, -(1 << 62)))
+        if now_ns - at_ns < _GAP_NS:
+            self.counts["too_soon"] += 1
+            return []
+        try:
+            said = messages.decode_descriptor(message.body)
+        except WireError as error:
+            return self._refuse(sender, str(error))
+        if said.node != sender or not self._crypto.verify(key, messages.offer_bytes(message.body), message.signature):
+            return self._refuse(sender, "an offer that its sender has not signed")
+        if said.number <= number:
+            return []
+        self._heard[sender] = (said.number, now_ns)
+        if not said.rows:
+            return self._withdraw(sender, now_ns)
+        rows = tuple(OfferedBundle(row.digest, row.unit_us * 1000, row.queue_us * 1000) for row in said.rows)
+        self._offers.pop(sender, None)
+        self._offers[sender] = tuple(row.digest.hex() for row in said.rows)
+        while len(self._offers) > self._config.lenders_max:
+            del self._offers[next(iter(self._offers))]
+        offer = Offer(sender, rows, said.input_bytes_max, now_ns, good_ns=said.good_ms * _MS)
+        return self._decide(OfferHeard(offer), now_ns)
+
+    def on_grant(self, sender: NodeId, message: Grant, now_ns: int) -> list[SubEffect]:
+        """A ticket has come; one that was not asked for is not read."""
+        digests = [digest for lender, digest in self._asking if lender == sender]
+        key = self._keys.get(sender)
+        if not digests or key is None:
+            return []
+        try:
+            ticket = open_ticket(message.ticket, key, self._crypto)
+        except WireError as error:
+            return self._refuse(sender, str(error))
+        if ticket.lender != sender or ticket.borrower != self._node or ticket.digest not in digests:
+            return self._refuse(sender, "a ticket for another borrower or bundle")
+        asking = self._asking.pop((sender, ticket.digest))
+        self._tickets.pop((sender, ticket.digest), None)
+        self._tickets[sender, ticket.digest] = _Held(ticket, ticket.count_max, ticket.bytes_max)
+        while len(self._tickets) > _TICKETS_MAX:
+            del self._tickets[next(iter(self._tickets))]
+        effects: list[SubEffect] = []
+        for number, attempt in asking.waiting:
+            one = self._open.get(number)
+            if one is not None and one.lenders.get(attempt) == sender:
+                effects += self._request(one, attempt, sender, now_ns)
+        return effects
+
+    def on_deny(self, sender: NodeId, message: Deny, now_ns: int) -> list[SubEffect]:
+        """There is no ticket: who waited for one goes elsewhere, and nobody asks again for a second."""
+        asking = self._asking.get((sender, message.digest))
+        if asking is None:
+            return []
+        self.counts["denied"] += 1
+        waiting, asking.waiting, asking.at_ns = asking.waiting, [], now_ns
+        return [effect for number, attempt in waiting for effect in self._fail(number, attempt, sender, now_ns)]
+
+    def on_answer(self, sender: NodeId, message: Answer, now_ns: int) -> list[SubEffect]:
+        """An answer, judged before it counts."""
+        number, attempt = message.id >> _ATTEMPT_BITS, message.id & (1 << _ATTEMPT_BITS) - 1
+        one, key = self._open.get(number), self._keys.get(sender)
+        if one is None or key is None or one.lenders.get(attempt) != sender:
+            self.counts["unasked"] += 1
+            return []
+        bound = Bound(self._node, sender, message.id, one.ask.digest, one.input_sha256)
+        is_signed = self._crypto.verify(key, messages.answer_bytes(bound, message.data), message.signature)
+        if not is_signed or not self._is_well_formed(one.ask.digest, message.data):
+            self.counts["garbage"] += 1
+            effects = self._refuse(sender, "an answer that is not signed for this request, or has no proper form")
+            effects += self._decide(Checked(sender, False), now_ns)
+            return effects + self._fail(number, attempt, sender, now_ns)
+        one.answers[attempt] = message.data
+        return self._decide(Answered(number, attempt), now_ns)
+
+    def on_refusal(self, sender: NodeId, message: Refusal, now_ns: int) -> list[SubEffect]:
+        """A lender will not answer; a ticket that it does not know is good for nothing."""
+        number, attempt = message.id >> _ATTEMPT_BITS, message.id & (1 << _ATTEMPT_BITS) - 1
+        one = self._open.get(number)
+        if one is None or one.lenders.get(attempt) != sender:
+            return []
+        if messages.REASONS[message.reason] in ("unknown", "expired", "spent", "not-lending"):
+            self._tickets.pop((sender, one.ask.digest), None)
+        return self._fail(number, attempt, sender, now_ns)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _decide(self, event: dispatching.Event, now_ns: int) -> list[SubEffect]:
+        decisions = self._dispatcher.handle(event, now_ns)
+        checked = {decision.number for decision in decisions if isinstance(decision, Check)}
+        effects: list[SubEffect] = []
+        # What a request has under way is ended before the request is forgotten.
+        for decision in sorted(decisions, key=lambda one: isinstance(one, Deliver)):
+            effects += self._perform(decision, checked, now_ns)
+        return effects
+
+    def _perform(self, decision: dispatching.Effect, checked: set[int], now_ns: int) -> list[SubEffect]:
+        match decision:
+            case Attempt(number, attempt, None, digest, until_ns):
+                one = self._open[number]
+                one.job = next(self._numbers)
+                self._jobs[one.job] = number, attempt
+                return [Order(NAME, requests.Infer(one.job, digest, one.ask.data, one.ask.units, until_ns, None))]
+            case Attempt(number, attempt, lender):
+                assert lender is not None
+                one = self._open[number]
+                one.lenders[attempt] = lender
+                return self._request(one, attempt, lender, now_ns)
+            case Cancel(number, attempt):
+                return self._cancel(number, attempt)
+            case Deliver(number, attempt):
+                return self._deliver(number, attempt, is_check_wanted=number in checked)
+            case Check():
+                return []  # `Settle` says so.
+            case dispatching.SetTimer(number, what, due_ns):
+                return [SetTimer(_timer(number, what), due_ns)] if number in self._open else []
+
+    def _request(self, one: _Open, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
+        """Send a request where there is a ticket for it; else ask for one, at most once a second."""
+        ask, where = one.ask, (lender, one.ask.digest)
+        held = self._tickets.get(where)
+        if held is not None and _is_good(held, len(ask.data), self._physical_ms(now_ns)):
+            left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
+            if left_ms < 1:
+                return []  # Its deadline is about to end it.
+            held.count -= 1
+            held.size_bytes -= len(ask.data)
+            self.counts["requests"] += 1
+            self.counts["request_bytes"] += len(ask.data)
+            wire = ask.number << _ATTEMPT_BITS | attempt
+            request = Request(wire, held.ticket.number, ask.digest, ask.units, left_ms, ask.data)
+            return [Send(lender, messages.encode_message(request), True, Priority.BULK)]
+        asking = self._asking.get(where)
+        if asking is not None and now_ns - asking.at_ns < _AGAIN_NS:
+            if not asking.waiting:  # It has just said no.
+                return self._fail(ask.number, attempt, lender, now_ns)
+            asking.waiting.append((ask.number, attempt))
+            return []
+        self._asking.pop(where, None)
+        waiting = [] if asking is None else [pair for pair in asking.waiting if pair[0] in self._open]
+        self._asking[where] = _Asking(now_ns, [*waiting, (ask.number, attempt)])
+        while len(self._asking) > _TICKETS_MAX:
+            del self._asking[next(iter(self._asking))]
+        return [Send(lender, messages.encode_message(Ask(ask.digest)), True, Priority.SYNC)]
+
+    def _fail(self, number: int, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
+        one = self._open.get(number)
+        if one is None or one.lenders.get(attempt) != lender:
+            return []
+        del one.lenders[attempt]
+        return self._decide(Failed(number, attempt), now_ns)
+
+    def _cancel(self, number: int, attempt: int) -> list[SubEffect]:
+        """Nobody waits for an attempt: whoever works on it is told."""
+        one = self._open[number]
+        lender = one.lenders.pop(attempt, None)
+        if lender is not None:
+            cancel = messages.Cancel(number << _ATTEMPT_BITS | attempt)
+            return [Send(lender, messages.encode_message(cancel), True, Priority.SYNC)]
+        if self._jobs.get(one.job) == (number, attempt):
+            del self._jobs[one.job]
+            return [Order(NAME, requests.Drop(one.job))]
+        return []
+
+    def _deliver(self, number: int, attempt: int | None, *, is_check_wanted: bool) -> list[SubEffect]:
+        one = self._open.pop(number)
+        for asking in self._asking.values():
+            asking.waiting = [pair for pair in asking.waiting if pair[0] != number]
+        data = None if attempt is None else one.answers[attempt]
+        lender = None if attempt is None else one.lenders.get(attempt)
+        settle = requests.Settle(number, data, lender, one.ask.digest, is_check_wanted)
+        return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
+
+    def _withdraw(self, node: NodeId, now_ns: int) -> list[SubEffect]:
+        """A lender lends no more."""
+        self._offers.pop(node, None)
+        for table in (self._tickets, self._asking):
+            for where in [where for where in table if where[0] == node]:
+                del table[where]
+        return self._decide(OfferHeard(Offer(node, (), 0, now_ns, is_reachable=False)), now_ns)
+
+    def _refuse(self, sender: NodeId, reason: str) -> list[SubEffect]:
+        self.counts["refused"] += 1
+        return [Rejected(sender.hex(), reason)]
+
+
+def _is_good(held: _Held, size_bytes: int, now_ms: int) -> bool:
+    ticket = held.ticket
+    has_room = held.count > 0 and size_bytes <= min(held.size_bytes, ticket.request_bytes_max)
+    return has_room and now_ms + _MARGIN_MS < ticket.until_ms
+
+
+def _timer(number: int, what: str) -> TimerKey:
+    return (NAME, "ask", number, what)

@@ -1,0 +1,226 @@
+"""The lender's side: what it offers, whom it lets in, what it runs for others, and what it answers.
+
+- Its own work comes first: a request is taken only if, behind all that waits already, it can still be answered by its
+  deadline, and a battery that is low lends nothing.
+- Nobody is served without a ticket, and what a ticket bounds is judged before anything is handed to a runtime.
+- Every table is bounded: jobs in all and of each borrower, tickets and borrowers (`tickets.py`).
+- A job ends once: by what came out, by its deadline, by a cancel, or when its borrower is no member any more.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.effects import CancelTimer, Order, SetTimer, TimerKey
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.messages import (
+    PAYLOAD_MAX_BYTES,
+    REASONS,
+    UNKNOWN_BATTERY,
+    Answer,
+    Bound,
+    Deny,
+    Descriptor,
+    Grant,
+    Message,
+    Offered,
+    Refusal,
+    Request,
+    Row,
+)
+from swarmd_protocols.offload.placement import OFFERED_MAX
+from swarmd_protocols.offload.tickets import Grants, GrantsConfig
+from swarmd_protocols.subprotocol import Priority, Send, SubEffect
+
+NAME = "offload"
+_MS = 1_000_000
+_BOOT_SHIFT = 28
+"""Offers of one boot: 2^28, eight years at one a second."""
+_UNMEASURED_NS = 100_000_000
+"""What a bundle is said to take that has not run yet: its lender should not look like the quickest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LendingConfig:
+    """What a lender gives away."""
+
+    battery_min_milli: int = 400
+    """Below this charge nothing is lent: what is left brings the device home."""
+    jobs_max: int = 16
+    """Of others, at once: 4 MiB of inputs."""
+    jobs_each: int = 4
+    """Of one borrower: its eye's objects of a frame, and no more."""
+    input_bytes_max: int = PAYLOAD_MAX_BYTES
+    grants: GrantsConfig = field(default_factory=lambda: GrantsConfig(request_bytes_max=PAYLOAD_MAX_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    bound: Bound
+    time_ns: int
+    """That it is expected to take."""
+
+
+class Lender:
+    """What one device does for others."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        seed: bytes,
+        crypto: Crypto,
+        config: LendingConfig,
+        boot: int,
+        numbers: Iterator[int],
+        physical_ms: Callable[[int], int],
+    ) -> None:
+        """Have nothing to lend yet; the arguments are those of `Offload`, and `numbers` gives each job its own."""
+        self._node = node
+        self._seed = seed
+        self._crypto = crypto
+        self._config = config
+        self._numbers = numbers
+        self._physical_ms = physical_ms
+        self._grants = Grants(node, seed, crypto, config.grants, boot)
+        self._number = boot << _BOOT_SHIFT
+        self._stock = requests.Stock((), 0, None)
+        self._jobs: dict[int, _Job] = {}
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def jobs(self) -> int:
+        """Of others, that have no answer yet."""
+        return len(self._jobs)
+
+    def on_stock(self, stock: requests.Stock) -> None:
+        """What the device could lend has changed."""
+        self._stock = stock
+
+    def offer(self, good_ms: int) -> Offered:
+        """What it would run for others now, signed; no rows when it lends nothing."""
+        self._number += 1
+        battery = self._stock.battery_milli
+        body = messages.encode_descriptor(
+            Descriptor(
+                self._node,
+                self._number,
+                good_ms,
+                UNKNOWN_BATTERY if battery is None else battery,
+                self._config.input_bytes_max,
+                tuple(
+                    Row(held.digest, self._unit_ns(held) // 1000, self._queue_ns() // 1000)
+                    for held in self._stock.held[:OFFERED_MAX]
+                )
+                if self.is_willing
+                else (),
+            )
+        )
+        return Offered(body, self._crypto.sign(self._seed, messages.offer_bytes(body)))
+
+    @property
+    def is_willing(self) -> bool:
+        """Whether it has something to lend and the charge for it."""
+        battery = self._stock.battery_milli
+        return bool(self._stock.held) and (battery is None or battery >= self._config.battery_min_milli)
+
+    def on_ask(self, borrower: NodeId, digest: bytes, now_ns: int) -> list[SubEffect]:
+        """Somebody wants a ticket."""
+        if not self.is_willing or self._held(digest) is None:
+            return [_say(borrower, Deny(digest, REASONS.index("not-lending")))]
+        ticket = self._grants.grant(borrower, digest, self._physical_ms(now_ns))
+        if ticket is None:
+            self.counts["denied"] += 1
+            return [_say(borrower, Deny(digest, REASONS.index("spent")))]
+        self.counts["granted"] += 1
+        return [_say(borrower, Grant(ticket))]
+
+    def on_request(self, borrower: NodeId, request: Request, now_ns: int) -> list[SubEffect]:
+        """Somebody wants an answer."""
+        size, held = len(request.data), self._held(request.digest)
+        reason = self._grants.spend(request.ticket, borrower, request.digest, size, self._physical_ms(now_ns))
+        open_jobs = [job.bound for job in self._jobs.values() if job.bound.borrower == borrower]
+        if not reason and (held is None or not self.is_willing):
+            reason = "not-lending"
+        if not reason and (len(self._jobs) >= self._config.jobs_max or len(open_jobs) >= self._config.jobs_each):
+            reason = "busy"
+        if not reason and any(bound.id == request.id for bound in open_jobs):
+            return []  # It runs already.
+        time_ns = 0 if held is None else self._unit_ns(held) * request.units
+        if not reason and self._queue_ns() + time_ns >= request.left_ms * _MS:
+            reason = "late"
+        if reason:
+            self.counts[f"refused_{reason}"] += 1
+            return [_say(borrower, Refusal(request.id, REASONS.index(reason)))]
+        job = next(self._numbers)
+        until_ns = now_ns + request.left_ms * _MS
+        bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
+        self._jobs[job] = _Job(bound, time_ns)
+        self.counts["taken"] += 1
+        order = requests.Infer(job, request.digest, request.data, request.units, until_ns, borrower)
+        return [SetTimer(_due(job), until_ns), Order(NAME, order)]
+
+    def on_cancel(self, borrower: NodeId, request: int) -> list[SubEffect]:
+        """Nobody waits for it any more."""
+        return self._end([job for job, one in self._jobs.items() if one.bound.borrower == borrower
+                          and one.bound.id == request])  # fmt: skip
+
+    def on_ran(self, job: int, data: bytes | None) -> list[SubEffect]:
+        """What came of a job; nothing where it has ended already."""
+        one = self._jobs.pop(job, None)
+        if one is None:
+            return []
+        bound = one.bound
+        if data is None or len(data) > PAYLOAD_MAX_BYTES:
+            reason = "failed" if data is None else "too-large"
+            self.counts[f"refused_{reason}"] += 1
+            return [CancelTimer(_due(job)), _say(bound.borrower, Refusal(bound.id, REASONS.index(reason)))]
+        self.counts["answered"] += 1
+        signature = self._crypto.sign(self._seed, messages.answer_bytes(bound, data))
+        return [CancelTimer(_due(job)), _say(bound.borrower, Answer(bound.id, data, signature))]
+
+    def on_due(self, job: int) -> list[SubEffect]:
+        """A job's deadline has passed: whoever asked knows."""
+        self.counts["overdue"] += job in self._jobs
+        return self._end([job] if job in self._jobs else [])
+
+    def on_gone(self, borrower: NodeId) -> list[SubEffect]:
+        """It is no member any more, or cannot be reached: what it holds is good for nothing."""
+        self._grants.withdraw(borrower)
+        return self._end([job for job, one in self._jobs.items() if one.bound.borrower == borrower])
+
+    def borrowers(self) -> list[NodeId]:
+        """Who holds a ticket or has a job."""
+        return sorted({job.bound.borrower for job in self._jobs.values()} | self._grants.borrowers())
+
+    def _end(self, jobs: list[int]) -> list[SubEffect]:
+        effects: list[SubEffect] = []
+        for job in jobs:
+            del self._jobs[job]
+            effects += [CancelTimer(_due(job)), Order(NAME, requests.Drop(job))]
+        return effects
+
+    def _held(self, digest: bytes) -> requests.Held | None:
+        return next((held for held in self._stock.held if held.digest == digest), None)
+
+    def _unit_ns(self, held: requests.Held) -> int:
+        return held.unit_ns or _UNMEASURED_NS
+
+    def _queue_ns(self) -> int:
+        return self._stock.queue_ns + sum(job.time_ns for job in self._jobs.values())
+
+
+def is_small(message: Message) -> bool:
+    """Whether a message may stand before others on the way."""
+    return not isinstance(message, Request | Answer)
+
+
+def _say(to: NodeId, message: Message) -> Send:
+    priority = Priority.SYNC if is_small(message) else Priority.BULK
+    return Send(to, messages.encode_message(message), True, priority)
+
+
+def _due(job: int) -> TimerKey:
+    return (NAME, "job", job)

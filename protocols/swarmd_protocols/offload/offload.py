@@ -1,0 +1,251 @@
+"""The sub-protocol `offload`: a lender and a borrower on one device, behind one name.
+
+It moves bytes and decides who thinks for whom; what the bytes mean is known to the driver, which runs models. See
+`requests.py` for what the two tell each other and `messages.py` for what goes over the air.
+
+- A lender tells every reachable peer what it offers, at most once in `period_ns`, later the more peers there are; who
+  has nothing to lend says so once and is silent then.
+- Nothing is journalled and nothing repaired: tickets and requests die with the process, and deadlines end the rest.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.effects import Rejected, SetTimer, TimerKey
+from swarmd_protocols.errors import StateError, WireError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.borrowing import NUMBER_MAX, Borrower
+from swarmd_protocols.offload.dispatcher import DispatcherConfig
+from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
+from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
+
+_SAY: TimerKey = (NAME, "say")
+_GOOD_PERIODS = 3
+"""An offer is good for so many periods: two that are lost in a row do not make a lender disappear."""
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadConfig:
+    """What this device does; it may differ between nodes."""
+
+    lends: bool = False
+    borrows: bool = False
+    period_ns: int = 1_000_000_000
+    """Least time between two offers of this node."""
+    messages_per_s: int = 10
+    """In a larger swarm the period grows, so that about so many offers a second leave this node; at most to
+    `period_max_ns`."""
+    period_max_ns: int = 10_000_000_000
+    lending: LendingConfig = field(default_factory=LendingConfig)
+    dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
+
+
+class Offload:
+    """See the module."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        seed: bytes,
+        crypto: Crypto,
+        config: OffloadConfig,
+        boot: int,
+        rng: Random,
+        physical_ms: Callable[[int], int],
+        is_well_formed: Callable[[bytes, bytes], bool],
+    ) -> None:
+        """Know nobody yet.
+
+        Args:
+            node: This node.
+            seed: Its key.
+            crypto: Signs and verifies.
+            config: See `OffloadConfig`.
+            boot: A number that grows with every boot, below 2^36.
+            rng: For choices between lenders.
+            physical_ms: Swarm time in milliseconds at a moment of the monotonic clock.
+            is_well_formed: Whether bytes are an answer of the bundle with this digest, at least by their form; cheap,
+                and it never raises.
+        """
+        numbers = count(1)
+        self._config = config
+        self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms)
+        self._borrower = Borrower(node, crypto, config.dispatcher, rng, numbers, physical_ms, is_well_formed)
+        self._reachable: dict[NodeId, bytes] = {}
+        self._said_ns = -(1 << 62)
+        self._is_armed = False
+        self._is_offering = False
+        """Whether peers were told of something to lend."""
+        self._last_number = 0
+
+    # --- what can be read -------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counter[str]:
+        """Of both sides."""
+        lent = Counter({f"lent_{name}": value for name, value in self._lender.counts.items()})
+        return lent + Counter({f"borrow_{name}": value for name, value in self._borrower.totals().items()})
+
+    def lenders(self) -> dict[NodeId, tuple[str, ...]]:
+        """Who offers something, and the digests of what."""
+        return self._borrower.lenders()
+
+    def is_ejected(self, lender: NodeId, now_ns: int) -> bool:
+        """Whether this node asks it no more, for now."""
+        return self._borrower.is_ejected(lender, now_ns)
+
+    @property
+    def open_requests(self) -> int:
+        """Of this device, without an answer."""
+        return self._borrower.open_requests
+
+    @property
+    def jobs(self) -> int:
+        """Of others, without an answer."""
+        return self._lender.jobs
+
+    # --- SubProtocol ------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The first element of timer keys."""
+        return NAME
+
+    def start(self, now_ns: int) -> list[SubEffect]:
+        """Nothing is offered before the driver says what there is."""
+        return []
+
+    def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
+        """Whom to tell, whom to believe, and who is out."""
+        keys = {peer.node: peer.public_key for peer in peers if peer.reachable and peer.public_key}
+        is_news = any(node not in self._reachable for node in keys)
+        self._reachable = keys
+        effects = self._borrower.on_keys(keys, now_ns) if self._config.borrows else []
+        for borrower in self._lender.borrowers():
+            if borrower not in keys:
+                effects += self._lender.on_gone(borrower)
+        return effects + (self._say_when_due(now_ns) if is_news else [])
+
+    def on_command(self, request: object, now_ns: int) -> list[SubEffect]:
+        """One of `requests.Command`; raises `StateError` for anything else."""
+        match request:
+            case requests.Stock():
+                self._lender.on_stock(request)
+                return self._say_when_due(now_ns)
+            case requests.Borrow():
+                return self._on_borrow(request, now_ns)
+            case requests.Ran(job, data):
+                return self._borrower.on_ran(job, data, now_ns) or self._lender.on_ran(job, data)
+            case requests.Judged():
+                return self._borrower.on_judged(request, now_ns)
+            case _:
+                raise StateError(f"`offload` knows no request {type(request).__name__}")
+
+    def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
+        """A request's, a job's, or the next offer's."""
+        match key:
+            case (_, "say"):
+                self._is_armed = False
+                return self._say_when_due(now_ns)
+            case (_, "ask", int(number), str(what)):
+                return self._borrower.on_timer(number, what, now_ns)
+            case (_, "job", int(job)):
+                return self._lender.on_due(job)
+            case _:
+                return []
+
+    def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
+        """A word of a lender's or a borrower's; what this device does not do is not answered."""
+        if sender not in self._reachable:
+            return []
+        try:
+            message = messages.decode_message(payload)
+        except WireError as error:
+            return [Rejected(sender.hex(), str(error))]
+        match message:
+            case messages.Ask() | messages.Request() | messages.Cancel():
+                return self._on_lender(sender, message, now_ns) if self._config.lends else []
+            case _:
+                return self._on_borrower(sender, message, now_ns) if self._config.borrows else []
+
+    def summary(self) -> bytes:
+        """Nothing here is compared."""
+        return b""
+
+    def on_summary(self, sender: NodeId, summary: bytes, now_ns: int) -> list[SubEffect]:
+        """Nothing here is compared."""
+        return []
+
+    def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
+        """Nothing here rides along."""
+        return []
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _on_borrow(self, ask: requests.Borrow, now_ns: int) -> list[SubEffect]:
+        if not self._config.borrows:
+            raise StateError("this device does not borrow; set lending.borrow")
+        if not self._last_number < ask.number <= NUMBER_MAX:
+            raise StateError(f"request {ask.number} does not come after {self._last_number}")
+        if len(ask.data) > messages.PAYLOAD_MAX_BYTES:
+            raise StateError(f"an input of {len(ask.data)} bytes; at most {messages.PAYLOAD_MAX_BYTES} can be lent out")
+        if len(ask.digest) != messages.DIGEST_BYTES or not 1 <= ask.units <= messages.UNITS_MAX:
+            raise StateError(f"a digest of {len(ask.digest)} bytes, or {ask.units} items")
+        self._last_number = ask.number
+        return self._borrower.on_borrow(ask, now_ns)
+
+    def _on_lender(
+        self, sender: NodeId, message: messages.Ask | messages.Request | messages.Cancel, now_ns: int
+    ) -> list[SubEffect]:
+        match message:
+            case messages.Ask(digest):
+                return self._lender.on_ask(sender, digest, now_ns)
+            case messages.Request():
+                return self._lender.on_request(sender, message, now_ns)
+            case messages.Cancel(number):
+                return self._lender.on_cancel(sender, number)
+
+    def _on_borrower(
+        self,
+        sender: NodeId,
+        message: messages.Offered | messages.Grant | messages.Deny | messages.Answer | messages.Refusal,
+        now_ns: int,
+    ) -> list[SubEffect]:
+        borrower = self._borrower
+        match message:
+            case messages.Offered():
+                return borrower.on_offer(sender, message, now_ns)
+            case messages.Grant():
+                return borrower.on_grant(sender, message, now_ns)
+            case messages.Deny():
+                return borrower.on_deny(sender, message, now_ns)
+            case messages.Answer():
+                return borrower.on_answer(sender, message, now_ns)
+            case messages.Refusal():
+                return borrower.on_refusal(sender, message, now_ns)
+
+    def _say_when_due(self, now_ns: int) -> list[SubEffect]:
+        config = self._config
+        if not config.lends or not (self._lender.is_willing or self._is_offering) or not self._reachable:
+            return []
+        period_ns = max(config.period_ns, len(self._reachable) * 1_000_000_000 // config.messages_per_s)
+        period_ns = min(period_ns, config.period_max_ns)
+        due_ns = self._said_ns + period_ns
+        if now_ns < due_ns:
+            return self._arm(due_ns)
+        self._said_ns = now_ns
+        self._is_offering = self._lender.is_willing
+        payload = messages.encode_message(self._lender.offer(_GOOD_PERIODS * period_ns // _MS))
+        effects: list[SubEffect] = [Send(peer, payload, False, Priority.SYNC) for peer in self._reachable]
+        return effects + (self._arm(now_ns + period_ns) if self._is_offering else [])
+
+    def _arm(self, due_ns: int) -> list[SubEffect]:
+        if self._is_armed:
+            return []
+        self._is_armed = True
+        return [SetTimer(_SAY, due_ns)]

@@ -1,0 +1,101 @@
+"""What the driver and the sub-protocol `offload` tell each other: commands in, orders out.
+
+```
+ driver ── Stock ──────────────▶ offload      what the device could lend now
+ driver ── Borrow ─────────────▶ offload      a program wants an answer ──▶ Settle, exactly once
+ driver ◀───────────── Infer ── offload      run this: for another, or for a request of this device's own
+ driver ── Ran ────────────────▶ offload      what came of it
+ driver ◀────────────── Drop ── offload      nobody waits for it any more
+ driver ── Judged ─────────────▶ offload      a borrowed answer was held against the own model
+```
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from swarmd_protocols.ids import NodeId
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """One bundle of this device."""
+
+    digest: bytes
+    unit_ns: int
+    """Measured time of one inference; 0: not measured yet."""
+
+
+class Stock(msgspec.Struct, frozen=True):
+    """What the device could lend; replaces what was said before."""
+
+    held: tuple[Held, ...]
+    queue_ns: int
+    """Its own work before a new request."""
+    battery_milli: int | None
+    """None: it has none, or does not know."""
+
+
+class Borrow(msgspec.Struct, frozen=True):
+    """A program of this device wants an answer."""
+
+    number: int
+    """The driver's own, never used twice in a life."""
+    digest: bytes
+    data: bytes
+    units: int
+    deadline_ns: int
+    local_ns: int = 0
+    """What the own model takes for it; 0: it has none, or none that could answer in time."""
+    may_leave: bool = True
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What came of an `Infer`; None: nothing."""
+
+    job: int
+    data: bytes | None
+
+
+class Judged(msgspec.Struct, frozen=True, gc=False):
+    """Whether a lender's answer was right, by the own model, or at least of the right form."""
+
+    lender: NodeId
+    is_right: bool
+
+
+Command: TypeAlias = Stock | Borrow | Ran | Judged
+
+
+class Infer(msgspec.Struct, frozen=True):
+    """Run this; answered by `Ran`."""
+
+    job: int
+    digest: bytes
+    data: bytes
+    units: int
+    deadline_ns: int
+    borrower: NodeId | None
+    """Who asked; None: this device, and then it comes before all borrowed work."""
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """Nobody waits for this job any more; a `Ran` about it is harmless."""
+
+    job: int
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """A request is through."""
+
+    number: int
+    data: bytes | None
+    """None: there is no answer."""
+    lender: NodeId | None
+    """Who answered; None: this device."""
+    digest: bytes
+    """Of the bundle that answered."""
+    is_check_wanted: bool
+    """Hold it against the own model when there is time, and say `Judged`."""
+
+
+Order: TypeAlias = Infer | Drop | Settle

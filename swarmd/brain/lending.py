@@ -1,0 +1,115 @@
+"""Between the worker and the sub-protocol `offload`: what programs borrow goes out, what was lent comes in.
+
+Neither side is trusted with the other's numbers: a worker's requests are renumbered, since a worker that is started anew
+counts from one, and what belongs to one that has ended is dropped.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from swarmd.logs import Logger
+from swarmd.worker import words
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import requests
+from swarmd_protocols.offload.lending import NAME
+from swarmd_protocols.offload.offload import Offload
+
+_MS = 1_000_000
+
+
+class LendingLink:
+    """Lends this device's worker out, and borrows others' for its programs."""
+
+    def __init__(
+        self,
+        protocol: Offload,
+        command: Callable[[str, object], None],
+        battery_milli: Callable[[], int | None],
+        name_of: Callable[[NodeId], str],
+        log: Logger,
+    ) -> None:
+        """Know no worker yet; `bind` gives it one.
+
+        Args:
+            protocol: Decides.
+            command: Gives a sub-protocol a request; raises `StateError`.
+            battery_milli: The charge in thousandths; None: no battery, or unknown.
+            name_of: A member's name.
+            log: Where refusals are told.
+        """
+        self.protocol = protocol
+        self._command = command
+        self._battery_milli = battery_milli
+        self._name_of = name_of
+        self._log = log
+        self._say: Callable[[words.ToWorker], bool] = lambda word: False
+        self._numbers = 0
+        self._asked: dict[int, int] = {}
+        """Requests of the living worker: the protocol's number to the worker's."""
+        self._jobs: set[int] = set()
+        """That the living worker has."""
+
+    def bind(self, say: Callable[[words.ToWorker], bool]) -> None:
+        """How the worker is spoken to; False: there is none just now."""
+        self._say = say
+
+    def status(self) -> dict[str, Any]:
+        """For `swarmd status`."""
+        return {
+            "lenders": {self._name_of(node): list(digests) for node, digests in self.protocol.lenders().items()},
+            "open": self.protocol.open_requests,
+            "jobs": self.protocol.jobs,
+            "counts": dict(self.protocol.counts()),
+        }
+
+    def take(self, word: words.Borrow | words.Ran | words.Pulse) -> None:
+        """The worker speaks."""
+        match word:
+            case words.Borrow():
+                self._borrow(word)
+            case words.Ran(job, data):
+                self._jobs.discard(job)
+                self._command(NAME, requests.Ran(job, data))
+            case words.Pulse():
+                held = [requests.Held(bytes.fromhex(digest), ns) for digest, ns in word.held.items()]
+                self._command(NAME, requests.Stock(tuple(held), word.queue_ns, self._battery_milli()))
+
+    def on_worker_gone(self) -> None:
+        """It has ended: it holds nothing, runs nothing and waits for nothing."""
+        self._asked.clear()
+        self._command(NAME, requests.Stock((), 0, self._battery_milli()))
+        jobs, self._jobs = sorted(self._jobs), set()
+        for job in jobs:
+            self._command(NAME, requests.Ran(job, None))
+
+    def carry_out(self, order: object) -> None:
+        """What the protocol orders."""
+        match order:
+            case requests.Infer(job, digest, data, units, deadline_ns, borrower):
+                left_ms = max(1, (deadline_ns - time.monotonic_ns()) // _MS)
+                if self._say(words.Lend(job, digest.hex(), data, units, left_ms, borrower is None)):
+                    self._jobs.add(job)
+                else:
+                    self._command(NAME, requests.Ran(job, None))
+            case requests.Drop(job):
+                self._jobs.discard(job)
+                self._say(words.Drop(job))
+            case requests.Settle(number, data, lender):
+                asked = self._asked.pop(number, None)
+                if asked is not None:
+                    name = "" if lender is None else self._name_of(lender)
+                    reason = "" if data is not None else "no device has answered in time, or none offers this model"
+                    self._say(words.Borrowed(asked, data, name, reason))
+
+    def _borrow(self, word: words.Borrow) -> None:
+        self._numbers += 1
+        self._asked[self._numbers] = word.number
+        deadline_ns = time.monotonic_ns() + word.left_ms * _MS
+        request = requests.Borrow(self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns)
+        try:
+            self._command(NAME, request)
+        except StateError as error:
+            del self._asked[self._numbers]
+            self._say(words.Borrowed(word.number, None, "", str(error)))

@@ -1,0 +1,60 @@
+"""The worker's side of borrowing: what its programs may have another device answer, and what it answers for others.
+
+A program says that it may be so with each request (`BORROW_HEADER`): otherwise nothing leaves this device. What is
+borrowed goes to the brain, which finds a lender; what was lent comes from there and goes through the same queue as
+everything else, behind it all.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from swarmd.worker import words
+from swarmd.worker.http_server import Call
+from swarmd.worker.oip import OipError
+
+BORROW_HEADER = "swarmd-borrow"
+"""In lower case; `yes`, `1` or `true`: another device may answer."""
+OPEN_MAX = 64
+"""Requests at other devices at once."""
+_PATIENCE_S = 5.0
+"""Seconds after its deadline until a request is given up that the brain has not ended."""
+
+
+def may_leave(call: Call) -> bool:
+    """Whether a program allows that another device answers."""
+    return call.headers.get(BORROW_HEADER, "").lower() in ("1", "yes", "true")
+
+
+class Borrowing:
+    """Requests of this device's programs that others answer."""
+
+    def __init__(self, say: Callable[[words.Borrow], None]) -> None:
+        """`say` tells the brain."""
+        self._say = say
+        self._open: dict[int, asyncio.Future[words.Borrowed]] = {}
+        self._numbers = 0
+
+    async def ask(self, digest: str, data: bytes, units: int, left_ms: int) -> words.Borrowed:
+        """Have another device answer; raises `OipError` (503) where none does in time."""
+        if len(self._open) >= OPEN_MAX:
+            raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
+        self._numbers += 1
+        number = self._numbers
+        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        self._say(words.Borrow(number, digest, data, units, left_ms))
+        try:
+            async with asyncio.timeout(left_ms / 1e3 + _PATIENCE_S):
+                borrowed = await answer
+        except TimeoutError as error:
+            raise OipError(503, "no device has answered in time") from error
+        finally:
+            del self._open[number]
+        if borrowed.data is None:
+            raise OipError(503, borrowed.reason)
+        return borrowed
+
+    def on_answer(self, borrowed: words.Borrowed) -> None:
+        """The brain says what came of one."""
+        answer = self._open.get(borrowed.number)
+        if answer is not None and not answer.done():
+            answer.set_result(borrowed)

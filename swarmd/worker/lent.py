@@ -1,0 +1,97 @@
+"""How a request of the Open Inference Protocol travels to another device's worker, and its answer back.
+
+```
+ request  | what u8 | lane u8 | length of the JSON part u32 | the body as its sender sent it |
+ answer   | length of the JSON part u32 | the body as it goes back |
+```
+
+Little endian; a length of 0xFFFFFFFF: the whole body is JSON. The bundle stands beside it, by its digest. The device
+that answers reads the body with the same reader and bounds as one that came over its own loopback.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from swarmd.worker.oip import OipError
+from swarmd_models.service import DETECT, GRAPH
+
+METADATA, INFER = 0, 1
+"""What is asked."""
+PAYLOAD_MAX_BYTES = 256 << 10
+"""`swarmd_protocols.offload.messages.PAYLOAD_MAX_BYTES`: the worker does without the protocols."""
+_ALL_JSON = 0xFFFFFFFF
+_LANES = (GRAPH, DETECT)
+_REQUEST = struct.Struct("<BBI")
+_ANSWER = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A request of another device's program."""
+
+    what: int
+    lane: str
+    json_bytes: int | None
+    body: bytes
+
+
+def pack_request(what: int, lane: str, json_bytes: int | None, body: bytes | bytearray) -> bytes:
+    """As it travels; raises `OipError` (413) for one that is too large to travel."""
+    head = _REQUEST.pack(what, _LANES.index(lane), _ALL_JSON if json_bytes is None else json_bytes)
+    if len(head) + len(body) > PAYLOAD_MAX_BYTES:
+        raise OipError(413, f"the request has {len(body)} bytes; at most {PAYLOAD_MAX_BYTES} go to another device")
+    return head + bytes(body)
+
+
+def open_request(data: bytes) -> Lent:
+    """Read what a borrower sent; raises `OipError`."""
+    if len(data) < _REQUEST.size:
+        raise OipError(400, "a borrowed request without its head")
+    what, lane, length = _REQUEST.unpack_from(data)
+    if what not in (METADATA, INFER) or lane >= len(_LANES):
+        raise OipError(400, "a borrowed request of no known kind")
+    return Lent(what, _LANES[lane], None if length == _ALL_JSON else length, data[_REQUEST.size :])
+
+
+def pack_answer(pieces: Sequence[bytes], json_bytes: int | None) -> bytes:
+    """As it travels back."""
+    return _ANSWER.pack(_ALL_JSON if json_bytes is None else json_bytes) + b"".join(pieces)
+
+
+def open_answer(data: bytes) -> tuple[bytes, int | None]:
+    """The body, and the length of its JSON part where raw bytes follow; `is_answer` has judged it."""
+    (length,) = _ANSWER.unpack_from(data)
+    return data[_ANSWER.size :], None if length == _ALL_JSON else length
+
+
+class _Output(msgspec.Struct):
+    parameters: dict[str, Any] = {}
+
+
+class _Head(msgspec.Struct):
+    model_version: str
+    outputs: list[_Output] = []
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+
+
+def is_answer(digest: bytes, data: bytes) -> bool:
+    """Whether bytes are an answer of this bundle by their form: JSON that names it, with all the raw bytes it says."""
+    if len(data) < _ANSWER.size:
+        return False
+    body, json_bytes = open_answer(data)
+    if json_bytes is not None and json_bytes > len(body):
+        return False
+    try:
+        head = _HEADS.decode(body[:json_bytes])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return False
+    sizes = [output.parameters.get("binary_data_size", 0) for output in head.outputs]
+    if head.model_version != digest.hex() or not all(type(size) is int and size >= 0 for size in sizes):
+        return False
+    return sum(sizes) == (0 if json_bytes is None else len(body) - json_bytes)

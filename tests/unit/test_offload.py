@@ -1,0 +1,455 @@
+"""Borrowing between nodes: an honest exchange, and what hostile borrowers and lenders can and cannot do.
+
+A mutant for each rule: the rule is broken, and the check that stands for it must fail.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.errors import StateError
+from swarmd_protocols.offload import borrowing, lending, messages, placement, requests
+from swarmd_protocols.offload.borrowing import Borrower
+from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
+from swarmd_protocols.offload.lending import Lender
+from swarmd_protocols.offload.reputation import Reputation
+from swarmd_protocols.offload.tickets import Grants
+from tests.support.mutants import assert_found
+from tests.support.offload_swarm import CRYPTO, DIGEST, MS, NODES, OTHER, SEEDS, Swarm
+
+ME, LENDER, THIRD = NODES[:3]
+
+
+def said(swarm: Swarm, kind: type) -> list[Any]:
+    return [message for _, _, message in swarm.said if isinstance(message, kind)]
+
+
+def reasons(swarm: Swarm) -> list[str]:
+    return [messages.REASONS[refusal.reason] for refusal in said(swarm, messages.Refusal)]
+
+
+def test_a_request_gets_its_answer_under_a_ticket_and_the_ticket_serves_again() -> None:
+    swarm = Swarm()
+    swarm.turn()
+    assert swarm.nodes[ME].lenders() == {LENDER: (DIGEST.hex(),)}
+    for number in (1, 2, 3):
+        swarm.borrow(number)
+        swarm.turn()
+    assert [(one.number, one.data, one.lender) for one in swarm.settles()] == [
+        (number, b"answer to input", LENDER) for number in (1, 2, 3)
+    ]
+    assert len(said(swarm, messages.Ask)) == len(said(swarm, messages.Grant)) == 1
+    assert swarm.nodes[ME].open_requests == swarm.nodes[LENDER].jobs == 0
+
+
+def test_a_request_that_nobody_answers_ends_at_its_deadline() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.borrow(left_ms=500)
+    swarm.turn()
+    swarm.later(499)
+    assert not swarm.settles()
+    swarm.later(2)
+    assert [one.data for one in swarm.settles()] == [None]
+    assert swarm.nodes[ME].open_requests == swarm.nodes[LENDER].jobs == 0
+    assert any(isinstance(order, requests.Drop) for order in swarm.orders[LENDER])
+
+
+def test_the_own_model_answers_at_the_last_moment() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.borrow(left_ms=500, local_ns=100 * MS)
+    swarm.turn()
+    swarm.later(400)
+    (settle,) = swarm.settles()
+    assert (settle.data, settle.lender) == (b"answer to input", None)
+    assert swarm.nodes[LENDER].jobs == 0, "the lender was told that nobody waits"
+
+
+def test_who_is_gone_holds_no_job_and_no_ticket() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    assert swarm.nodes[LENDER].jobs == 1
+    swarm.meet(LENDER, without=(ME,))
+    assert swarm.nodes[LENDER].jobs == 0
+    swarm.meet(LENDER)
+    request = messages.Request(99, said(swarm, messages.Request)[0].ticket, DIGEST, 1, 400, b"input")
+    swarm.hear(LENDER, ME, request)
+    assert reasons(swarm) == ["unknown"]
+
+
+def test_a_lender_that_goes_is_replaced_at_once() -> None:
+    swarm = Swarm(3)
+    swarm.keeps = {LENDER, THIRD}
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    first = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
+    swarm.keeps = set()
+    swarm.orders[first].clear()
+    swarm.meet(ME, without=(first,))
+    swarm.turn()
+    assert [one.lender for one in swarm.settles()] == [THIRD if first == LENDER else LENDER]
+
+
+# --- hostile lenders ------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_counts_only_for_what_was_asked() -> None:
+    """Signed for another borrower, request, bundle or input, by another key, unsigned, or of no proper form."""
+    good = messages.Bound(ME, LENDER, 1 << 3, DIGEST, borrowing.sha256(b"input").digest())
+    for change in ({"borrower": THIRD}, {"id": 7}, {"digest": OTHER}, {"input_sha256": bytes(32)}, {"lender": THIRD}):
+        _garbage(messages.answer_bytes(replace(good, **change), b"answer"), b"answer", SEEDS[1])
+    _garbage(messages.answer_bytes(good, b"answer"), b"answer", SEEDS[2])
+    _garbage(messages.answer_bytes(good, b"nonsense"), b"nonsense", SEEDS[1])
+    _garbage(messages.answer_bytes(good, b"answer"), b"answer that was changed", SEEDS[1])
+
+
+def _garbage(signed: bytes, data: bytes, seed: bytes) -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    swarm.hear(ME, LENDER, messages.Answer(1 << 3, data, CRYPTO.sign(seed, signed)))
+    assert [one.data for one in swarm.settles()] == [None], "garbage was taken for an answer"
+    assert swarm.nodes[ME].counts()["borrow_garbage"] == 1
+
+
+def test_garbage_costs_a_lender_its_place() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    for number in range(1, 6):
+        swarm.borrow(number)
+        swarm.turn()
+        swarm.hear(ME, LENDER, messages.Answer(number << 3, b"nonsense", bytes(64)))
+        swarm.later(12_000)  # What a failure makes of its time is forgotten by then.
+    assert swarm.nodes[ME].is_ejected(LENDER, swarm.now_ns)
+    swarm.borrow(6)
+    swarm.turn()
+    assert len(swarm.settles()) == 6
+    assert len(said(swarm, messages.Request)) <= 5
+
+
+def test_a_lender_that_failed_once_is_tried_again() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.borrow(1, left_ms=100)
+    swarm.turn()
+    swarm.later(12_000)
+    swarm.keeps = set()
+    swarm.orders[LENDER].clear()
+    swarm.borrow(2, left_ms=90)
+    swarm.turn()
+    assert [one.data for one in swarm.settles()] == [None, b"answer to input"]
+
+
+def test_an_answer_that_nobody_asked_for_is_not_looked_at() -> None:
+    swarm = Swarm(3)
+    swarm.keeps = {LENDER, THIRD}
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    asked = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
+    other = THIRD if asked == LENDER else LENDER
+    bound = messages.Bound(ME, other, 1 << 3, DIGEST, borrowing.sha256(b"input").digest())
+    signature = CRYPTO.sign(SEEDS[NODES.index(other)], messages.answer_bytes(bound, b"answer"))
+    swarm.hear(ME, other, messages.Answer(1 << 3, b"answer", signature))
+    assert not swarm.settles()
+    assert not swarm.nodes[ME].is_ejected(other, swarm.now_ns)
+
+
+def test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest() -> None:
+    rows = (messages.Row(DIGEST, 1_000, 0),)
+    swarm = Swarm(3)
+    swarm.wire.clear()
+    _offer(swarm, 1 << 40, rows, seed=SEEDS[2])
+    _offer(swarm, 1 << 40, rows, node=THIRD)
+    assert swarm.nodes[ME].lenders() == {}
+    _offer(swarm, 1 << 40, rows)
+    assert set(swarm.nodes[ME].lenders()) == {LENDER}
+    _offer(swarm, 1 << 39, (messages.Row(OTHER, 1_000, 0),))
+    assert swarm.nodes[ME].lenders() == {LENDER: (DIGEST.hex(),)}
+    _offer(swarm, 1 << 41, ())
+    assert swarm.nodes[ME].lenders() == {}
+
+
+def _offer(
+    swarm: Swarm, number: int, rows: tuple[messages.Row, ...], node: bytes = LENDER, seed: bytes = SEEDS[1]
+) -> None:
+    swarm.now_ns += 200 * MS
+    body = messages.encode_descriptor(messages.Descriptor(node, number, 30_000, 500, 1 << 18, rows))
+    swarm.hear(ME, LENDER, messages.Offered(body, CRYPTO.sign(seed, messages.offer_bytes(body))))
+
+
+def test_a_flood_of_offers_costs_ten_signature_checks_a_second() -> None:
+    swarm = Swarm()
+    swarm.wire.clear()
+    before = CRYPTO.checks
+    for number in range(1_000):
+        swarm.now_ns += MS
+        body = messages.encode_descriptor(messages.Descriptor(LENDER, 1 << 40 | number, 3_000, 500, 1 << 18, ()))
+        swarm.hear(ME, LENDER, messages.Offered(body, CRYPTO.sign(SEEDS[1], messages.offer_bytes(body))))
+    assert CRYPTO.checks - before <= 11
+
+
+def test_tickets_that_nobody_asked_for_fill_no_table() -> None:
+    swarm = Swarm()
+    swarm.turn()
+    before = CRYPTO.checks
+    for number in range(300):
+        ticket = messages.Grant(bytes([number & 255]) * lending.messages.TICKET_BYTES)
+        swarm.hear(ME, LENDER, ticket)
+    assert CRYPTO.checks == before
+
+
+def test_a_lender_that_denies_is_left_alone_for_a_second() -> None:
+    swarm = Swarm()
+    swarm.turn()
+    swarm.stock(LENDER, battery=100)
+    for number in range(1, 20):
+        swarm.borrow(number, left_ms=100 * number)
+        swarm.turn()
+    assert len(said(swarm, messages.Ask)) == 1
+    assert [one.data for one in swarm.settles()] == [None] * 19
+
+
+# --- hostile borrowers ----------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_served_without_a_ticket_of_his_own() -> None:
+    swarm = Swarm(3)
+    swarm.keeps = {LENDER, THIRD}
+    swarm.turn()
+    swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    number = swarm.nodes[LENDER]._lender._grants._number
+    for sender, ticket, digest in ((THIRD, number, DIGEST), (ME, number + 1, DIGEST), (ME, number, OTHER)):
+        swarm.hear(LENDER, sender, messages.Request(1, ticket, digest, 1, 400, b"input"))
+    assert swarm.nodes[LENDER].jobs == 0
+    swarm.hear(LENDER, ME, messages.Request(1, number, DIGEST, 1, 400, b"input"))
+    assert swarm.nodes[LENDER].jobs == 1
+
+
+def test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    for _ in range(50):
+        swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    assert len([one for one in swarm.said if isinstance(one[2], messages.Grant)]) == 2
+    number = swarm.nodes[LENDER]._lender._grants._number
+    for request in range(1_000):
+        swarm.hear(LENDER, ME, messages.Request(request, number, DIGEST, 1, 60_000, b"input"))
+    assert swarm.nodes[LENDER].jobs == 4
+    swarm.later(61_000)
+    assert swarm.nodes[LENDER].jobs == 0
+    assert swarm.timers.keys() <= {(node, (lending.NAME, "say")) for node in swarm.nodes}
+
+
+def test_a_ticket_ends() -> None:
+    swarm = Swarm()
+    swarm.turn()
+    swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    number = swarm.nodes[LENDER]._lender._grants._number
+    swarm.now_ns += 31_000 * MS
+    swarm.hear(LENDER, ME, messages.Request(1, number, DIGEST, 1, 400, b"input"))
+    assert swarm.nodes[LENDER].jobs == 0
+
+
+def test_own_work_and_a_low_battery_come_first() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    number = swarm.nodes[LENDER]._lender._grants._number
+    swarm.stock(LENDER, queue_ns=1_000 * MS)
+    swarm.hear(LENDER, ME, messages.Request(1, number, DIGEST, 1, 900, b"input"))
+    assert reasons(swarm) == ["late"]
+    swarm.stock(LENDER, battery=300)
+    swarm.hear(LENDER, ME, messages.Request(2, number, DIGEST, 1, 900, b"input"))
+    assert reasons(swarm) == ["late", "not-lending"]
+    assert swarm.nodes[LENDER].jobs == 0
+
+
+def test_who_does_not_lend_or_borrow_answers_nothing() -> None:
+    swarm = Swarm()
+    swarm.turn()
+    count = len(swarm.said)
+    swarm.hear(ME, LENDER, messages.Ask(DIGEST))
+    swarm.hear(ME, LENDER, messages.Request(1, 1, DIGEST, 1, 400, b"input"))
+    swarm.nodes[ME].on_message(NODES[5], messages.encode_message(messages.Ask(DIGEST)), swarm.now_ns)
+    assert len(swarm.said) == count
+    assert swarm.nodes[ME].jobs == 0
+
+
+def test_a_program_cannot_ask_for_what_cannot_travel() -> None:
+    swarm = Swarm()
+    for request in (
+        requests.Borrow(0, DIGEST, b"", 1, swarm.now_ns + MS),
+        requests.Borrow(1, DIGEST[1:], b"", 1, swarm.now_ns + MS),
+        requests.Borrow(1, DIGEST, bytes(messages.PAYLOAD_MAX_BYTES + 1), 1, swarm.now_ns + MS),
+        requests.Borrow(1, DIGEST, b"", 65, swarm.now_ns + MS),
+        "nothing of ours",
+    ):
+        with pytest.raises(StateError):
+            swarm.command(ME, request)
+    assert swarm.nodes[ME].open_requests == 0
+
+
+# --- mutants --------------------------------------------------------------------------------------------------------
+
+_SPEND, _VERIFY = Grants.spend, NaClCrypto.verify
+
+
+def _answers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def verify(self: Any, key: bytes, message: bytes, signature: bytes) -> bool:
+        return message.startswith(b"swarmd/answer") or _VERIFY(self, key, message, signature)
+
+    patch.setattr(NaClCrypto, "verify", verify)
+
+
+def _offers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def verify(self: Any, key: bytes, message: bytes, signature: bytes) -> bool:
+        return message.startswith(b"swarmd/offer") or _VERIFY(self, key, message, signature)
+
+    patch.setattr(NaClCrypto, "verify", verify)
+
+
+def _form_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Borrower, "_is_well_formed", lambda *_: True, raising=False)
+    whole = Borrower.on_answer
+
+    def on_answer(self: Any, *arguments: Any) -> Any:
+        self._is_well_formed = lambda *_: True
+        return whole(self, *arguments)
+
+    patch.setattr(Borrower, "on_answer", on_answer)
+
+
+def _tickets_are_anybodys(patch: pytest.MonkeyPatch) -> None:
+    def spend(self: Grants, number: int, borrower: Any, digest: bytes, size_bytes: int, now_ms: int) -> str:
+        left = self._left.get(number)
+        return _SPEND(self, number, left.ticket.borrower if left else borrower, digest, size_bytes, now_ms)
+
+    patch.setattr(Grants, "spend", spend)
+
+
+def _jobs_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_due", lambda self, job: [])
+
+
+def _the_gone_keep_jobs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_gone", lambda self, borrower: [])
+
+
+def _nobody_is_ejected(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reputation, "is_ejected", lambda self, lender, now_ns: False)
+
+
+def _every_offer_is_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(borrowing, "_GAP_NS", 0)
+
+
+def _asks_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(borrowing, "_AGAIN_NS", 0)
+
+
+def _own_work_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "_queue_ns", lambda self: 0)
+
+
+def _lends_its_last_charge(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "is_willing", property(lambda self: True))
+
+
+def _one_may_fill_it(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.__init__
+
+    def init(self: Any, node: Any, seed: Any, crypto: Any, config: Any, *rest: Any) -> None:
+        whole(self, node, seed, crypto, replace(config, jobs_each=1 << 20, jobs_max=1 << 20), *rest)
+
+    patch.setattr(Lender, "__init__", init)
+
+
+def _deadlines_pass(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_on_timer", lambda self, number, what, now_ns: [])
+
+
+def _cancels_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Borrower, "_cancel", lambda self, number, attempt: [])
+
+
+def _tickets_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Grants, "spend", lambda self, n, b, d, size, now_ms: _SPEND(self, n, b, d, size, 0))
+
+
+def _old_offers_win(patch: pytest.MonkeyPatch) -> None:
+    whole = Borrower.on_offer
+
+    def on_offer(self: Any, *arguments: Any) -> Any:
+        self._heard.clear()
+        return whole(self, *arguments)
+
+    patch.setattr(Borrower, "on_offer", on_offer)
+
+
+def _any_ticket_is_read(patch: pytest.MonkeyPatch) -> None:
+    def on_grant(self: Any, sender: Any, message: Any, now_ns: int) -> Any:
+        self._crypto.verify(bytes(32), message.ticket, bytes(64))
+        return []
+
+    patch.setattr(Borrower, "on_grant", on_grant)
+
+
+def _failures_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placement, "_FALL_NS", 1 << 60)
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_answers_are_believed, test_an_answer_counts_only_for_what_was_asked),
+    (_form_is_not_looked_at, test_an_answer_counts_only_for_what_was_asked),
+    (_offers_are_believed, test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest),
+    (_old_offers_win, test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest),
+    (_every_offer_is_read, test_a_flood_of_offers_costs_ten_signature_checks_a_second),
+    (_any_ticket_is_read, test_tickets_that_nobody_asked_for_fill_no_table),
+    (_asks_without_end, test_a_lender_that_denies_is_left_alone_for_a_second),
+    (_tickets_are_anybodys, test_nobody_is_served_without_a_ticket_of_his_own),
+    (_tickets_last, test_a_ticket_ends),
+    (_jobs_stay, test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more),
+    (_one_may_fill_it, test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more),
+    (_the_gone_keep_jobs, test_who_is_gone_holds_no_job_and_no_ticket),
+    (_nobody_is_ejected, test_garbage_costs_a_lender_its_place),
+    (_own_work_waits, test_own_work_and_a_low_battery_come_first),
+    (_lends_its_last_charge, test_own_work_and_a_low_battery_come_first),
+    (_deadlines_pass, test_a_request_that_nobody_answers_ends_at_its_deadline),
+    (_failures_are_never_forgotten, test_a_lender_that_failed_once_is_tried_again),
+    (_cancels_are_kept, test_the_own_model_answers_at_the_last_moment),
+]
+
+
+@pytest.mark.parametrize(("mutant", "law"), MUTANTS, ids=lambda one: one.__name__)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law()
+    assert_found(mutant, law, monkeypatch)
+
+
+def test_a_borrower_has_so_many_requests_open_and_no_more() -> None:
+    swarm = Swarm(config=DispatcherConfig(requests_max=3))
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    for number in range(1, 10):
+        swarm.borrow(number)
+    assert swarm.nodes[ME].open_requests == 3
+    assert [one.data for one in swarm.settles()] == [None] * 6
