@@ -242,6 +242,9 @@ class Brain:
             grounds=Grounds(self._bus, identity.node, node.members, driver.request),
             seeds=seeds,
         )
+        if offload is not None:
+            parts.lending = compose.make_lending(offload, parts)
+            driver.on_order(offload.name, parts.lending.carry_out)
         history = self._history = History(parts, trust, journal)
         stack.callback(history.store.close)
         await history.open()

@@ -1,14 +1,13 @@
 """Between the worker and the sub-protocol `offload`: what programs borrow goes out, what was lent comes in.
 
-Neither side is trusted with the other's numbers: a worker's requests are renumbered, since a worker that is started anew
-counts from one, and what belongs to one that has ended is dropped.
+A worker's requests are renumbered, since one that is started anew counts from one, and what belongs to one that has
+ended is dropped.
 """
 
 import time
 from collections.abc import Callable
 from typing import Any
 
-from swarmd.logs import Logger
 from swarmd.worker import words
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
@@ -28,7 +27,6 @@ class LendingLink:
         command: Callable[[str, object], None],
         battery_milli: Callable[[], int | None],
         name_of: Callable[[NodeId], str],
-        log: Logger,
     ) -> None:
         """Know no worker yet; `bind` gives it one.
 
@@ -37,13 +35,11 @@ class LendingLink:
             command: Gives a sub-protocol a request; raises `StateError`.
             battery_milli: The charge in thousandths; None: no battery, or unknown.
             name_of: A member's name.
-            log: Where refusals are told.
         """
         self.protocol = protocol
         self._command = command
         self._battery_milli = battery_milli
         self._name_of = name_of
-        self._log = log
         self._say: Callable[[words.ToWorker], bool] = lambda word: False
         self._numbers = 0
         self._asked: dict[int, int] = {}

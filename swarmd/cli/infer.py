@@ -35,6 +35,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--out", default="", metavar="FILE.npz", help="write the outputs there")
     parser.add_argument("--url", default="", metavar="HOST:PORT", help="the API (default: that of the daemon here)")
     parser.add_argument("--priority", type=int, choices=(1, 2, 3), default=2, help="1 is the most urgent")
+    parser.add_argument("--borrow", action="store_true", help="another member may answer (lending.borrow)")
+    parser.add_argument("--version", default="", metavar="DIGEST", help="exactly this bundle; needed to borrow by name")
     parser.add_argument("--deadline-ms", type=int, default=0, metavar="N", help="answer within so many milliseconds")
     add_control(parser)
     add_json(parser)
@@ -51,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     address = args.url or _address(args)
     model, version = _named(args.model)
+    version = args.version or version
     array = _read(Path(args.input))
     is_picture = Path(args.input).suffix != ".npy"
     name = f"{model}.detect" if is_picture and not model.endswith(".detect") else model
@@ -120,7 +123,8 @@ def _infer(
 
     from swarmd.worker.oip import OipError, datatype_of, read_outputs
 
-    (port,) = _call(connection, "GET", path)[0]["inputs"]
+    allowed = {"Swarmd-Borrow": "yes"} if args.borrow else {}
+    (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]
     if array.ndim == len(port["shape"]) - 1:
         array = array[None]
     try:
@@ -145,7 +149,7 @@ def _infer(
             },
         }
     ).encode()
-    answer, tail = _call(connection, "POST", path + "/infer", head + data, {_JSON_LENGTH: str(len(head))})
+    answer, tail = _call(connection, "POST", path + "/infer", head + data, {_JSON_LENGTH: str(len(head)), **allowed})
     try:
         return answer, dict(read_outputs(answer["outputs"], tail))
     except OipError as error:
@@ -172,6 +176,7 @@ def _call(
         raise WorkerError(f"{value.get('error')} ({response.status}); allow more time: --deadline-ms N, 60000 at most")
     if response.status != http.client.OK:
         raise WorkerError(f"{value.get('error', 'no reason was given')} ({response.status})")
+    value["lender"] = response.headers.get("Swarmd-Lender", "")
     return dict(value), data[length:]
 
 
@@ -182,13 +187,20 @@ def _show(head: dict[str, Any], outputs: dict[str, "Array"], args: argparse.Name
             for label, score, box in zip(outputs["labels"], outputs["scores"], outputs["boxes"], strict=True)
         ]
         if args.json:
-            print_json({"model": head["model_name"], "version": head["model_version"], "detections": rows})
+            print_json({**_answerer(head), "detections": rows})
             return
         print_table(("label", "score", "box"), ([r["label"], r["score"], " ".join(map(str, r["box"]))] for r in rows))
     else:
         shapes = {name: {"datatype": str(array.dtype), "shape": array.shape} for name, array in outputs.items()}
         if args.json:
-            print_json({"model": head["model_name"], "version": head["model_version"], "outputs": shapes})
+            print_json({**_answerer(head), "outputs": shapes})
             return
         print_table(("output", "type", "shape"), ([n, s["datatype"], s["shape"]] for n, s in shapes.items()))
-    print(f"{head['model_name']} {head['model_version'][:16]}, {head['parameters']['took_us']} us", file=sys.stderr)
+    by = f", answered by {head['lender']}" if head["lender"] else ""
+    took_us = head["parameters"]["took_us"]
+    print(f"{head['model_name']} {head['model_version'][:16]}, {took_us} us{by}", file=sys.stderr)
+
+
+def _answerer(head: dict[str, Any]) -> dict[str, Any]:
+    told = {"model": head["model_name"], "version": head["model_version"]}
+    return {**told, "lender": head["lender"]} if head["lender"] else told

@@ -44,7 +44,7 @@ class Borrowing:
         self._say(words.Borrow(number, digest, data, units, left_ms))
         try:
             async with asyncio.timeout(left_ms / 1e3 + _PATIENCE_S):
-                borrowed = await answer
+                borrowed: words.Borrowed = await answer
         except TimeoutError as error:
             raise OipError(503, "no device has answered in time") from error
         finally:

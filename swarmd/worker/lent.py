@@ -91,7 +91,7 @@ def is_answer(digest: bytes, data: bytes) -> bool:
         head = _HEADS.decode(body[:json_bytes])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return False
-    sizes = [output.parameters.get("binary_data_size", 0) for output in head.outputs]
+    sizes: list[Any] = [output.parameters.get("binary_data_size", 0) for output in head.outputs]
     if head.model_version != digest.hex() or not all(type(size) is int and size >= 0 for size in sizes):
         return False
-    return sum(sizes) == (0 if json_bytes is None else len(body) - json_bytes)
+    return int(sum(sizes)) == (0 if json_bytes is None else len(body) - json_bytes)

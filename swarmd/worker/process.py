@@ -39,6 +39,7 @@ from swarmd.worker.words import (
     Ran,
     Serve,
     Serving,
+    ToWorker,
     decode_to_worker,
     encode,
 )
@@ -188,7 +189,7 @@ def main() -> int:
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
     try:
-        config: Serve | Load | None = decode_to_worker(line)
+        config: ToWorker | None = decode_to_worker(line)
     except msgspec.DecodeError:
         config = None
     if not isinstance(config, Serve):

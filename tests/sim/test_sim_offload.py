@@ -117,5 +117,3 @@ def test_a_checker_sees_its_bug(
 ) -> None:
     mutant(monkeypatch)
     assert rule in {violation.rule for violation in run(**overrides).violations}
-
-

@@ -307,7 +307,7 @@ class OffloadWorld:
     def _oracle_ns(self, device: Device, digest: bytes) -> int:
         """The soonest answer of anybody honest who is up, by what each processor has to do at this moment.
 
-        The way there and back takes what the radio's does on average; no link is lost or cut, and nobody needs a ticket.
+        The way there and back takes what the radio's does on average; no link fails, and nobody needs a ticket.
         """
         radio, size = self._scenario.radio, self._scenario.offload.input_bytes
         way_ns = round((2 * radio.latency_ms + radio.jitter_ms) * MILLION + size * 8 * 1000 / radio.rate_mbit_s)

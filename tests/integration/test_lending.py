@@ -1,0 +1,79 @@
+"""Two daemons: a program of one has a model answer that only the other has."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from swarmd_models.bundle import ZOO, load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from tests.support.daemons import Daemon, Start, wait_for
+from tests.support.paths import ROOT
+
+PATIENCE_S = 60
+MODEL = "zoo:small-320"
+API = ("--no-eye", "--inference", "127.0.0.1:0")
+
+
+def infer(daemon: Daemon, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "swarmd", "infer", *arguments, "--control", str(daemon.control)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+
+
+def lenders(daemon: Daemon) -> dict[str, Any]:
+    return (daemon.status().get("lending") or {}).get("lenders", {})
+
+
+def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start, tmp_path: Path) -> None:
+    digest = load_bundle(MODEL).digest
+    config = tmp_path / "b.toml"
+    config.write_text('[inference]\nmodels = ["zoo:tiny-224"]\n')
+    a = start("a", *API, "--set", "lending.lend=true").up()
+    b = start("b", *API, "--set", "lending.borrow=true", "--config", str(config), join=a.status()["address"]).up()
+    wait_for(lambda: digest in lenders(b).get("a", []), "an offer of a's at b", PATIENCE_S, b.log)
+    wait_for(lambda: (b.status()["inference"] or {}).get("models"), "b's own model", PATIENCE_S, b.log)
+    assert lenders(a) == {}, "b lends nothing"
+    grey = np.load(ZOO / "small-320.golden.npz")["image"]
+    picture = tmp_path / "picture.png"
+    assert cv2.imwrite(str(picture), grey)
+    mine = Detector.open(load_bundle(MODEL), DetectorOptions()).detect(grey)
+    patient = ("--input", str(picture), "--json", "--deadline-ms", "60000")
+
+    refused = infer(b, MODEL, *patient)
+    assert (refused.returncode, "is served" in refused.stderr) == (1, True), "nothing leaves without a word"
+    done = infer(b, MODEL, *patient, "--borrow")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["version"], told["lender"]) == (digest, "a")
+    assert [row["label"] for row in told["detections"]] == [one.label for one in mine]
+
+    np.save(tmp_path / "tensor.npy", np.zeros((256, 320, 1), np.int8))
+    out = tmp_path / "out.npz"
+    tensor = ("--input", str(tmp_path / "tensor.npy"), "--out", str(out), "--deadline-ms", "60000")
+    done = infer(b, "solar-small-320", "--version", digest, *tensor, "--borrow")
+    assert done.returncode == 0, done.stderr
+    assert {array.shape for array in np.load(out).values()} == {(1, 1280, 11), (1, 1280, 4)}
+
+    own = infer(b, "zoo:tiny-224", *patient, "--borrow")
+    assert own.returncode == 0, own.stderr
+    assert "lender" not in json.loads(own.stdout), "what is here is answered here"
+    unnamed = infer(b, "solar-small-320", *patient, "--borrow")
+    assert (unnamed.returncode, "name its digest" in unnamed.stderr) == (1, True)
+
+    lent = a.status()["lending"]["counts"]
+    assert lent["lent_answered"] == 4, "the metadata and the answer of two requests"
+    assert a.status()["lending"]["jobs"] == b.status()["lending"]["open"] == 0
+
+    a.kill()
+    gone = infer(b, MODEL, "--input", str(picture), "--deadline-ms", "2000", "--borrow")
+    assert (gone.returncode, "no device has answered" in gone.stderr) == (1, True), gone.stderr
+    assert b.alive
