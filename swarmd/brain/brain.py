@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swarmd import __version__
 from swarmd.api.bus import Bus, Feed, Notice
@@ -61,6 +61,9 @@ from swarmd_protocols.state.positions import PlaceLearned
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.trust.identity import Identity, open_trust
 
+if TYPE_CHECKING:
+    from swarmd.brain.lending import LendingLink
+
 LEAVE_S = 0.25
 """Seconds that a good-bye is given: datagrams that are on their way need no more."""
 TICK_S = 1.0
@@ -104,6 +107,7 @@ class Brain:
         self._told = Throttle(self.config.pose.share_s)
         self._lines: EventLines | None = None
         self._fatal: EyeError | None = None
+        self._lending: LendingLink | None = None
         self._stack = contextlib.AsyncExitStack()
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -243,8 +247,10 @@ class Brain:
             seeds=seeds,
         )
         if offload is not None:
-            parts.lending = compose.make_lending(offload, parts)
-            driver.on_order(offload.name, parts.lending.carry_out)
+            from swarmd.brain.lending import LendingLink
+
+            self._lending = LendingLink(offload, driver.command, parts.battery_milli, self._name_of)
+            driver.on_order(offload.name, self._lending.carry_out)
         history = self._history = History(parts, trust, journal)
         stack.callback(history.store.close)
         await history.open()
@@ -316,7 +322,7 @@ class Brain:
         from swarmd.brain.workerlink import WorkerLink
 
         parts = self.parts
-        worker = parts.worker = WorkerLink(self.config, lambda: parts.eye, self.log, parts.lending)
+        worker = parts.worker = WorkerLink(self.config, lambda: parts.eye, self.log, self._lending)
         self._stack.callback(worker.close)
         self._supervisor.keep("inference", worker.run)
 
@@ -327,6 +333,9 @@ class Brain:
         except EyeError as error:
             self._fatal = error
             self.stop()
+
+    def _name_of(self, node: NodeId) -> str:
+        return self.parts.node.names().get(node, node.hex()[:8])
 
     def _member_names(self) -> dict[NodeId, str]:
         return {member.node: member.name for member in self.parts.node.members()}

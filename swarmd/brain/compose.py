@@ -24,7 +24,7 @@ from swarmd.transports.factory import resolve
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.ids import Address, NodeId
+from swarmd_protocols.ids import Address
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.dedup.config import DedupConfig
@@ -36,8 +36,6 @@ from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.trust import Trust
 
 if TYPE_CHECKING:
-    from swarmd.brain.lending import LendingLink
-    from swarmd.brain.parts import Parts
     from swarmd_models.geo.sitemap import SiteMap
     from swarmd_models.geo.survey import Cells
     from swarmd_protocols.offload.offload import Offload
@@ -216,20 +214,6 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         replica.clock.physical_ms,
         is_answer,
     )
-
-
-def make_lending(offload: "Offload", parts: "Parts") -> "LendingLink":
-    """What joins that sub-protocol to the worker."""
-    from swarmd.brain.lending import LendingLink
-
-    def battery_milli() -> int | None:
-        own = parts.positions.located().get(parts.identity.node)
-        return None if own is None else own.place.battery_milli
-
-    def name_of(node: NodeId) -> str:
-        return parts.node.names().get(node, node.hex()[:8])
-
-    return LendingLink(offload, parts.driver.command, battery_milli, name_of)
 
 
 def open_releases(

@@ -51,13 +51,17 @@ class LendingLink:
         """How the worker is spoken to; False: there is none just now."""
         self._say = say
 
+    def counts(self) -> dict[str, int]:
+        """Of requests and offers, by what became of them."""
+        return dict(self.protocol.counts())
+
     def status(self) -> dict[str, Any]:
         """For `swarmd status`."""
         return {
             "lenders": {self._name_of(node): list(digests) for node, digests in self.protocol.lenders().items()},
             "open": self.protocol.open_requests,
             "jobs": self.protocol.jobs,
-            "counts": dict(self.protocol.counts()),
+            "counts": self.counts(),
         }
 
     def take(self, word: words.Borrow | words.Ran | words.Pulse) -> None:

@@ -28,7 +28,6 @@ from swarmd_protocols.trust.identity import Identity
 
 if TYPE_CHECKING:
     from swarmd.brain.eyelink import EyeLink
-    from swarmd.brain.lending import LendingLink
     from swarmd.brain.workerlink import WorkerLink
 
 
@@ -58,10 +57,14 @@ class Parts:
     """The configured addresses to join, and what each is resolved to; "" where it cannot be."""
     eye: "EyeLink | None" = None
     worker: "WorkerLink | None" = None
-    lending: "LendingLink | None" = None
     bridges: list[Bridge] = field(default_factory=list)
     control_path: Path = Path()
     http_address: str = ""
     door: OperatorDoor | None = None
     is_armed: bool | None = None
     """What the autopilot last said; a model that asks for "disarmed" waits for False."""
+
+    def battery_milli(self) -> int | None:
+        """Thousandths of the charge, by the own position; None where there is no battery or it is not known."""
+        own = self.positions.located().get(self.identity.node)
+        return None if own is None else own.place.battery_milli

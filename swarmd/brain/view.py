@@ -127,6 +127,7 @@ class View:
     def status(self) -> Mapping[str, Any]:
         """Everything at a glance."""
         parts, node, eye = self._parts, self.summary(), self._parts.eye
+        lending = None if parts.worker is None else parts.worker.lending
         return {
             "node": parts.identity.name,
             "node_id": parts.identity.node.hex(),
@@ -151,7 +152,7 @@ class View:
             "local_health": node.local_health,
             "eye": eye.status() if eye is not None else None,
             "inference": None if parts.worker is None else parts.worker.status(),
-            **({} if parts.lending is None else {"lending": parts.lending.status()}),
+            **({"lending": lending.status()} if lending is not None else {}),
             "journal": journal_summary(parts.journal),
             "alerts": [alert.row() for alert in self._history.standing()],
             "events": dict(self._history.store.counts | self._history.recorder.counts),

@@ -62,7 +62,7 @@ class WorkerLink:
         """
         self._config = config
         self._eye = eye
-        self._lending = lending
+        self.lending = lending
         if lending is not None:
             lending.bind(self.say)
         self.gate_fd = EyeGate.make() if wants_eye(config) else -1
@@ -133,7 +133,7 @@ class WorkerLink:
                     # Beside an eye it takes what the eye leaves.
                     is_idle=self.gate_fd >= 0,
                     gate_fd=self.gate_fd,
-                    borrows=self._lending is not None and self._config.lending.borrow,
+                    borrows=self.lending is not None and self._config.lending.borrow,
                 )
             )
             self._ask_for_models()
@@ -141,8 +141,8 @@ class WorkerLink:
         finally:
             self.address, self.gauges = "", {}
             self.models.clear()
-            if self._lending is not None:
-                self._lending.on_worker_gone()
+            if self.lending is not None:
+                self.lending.on_worker_gone()
             self._earlier += Counter(self._newest)
             self._newest = {}
             await self._bury(process)
@@ -189,11 +189,11 @@ class WorkerLink:
             case words.Pulse(_, counters, gauges):
                 self._newest, self.gauges = counters, gauges
                 self._ask_for_models()
-                if self._lending is not None:
-                    self._lending.take(word)
+                if self.lending is not None:
+                    self.lending.take(word)
             case words.Borrow() | words.Ran():
-                if self._lending is not None:
-                    self._lending.take(word)
+                if self.lending is not None:
+                    self.lending.take(word)
 
     def _ask_for_models(self) -> None:
         """Load what is configured, and what the eye has come to run; now and then again what could not be loaded."""

@@ -54,6 +54,7 @@ _GAP_NS = 100_000_000
 _ATTEMPT_BITS = 3
 """Of a request's number on the wire: which attempt it is."""
 NUMBER_MAX = (1 << 60) - 1
+"""Of a request: with its attempt it still fits the wire's 63 bits."""
 
 
 @dataclass(slots=True)
