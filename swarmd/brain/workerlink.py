@@ -38,6 +38,8 @@ STOP_S = 2.0
 """Seconds between asking a worker to end and killing it."""
 RETRY_S = 30.0
 """Seconds after which what could not be loaded is asked for again: its files may have been half written."""
+UNREAD_MAX_BYTES = 4 << 20
+"""Of what a worker was told and has not read: it may get no processor for seconds while others send it work."""
 EYE = "eye"
 """In `inference.models`: what the eye runs."""
 
@@ -212,9 +214,11 @@ class WorkerLink:
                 self._say(words.Load(model, labels))
 
     def say(self, word: words.ToWorker) -> bool:
-        """Tell the worker something; False where none runs."""
+        """Tell the worker something; False where none runs, or one that has not read what it was told."""
         process = self._process
-        if process is None or process.returncode is not None or not self.address:
+        if process is None or process.returncode is not None or process.stdin is None or not self.address:
+            return False
+        if process.stdin.transport.get_write_buffer_size() > UNREAD_MAX_BYTES:
             return False
         self._say(word)
         return True

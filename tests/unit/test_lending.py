@@ -1,4 +1,4 @@
-"""Lending in the daemon: how a request travels, what a worker does for others, what leaves it, what outlives a worker."""
+"""Lending in the daemon: how a request travels, what a worker does for others, what leaves it, what outlives it."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,8 @@ def test_an_answer_names_its_bundle_and_has_all_that_it_says() -> None:
     digest = bytes.fromhex(DIGEST)
     assert is_answer(digest, answer())
     for bad in (
-        b"", b"\0" * 4, answer("cd" * 32), answer(size=5), answer(size=-4), answer(size="4"), answer(size=True, tail=b"1"),
+        b"", b"\0" * 4, answer("cd" * 32), answer(size=5), answer(size=-4), answer(size="4"),
+        answer(size=True, tail=b"1"),
         answer(tail=b""), answer(cut=1), answer(cut=-1), pack_answer([b"[" * 100_000], None),
         pack_answer([b"null"], None), answer()[:-1], answer() + b"x",
     ):  # fmt: skip

@@ -256,6 +256,18 @@ def test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more() -> None:
     assert swarm.timers.keys() <= {(node, (lending.NAME, "say")) for node in swarm.nodes}
 
 
+def test_many_items_in_one_request_take_no_longer_than_a_turn() -> None:
+    swarm = Swarm()
+    swarm.keeps = {LENDER}
+    swarm.turn()
+    swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+    number = swarm.nodes[LENDER]._lender._grants._number
+    swarm.hear(LENDER, ME, messages.Request(1, number, DIGEST, 11, 60_000, b"input"))
+    assert (swarm.nodes[LENDER].jobs, reasons(swarm)) == (0, ["too-large"])
+    swarm.hear(LENDER, ME, messages.Request(2, number, DIGEST, 10, 60_000, b"input"))
+    assert swarm.nodes[LENDER].jobs == 1
+
+
 def test_a_ticket_ends() -> None:
     swarm = Swarm()
     swarm.turn()
@@ -415,6 +427,10 @@ def _failures_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(placement, "_FALL_NS", 1 << 60)
 
 
+def _turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "_unit_ns", lambda self, held: 1)
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_answers_are_believed, test_an_answer_counts_only_for_what_was_asked),
     (_form_is_not_looked_at, test_an_answer_counts_only_for_what_was_asked),
@@ -433,6 +449,7 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_lends_its_last_charge, test_own_work_and_a_low_battery_come_first),
     (_deadlines_pass, test_a_request_that_nobody_answers_ends_at_its_deadline),
     (_failures_are_never_forgotten, test_a_lender_that_failed_once_is_tried_again),
+    (_turns_have_no_end, test_many_items_in_one_request_take_no_longer_than_a_turn),
     (_cancels_are_kept, test_the_own_model_answers_at_the_last_moment),
 ]
 

@@ -57,6 +57,21 @@ def test_what_could_not_be_loaded_is_asked_for_again_and_told_once(monkeypatch: 
     assert len(asked) == 5
 
 
+def test_a_worker_that_reads_nothing_is_told_nothing_more() -> None:
+    """What others want of it must not pile up in the brain."""
+    link, _, asked = link_of()
+    unread = [0]
+    transport = SimpleNamespace(get_write_buffer_size=lambda: unread[0])
+    link._process.returncode = None  # type: ignore[union-attr,misc]
+    link._process.stdin.transport = transport  # type: ignore[union-attr,misc]
+    assert not link.say(words.Drop(1)), "it does not serve yet"
+    link._take(words.Serving("127.0.0.1:7983"))
+    assert link.say(words.Drop(1))
+    unread[0] = workerlink.UNREAD_MAX_BYTES + 1
+    assert not link.say(words.Drop(2))
+    assert len(asked) == 1
+
+
 def test_the_problem_of_one_bundle_stays_when_another_is_loaded() -> None:
     link, _, _ = link_of("a.toml", "b.toml")
     link._take(words.Problem("no such file: b.toml", "b.toml"))

@@ -37,6 +37,8 @@ from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 NAME = "offload"
 _MS = 1_000_000
+TICKET_MAX_BYTES = 16 << 20
+"""Of all inputs under one ticket: with two tickets of thirty seconds, 1 MiB/s of one borrower."""
 _BOOT_SHIFT = 28
 """Offers of one boot: 2^28, eight years at one a second."""
 _UNMEASURED_NS = 100_000_000
@@ -53,8 +55,12 @@ class LendingConfig:
     """Of others, at once: 4 MiB of inputs."""
     jobs_each: int = 4
     """Of one borrower: its eye's objects of a frame, and no more."""
+    turn_ns: int = 100_000_000
+    """Several items in one request may take so long: nothing of the device's own runs between them."""
     input_bytes_max: int = PAYLOAD_MAX_BYTES
-    grants: GrantsConfig = field(default_factory=lambda: GrantsConfig(request_bytes_max=PAYLOAD_MAX_BYTES))
+    grants: GrantsConfig = field(
+        default_factory=lambda: GrantsConfig(bytes_max=TICKET_MAX_BYTES, request_bytes_max=PAYLOAD_MAX_BYTES)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,8 @@ class Lender:
         if not reason and any(bound.id == request.id for bound in open_jobs):
             return []  # It runs already.
         time_ns = 0 if held is None else self._unit_ns(held) * request.units
+        if not reason and request.units > 1 and time_ns > self._config.turn_ns:
+            reason = "too-large"
         if not reason and self._queue_ns() + time_ns >= request.left_ms * _MS:
             reason = "late"
         if reason:
