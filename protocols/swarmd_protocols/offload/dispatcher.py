@@ -242,7 +242,7 @@ class Dispatcher:
         if one is None or attempt not in one.live:
             return []
         lender = one.tried[attempt]
-        self._measure(one, attempt, now_ns)
+        self._measure(one, attempt, now_ns, is_answer=True)
         del self._open[number]
         effects: list[Effect] = [Deliver(number, attempt)]
         effects += [Cancel(number, other) for other in sorted(one.live - {attempt})]
@@ -316,12 +316,12 @@ class Dispatcher:
         found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
         return choose(one.need, found, self._times, self._rng, now_ns)
 
-    def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0) -> None:
+    def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
         lender = one.tried[attempt]
         if lender is not None and lender in self._offers:
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
-            self._times.setdefault(lender, Times()).note(took_ns, now_ns)
+            self._times.setdefault(lender, Times()).note(took_ns, now_ns, is_answer=is_answer)
 
     def _is_worth_a_check(self, lender: NodeId) -> bool:
         """The first answers of a lender, as long as it is remembered, and a share of the rest."""

@@ -38,7 +38,8 @@ from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 NAME = "offload"
 _MS = 1_000_000
 TICKET_MAX_BYTES = 16 << 20
-"""Of all inputs under one ticket: with two tickets of thirty seconds, 1 MiB/s of one borrower."""
+"""Of all inputs under one ticket: with four tickets of thirty seconds (for two bundles, and to renew them), 2 MiB/s of
+one borrower."""
 _BOOT_SHIFT = 28
 """Offers of one boot: 2^28, eight years at one a second."""
 _UNMEASURED_NS = 100_000_000
@@ -59,7 +60,9 @@ class LendingConfig:
     """Several items in one request may take so long: nothing of the device's own runs between them."""
     input_bytes_max: int = PAYLOAD_MAX_BYTES
     grants: GrantsConfig = field(
-        default_factory=lambda: GrantsConfig(bytes_max=TICKET_MAX_BYTES, request_bytes_max=PAYLOAD_MAX_BYTES)
+        default_factory=lambda: GrantsConfig(
+            tickets_max=4, bytes_max=TICKET_MAX_BYTES, request_bytes_max=PAYLOAD_MAX_BYTES
+        )
     )
 
 

@@ -90,25 +90,28 @@ class Times:
         self._at_ns = 0
         self._samples: list[int] = []
 
-    def note(self, took_ns: int, now_ns: int) -> None:
+    def note(self, took_ns: int, now_ns: int, *, is_answer: bool = True) -> None:
         """An answer, or a wait that was given up."""
-        if took_ns >= self._mean_ns or not self._samples:
+        if took_ns >= self._mean_ns or not self._mean_ns:
             self._mean_ns = float(took_ns)
         else:
             share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
             self._mean_ns += (took_ns - self._mean_ns) * max(share, 1 / _SAMPLES)
         self._at_ns = now_ns
-        self._samples = [*self._samples, took_ns][-_SAMPLES:]
+        if is_answer:
+            self._samples = [*self._samples, took_ns][-_SAMPLES:]
 
     def mean_ns(self, stated_ns: int, now_ns: int) -> float:
-        """Of a request; `stated_ns`, the lender's own word, where there is no measure or the last one is long ago.
+        """Of a request; `stated_ns`, the lender's own word, until there is a measure.
 
-        So a lender that failed once, and is asked no more for it, is tried again.
+        What is long ago falls back to the quickest of its answers, or to its word where it has given none: so a lender
+        that failed once, and is asked no more for it, is tried again.
         """
-        if not self._samples:
+        if not self._mean_ns:
             return float(stated_ns)
+        best_ns = min(self._mean_ns, max(stated_ns, min(self._samples, default=0)))
         share = min(1.0, max(0, now_ns - self._at_ns) / _FALL_NS)
-        return self._mean_ns + (stated_ns - self._mean_ns) * share
+        return self._mean_ns + (best_ns - self._mean_ns) * share
 
     def p95_ns(self, stated_ns: int, now_ns: int) -> float:
         """What one request in twenty exceeds."""
