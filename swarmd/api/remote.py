@@ -97,13 +97,13 @@ def connect(remote: Remote, timeout_s: float) -> "ssl.SSLSocket":
 def refusal(error: OSError) -> str:
     """Why a connection ended, for people: under TLS 1.3 a client hears of a refusal with its first answer."""
     reason = getattr(error, "reason", None) or ""
+    if isinstance(error, ConnectionError) or type(error).__name__ in ("SSLEOFError", "SSLZeroReturnError"):
+        return "the daemon hung up; its log may say why"
     if "ALERT" in reason:
         said = reason.partition("ALERT_")[2].lower().replace("_", " ")
         return f"it does not accept this operator's certificate ({said}); its log says why, as `operator_refused`"
     if reason:
         return f"no TLS connection ({reason.lower().replace('_', ' ')}); is that the operators' port?"
-    if isinstance(error, ConnectionError):
-        return "it hung up; its log may say why"
     return error.strerror or str(error)
 
 

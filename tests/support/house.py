@@ -8,6 +8,7 @@
 - A number of the protocols that has a name has words under it: its unit, and why this value.
 - No line of Markdown above 120 characters, rows of tables, code and addresses apart.
 - What a page names of the tree (a file, a folder, a test as `tests/….py::name`) exists.
+- No two files of tests have one name.
 
 `house.toml` beside this file lists what does not hold yet, with its measure. It must match exactly: what gets better
 leaves the list, nothing joins it.
@@ -17,6 +18,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -172,6 +174,12 @@ def markdown(root: Path = ROOT) -> Iterator[tuple[str, str, int]]:
             yield "markdown_lines", str(path.relative_to(root)), count
 
 
+def namesakes(root: Path = ROOT) -> Iterator[tuple[str, str, int]]:
+    """Files of tests with one name, which pytest refuses as soon as it collects both."""
+    counts = Counter(path.name for path in (root / "tests").rglob("test_*.py"))
+    yield from (("namesakes", name, count) for name, count in counts.items() if count > 1)
+
+
 def breaches(root: Path = ROOT) -> dict[str, dict[str, int]]:
     """Everything that breaks a rule: rule to place to measure."""
     modules = sources(root)
@@ -181,7 +189,7 @@ def breaches(root: Path = ROOT) -> dict[str, dict[str, int]]:
     rows: list[tuple[str, str, int]] = [("circles", part[0], len(part)) for part in circles(graph)]
     for name, tree in trees.items():
         rows += [*sizes(name, modules[name], tree), *wordless(name, tree)]
-    for rule, place, measure in [*rows, *markdown(root)]:
+    for rule, place, measure in [*rows, *markdown(root), *namesakes(root)]:
         found.setdefault(rule, {})[place] = measure
     return found
 

@@ -51,6 +51,13 @@ def test_what_breaks_a_rule_is_found(house: Path, content: str, found: dict[str,
     assert breaches(house) == found
 
 
+def test_files_of_tests_with_one_name_are_found(house: Path) -> None:
+    for folder in ("unit", "integration"):
+        (house / "tests" / folder).mkdir(parents=True)
+        (house / "tests" / folder / "test_one.py").touch()
+    assert breaches(house) == {"namesakes": {"test_one.py": 2}}
+
+
 def test_long_lines_of_prose_are_found_and_those_of_tables_are_not(house: Path) -> None:
     text = ["word " * 30, "| cell " * 30 + "|", "https://example.org/" + "x" * 120, "```", "x = 1  " * 20, "```"]
     (house / "README.md").write_text("\n".join(text))
