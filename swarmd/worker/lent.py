@@ -58,7 +58,10 @@ def open_request(data: bytes) -> Lent:
 
 
 def pack_answer(pieces: Sequence[bytes], json_bytes: int | None) -> bytes:
-    """As it travels back."""
+    """As it travels back; raises `OipError` (413) for one that is too large: a borrower chooses which outputs."""
+    size_bytes = _ANSWER.size + sum(map(len, pieces))
+    if size_bytes > PAYLOAD_MAX_BYTES:
+        raise OipError(413, f"the answer has {size_bytes} bytes; at most {PAYLOAD_MAX_BYTES} go to another device")
     return _ANSWER.pack(_ALL_JSON if json_bytes is None else json_bytes) + b"".join(pieces)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,6 +181,21 @@ async def test_a_lender_runs_the_bundle_that_was_asked_for_and_no_more_than_was_
             await world.api.lend(word)
     assert world.held.began == []
     await world.settled()
+
+
+@law
+async def test_an_answer_that_is_too_large_to_travel_is_none_and_ends_no_worker() -> None:
+    """A borrower chooses the outputs, one of them 32 times if it likes; the brain ends a worker for too long a line."""
+    world = World()
+    world.held._steps = lambda items: iter([*[None] * len(items), {"x": np.zeros(1 << 17, np.float32)}])  # type: ignore[method-assign]
+    with pytest.raises(OipError, match="go to another device"):
+        await world.api.lend(lend())
+    await world.settled()
+    for word in (
+        words.Ran(1 << 62, bytes(lent.PAYLOAD_MAX_BYTES)),
+        words.Borrow(1, DIGEST, bytes(1 << 18), 64, 60_000),
+    ):
+        assert len(words.encode(word)) < words.MAX_LINE_BYTES
 
 
 @law

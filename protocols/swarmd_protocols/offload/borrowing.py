@@ -183,6 +183,7 @@ class Borrower:
         if now_ns - at_ns < _GAP_NS:
             self.counts["too_soon"] += 1
             return []
+        self._heard[sender] = number, now_ns  # One that does not hold, or an old one, costs a check too.
         try:
             said = messages.decode_descriptor(message.body)
         except WireError as error:
@@ -214,16 +215,23 @@ class Borrower:
             return self._refuse(sender, str(error))
         if ticket.lender != sender or ticket.borrower != self._node or ticket.digest not in digests:
             return self._refuse(sender, "a ticket for another borrower or bundle")
+        if not _is_good(_held(ticket), 0, self._physical_ms(now_ns)):
+            # Empty or over before it is used: asked for anew at once, the next one would be no better.
+            return self.on_deny(sender, Deny(ticket.digest, messages.REASONS.index("expired")), now_ns)
         asking = self._asking.pop((sender, ticket.digest))
         self._tickets.pop((sender, ticket.digest), None)
-        self._tickets[sender, ticket.digest] = _Held(ticket, ticket.count_max, ticket.bytes_max)
+        self._tickets[sender, ticket.digest] = _held(ticket)
         while len(self._tickets) > _TICKETS_MAX:
             del self._tickets[next(iter(self._tickets))]
         effects: list[SubEffect] = []
         for number, attempt in asking.waiting:
             one = self._open.get(number)
-            if one is not None and one.lenders.get(attempt) == sender:
+            if one is None or one.lenders.get(attempt) != sender:
+                continue
+            if _is_good(_held(ticket), len(one.ask.data), self._physical_ms(now_ns)):
                 effects += self._request(one, attempt, sender, now_ns)
+            else:
+                effects += self._fail(number, attempt, sender, now_ns)
         return effects
 
     def on_deny(self, sender: NodeId, message: Deny, now_ns: int) -> list[SubEffect]:
@@ -361,6 +369,10 @@ class Borrower:
     def _refuse(self, sender: NodeId, reason: str) -> list[SubEffect]:
         self.counts["refused"] += 1
         return [Rejected(sender.hex(), reason)]
+
+
+def _held(ticket: Ticket) -> _Held:
+    return _Held(ticket, ticket.count_max, ticket.bytes_max)
 
 
 def _is_good(held: _Held, size_bytes: int, now_ms: int) -> bool:

@@ -175,6 +175,8 @@ class Dispatcher:
         self._open: dict[int, _Open] = {}
         self._offers: dict[NodeId, Offer] = {}
         self._times: dict[NodeId, Times] = {}
+        """Kept when an offer is withdrawn: else whoever answers nobody would withdraw and be as good as new. The one
+        that was asked longest ago first."""
         self._hedges = config.hedge_burst
         self._checks: dict[NodeId, int] = {}
         """How many of a lender's first answers were checked; the one that answered longest ago first."""
@@ -222,7 +224,6 @@ class Dispatcher:
     def _on_offer(self, offer: Offer, now_ns: int) -> list[Effect]:
         self._offers.pop(offer.node, None)
         if not offer.is_reachable:
-            self._times.pop(offer.node, None)
             return [
                 effect
                 for number, one in list(self._open.items())
@@ -232,9 +233,7 @@ class Dispatcher:
             ]
         self._offers[offer.node] = offer
         while len(self._offers) > self._config.lenders_max:
-            oldest = next(iter(self._offers))
-            del self._offers[oldest]
-            self._times.pop(oldest, None)
+            del self._offers[next(iter(self._offers))]
         return []
 
     def _on_answer(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
@@ -302,7 +301,7 @@ class Dispatcher:
         lender = one.tried[attempt]
         effects: list[Effect] = [Attempt(need.number, attempt, lender, need.digest, need.deadline_ns)]
         if offer is not None:
-            times = self._times.setdefault(offer.node, Times())
+            times = self._times_of(offer.node)
             hedge_ns = now_ns + round(times.p95_ns(stated_ns(offer, need), now_ns))
             if hedge_ns < need.deadline_ns:
                 effects.append(SetTimer(need.number, _HEDGE, hedge_ns))
@@ -319,9 +318,15 @@ class Dispatcher:
     def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
         lender = one.tried[attempt]
-        if lender is not None and lender in self._offers:
+        if lender is not None:
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
-            self._times.setdefault(lender, Times()).note(took_ns, now_ns, is_answer=is_answer)
+            self._times_of(lender).note(took_ns, now_ns, is_answer=is_answer)
+
+    def _times_of(self, lender: NodeId) -> Times:
+        times = self._times[lender] = self._times.pop(lender, Times())
+        while len(self._times) > self._config.reputation.lenders_max:
+            del self._times[next(iter(self._times))]
+        return times
 
     def _is_worth_a_check(self, lender: NodeId) -> bool:
         """The first answers of a lender, as long as it is remembered, and a share of the rest."""

@@ -122,7 +122,8 @@ class Offload:
 
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """Whom to tell, whom to believe, and who is out."""
-        keys = {peer.node: peer.public_key for peer in peers if peer.reachable and peer.public_key}
+        # In a mesh nothing comes through to whoever is far, so it is neither told nor asked.
+        keys = {peer.node: peer.public_key for peer in peers if peer.reachable and not peer.far and peer.public_key}
         is_news = any(node not in self._reachable for node in keys)
         self._reachable = keys
         effects = self._borrower.on_keys(keys, now_ns) if self._config.borrows else []
