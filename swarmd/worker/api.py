@@ -26,7 +26,7 @@ from swarmd import __version__
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
 from swarmd.worker.borrowing import Borrowing, may_leave
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.lent import INFER, METADATA, open_answer, open_request, pack_answer, pack_request
+from swarmd.worker.lent import INFER, METADATA, PAYLOAD_MAX_BYTES, open_answer, open_request, pack_answer, pack_request
 from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_question, write_answer
 from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
 from swarmd.worker.runner import Ran, Runner, Task
@@ -175,7 +175,7 @@ class InferenceApi:
         deadline_ns = time.monotonic_ns() + word.left_ms * 1_000_000
         priority = NORMAL if word.is_own else LENT
         pieces, json_bytes = await self._run(
-            name, question, run, resident, lent.lane, len(lent.body), priority, deadline_ns
+            name, question, run, resident, lent.lane, len(lent.body), priority, deadline_ns, PAYLOAD_MAX_BYTES
         )
         self.counters["lent"] += not word.is_own
         return pack_answer(pieces, json_bytes)
@@ -257,6 +257,7 @@ class InferenceApi:
         size_bytes: int,
         priority: int,
         deadline_ns: int,
+        most_bytes: int | None = None,
     ) -> tuple[list[bytes], int | None]:
         began_ns = time.monotonic_ns()
         outputs = await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns))
@@ -266,7 +267,7 @@ class InferenceApi:
             "id": question.id,
             "parameters": {"took_us": (time.monotonic_ns() - began_ns) // 1000},
         }
-        return write_answer(head, outputs, question.wanted)
+        return write_answer(head, outputs, question.wanted, most_bytes)
 
     def _admit(
         self, run: Run, resident: Resident, lane: str, size_bytes: int, priority: int, deadline_ns: int

@@ -253,7 +253,7 @@ def port_row(port: Port) -> dict[str, Any]:
 
 
 def write_answer(
-    head: Mapping[str, Any], outputs: Mapping[str, Array], wanted: Sequence[Wanted]
+    head: Mapping[str, Any], outputs: Mapping[str, Array], wanted: Sequence[Wanted], most_bytes: int | None = None
 ) -> tuple[list[bytes], int | None]:
     """An answer's body in pieces, and the length of its JSON part where raw bytes follow.
 
@@ -261,7 +261,14 @@ def write_answer(
         head: What stands beside the outputs: model_name, model_version, id, parameters.
         outputs: Every output of the model.
         wanted: Which, and how. JSON has no NaN: such numbers become null there.
+        most_bytes: Nothing is written that has more for certain; None: no bound.
+
+    Raises:
+        OipError: Status 413.
     """
+    least = sum(_least_bytes(one, outputs[one.name]) for one in wanted)
+    if most_bytes is not None and least > most_bytes:
+        raise OipError(413, f"the answer has {least} bytes or more; at most {most_bytes} are wanted")
     rows: list[dict[str, Any]] = []
     tails: list[bytes] = []
     for one in wanted:
@@ -277,6 +284,11 @@ def write_answer(
         rows.append(row)
     text = msgspec.json.encode({**head, "outputs": rows})
     return [text, *tails], len(text) if tails else None
+
+
+def _least_bytes(one: Wanted, array: Array) -> int:
+    """What an output takes at least: in JSON a digit and a comma for each number."""
+    return array.nbytes if one.is_binary and not array.dtype.hasobject else 2 * array.size
 
 
 def _texts(array: Array) -> bytes:

@@ -19,7 +19,7 @@ from swarmd.worker.batcher import LENT
 from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import INFER, METADATA, is_answer, open_answer, open_request, pack_answer, pack_request
-from swarmd.worker.oip import OipError
+from swarmd.worker.oip import OipError, Wanted, write_answer
 from swarmd_models.service import DETECT, GRAPH
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.offload import messages, requests
@@ -187,7 +187,7 @@ async def test_a_lender_runs_the_bundle_that_was_asked_for_and_no_more_than_was_
 async def test_an_answer_that_is_too_large_to_travel_is_none_and_ends_no_worker() -> None:
     """A borrower chooses the outputs, one of them 32 times if it likes; the brain ends a worker for too long a line."""
     world = World()
-    world.held._steps = lambda items: iter([*[None] * len(items), {"x": np.zeros(1 << 17, np.float32)}])  # type: ignore[method-assign]
+    world.held._steps = lambda items: iter([*[None] * len(items), {"x": np.full(1 << 16, 0.1)}])  # type: ignore[method-assign]
     with pytest.raises(OipError, match="go to another device"):
         await world.api.lend(lend())
     await world.settled()
@@ -196,6 +196,25 @@ async def test_an_answer_that_is_too_large_to_travel_is_none_and_ends_no_worker(
         words.Borrow(1, DIGEST, bytes(1 << 18), 64, 60_000),
     ):
         assert len(words.encode(word)) < words.MAX_LINE_BYTES
+
+
+@law
+async def test_an_answer_that_cannot_travel_is_not_written_at_all() -> None:
+    """One output 32 times as JSON took the worker's loop a second and half a gigabyte, for a request of 600 bytes."""
+    world = World()
+    world.held._steps = lambda items: iter([*[None] * len(items), {"x": np.zeros(1 << 16, np.float32)}])  # type: ignore[method-assign]
+    wanted = json.dumps({**BODY, "outputs": [{"name": "x"}] * 32}).encode()
+    with pytest.raises(OipError, match="or more; at most"):
+        await world.api.lend(words.Lend(1, "aa", pack_request(INFER, GRAPH, None, wanted), 2, 20_000, False))
+    await world.settled()
+
+
+def test_what_an_answer_takes_at_least_is_no_more_than_it_has() -> None:
+    for array in (np.zeros(9, np.float32), np.zeros(9, np.uint8), np.zeros(9, bool), np.array([""] * 9, object)):
+        for is_binary in (False, True):
+            pieces, _ = write_answer({}, {"x": array}, [Wanted("x", is_binary)])
+            size = sum(map(len, pieces))
+            assert write_answer({}, {"x": array}, [Wanted("x", is_binary)], size)[0] == pieces
 
 
 @law
