@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skipped, and why")
         for line in skips.folded(reasons):
             terminalreporter.write_line(line)
-    if path := os.environ.get("SWARMD_SKIPS"):
+    if (path := os.environ.get("SWARMD_SKIPS")) and not hasattr(terminalreporter.config, "workerinput"):  # Once a run.
         failed = len(stats.get("failed", [])) + len(stats.get("error", []))
         skips.keep(Path(path), len(stats.get("passed", [])), failed, reasons)
 

@@ -49,9 +49,9 @@ def test_the_suite_keeps_its_account(pytester_folder: Path) -> None:
     assert lines == [{"passed": 1, "failed": 0, "skipped": {"not root here, says this test": 2}}]
 
 
-@pytest.fixture
-def pytester_folder(tmp_path: Path) -> Path:
-
+@pytest.fixture(params=["0", "2"])
+def pytester_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A run of three tests, in one process or in two workers."""
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "test_one.py").write_text(
         'import pytest\ndef test_a(): pass\ndef test_b(): pytest.skip("not root here,\\nsays this test")\n'
@@ -59,7 +59,7 @@ def pytester_folder(tmp_path: Path) -> Path:
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     environment = {**os.environ, "SWARMD_SKIPS": str(tmp_path / "skips.jsonl"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", request.param, str(tmp_path)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped, and why" in done.stdout
