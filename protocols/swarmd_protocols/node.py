@@ -263,7 +263,7 @@ class Node:
             if is_stream == (kind in _DATAGRAMS_ONLY) and kind != GROUP:
                 raise WireError(f"frame sealed for path {kind} came on another")
             if kind == CAST:
-                self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes), source)
+                self._on_cast(decode_messages(self._wire.channel.open_cast(frame), limit_bytes), source, frame[5:29])
                 return
             if kind >= GROUP:
                 self._on_contact(source, kind, frame, limit_bytes)
@@ -304,13 +304,13 @@ class Node:
             if opened is not None:
                 self._swim.on_hello(decode_messages(opened.body, limit_bytes), source, opened.group)
 
-    def _on_cast(self, messages: Sequence[Message], source: Address) -> None:
+    def _on_cast(self, messages: Sequence[Message], source: Address, nonce: bytes) -> None:
         """What some member cast to all: for sub-protocols that ask for it; of membership's, that somebody is here."""
         for message in messages:
             if type(message) is Beacon:
                 self._core.view.on_beacon(message, source)
             elif type(message) is Near:
-                self._core.view.on_near(message, None)
+                self._core.view.on_near(message, None, nonce)
             elif type(message) is Sub and message.name in self._hearers:
                 effects = self._hearers[message.name].on_cast(message.payload, self._core.now_ns)
                 self._perform(self._subs[message.name], effects)

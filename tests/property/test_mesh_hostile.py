@@ -266,6 +266,37 @@ def a_report_is_cast_by_few_of_many_that_hear_it() -> None:
     assert net.formed()
 
 
+def casts_played_again_silence_nobody() -> None:
+    """Whoever holds no key plays each cast four times again before the one node that two cliques have in common."""
+    bridge = 4
+    cliques = {(a, b) for side in ([0, 1, 2, 3, bridge], [bridge, 5, 6, 7, 8]) for a in side for b in side if a < b}
+    passed_on = []
+    for copies in (0, 4):
+        net = MeshNet(10, cliques | {(0, 9)})
+        assert net.run_until(net.formed, 40) is not None
+        net.run(10)
+        original = net.perform
+
+        def perform(host, effects, net=net, copies=copies, original=original):  # type: ignore[no-untyped-def]
+            for effect in effects:
+                if isinstance(effect, SendCast) and host.index != bridge:
+                    event = DatagramReceived(net.address(host.index), effect.data)
+                    for _ in range(copies):
+                        net.carry(host, net.address(bridge), event, 0.0)
+            original(host, effects)
+
+        net.perform = perform  # type: ignore[method-assign]
+        since_ns, counters = net.now, net.hosts[bridge].node._core.counters
+        before = counters["near_recasts"]
+        for moved in range(8):
+            net.relink(cliques | {(9, (moved + 1) % 4)})
+            net.run(8)
+        assert net.failures(since_ns) == []
+        passed_on.append(counters["near_recasts"] - before)
+    honest, attacked = passed_on
+    assert 2 * attacked >= honest > 0, passed_on
+
+
 def forged_reports_are_checked_at_a_bounded_rate() -> None:
     """Cast by whoever has the group key, each with a new number and no signature that holds."""
     net = formed(6, line(6))
@@ -353,6 +384,10 @@ def _echoes_spare_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NearReports, "_recast", recast)
 
 
+def _a_cast_played_again_is_an_echo(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NearReports, "_is_played_again", lambda self, node, nonce: False)
+
+
 def _every_cast_is_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reports, "_CASTS_PER_S", 100_000)
 
@@ -367,6 +402,7 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (a_thief_keeps_no_ghost_that_it_never_heard, _one_end_of_a_link_is_believed),
     (many_reports_cost_others_little_more_than_few, _no_author_has_an_account),
     (a_report_is_cast_by_few_of_many_that_hear_it, _echoes_spare_nobody),
+    (casts_played_again_silence_nobody, _a_cast_played_again_is_an_echo),
     (forged_reports_are_checked_at_a_bounded_rate, _every_cast_is_checked),
     (a_claim_that_is_denied_leads_nowhere, _one_end_of_a_link_is_believed),
     (a_claim_about_somebody_lost_leads_nowhere, _who_is_lost_needs_no_word_of_its_own),

@@ -278,7 +278,7 @@ def malformed_reports_change_nothing() -> None:
 
 
 def _reports_are_not_heard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(NearReports, "on_near", lambda self, message, via: None)
+    patch.setattr(NearReports, "on_near", lambda self, message, via, nonce: None)
 
 
 def _whoever_is_not_reached_has_failed(patch: pytest.MonkeyPatch) -> None:

@@ -221,12 +221,12 @@ class FullView(NoMesh):
 
     # --- messages of a mesh ------------------------------------------------------------------------------------------
 
-    def on_near(self, message: Near, via: Member | None) -> None:
+    def on_near(self, message: Near, via: Member | None, nonce: bytes = b"") -> None:
         """See `View.on_near`: whoever has signed that its view is a mesh makes all views one, and no beacon does."""
         core = self.core
         if not core.config.mesh or core.now_ns < self.ended_ns + _ENDED_NS:
             core.counters["near_reports_ignored"] += 1
-        elif self.reports.on_near(message, via) is not None:
+        elif self.reports.on_near(message, via, nonce) is not None:
             self._enmesh()
 
     def forgotten(self, member: Member) -> None:

@@ -46,5 +46,5 @@ class NoMesh:
     def on_beacon(self, message: Beacon, source: Address) -> None:
         """See `View.on_beacon`."""
 
-    def on_near(self, message: Near, via: Member | None) -> None:
+    def on_near(self, message: Near, via: Member | None, nonce: bytes = b"") -> None:
         """See `View.on_near`."""

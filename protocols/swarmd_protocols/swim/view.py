@@ -63,8 +63,8 @@ class Hops(Protocol):
         """Somebody is in this radio's reach, and its view is a mesh."""
         ...
 
-    def on_near(self, message: Near, via: Member | None) -> None:
-        """A member reports whom it hears."""
+    def on_near(self, message: Near, via: Member | None, nonce: bytes = b"") -> None:
+        """A member reports whom it hears; `nonce` tells the cast that it came in from all others."""
         ...
 
 

@@ -244,9 +244,9 @@ class MeshView(FullView):
         self.near.saw_gone.clear()
         return self.near.keys(), gone, self._hears_all()
 
-    def on_near(self, message: NearMessage, via: Member | None) -> None:
+    def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> None:
         """See `View.on_near`."""
-        taken = self.reports.on_near(message, via)
+        taken = self.reports.on_near(message, via, nonce)
         if taken is None:
             return
         core, (reporter, dropped, gone) = self.core, taken

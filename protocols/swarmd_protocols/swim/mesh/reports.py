@@ -26,6 +26,8 @@ _RECAST_NS, _ECHOES = 10 * _MS, 3
 """News of links waits for up to so long before it is passed on, nanoseconds, and is not pushed where so many near ones
 have said the same by then: in a hall eight say it to each. Who misses it is found by the digest. Ni and others, "The
 broadcast storm problem" (1999): the third echo adds no more than a twentieth of the area."""
+_NONCES_MAX = 16
+"""Casts of one report that are told apart: twice as many as are near in a hall."""
 _CASTS_PER_S = 100
 """Reports that came in a cast and are checked, per second: nobody answers for a cast but by its signature, and a check
 takes 0.1 ms on a small device. What is left out rides in probes all the same."""
@@ -51,6 +53,8 @@ class NearReports:
         """Their sequences: a report of broken links that is newer says that the author's view is full again."""
         self._echoes: dict[bytes, int] = {}
         """Whose report waits to be passed on, and how many near ones have said it again since."""
+        self._nonces: dict[bytes, set[bytes]] = {}
+        """Of the casts in which each author's last report came."""
         self.hears_all: set[bytes] = set()
         """Authors that say that nobody is out of their reach."""
         self._due_ns: int | None = None
@@ -91,7 +95,9 @@ class NearReports:
         self._say_at_once(core.own.node, encoded)
         core.counters["near_reports"] += 1
 
-    def on_near(self, message: NearMessage, via: Member | None) -> tuple[Member, set[Key], set[Key]] | None:
+    def on_near(
+        self, message: NearMessage, via: Member | None, nonce: bytes = b""
+    ) -> tuple[Member, set[Key], set[Key]] | None:
         """A member reports whom it hears; who, whom it hears no more, and who is gone. None where that is not new."""
         core = self.core
         try:
@@ -105,6 +111,8 @@ class NearReports:
         if reporter is None:
             return None
         if body.sequence == reporter.report.links_sequence and encode(message) == reporter.report.links_encoded:
+            if self._is_played_again(reporter.node, nonce):
+                return None
             core.queue.overheard(("links", reporter.node))
             if reporter.node in self._echoes:
                 self._echoes[reporter.node] += 1
@@ -117,6 +125,7 @@ class NearReports:
         if not core.holds_word(reporter, "near", message, via, "a report of who is near"):
             return None
         self._links.adopt(reporter, body.sequence, message.body, encode(message), ())
+        self._nonces[reporter.node] = {nonce}
         before = self.heard.get(reporter.node, {})
         at = range(0, len(body.entries), _ENTRY_BYTES)
         heard = {body.entries[i : i + KEY_BYTES]: max(1, body.entries[i + KEY_BYTES]) for i in at}
@@ -128,6 +137,15 @@ class NearReports:
             self._pass_on(reporter, encoded)
         core.changed_by(reporter.node)
         return reporter, set(before) - set(heard), gone
+
+    def _is_played_again(self, node: bytes, nonce: bytes) -> bool:
+        """Whether this very cast has been heard: anybody can record one, and three of them would silence this node."""
+        nonces = self._nonces.setdefault(node, set())
+        if not nonce or nonce in nonces:
+            return bool(nonce)
+        if len(nonces) < _NONCES_MAX:
+            nonces.add(nonce)
+        return False
 
     def _pass_on(self, reporter: Member, encoded: bytes) -> None:
         core = self.core
@@ -176,4 +194,5 @@ class NearReports:
         self.heard.pop(node, None)
         self._numbers.pop(node, None)
         self._echoes.pop(node, None)
+        self._nonces.pop(node, None)
         self.hears_all.discard(node)
