@@ -16,7 +16,7 @@ def sightings(path: str) -> list[swarmd.Sighting]:
     with open(path, newline="", encoding="utf-8") as file:
         return [
             swarmd.Sighting(label=label, score=float(score), east_m=float(east_m), north_m=float(north_m))
-            for label, score, east_m, north_m in csv.reader(file)
+            for label, score, east_m, north_m in filter(None, csv.reader(file))
         ]
 
 
@@ -28,7 +28,11 @@ def main(path: str, control: str | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit("give a CSV file of label,score,east_m,north_m, and where several daemons run a control socket")
     try:
         main(*sys.argv[1:])
-    except swarmd.DaemonError as error:
+    except (swarmd.DaemonError, OSError) as error:
         sys.exit(str(error))
+    except ValueError as error:
+        sys.exit(f"{sys.argv[1]} is no CSV of label,score,east_m,north_m without a heading: {error}")

@@ -25,3 +25,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except swarmd.DaemonError as error:
         sys.exit(str(error))
+    except ValueError as error:
+        sys.exit(f"give a number of seeds, then losses between 0 and 0.95: {error}")

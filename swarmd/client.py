@@ -153,7 +153,8 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a detector of one's own has seen.
 
     A place is metres from the mission's origin (`east_m`, `north_m`) or degrees (`latitude_deg`, `longitude_deg`), or
-    neither: the thing is counted, and is not on the map.
+    neither: the thing is counted, and is not on the map. Degrees need a daemon with `node.origin`: elsewhere the thing
+    has no place.
     """
 
     label: str
@@ -261,8 +262,11 @@ class Node:
     def observe(self, sightings: Iterable[Sighting]) -> int:
         """Say what a detector of one's own has seen; the swarm treats it like what an eye sees.
 
+        Args:
+            sightings: At most 1,000, and 64 KiB as JSON, which is some 500 with a place.
+
         Returns:
-            How many were passed on: one that tells nothing new is not.
+            How many were passed on: one that tells nothing new is not. `objects` shows them a moment later.
         """
         rows = [_row(sighting) for sighting in sightings]
         return _read(self.ask("observe", detections=rows)["taken"], int)
@@ -271,13 +275,18 @@ class Node:
         """Send a user event to every member.
 
         Args:
-            name: At most 256 characters.
-            payload: Its bytes and those of the name are at most 512.
+            name: 1 to 128 characters.
+            payload: At most 1,024 characters.
         """
         self.ask("event", name=name, payload=payload)
 
     def note(self, key: str, value: str) -> None:
-        """Write a short note that every member keeps; the last writer's stands."""
+        """Write a short note that every member keeps; the last writer's stands.
+
+        Args:
+            key: 1 to 64 bytes.
+            value: At most 512 bytes.
+        """
         self.ask("note", key=key, value=value)
 
     def ask_for_cell(self, *, east_m: float, north_m: float, battery: float = 1.0) -> list[Cell]:
@@ -375,13 +384,15 @@ def simulate(
         settings: Any other key of the scenario, such as {"radio.loss": 0.3}.
 
     Raises:
-        DaemonError: There is no such scenario or key.
+        DaemonError: There is no such scenario or key, or a value does not fit it.
     """
     from swarmd_sim.errors import SimError
     from swarmd_sim.run.replay import Replay
     from swarmd_sim.run.scenario import load_scenario
     from swarmd_sim.run.simulation import Options
 
+    if not isinstance(seed, int):
+        raise DaemonError(f"seed is {seed!r}; it must be a whole number")
     changed = dict(settings or {})
     changed |= {} if nodes is None else {"swarm.nodes": nodes}
     changed |= {} if seconds is None else {"swarm.seconds": seconds}

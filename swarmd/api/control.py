@@ -164,12 +164,20 @@ class ControlClient:
         try:
             self._socket.sendall(line)
         except OSError as error:
-            raise ControlError(f"{self.path}: {refusal(error)}") from error
-        answer = json.loads(self._line())
+            answer = self._last_word(error)
+        else:
+            answer = json.loads(self._line())
         if not answer.get("ok"):
             raise DaemonError(str(answer.get("error", "the daemon gave no reason")))
         result: dict[str, Any] = answer["result"]
         return result
+
+    def _last_word(self, error: OSError) -> dict[str, Any]:
+        """What the daemon said before it hung up on a request, such as that it is too long."""
+        try:
+            return dict(json.loads(self._line()))
+        except (ControlError, ValueError):
+            raise ControlError(f"{self.path}: {refusal(error)}") from error
 
     def watch(self, verb: str = "watch") -> Iterator[dict[str, Any]]:
         """What happens from now on, one notice at a time, until the daemon hangs up.

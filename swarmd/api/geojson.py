@@ -1,7 +1,7 @@
 """GeoJSON (RFC 7946) of detections, objects and members: the command line, MQTT, the live page and recordings share it.
 
 A feature's properties say all that the tables say and the identifiers that machines need; a place is in degrees in the
-geometry and in metres about the mission origin in the properties.
+geometry (null where the daemon has no mission origin) and in metres about the mission origin in the properties.
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ def _feature(name: str, one: DetectionView | ObjectView, info: NodeInfo, **prope
     """What everything that was seen has in common, and `properties`."""
     east_cm, north_cm, covariance_cm2 = one.east_cm, one.north_cm, one.covariance_cm2
     place = None
-    if east_cm is not None and north_cm is not None:
+    if info.has_origin and east_cm is not None and north_cm is not None:
         latitude, longitude = enu_cm_to_wgs84(east_cm, north_cm, info.origin_latitude_deg, info.origin_longitude_deg)
         place = {"type": "Point", "coordinates": [round(longitude, 8), round(latitude, 8)]}
     common: Feature = {

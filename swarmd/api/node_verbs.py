@@ -177,7 +177,7 @@ class _Answers:
         return {"topics": [{"topic": topic, "kind": kind, "what": what} for topic, kind, what in self._daemon.served()]}
 
     def event(self, arguments: Arguments) -> Mapping[str, Any]:
-        name = text_argument(arguments, "name", most=256)
+        name = text_argument(arguments, "name", most=128)
         self._daemon.request(UserEvent(name, text_argument(arguments, "payload", "").encode()))
         return {"event": name}
 
@@ -217,7 +217,12 @@ class _Answers:
         if not isinstance(rows, list) or len(rows) > OUTSIDE_MAX:
             raise DaemonError(f"argument 'detections' must be a list of at most {OUTSIDE_MAX}")
         now = time.monotonic_ns()
-        found = [self._outside(row, now) for row in rows]
+        found = []
+        for index, row in enumerate(rows):
+            try:
+                found.append(self._outside(row, now))
+            except DaemonError as error:
+                raise DaemonError(f"detections[{index}]: {error}") from error
         passed = self._daemon.sightings.take(found)
         if passed:
             self._daemon.ask("state", Observed(tuple(passed)))
@@ -292,6 +297,8 @@ class _Answers:
         if kind not in ("new", "update", "end"):
             raise DaemonError("event is one of new, update, end")
         label = text_argument(row, "label", most=64)
+        if not label:
+            raise DaemonError("argument 'label' is empty; say what it is, in 1 to 64 bytes")
         track = str(row.get("track", ""))[:128]
         if not track:
             # A detector that does not track: what it sees of one kind in one square metre is one thing.

@@ -16,6 +16,10 @@ from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
 
 _MS = 1_000_000
+_UNANSWERED = (
+    "no device has answered in time, or none offers this model (`swarmd status --json` shows who offers what), or the "
+    "request does not fit it (its metadata can be borrowed likewise)"
+)
 
 
 class LendingLink:
@@ -100,7 +104,7 @@ class LendingLink:
                 asked = self._asked.pop(number, None)
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
-                    reason = "" if data is not None else "no device has answered in time, or none offers this model"
+                    reason = "" if data is not None else _UNANSWERED
                     self._say(words.Borrowed(asked, data, name, reason))
 
     def _borrow(self, word: words.Borrow) -> None:

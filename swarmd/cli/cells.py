@@ -1,6 +1,7 @@
 """`swarmd cells [list|next|done]`: the survey area and this node's next work."""
 
 import argparse
+import sys
 import time
 from typing import Any
 
@@ -32,7 +33,16 @@ def run(args: argparse.Namespace) -> int:
         print_json(answer)
     else:
         print_table(COLUMNS, ([cell[column] for column in COLUMNS] for cell in answer["cells"]))
+        if not answer["cells"]:
+            print(_none(args), file=sys.stderr)
     return 0 if args.what == "list" or answer["cells"] else 1
+
+
+def _none(args: argparse.Namespace) -> str:
+    """Why there is nothing to show."""
+    if args.what == "list" or not ask(args, "cells")["cells"]:
+        return "no survey area is defined; set claims.cells, the same on every node"
+    return f"no cell has become this node's within {args.wait_s:g} s; `swarmd cells` shows who has which"
 
 
 def _next(args: argparse.Namespace) -> dict[str, Any]:

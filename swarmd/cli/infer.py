@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _JSON_LENGTH = "Inference-Header-Content-Length"
 _WAIT_S = 70.0
 """Seconds for an answer: longer than the latest deadline that the API takes."""
+DEADLINE_MAX_MS = 60_000
+"""Milliseconds: the latest deadline that the API takes (`TIMEOUT_MAX_MS` of the worker, which a client loads not)."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -37,7 +39,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--priority", type=int, choices=(1, 2, 3), default=2, help="1 is the most urgent")
     parser.add_argument("--borrow", action="store_true", help="another member may answer (lending.borrow)")
     parser.add_argument("--version", default="", metavar="DIGEST", help="exactly this bundle; needed to borrow by name")
-    parser.add_argument("--deadline-ms", type=int, default=0, metavar="N", help="answer within so many milliseconds")
+    parser.add_argument("--deadline-ms", type=int, metavar="N", help="answer within so many milliseconds")
     add_control(parser)
     add_json(parser)
 
@@ -51,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     """
     import numpy as np
 
+    if args.deadline_ms is not None and not 1 <= args.deadline_ms <= DEADLINE_MAX_MS:
+        raise WorkerError(f"--deadline-ms is {args.deadline_ms}; it must lie within 1 and {DEADLINE_MAX_MS}")
     address = args.url or _address(args)
     model, version = _named(args.model)
     version = args.version or version
@@ -145,7 +149,7 @@ def _infer(
             "parameters": {
                 "binary_data_output": True,
                 "priority": args.priority,
-                "timeout": args.deadline_ms * 1000,
+                "timeout": (args.deadline_ms or 0) * 1000,
             },
         }
     ).encode()

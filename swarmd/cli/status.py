@@ -48,5 +48,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"  inference   {served['address'] or 'not served yet'}, {models}, {served['answered']} answered")
         if served["problem"]:
             print(f"              {served['problem']}")
+    lending = status.get("lending")
+    if lending is not None:
+        offers = ", ".join(f"{name} ({len(digests)})" for name, digests in sorted(lending["lenders"].items()))
+        print(f"  lenders     {offers or 'nobody lends'}")
     print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
     return 0

@@ -105,7 +105,9 @@ class EyeSection:
 
     enabled: bool = option(True, "False: an observer or relay without a camera.", flag="--no-eye")
     source: str = option(
-        "", "Camera index or device, RTSP or GStreamer string, video, image, folder or `sim://…`.", flag="--source"
+        "",
+        "Camera index or device, RTSP or GStreamer string, video, image, folder or `sim://…`; empty: no eye.",
+        flag="--source",
     )
     model: str = option(
         "zoo:auto", "Zoo name, bundle directory or `.tflite` file; `zoo:auto`: the best that fits.", flag="--model"

@@ -185,7 +185,9 @@ class InferenceApi:
         assert self._borrowing is not None
         if not (len(version) == DIGEST_CHARS and set(version) <= set("0123456789abcdef")):
             raise OipError(
-                404, f"{name[:80]!r} is not served here; to borrow it name its digest: /v2/models/NAME/versions/DIGEST"
+                404,
+                f"{name[:80]!r} is not served here; to borrow it name its digest, all {DIGEST_CHARS} digits: "
+                "/v2/models/NAME/versions/DIGEST, or `swarmd infer --version DIGEST`",
             )
         lane = DETECT if name.endswith(SUFFIX) else GRAPH
         units, left_ms, json_bytes = 1, self._deadline_ms, None

@@ -72,6 +72,19 @@ def test_changes_end_with_the_daemon(drones: list[Daemon]) -> None:
         next(changes)
 
 
+@pytest.mark.parametrize(
+    ("sightings", "sentence"),
+    [
+        ([swarmd.Sighting(label="dog"), swarmd.Sighting(label="dog", score=2)], r"detections\[1\]: score lies between"),
+        ([swarmd.Sighting(label="")], r"detections\[0\]: argument 'label' is empty"),
+        ([swarmd.Sighting(label="dog", track=f"{number:0>64}") for number in range(9_000)], "at most 65536 bytes"),
+    ],
+)
+def test_what_no_sighting_is_is_named(drones: list[Daemon], sightings: list[swarmd.Sighting], sentence: str) -> None:
+    with pytest.raises(swarmd.DaemonError, match=sentence):
+        swarmd.connect(drones[0].control).observe(sightings)
+
+
 def test_the_examples_do_what_they_say(drones: list[Daemon], tmp_path: Path) -> None:
     (tmp_path / "seen.csv").write_text("hot-spot,0.9,3.0,4.0\ndog,0.8,20,1\n")
     watcher = subprocess.Popen(

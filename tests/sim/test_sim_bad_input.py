@@ -88,3 +88,16 @@ def test_a_replay_that_is_none_is_refused(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_mutant_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean swim-no-refute" in refused(["run", "jammer", "--mutant", "swim-no-refut"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("gossip.mesh=maybe", "gossip.mesh is 'maybe'; it must be true or false"),
+        ("gossip.profile=leen", "gossip.profile is 'leen'; it must be lan or lean"),
+        ("gossip.full_view_max=2.5", "gossip.full_view_max is 2.5; it must be a whole number"),
+        ("gossip.protocol_period_s=x", "gossip.protocol_period_s is 'x'; it must be a number"),
+    ],
+)
+def test_a_protocol_s_own_key_takes_its_own_type(key: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sentence in refused(["run", "jammer", "--set", key], capsys)

@@ -14,6 +14,8 @@ from swarmd.api import views
 from tests.support.bridge_world import ALICE, BOB, World, object_view, pose, sighting
 from tests.support.control_socket import AnsweringSocket
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[AnsweringSocket]:
@@ -96,6 +98,26 @@ def test_a_scenario_that_is_none_is_told() -> None:
         swarmd.simulate("nowhere")
     with pytest.raises(swarmd.DaemonError, match=r"radio\.colour"):
         swarmd.simulate("partition-heal", settings={"radio.colour": 1})
+
+
+def test_a_seed_that_is_none_is_told_before_anything_runs() -> None:
+    with pytest.raises(swarmd.DaemonError, match="seed is 'x'; it must be a whole number"):
+        swarmd.simulate("no-such-scenario", seed="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("own_detector.py",), "give a CSV file"),
+        (("own_detector.py", "no-such.csv", "no-such.sock"), "no daemon answers on no-such.sock"),
+        (("sweep.py", "many"), "give a number of seeds"),
+    ],
+)
+def test_an_example_says_what_it_lacks_in_a_sentence(command: tuple[str, ...], sentence: str) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / command[0], *command[1:]], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr.startswith(sentence)) == (1, True), done.stderr
 
 
 def test_equal_seeds_give_equal_runs() -> None:

@@ -140,6 +140,18 @@ async def test_an_oversized_request_is_refused(tmp_path: Path) -> None:
             await writer.wait_closed()
 
 
+async def test_who_is_cut_off_while_it_asks_is_told_why(tmp_path: Path) -> None:
+    """A request that no socket buffer holds: the client still writes when the server has refused it and hung up."""
+    async with serving(tmp_path / "c.sock") as server:
+
+        def ask() -> None:
+            with ControlClient(server.path) as client:
+                client.call("note", value="x" * (1 << 23))
+
+        with pytest.raises(DaemonError, match=f"at most {REQUEST_MAX_BYTES} bytes"):
+            await asyncio.to_thread(ask)
+
+
 async def test_an_oversized_request_is_refused_where_answers_wait_to_be_sealed(tmp_path: Path) -> None:
     """As at the operators' door: what is written leaves with `drain`."""
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 from swarmd.api import geojson
@@ -51,6 +52,13 @@ def test_without_a_place_the_geometry_is_null() -> None:
     feature = geojson.detection_feature(DetectionLearned(sighting(east_cm=None)), INFO, "bob")
     assert feature["geometry"] is None
     assert properties(feature)["east_m"] is None
+
+
+def test_without_a_mission_origin_no_thing_lies_in_the_gulf_of_guinea() -> None:
+    """Metres about an origin that nobody has set are no degrees."""
+    feature = geojson.object_feature(object_view(), replace(INFO, has_origin=False), NAMES)
+    assert feature["geometry"] is None
+    assert properties(feature)["east_m"] is not None
 
 
 def test_a_member_is_a_point_with_an_age() -> None:

@@ -44,7 +44,10 @@ class NodeFactory:
         self._choices = choices
         self._crypto = ModelCrypto()
         gossip = dict(scenario.gossip)
-        base = SwimConfig.lean() if gossip.pop("profile", "budget") == "lean" else SwimConfig()
+        profile = gossip.pop("profile", "lan")
+        if profile not in ("lan", "lean"):
+            raise ScenarioError(f"gossip.profile is {profile!r}; it must be lan or lean")
+        base = SwimConfig.lean() if profile == "lean" else SwimConfig()
         self._swim = overridden(replace(base, casts=True), gossip, "gossip")
         self._state = overridden(ReplicaConfig(), scenario.state, "state")
         self._seeds = seeds_of(scenario, choices.seed, addresses)
@@ -117,6 +120,16 @@ class NodeFactory:
         return life_number(host.clock.wall_ns(host.engine.now_ns) // NS_PER_S, self._choices.rng("node.life"))
 
 
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def _fits(value: object, kind: type) -> bool:
+    """Whether a value is one of a field; fields of other types than `_WORDS` names judge for themselves."""
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return kind not in _WORDS or type(value) is kind
+
+
 def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:
     """A configuration dataclass with some fields replaced.
 
@@ -136,10 +149,14 @@ def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:
     problems = []
     for key, value in overrides.items():
         stem, _, unit = key.rpartition("_")
-        if key in known:
+        if key in known and _fits(value, kind := type(getattr(base, key))):
             values[key] = value
-        elif unit in ("s", "ms") and f"{stem}_ns" in known:
+        elif key in known:
+            problems.append(f"{section}.{key} is {value!r}; it must be {_WORDS[kind]}")
+        elif unit in ("s", "ms") and f"{stem}_ns" in known and _fits(value, float):
             values[f"{stem}_ns"] = round(value * (1_000_000_000 if unit == "s" else 1_000_000))
+        elif unit in ("s", "ms") and f"{stem}_ns" in known:
+            problems.append(f"{section}.{key} is {value!r}; it must be {_WORDS[float]}")
         else:
             near = get_close_matches(key, sorted(known), 1)
             problems.append(f"unknown key {section}.{key}" + (f"; did you mean {section}.{near[0]}?" if near else ""))
