@@ -1,6 +1,7 @@
 """Flags of `swarmd run` and `check-config`, made from the configuration's own declarations."""
 
 import argparse
+import contextlib
 from typing import Any
 
 _NEGATIONS = {"--no-eye"}
@@ -34,7 +35,7 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
     """What the flags say, as "section.key" to a value.
 
     Raises:
-        ConfigError: A flag's value is of the wrong kind.
+        ConfigError: A `--set` is none.
     """
     from swarmd.config.loading import kind_of, parse_text
     from swarmd.errors import ConfigError
@@ -49,13 +50,9 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"--set {setting}: write --set SECTION.KEY=VALUE")
         texts[name] = value
     flags: dict[str, Any] = {}
-    problems = []
     for name, text in texts.items():
+        flags[name] = text  # What is no value of its key is refused with all else that is wrong.
         kind = kind_of(*name.split(".", 1))
-        try:
+        with contextlib.suppress(ValueError):
             flags[name] = text if kind is None else parse_text(text, kind)
-        except ValueError as error:
-            problems.append(f"flag for {name}: {error}")
-    if problems:
-        raise ConfigError("\n".join(problems))
     return flags
