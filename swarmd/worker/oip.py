@@ -196,7 +196,7 @@ def _judged(tensor: _Tensor, port: Port) -> "np.dtype[Any]":
     if dtype is None or dtype != port.dtype or dtype.hasobject:
         raise OipError(400, f"input {port.name} is {tensor.datatype[:20]!r}; {datatype_of(port.dtype)} is wanted")
     fits = len(tensor.shape) == len(port.shape) <= MAX_AXES and all(
-        n == want or (want == -1 and 0 < n <= MAX_SIDE_ITEMS) for n, want in zip(tensor.shape, port.shape, strict=True)
+        (0 < n <= MAX_SIDE_ITEMS if want == -1 else n == want) for n, want in zip(tensor.shape, port.shape, strict=True)
     )
     if not fits:
         shape = ", ".join(map(_shown, tensor.shape[:MAX_AXES]))

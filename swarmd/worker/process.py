@@ -131,6 +131,9 @@ class WorkerProcess:
             data: bytes | None = await self._api.lend(word)
         except OipError:  # The borrower asks another; the counters say why.
             data = None
+        except Exception:  # A bug that a borrower has found must not keep its job here until the deadline.
+            self._say(Ran(word.job, None))
+            raise  # asyncio tells it.
         self._say(Ran(word.job, data))
 
     async def _load(self, model: str, labels: str) -> None:

@@ -105,6 +105,17 @@ def test_a_request_that_does_not_hold_is_refused_with_the_reason(changes: dict[s
     assert caught.value.status == 400
 
 
+@pytest.mark.parametrize(("shape", "size"), [([-1, -1, 1], 1), ([-1, 1, 1], -1), ([1, -1, -1], 1), ([0, 1, 1], 0)])
+def test_a_length_that_a_model_leaves_open_is_one_all_the_same(shape: list[int], size: int) -> None:
+    """A port says -1 for any length; a request that says so too has none."""
+    ports = (Port("image", (-1, -1, -1), np.dtype(np.uint8)),)
+    row = {"name": "image", "shape": shape, "datatype": "UINT8", "parameters": {"binary_data_size": size}}
+    head = json.dumps({"inputs": [row]}).encode()
+    with pytest.raises(OipError, match="has shape") as refused:
+        read_question(head + b"x" * abs(size), len(head), ports, OUT)
+    assert refused.value.status == 400
+
+
 def test_bounds_of_a_request() -> None:
     body, length = body_of(tail=A.tobytes() + B.tobytes() + b"!")
     with pytest.raises(OipError, match="left over"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import INFER, METADATA, is_answer, open_answer, open_request, pack_answer, pack_request
 from swarmd.worker.oip import OipError, Wanted, write_answer
+from swarmd.worker.process import WorkerProcess
 from swarmd_models.service import DETECT, GRAPH
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.offload import messages, requests
@@ -230,6 +232,21 @@ async def test_a_lent_job_that_nobody_waits_for_is_forgotten() -> None:
     await running
     await world.settled()
     assert world.held.began == [1.0]
+
+
+@law
+async def test_a_request_that_finds_a_bug_keeps_no_job() -> None:
+    """Else four of them take all that one borrower may have, and four borrowers the lender, for a minute each time."""
+    out = io.BytesIO()
+    worker = WorkerProcess(words.Serve("127.0.0.1:0"), out)
+
+    async def broken(word: words.Lend) -> bytes:
+        raise ValueError("nobody has thought of this")
+
+    worker._api.lend = broken  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="nobody"):
+        await worker._answer(lend(7))
+    assert words.decode_from_worker(out.getvalue()) == words.Ran(7, None)
 
 
 # --- the brain ------------------------------------------------------------------------------------------------------
