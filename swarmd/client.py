@@ -177,7 +177,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that has just changed."""
 
     event: str
-    """`join`, `suspect`, `degraded`, `failed`, `away`, `leave`; `object`; `user`."""
+    """`join`, `suspect`, `degraded`, `failed`, `unreachable`, `away`, `leave`; `object`; `user`."""
     subject: str
     """Name of a member, id of an object, name of a user event."""
     details: Mapping[str, Any]

@@ -39,11 +39,10 @@ def register_metrics(parts: Parts) -> None:
         "swarmd_inference", "Requests of the inference API by outcome, and its work.", "what",
         lambda: {} if parts.worker is None else parts.worker.counters(),
     )  # fmt: skip
-    if parts.config.lending.lend or parts.config.lending.borrow:
-        metrics.counters(
-            "swarmd_offload", "Requests lent and borrowed, by outcome.", "what",
-            lambda: {} if parts.worker is None or parts.worker.lending is None else parts.worker.lending.counts(),
-        )  # fmt: skip
+    metrics.counters(
+        "swarmd_offload", "Requests lent and borrowed, by outcome.", "what",
+        lambda: {} if parts.worker is None or parts.worker.lending is None else parts.worker.lending.counts(),
+    )  # fmt: skip
     metrics.gauges(
         "swarmd_inference_measure", "What the inference API measures of itself.", "what",
         lambda: {} if parts.worker is None else parts.worker.gauges,

@@ -247,16 +247,13 @@ def test_a_connection_that_was_cut_delivers_again_at_once_after_the_cut() -> Non
         pytest.skip("not root here: no network namespace of its own")
     if shutil.which("nft") is None:
         pytest.skip("nft is not installed (apt install nftables)")
-    took_s: list[float] = []
-    while len(took_s) < 3 and min(took_s, default=30.0) >= 3.0:  # What stops a process here for seconds is chance.
-        done = subprocess.run(
-            ["unshare", "--net", "--", sys.executable, "-m", "tests.support.transport_cut"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=90,
-        )
-        assert done.returncode == 0, done.stderr
-        took_s.append(float(done.stdout))
-    assert min(took_s) < 3.0, f"{took_s} s after the cut was lifted"
+    done = subprocess.run(
+        ["unshare", "--net", "--", sys.executable, "-m", "tests.support.transport_cut"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 3.0, f"{done.stdout} s after the cut was lifted"

@@ -13,7 +13,7 @@ from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_log import EventLog
 from swarmd_protocols.swim.event_shelf import EventShelf
 from swarmd_protocols.swim.user_events import UserEvents
-from tests.support.mutants import assert_found
+from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 from tests.support.swim_net import Net
 
 A, B = b"a" * 16, b"b" * 16
@@ -220,8 +220,10 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize(("law", "mutant"), LAWS, ids=[f"{law.__name__}-{mutant.__name__}" for law, mutant in LAWS])
-def test_a_law_of_the_shelf_holds_and_finds_its_mutant(law: Any, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_mutant(LAWS)
+def test_a_law_of_the_shelf_holds_and_finds_its_mutant(
+    law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     law()
     assert_found(mutant, law, monkeypatch)
 

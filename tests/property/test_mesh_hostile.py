@@ -4,7 +4,6 @@ A beacon is not signed. Whoever holds the group key casts them in any name, and 
 play them again elsewhere. Each law has a mutant that breaks it.
 """
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -23,7 +22,7 @@ from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.relays import Relays
 from tests.support.mesh_net import MeshNet, everybody, line
-from tests.support.mutants import assert_found
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 
 FAILED, UNREACHABLE = MemberState.FAILED, MemberState.UNREACHABLE
 
@@ -392,7 +391,7 @@ def _every_cast_is_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reports, "_CASTS_PER_S", 100_000)
 
 
-LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
+LAWS: list[tuple[Law, Mutant]] = [
     (beacons_in_any_name_make_a_node_ask_and_no_more, _every_beacon_is_a_reason_to_ask),
     (beacons_in_any_name_make_a_node_ask_and_no_more, _every_stranger_is_greeted),
     (beacons_in_any_name_make_a_node_ask_and_no_more, _who_sends_a_beacon_is_near),
@@ -410,13 +409,11 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
 ]
 
 
-@pytest.mark.parametrize("law", dict.fromkeys(law for law, _ in LAWS), ids=lambda law: law.__name__)
-def test_law(law: Callable[[], None]) -> None:
+@each_law(LAWS)
+def test_law(law: Law) -> None:
     law()
 
 
-@pytest.mark.parametrize(("law", "mutant"), LAWS, ids=[f"{law.__name__}-{mutant.__name__}" for law, mutant in LAWS])
-def test_a_law_finds_its_mutant(
-    law: Callable[[], None], mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_mutant(LAWS)
+def test_a_law_finds_its_mutant(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_found(mutant, law, monkeypatch)

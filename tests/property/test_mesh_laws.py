@@ -4,7 +4,6 @@ Each law has a mutant that breaks it.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -25,7 +24,7 @@ from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.prober import Prober
 from tests.support.mesh_net import MeshNet, everybody, line
-from tests.support.mutants import assert_found
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.swim_net import S
 
 ALIVE, FAILED, UNREACHABLE = MemberState.ALIVE, MemberState.FAILED, MemberState.UNREACHABLE
@@ -353,7 +352,7 @@ def _two_have_to_deny_a_first_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Baseline, "denied", lambda self, peer, told, members, now_ns: original(self, peer, told, 9, now_ns))
 
 
-LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
+LAWS: list[tuple[Law, Mutant]] = [
     (everybody_on_a_line_lives, _reports_are_not_heard),
     (everybody_on_a_line_lives, _hidden_ones_are_not_noted),
     (small_swarms_are_a_mesh_too, _three_have_to_be_hidden_in_any_swarm),
@@ -371,15 +370,13 @@ LAWS: list[tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = [
 ]
 
 
-@pytest.mark.parametrize("law", dict.fromkeys(law for law, _ in LAWS), ids=lambda law: law.__name__)
-def test_law(law: Callable[[], None]) -> None:
+@each_law(LAWS)
+def test_law(law: Law) -> None:
     law()
 
 
-@pytest.mark.parametrize(("law", "mutant"), LAWS, ids=[f"{law.__name__}-{mutant.__name__}" for law, mutant in LAWS])
-def test_a_law_finds_its_mutant(
-    law: Callable[[], None], mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_mutant(LAWS)
+def test_a_law_finds_its_mutant(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_found(mutant, law, monkeypatch)
 
 

@@ -1,12 +1,25 @@
 """A mutant is a fault put in on purpose; what it breaks is a law, and the law has to say so in its own words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis.internal.conjecture import engine
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 """Puts the fault in. `setattr` refuses a name that is not there, so that no mutant outlives what it breaks."""
+
+Law = Callable[[], None]
+
+
+def each_law(pairs: Sequence[tuple[Law, Mutant]]) -> pytest.MarkDecorator:
+    """A test of `law` for each law of these."""
+    return pytest.mark.parametrize("law", dict.fromkeys(law for law, _ in pairs), ids=lambda law: law.__name__)
+
+
+def each_mutant(pairs: Sequence[tuple[Law, Mutant]]) -> pytest.MarkDecorator:
+    """A test of `law` and `mutant` for each pair."""
+    names = [f"{law.__name__}-{mutant.__name__}" for law, mutant in pairs]
+    return pytest.mark.parametrize(("law", "mutant"), pairs, ids=names)
 
 
 def assert_found(mutant: Mutant, law: Callable[[], object], patch: pytest.MonkeyPatch) -> None:

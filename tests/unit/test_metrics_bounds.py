@@ -25,7 +25,6 @@ def parts_with(peers: int) -> Any:
         "streams_in": 1, "stream_bytes_in": 90, "host_probes_out": 4,
     }  # fmt: skip
     return SimpleNamespace(
-        config=SimpleNamespace(lending=SimpleNamespace(lend=True, borrow=True)),
         metrics=Metrics(),
         bus=Bus(Logger("n0", "error", "json")),
         transport=SimpleNamespace(counters=lambda: counts),
