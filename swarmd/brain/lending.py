@@ -16,6 +16,8 @@ from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
 
 _MS = 1_000_000
+_CHECKS_MAX = 64
+"""Answers that the worker may be checking; of older ones it says nothing any more."""
 _UNANSWERED = (
     "no device has answered in time, or none offers this model (`swarmd status --json` shows who offers what), or the "
     "request does not fit it (its metadata can be borrowed likewise)"
@@ -50,6 +52,8 @@ class LendingLink:
         """Requests of the living worker: the protocol's number to the worker's."""
         self._jobs: set[int] = set()
         """That the living worker has."""
+        self._checked: dict[int, NodeId] = {}
+        """Whose answer the living worker holds against its own model, by the worker's number."""
 
     def bind(self, say: Callable[[words.ToWorker], bool]) -> None:
         """How the worker is spoken to; False: there is none just now."""
@@ -68,11 +72,18 @@ class LendingLink:
             "counts": self.counts(),
         }
 
-    def take(self, word: words.Borrow | words.Ran | words.Pulse) -> None:
+    def take(self, word: words.Borrow | words.Abandon | words.Judged | words.Ran | words.Pulse) -> None:
         """The worker speaks."""
         match word:
             case words.Borrow():
                 self._borrow(word)
+            case words.Abandon(asked):
+                for number in [number for number, one in self._asked.items() if one == asked]:
+                    self._command(NAME, requests.Abandon(number))
+            case words.Judged(asked, is_right):
+                lender = self._checked.pop(asked, None)
+                if lender is not None:
+                    self._command(NAME, requests.Judged(lender, is_right))
             case words.Ran(job, data):
                 self._jobs.discard(job)
                 self._command(NAME, requests.Ran(job, data))
@@ -83,6 +94,7 @@ class LendingLink:
     def on_worker_gone(self) -> None:
         """It has ended: it holds nothing, runs nothing and waits for nothing."""
         self._asked.clear()
+        self._checked.clear()
         self._command(NAME, requests.Stock((), 0, self._battery_milli()))
         jobs, self._jobs = sorted(self._jobs), set()
         for job in jobs:
@@ -100,18 +112,25 @@ class LendingLink:
             case requests.Drop(job):
                 self._jobs.discard(job)
                 self._say(words.Drop(job))
-            case requests.Settle(number, data, lender):
+            case requests.Settle(number, data, lender, _, is_check_wanted):
                 asked = self._asked.pop(number, None)
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
                     reason = "" if data is not None else _UNANSWERED
-                    self._say(words.Borrowed(asked, data, name, reason))
+                    if lender is not None and is_check_wanted:
+                        self._checked[asked] = lender
+                        while len(self._checked) > _CHECKS_MAX:
+                            del self._checked[next(iter(self._checked))]
+                    self._say(words.Borrowed(asked, data, name, reason, asked in self._checked))
 
     def _borrow(self, word: words.Borrow) -> None:
         self._numbers += 1
         self._asked[self._numbers] = word.number
         deadline_ns = time.monotonic_ns() + word.left_ms * _MS
-        request = requests.Borrow(self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns)
+        request = requests.Borrow(
+            self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns, word.local_ns,
+            local_wait_ns=word.local_wait_ns,
+        )  # fmt: skip
         try:
             self._command(NAME, request)
         except StateError as error:

@@ -193,7 +193,7 @@ class WorkerLink:
                 self._ask_for_models()
                 if self.lending is not None:
                     self.lending.take(word)
-            case words.Borrow() | words.Ran():
+            case words.Borrow() | words.Abandon() | words.Judged() | words.Ran():
                 if self.lending is not None:
                     self.lending.take(word)
 

@@ -242,8 +242,7 @@ class LendingSection:
     lend: bool = option(False, "Offer what `inference.models` serves to the other members; needs `inference.listen`.")
     borrow: bool = option(
         False,
-        "Programs here may have another member answer, request by request (`Swarmd-Borrow: yes`); needs "
-        "`inference.listen`.",
+        "Programs here may have another member answer, request by request (`Swarmd-Borrow`); needs `inference.listen`.",
     )
     battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
     max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)

@@ -24,10 +24,20 @@ import msgspec
 
 from swarmd import __version__
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
-from swarmd.worker.borrowing import Borrowing, may_leave
+from swarmd.worker.borrowing import Borrowing, may_leave, wants_quickest
+from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.lent import INFER, METADATA, PAYLOAD_MAX_BYTES, open_answer, open_request, pack_answer, pack_request
-from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_question, write_answer
+from swarmd.worker.lent import (
+    INFER,
+    METADATA,
+    PAYLOAD_MAX_BYTES,
+    complaint_of,
+    open_answer,
+    open_request,
+    pack_answer,
+    pack_request,
+)
+from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_answer, read_question, write_answer
 from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
 from swarmd.worker.runner import Ran, Runner, Task
 from swarmd.worker.words import Lend
@@ -44,11 +54,27 @@ LENDER_HEADER = "Swarmd-Lender"
 """Of an answer: the device that gave it, where it was another."""
 EXTENSIONS = ("binary_tensor_data", "schedule_policy", "model_repository")
 _JSON = ("Content-Type", "application/json")
+_UNMEASURED_NS = 100_000_000
+"""What a model is taken to need that has not run yet."""
+_HEAD_BYTES = 4096
+"""What stands beside the outputs in an answer, at most."""
 _PRIORITIES = {0: NORMAL, 1: HIGH, 2: NORMAL, 3: LOW}
 
 
 class BusyError(OipError):
     """This device has the model and no time for the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What this device could answer itself."""
+
+    resident: Resident
+    lane: str
+    question: Question
+    units: int
+    is_busy: bool
+    """Its queue has just refused the request."""
 
 
 @dataclass(slots=True)
@@ -68,6 +94,7 @@ class InferenceApi:
     def __init__(self, batcher: Batcher, runner: Runner, deadline_ms: int, borrowing: Borrowing | None = None) -> None:
         """Serve nothing yet; `residency.add` does. Without `borrowing` no request leaves this device."""
         self._borrowing = borrowing
+        self._checks = None if borrowing is None else SpotChecks(borrowing.judge)
         self.residency = Residency(lambda resident: runner.call(resident.service.close))
         self._batcher = batcher
         self._runner = runner
@@ -104,6 +131,10 @@ class InferenceApi:
         """An error's answer."""
         return _json({"error": text}, status)
 
+    def counts(self) -> dict[str, int]:
+        """Of requests and of spot checks, by what became of them."""
+        return dict(self.counters + (Counter() if self._checks is None else self._checks.counters))
+
     def gauges(self) -> dict[str, float]:
         """Numbers of now."""
         return {
@@ -122,7 +153,7 @@ class InferenceApi:
             resident, lane = self.residency.find(name, version)
         except NotResidentError as error:
             if self._borrowing is not None and may_leave(call):
-                return await self._borrow(call, name, version, rest)
+                return await self._borrow_unknown(call, name, version, rest)
             self.counters["not_resident"] += rest == ["infer"]
             raise OipError(404, str(error)) from error
         match call.method, rest:
@@ -162,7 +193,7 @@ class InferenceApi:
             resident = self.residency.by_digest(word.digest, lent.lane)
         except NotResidentError as error:
             self.counters["not_resident"] += 1
-            raise OipError(404, str(error)) from error
+            raise OipError(503, str(error)) from error  # Another lender may have it.
         name = resident.service.bundle.name + (SUFFIX if lent.lane == DETECT else "")
         if lent.what == METADATA:
             row = {**self._metadata(name, resident, lent.lane), "model_version": resident.digest}
@@ -173,16 +204,17 @@ class InferenceApi:
             self.counters["malformed"] += 1
             raise OipError(400, f"a borrowed request has {run.units} items and says {word.units}")
         deadline_ns = time.monotonic_ns() + word.left_ms * 1_000_000
-        priority = NORMAL if word.is_own else LENT
+        priority = _PRIORITIES[question.priority] if word.is_own else LENT
         pieces, json_bytes = await self._run(
             name, question, run, resident, lent.lane, len(lent.body), priority, deadline_ns, PAYLOAD_MAX_BYTES
         )
         self.counters["lent"] += not word.is_own
         return pack_answer(pieces, json_bytes)
 
-    async def _borrow(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
-        """Have another device answer."""
-        assert self._borrowing is not None
+    async def _borrow_unknown(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
+        """Have another device answer for a model that is not here."""
+        if rest == ["infer"]:
+            self._judge_place(call)
         if not (len(version) == DIGEST_CHARS and set(version) <= set("0123456789abcdef")):
             raise OipError(
                 404,
@@ -203,37 +235,87 @@ class InferenceApi:
                     raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
             case _:
                 raise OipError(404, "only a model's metadata and `infer` can be borrowed")
-        data = pack_request(what, lane, json_bytes, call.body)
+        return await self._borrow(version, pack_request(what, lane, json_bytes, call.body), units, left_ms)
+
+    async def _borrow(self, digest: str, data: bytes, units: int, left_ms: int, own: _Own | None = None) -> Answer:
+        """Have another device answer; with `own`, that one at the last moment."""
+        assert self._borrowing is not None
+        local_ns = wait_ns = 0
+        if own is not None:
+            local_ns = (self._batcher.unit_ns(digest) or _UNMEASURED_NS) * units
+            # Who has just refused would do so again: whoever can answer by the deadline is sooner.
+            wait_ns = left_ms * 1_000_000 if own.is_busy else self._batcher.own_ns
         try:
-            borrowed = await self._borrowing.ask(version, data, units, left_ms)
+            borrowed = await self._borrowing.ask(digest, data, units, left_ms, local_ns, wait_ns)
         except OipError:
             self.counters["not_borrowed"] += 1
             raise
         assert borrowed.data is not None
         body, json_bytes = open_answer(borrowed.data)
-        self.counters["borrowed"] += 1
-        lender = ((LENDER_HEADER, borrowed.lender),)
-        if json_bytes is None:
-            return Answer(200, (body,), (_JSON, *lender))
-        return Answer(200, (body,), (*_binary(json_bytes), *lender))
+        if borrowed.is_check_wanted and own is not None:
+            self._begin_check(borrowed.number, own, body, json_bytes)
+        if error := complaint_of(body, json_bytes):
+            raise error
+        self.counters["borrowed" if borrowed.lender else "answered"] += 1
+        headers = (_JSON,) if json_bytes is None else _binary(json_bytes)
+        return Answer(200, (body,), (*headers, *(((LENDER_HEADER, borrowed.lender),) if borrowed.lender else ())))
+
+    def _begin_check(self, number: int, own: _Own, body: bytes, json_bytes: int | None) -> None:
+        """Hold a lender's answer against the own model, behind all other work."""
+        assert self._checks is not None
+        resident, lane, inputs = own.resident, own.lane, own.question.inputs
+
+        async def run(left_s: float) -> Tensors:
+            deadline_ns = time.monotonic_ns() + round(left_s * 1e9)
+            size_bytes = sum(array.nbytes for array in inputs.values())
+            steps = resident.service.steps(lane, inputs)
+            return await self._answer(self._admit(steps, resident, lane, size_bytes, LENT, deadline_ns))
+
+        def is_right(outputs: Tensors) -> bool:
+            if (complaint := complaint_of(body, json_bytes)) is not None:
+                size_bytes = sum(map(len, write_answer({}, outputs, own.question.wanted)[0]))
+                return complaint.status == 413 and size_bytes > PAYLOAD_MAX_BYTES - _HEAD_BYTES
+            try:
+                theirs = read_answer(body, json_bytes)
+            except OipError:
+                return False
+            wanted = {one.name for one in own.question.wanted}
+            return theirs.keys() == wanted and agrees(lane, outputs, theirs, resident.service.bundle.threshold_of)
+
+        self.residency.acquire(resident)
+        self._checks.begin(number, run, is_right, lambda: self.residency.release(resident))
 
     async def _infer_somewhere(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
-        """Here, or where this device is too busy and the program allows it, at another."""
+        """Here, or where the program allows it, at another: where this device is too busy, or another is quicker."""
+        may_go = self._borrowing is not None and may_leave(call)
+        is_busy = not (may_go and wants_quickest(call) and self._batcher.unit_ns(resident.digest))
+        if is_busy:
+            try:
+                return await self._infer(call, name, resident, lane)
+            except BusyError:
+                if not may_go:
+                    raise
+        json_bytes = _json_length(call)
+        question = self._read(call.body, json_bytes, resident, lane)
+        self._judge_place(call, question.priority)
+        units = self._units(resident.service.steps(lane, question.inputs))
+        left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
         try:
-            return await self._infer(call, name, resident, lane)
-        except BusyError:
-            if self._borrowing is None or not may_leave(call):
+            data = pack_request(INFER, lane, json_bytes, call.body)
+        except OipError:  # Too large to travel.
+            if is_busy:
                 raise
-        return await self._borrow(call, name, resident.digest, ["infer"])
+            return await self._infer(call, name, resident, lane)
+        own = _Own(resident, lane, question, units, is_busy)
+        return await self._borrow(resident.digest, data, units, left_ms, own)
 
     # --- Inference ----------------------------------------------------------------------------------------------
 
     async def _infer(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
         question = self._read(call.body, _json_length(call), resident, lane)
+        self._judge_place(call, question.priority)
         run = resident.service.steps(lane, question.inputs)
-        if run.units > UNITS_MAX:
-            self.counters["malformed"] += 1
-            raise OipError(400, f"the request has {run.units} items; at most {UNITS_MAX} in one")
+        self._units(run)
         timeout_ns = question.timeout_us * 1000 or self._deadline_ms * 1_000_000
         deadline_ns = time.monotonic_ns() + min(timeout_ns, TIMEOUT_MAX_MS * 1_000_000)
         priority = _PRIORITIES[question.priority]
@@ -248,6 +330,18 @@ class InferenceApi:
         except OipError:
             self.counters["malformed"] += 1
             raise
+
+    def _judge_place(self, call: Call, priority: int = NORMAL) -> None:
+        """Whether a request may be begun although all places are taken."""
+        if call.is_extra and priority != HIGH:
+            self.counters["full"] += 1
+            raise OipError(503, "too many programs wait for an answer; ask again in a moment, or with priority 1")
+
+    def _units(self, run: Run) -> int:
+        if run.units > UNITS_MAX:
+            self.counters["malformed"] += 1
+            raise OipError(400, f"the request has {run.units} items; at most {UNITS_MAX} in one")
+        return run.units
 
     async def _run(
         self,

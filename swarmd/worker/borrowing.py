@@ -13,7 +13,9 @@ from swarmd.worker.http_server import Call
 from swarmd.worker.oip import OipError
 
 BORROW_HEADER = "swarmd-borrow"
-"""In lower case; `yes`, `1` or `true`: another device may answer."""
+"""In lower case; `yes`, `1` or `true`: another device may answer where this one cannot; `quickest`: whoever is soonest,
+by the measured times."""
+_QUICKEST = "quickest"
 OPEN_MAX = 64
 """Requests at other devices at once."""
 _PATIENCE_S = 5.0
@@ -22,36 +24,62 @@ _PATIENCE_S = 5.0
 
 def may_leave(call: Call) -> bool:
     """Whether a program allows that another device answers."""
-    return call.headers.get(BORROW_HEADER, "").lower() in ("1", "yes", "true")
+    return call.headers.get(BORROW_HEADER, "").lower() in ("1", "yes", "true", _QUICKEST)
+
+
+def wants_quickest(call: Call) -> bool:
+    """Whether a program wants whoever is soonest, this device or another."""
+    return call.headers.get(BORROW_HEADER, "").lower() == _QUICKEST
 
 
 class Borrowing:
     """Requests of this device's programs that others answer."""
 
-    def __init__(self, say: Callable[[words.Borrow], None]) -> None:
+    def __init__(self, say: Callable[[words.Borrow | words.Abandon | words.Judged], None]) -> None:
         """`say` tells the brain."""
         self._say = say
         self._open: dict[int, asyncio.Future[words.Borrowed]] = {}
         self._numbers = 0
 
-    async def ask(self, digest: str, data: bytes, units: int, left_ms: int) -> words.Borrowed:
-        """Have another device answer; raises `OipError` (503) where none does in time."""
+    async def ask(
+        self, digest: str, data: bytes, units: int, left_ms: int, local_ns: int = 0, local_wait_ns: int = 0
+    ) -> words.Borrowed:
+        """Have another device answer, or the own model at the last moment.
+
+        Args:
+            digest: Of the bundle, hexadecimal.
+            data: What travels.
+            units: Items in it.
+            left_ms: Until its deadline.
+            local_ns: What the own model takes for it; 0: it is not here.
+            local_wait_ns: What the own model has to do first.
+
+        Raises:
+            OipError: Nobody answers in time (503).
+        """
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
         self._numbers += 1
         number = self._numbers
         answer = self._open[number] = asyncio.get_running_loop().create_future()
-        self._say(words.Borrow(number, digest, data, units, left_ms))
+        self._say(words.Borrow(number, digest, data, units, left_ms, local_ns, local_wait_ns))
         try:
             async with asyncio.timeout(left_ms / 1e3 + _PATIENCE_S):
                 borrowed: words.Borrowed = await answer
         except TimeoutError as error:
             raise OipError(503, "no device has answered in time") from error
+        except asyncio.CancelledError:  # The program has gone.
+            self._say(words.Abandon(number))
+            raise
         finally:
             del self._open[number]
         if borrowed.data is None:
             raise OipError(503, borrowed.reason)
         return borrowed
+
+    def judge(self, number: int, is_right: bool) -> None:
+        """What came of a spot check."""
+        self._say(words.Judged(number, is_right))
 
     def on_answer(self, borrowed: words.Borrowed) -> None:
         """The brain says what came of one."""

@@ -18,6 +18,8 @@ from swarmd.worker.oip import OipError
 
 CONNECTIONS_MAX = 64
 """Clients at once. A new one takes the place of the one that has kept us waiting longest, if any does."""
+EXTRA_MAX = 16
+"""Clients beyond these, while all of them wait for us: they are heard, and answered if their request is urgent."""
 HEAD_MAX_BYTES = 16 << 10
 BODIES_MAX_BYTES = 64 << 20
 """Of all requests that are being read or answered."""
@@ -27,6 +29,8 @@ CLIENT_S = 10.0
 """Seconds in which the rest of it must have come, and in which its answer must be read: loopback moves gigabytes."""
 STALL_S = 1.0
 """Seconds after which a client that has announced a body and not sent it gives way to another's body."""
+_AHEAD_BYTES = 1 << 16
+"""Read of what a client sends before it has its answer."""
 _READ_BYTES = 1 << 18
 """Bytes read at a time: a raw frame of the zoo's default in one."""
 
@@ -39,6 +43,8 @@ class Call:
     path: str
     headers: dict[str, str]
     body: bytearray
+    is_extra: bool = False
+    """All places are taken by clients that wait for an answer; only what is urgent is begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +115,12 @@ class InferenceServer:
         task = asyncio.current_task()
         assert task is not None
         if len(self._open) >= CONNECTIONS_MAX:
-            if not self._idle:
+            if self._idle:
+                self._hang_up(next(iter(self._idle)))
+            elif len(self._open) >= CONNECTIONS_MAX + EXTRA_MAX:
                 self.refused += 1
                 writer.transport.abort()
                 return
-            self._hang_up(next(iter(self._idle)))
         self._open.add(task)
         wire = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX_BYTES)
         try:
@@ -148,7 +155,7 @@ class InferenceServer:
                 self._bodies[task] = length = self._length(headers)
                 call = await self._read(wire, reader, writer, event, headers, length)
                 self._idle.pop(task, None)
-                answer = await self._handle(call)
+                answer = await self._answer(call, wire, reader)
             except OipError as error:
                 answer = self._complain(error.status, str(error))
             self._wait_for(task)
@@ -158,6 +165,26 @@ class InferenceServer:
             return may_go_on
         finally:
             self._bodies.pop(task, None)
+
+    async def _answer(self, call: Call, wire: h11.Connection, reader: asyncio.StreamReader) -> Answer:
+        """What the handler says, as long as the client is there: one that hangs up leaves nothing behind.
+
+        Raises:
+            ConnectionAbortedError: It has hung up.
+        """
+        work = asyncio.ensure_future(self._handle(call))
+        gone = asyncio.ensure_future(reader.read(_AHEAD_BYTES))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                if not gone.result() and not work.done():
+                    raise ConnectionAbortedError
+                wire.receive_data(gone.result())  # Its next request; who sends ahead is no longer watched.
+            return await work
+        finally:
+            for task in (gone, work):
+                task.cancel()
+            await asyncio.gather(gone, work, return_exceptions=True)
 
     def _wait_for(self, task: asyncio.Task[None]) -> None:
         self._idle.pop(task, None)
@@ -219,7 +246,9 @@ class InferenceServer:
                 body += event.data
         assert len(body) == length
         path = request.target.partition(b"?")[0].decode("latin-1")
-        return Call(request.method.decode("latin-1"), path, headers, body)
+        # Connections that wait for their client count as places; this one does not wait any more.
+        is_extra = len(self._open) - len(self._idle) >= CONNECTIONS_MAX
+        return Call(request.method.decode("latin-1"), path, headers, body, is_extra)
 
     async def _send(self, wire: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, *, is_head: bool) -> bool:
         """Write an answer; whether another request may follow."""

@@ -71,6 +71,34 @@ def open_answer(data: bytes) -> tuple[bytes, int | None]:
     return data[_ANSWER.size :], None if length == _ALL_JSON else length
 
 
+class _Complaint(msgspec.Struct):
+    error: str = ""
+    status: int = 0
+
+
+_COMPLAINTS = msgspec.json.Decoder(_Complaint)
+PASSED_ON = (400, 404, 413)
+"""Complaints about the request itself: no other lender would answer it either."""
+_COMPLAINT_MAX_CHARS = 500
+
+
+def pack_complaint(digest: str, error: OipError) -> bytes:
+    """What is wrong with a request, as an answer of the bundle that it was for; `error.status` is in `PASSED_ON`."""
+    row = {"model_version": digest, "error": str(error)[:_COMPLAINT_MAX_CHARS], "status": error.status}
+    return pack_answer([msgspec.json.encode(row)], None)
+
+
+def complaint_of(body: bytes, json_bytes: int | None) -> OipError | None:
+    """What an answer that `is_answer` complains about; None: it is one with outputs, or metadata."""
+    try:
+        said = _COMPLAINTS.decode(body[:json_bytes])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    if not said.error or said.status not in PASSED_ON:
+        return None
+    return OipError(said.status, said.error[:_COMPLAINT_MAX_CHARS])
+
+
 class _Output(msgspec.Struct):
     parameters: dict[str, Any] = {}
 

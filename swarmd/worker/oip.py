@@ -313,6 +313,35 @@ def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tup
         yield str(row["name"]), array
 
 
+class _Given(msgspec.Struct, frozen=True):
+    outputs: list[_Tensor]
+
+
+_ANSWERS = msgspec.json.Decoder(_Given)
+
+
+def read_answer(body: bytes, json_bytes: int | None) -> dict[str, Array]:
+    """The outputs of an answer that came from anywhere; raises `OipError` (502) for one that does not hold."""
+    length = len(body) if json_bytes is None else json_bytes
+    outputs: dict[str, Array] = {}
+    try:
+        rows, tail = _ANSWERS.decode(body[:length]).outputs, body[length:]
+        for row in rows[:MAX_TENSORS]:
+            size = row.parameters.get("binary_data_size")
+            if size is not None:
+                binary = {"name": row.name, "shape": row.shape, "datatype": row.datatype, "parameters": row.parameters}
+                outputs.update(read_outputs([binary], tail))
+                tail = tail[size:]
+                continue
+            dtype = DATATYPES[row.datatype]
+            data = [math.nan if one is None else one for one in row.data] if dtype.kind == "f" else row.data
+            with np.errstate(over="ignore"):
+                outputs[row.name] = np.array(data, dtype).reshape(row.shape)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise OipError(502, f"the answer does not hold: {str(error)[:120]}") from error
+    return outputs
+
+
 def _packed_texts(data: bytes) -> Iterator[str]:
     while data:
         size = int.from_bytes(data[:4], "little")

@@ -22,6 +22,7 @@ from swarmd.worker.api import InferenceApi
 from swarmd.worker.batcher import Batcher, BatcherConfig
 from swarmd.worker.borrowing import Borrowing
 from swarmd.worker.http_server import InferenceServer
+from swarmd.worker.lent import PASSED_ON, pack_complaint
 from swarmd.worker.oip import OipError
 from swarmd.worker.residency import NotResidentError
 from swarmd.worker.runner import Runner, run_only_when_idle
@@ -98,7 +99,7 @@ class WorkerProcess:
 
     async def _pulse(self) -> None:
         while True:
-            counters = dict(self._api.counters) | {"connections_refused": self._server.refused}
+            counters = self._api.counts() | {"connections_refused": self._server.refused}
             gauges = self._api.gauges() | {"connections": float(self._server.connections)}
             self._say(Pulse(self._runner.busy_ns // 1_000_000, counters, gauges, *self._api.stock()))
             await asyncio.sleep(PULSE_S)
@@ -129,8 +130,8 @@ class WorkerProcess:
     async def _answer(self, word: Lend) -> None:
         try:
             data: bytes | None = await self._api.lend(word)
-        except OipError:  # The borrower asks another; the counters say why.
-            data = None
+        except OipError as error:  # The borrower asks another, unless all would say the same; the counters say why.
+            data = pack_complaint(word.digest, error) if error.status in PASSED_ON else None
         except Exception:  # A bug that a borrower has found must not keep its job here until the deadline.
             self._say(Ran(word.job, None))
             raise  # asyncio tells it.

@@ -74,6 +74,8 @@ class Borrowed(_Word, frozen=True):
     """The name of the device that answered."""
     reason: str = ""
     """Why there is no answer."""
+    is_check_wanted: bool = False
+    """Hold it against the own model when there is time, and say `Judged`."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------
@@ -125,6 +127,23 @@ class Borrow(_Word, frozen=True):
     data: bytes
     units: int
     left_ms: int
+    local_ns: int = 0
+    """What the own model takes for it; 0: it is not here."""
+    local_wait_ns: int = 0
+    """What it has to do first."""
+
+
+class Abandon(_Word, frozen=True):
+    """The program that asked with this `Borrow` has gone."""
+
+    number: int
+
+
+class Judged(_Word, frozen=True):
+    """Whether the answer of a `Borrow` was as good as the own model's."""
+
+    number: int
+    is_right: bool
 
 
 class Ran(_Word, frozen=True):
@@ -135,7 +154,7 @@ class Ran(_Word, frozen=True):
 
 
 ToWorker: TypeAlias = Serve | Load | Lend | Drop | Borrowed
-FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Ran
+FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Abandon | Judged | Ran
 
 _ENCODER = msgspec.json.Encoder()
 _TO_WORKER: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from swarmd_protocols.crypto import NaClCrypto
@@ -31,7 +32,12 @@ def is_well_formed(digest: bytes, data: bytes) -> bool:
 class Swarm:
     """Node 0 borrows, all others lend and borrow; nothing is lost unless a test takes it out of `wire`."""
 
-    def __init__(self, count: int = 2, config: DispatcherConfig | None = None) -> None:
+    def __init__(
+        self,
+        count: int = 2,
+        config: DispatcherConfig | None = None,
+        judge: Callable[[bytes, bytes], bool] = is_well_formed,
+    ) -> None:
         self.now_ns = START_NS
         self.wire: deque[tuple[NodeId, NodeId, bytes]] = deque()
         self.said: list[tuple[NodeId, NodeId, messages.Message]] = []
@@ -49,7 +55,7 @@ class Swarm:
                 5,
                 random.Random(index),
                 lambda now_ns: now_ns // MS,
-                is_well_formed,
+                judge,
             )
             for index, node in enumerate(NODES[:count])
         }

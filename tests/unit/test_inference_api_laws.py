@@ -81,8 +81,8 @@ class World:
             return error.status
         return json.loads(b"".join(answer.pieces))["outputs"][0]["data"]
 
-    async def until(self, done: Callable[[], object], what: str) -> None:
-        for _ in range(2000):
+    async def until(self, done: Callable[[], object], what: str, tries: int = 2000) -> None:
+        for _ in range(tries):
             if done():
                 return
             await asyncio.sleep(0.005)

@@ -137,7 +137,8 @@ class Borrower:
         """A program wants an answer."""
         self._open[ask.number] = _Open(ask, sha256(ask.data).digest())
         need = Need(
-            ask.number, ask.digest, ask.units, len(ask.data), ask.deadline_ns, ask.may_leave, ask.local_ns
+            ask.number, ask.digest, ask.units, len(ask.data), ask.deadline_ns, ask.may_leave, ask.local_ns,
+            ask.local_wait_ns,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
 
@@ -157,6 +158,10 @@ class Borrower:
     def on_judged(self, judged: requests.Judged, now_ns: int) -> list[SubEffect]:
         """An answer was held against the own model."""
         return self._decide(Checked(judged.lender, judged.is_right), now_ns)
+
+    def on_abandon(self, number: int, now_ns: int) -> list[SubEffect]:
+        """The program that asked has gone; nothing where the request is through."""
+        return self._decide(dispatching.Abandoned(number), now_ns)
 
     def on_timer(self, number: int, what: str, now_ns: int) -> list[SubEffect]:
         """A timer of a request."""

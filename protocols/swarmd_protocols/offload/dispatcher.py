@@ -69,6 +69,13 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Nobody waits for a request any more; harmless for one that is through."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """A timer of `SetTimer`; late and stale firings are harmless."""
 
@@ -76,7 +83,7 @@ class TimerFired:
     what: str
 
 
-Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Checked | TimerFired
+Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Checked | Abandoned | TimerFired
 
 # --- effects --------------------------------------------------------------------------------------------------------
 
@@ -203,6 +210,8 @@ class Dispatcher:
                 self.reputation.note(lender, is_right, now_ns)
                 self.counts["checked_right" if is_right else "checked_wrong"] += 1
                 return []
+            case Abandoned(number):
+                return self._end(number, "abandoned") if number in self._open else []
             case TimerFired(number, what):
                 return self._on_timer(number, what, now_ns)
             case _:
@@ -267,9 +276,7 @@ class Dispatcher:
         if what == _DEADLINE and now_ns >= need.deadline_ns:
             for attempt in sorted(one.live):
                 self._measure(one, attempt, now_ns)
-            del self._open[number]
-            self.counts["none"] += 1
-            return [Deliver(number, None), *(Cancel(number, attempt) for attempt in sorted(one.live))]
+            return self._end(number, "none")
         if what == _LAST_MOMENT and need.local_ns and None not in one.tried and now_ns >= self._last_moment_ns(need):
             self.counts["last_moment"] += 1
             return self._ask(one, None, now_ns)
@@ -285,13 +292,19 @@ class Dispatcher:
         """Ask whoever is quickest and has not been asked; where nobody is left, say at once that there is no answer."""
         need, found = one.need, self._choose(one, now_ns)
         has_own = need.local_ns > 0 and None not in one.tried
-        if found is not None and (not has_own or found[1] < need.local_ns):
+        if found is not None and (not has_own or found[1] < need.local_ns + need.local_wait_ns):
             return self._ask(one, found[0], now_ns)
         if has_own:
             return self._ask(one, None, now_ns)
         del self._open[need.number]
         self.counts["none"] += 1
         return [Deliver(need.number, None)]
+
+    def _end(self, number: int, what: str) -> list[Effect]:
+        """A request is through without an answer."""
+        one = self._open.pop(number)
+        self.counts[what] += 1
+        return [Deliver(number, None), *(Cancel(number, attempt) for attempt in sorted(one.live))]
 
     def _ask(self, one: _Open, offer: Offer | None, now_ns: int) -> list[Effect]:
         need, attempt = one.need, len(one.tried)

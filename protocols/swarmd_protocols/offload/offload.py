@@ -144,6 +144,8 @@ class Offload:
                 return self._borrower.on_ran(job, data, now_ns) or self._lender.on_ran(job, data)
             case requests.Judged():
                 return self._borrower.on_judged(request, now_ns)
+            case requests.Abandon(number):
+                return self._borrower.on_abandon(number, now_ns)
             case _:
                 raise StateError(f"`offload` knows no request {type(request).__name__}")
 

@@ -79,6 +79,8 @@ class Need:
     """Whether its tensors may leave this device."""
     local_ns: int = 0
     """What the own model takes for it, by measure; 0: this device has none."""
+    local_wait_ns: int = 0
+    """Before it could begin now."""
 
 
 class Times:

@@ -7,6 +7,7 @@
  driver ── Ran ────────────────▶ offload      what came of it
  driver ◀────────────── Drop ── offload      nobody waits for it any more
  driver ── Judged ─────────────▶ offload      a borrowed answer was held against the own model
+ driver ── Abandon ────────────▶ offload      the program has gone ──▶ Settle, without an answer
 ```
 """
 
@@ -47,6 +48,8 @@ class Borrow(msgspec.Struct, frozen=True):
     local_ns: int = 0
     """What the own model takes for it; 0: it has none, or none that could answer in time."""
     may_leave: bool = True
+    local_wait_ns: int = 0
+    """What the own model has to do first, as things stand; by the last moment the nearest deadline goes first."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -63,7 +66,13 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
     is_right: bool
 
 
-Command: TypeAlias = Stock | Borrow | Ran | Judged
+class Abandon(msgspec.Struct, frozen=True, gc=False):
+    """Nobody waits for the answer of a `Borrow` any more."""
+
+    number: int
+
+
+Command: TypeAlias = Stock | Borrow | Ran | Judged | Abandon
 
 
 class Infer(msgspec.Struct, frozen=True):

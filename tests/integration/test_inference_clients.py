@@ -1,0 +1,143 @@
+"""Clients that hang up leave nothing behind, and clients that wait keep nothing urgent out."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from functools import partialmethod
+from typing import ClassVar
+
+import pytest
+
+from swarmd.worker import http_server
+from swarmd.worker.http_server import CONNECTIONS_MAX, EXTRA_MAX, InferenceServer
+from tests.support.mutants import assert_found
+from tests.unit.test_inference_api_laws import World, law
+
+PATIENCE_S = 60.0
+
+
+@contextlib.asynccontextmanager
+async def served() -> AsyncIterator[tuple[World, InferenceServer, str]]:
+    world = World(max_requests=256)
+    server = InferenceServer(world.api.handle, world.api.complain, 1 << 20)
+    address = await server.start("127.0.0.1:0")
+    try:
+        yield world, server, address
+    finally:
+        for _ in range(1000):
+            world.held.go.release()
+        for one in Program.open:
+            one.writer.close()
+            with contextlib.suppress(OSError):
+                await one.writer.wait_closed()
+        Program.open.clear()
+        await server.close()
+
+
+class Program:
+    """A connection that asks for one item."""
+
+    open: ClassVar["list[Program]"] = []
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def asks(cls, address: str, item: float, priority: int = 2, times: int = 1) -> "Program":
+        host, _, port = address.rpartition(":")
+        one = cls(*await asyncio.open_connection(host, int(port)))
+        cls.open.append(one)
+        body = json.dumps(
+            {
+                "inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [item]}],
+                "parameters": {"priority": priority, "timeout": 60_000_000},
+            }
+        ).encode()
+        head = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        one.writer.write((head.encode() + body) * times)
+        return one
+
+    async def status(self) -> int:
+        async with asyncio.timeout(PATIENCE_S):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            await self.reader.readexactly(length)
+        return int(head.split()[1])
+
+
+@law
+async def test_a_client_that_hangs_up_frees_its_request_at_once() -> None:
+    async with served() as (world, server, address):
+        first = await Program.asks(address, 1.0)
+        await world.until(lambda: world.held.began, "the first to run")
+        waiting = [await Program.asks(address, float(n)) for n in range(2, 10)]
+        await world.until(lambda: world.batcher.waiting == 8, "eight to wait")
+        for one in waiting:
+            one.writer.close()
+        await world.until(lambda: world.batcher.waiting == 0, "what they asked to be forgotten")
+        await world.until(lambda: server.connections == 1, "their places to be free")
+        world.held.go.release()
+        assert await first.status() == 200
+        assert world.held.began == [1.0], "something ran for who had gone"
+        await world.settled()
+
+
+@law
+async def test_a_client_may_send_its_next_request_before_it_has_the_answer() -> None:
+    async with served() as (world, _, address):
+        one = await Program.asks(address, 1.0, times=3)
+        for count in range(1, 4):
+            await world.until(lambda count=count: len(world.held.began) == count, "the next to run")  # type: ignore[misc]
+            world.held.go.release()
+            assert await one.status() == 200
+
+
+@law
+async def test_clients_that_wait_keep_nothing_urgent_out() -> None:
+    async with served() as (world, server, address):
+        waiting = [await Program.asks(address, 1.0) for _ in range(CONNECTIONS_MAX)]
+        await world.until(lambda: len(world.api._pending) == CONNECTIONS_MAX, "every place to be taken")
+        refused = await Program.asks(address, 2.0)
+        assert await refused.status() == 503
+        urgent = await Program.asks(address, 3.0, priority=1)
+        await world.until(lambda: len(world.api._pending) == CONNECTIONS_MAX + 1, "the urgent one to be taken")
+        for _ in range(CONNECTIONS_MAX + 1):
+            world.held.go.release()
+        assert await urgent.status() == 200
+        assert [await one.status() for one in waiting] == [200] * CONNECTIONS_MAX
+        assert server.refused == 0
+
+
+@law
+async def test_the_places_of_the_urgent_are_bounded_too() -> None:
+    async with served() as (world, server, address):
+        taken = CONNECTIONS_MAX + EXTRA_MAX
+        programs = [await Program.asks(address, 1.0, priority=1) for _ in range(taken)]
+        await world.until(lambda: len(world.api._pending) == taken, "every place to be taken")
+        programs.append(await Program.asks(address, 1.0, priority=1))
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionError):
+                assert await programs[-1].reader.read() == b""
+        assert (server.refused, server.connections) == (1, taken)
+
+
+def _hanging_up_is_not_seen(patch: pytest.MonkeyPatch) -> None:
+    async def answer(self: InferenceServer, call: http_server.Call, *rest: object) -> http_server.Answer:
+        return await self._handle(call)
+
+    patch.setattr(InferenceServer, "_answer", answer)
+    patch.setattr(World, "until", partialmethod(World.until, tries=100))
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_hanging_up_is_not_seen, test_a_client_that_hangs_up_frees_its_request_at_once),
+]
+
+
+@pytest.mark.parametrize(("mutant", "broken"), MUTANTS, ids=lambda one: one.__name__)
+def test_a_broken_rule_about_clients_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], broken: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, broken, monkeypatch)

@@ -1,0 +1,106 @@
+"""Two devices in one process: worker, brain's link and protocol of each are the daemon's; the wire is a list."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from swarmd.brain.lending import LendingLink
+from swarmd.worker import words
+from swarmd.worker.api import InferenceApi
+from swarmd.worker.borrowing import Borrowing
+from swarmd.worker.lent import is_answer
+from swarmd.worker.process import WorkerProcess
+from swarmd_models.backends.base import Array
+from swarmd_models.service import Tensors
+from swarmd_protocols.ids import NodeId
+from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
+from tests.unit.test_inference_api_laws import Held, World
+
+
+class Free(Held):
+    """A bundle that adds `plus` and waits for nobody."""
+
+    def __init__(self, plus: float = 1.0) -> None:
+        super().__init__(DIGEST.hex())
+        self.plus = plus
+        self.bundle.threshold_of = lambda label: 0.5
+
+    def _steps(self, items: Array) -> Iterator[Tensors | None]:
+        for item in items:
+            self.began.append(float(item))
+            yield None
+        yield {"x": np.asarray(items + self.plus, np.float32)}
+
+
+class Device:
+    """Worker and brain of one node, joined by their words."""
+
+    def __init__(self, pair: "Pair", node: NodeId, service: Held | None, **config: int) -> None:
+        self.node = node
+        self.world = World(**config)
+        self.api: InferenceApi = self.world.api
+        self.link = LendingLink(
+            pair.swarm.nodes[node], lambda _, request: pair.command(node, request), lambda: None, lambda one: one.hex()
+        )
+        self.borrowing = Borrowing(self.hear)
+        self.api = InferenceApi(self.world.batcher, self.world.runner, 20_000, self.borrowing)
+        if service is not None:
+            self.api.residency.add(service)  # type: ignore[arg-type]
+        self.worker = WorkerProcess.__new__(WorkerProcess)
+        self.worker._api, self.worker._lent = self.api, {}
+        self.worker._say = self.hear  # type: ignore[method-assign]
+        self.said: list[words.FromWorker] = []
+        self.link.bind(self.tell)
+
+    def hear(self, word: Any) -> None:
+        self.said.append(word)
+        self.link.take(word)
+
+    def tell(self, word: words.ToWorker) -> bool:
+        match word:
+            case words.Lend():
+                self.worker._lend(word)
+            case words.Drop(job):
+                if (lent := self.worker._lent.get(job)) is not None:
+                    lent.cancel()
+            case words.Borrowed():
+                self.borrowing.on_answer(word)
+        return True
+
+
+class Pair:
+    """Node 0 borrows, node 1 lends."""
+
+    def __init__(self, own: Held | None, lent: Held, own_unit_ns: int = 50 * MS, **config: int) -> None:
+        self.swarm = Swarm(2, judge=is_answer)
+        self.swarm.keeps = set(self.swarm.nodes)
+        self.now()
+        self.borrower = Device(self, NODES[0], own, **config)
+        self.lender = Device(self, NODES[1], lent)
+        self.borrower.world.batcher.unit_ns = lambda digest: own_unit_ns  # type: ignore[method-assign]
+        for node in NODES[:2]:
+            self.swarm.stock(node)
+        self.pump()
+
+    def now(self) -> None:
+        self.swarm.now_ns = max(self.swarm.now_ns, time.monotonic_ns())
+
+    def command(self, node: NodeId, request: object) -> None:
+        self.now()
+        self.swarm.command(node, request)
+        asyncio.get_running_loop().call_soon(self.pump)
+
+    def pump(self) -> None:
+        """Everything arrives, and what the protocols order is carried out."""
+        self.now()
+        devices = {self.borrower.node: self.borrower, self.lender.node: self.lender}
+        while self.swarm.wire or any(self.swarm.orders.values()):
+            while self.swarm.wire:
+                sender, to, payload = self.swarm.wire.popleft()
+                self.swarm.perform(to, self.swarm.nodes[to].on_message(sender, payload, self.swarm.now_ns))
+            for node, orders in self.swarm.orders.items():
+                while orders:
+                    devices[node].link.carry_out(orders.pop(0))
