@@ -10,6 +10,7 @@ from pathlib import Path
 from swarmd.api.daemon import NodeInfo, Operations
 from swarmd.ground.live import LiveFeed
 from swarmd.ground.past import FILE_NAME
+from swarmd.ground.releases import ReleaseFeed
 from swarmd.ground.rows import Asset, Site
 from swarmd.ground.server import GroundServer, bound_socket
 from swarmd.ground.view import Ground
@@ -56,6 +57,8 @@ class Observer:
         ground = Ground(site, self._folder(info) / FILE_NAME)
         feed = LiveFeed(daemon, ground.picture, ground.mark)
         ground.evidence = feed.evidence
+        releases = ReleaseFeed(daemon, ground.picture, ground.mark)
+        ground.prepare = releases.prepare
         server = GroundServer(ground, self._sockets.pop() if self._sockets else bound_socket(self._listen))
         sys.stdout.write(f"swarmd ground: {server.address}\n")
         sys.stdout.flush()
@@ -65,7 +68,7 @@ class Observer:
         try:
             ground.past.begin(time.time())
             async with asyncio.TaskGroup() as tasks:
-                for part in (_tell_time(ground), feed.run(), server.run()):
+                for part in (_tell_time(ground), feed.run(), releases.run(), server.run()):
                     tasks.create_task(part)
         finally:
             ground.past.close()

@@ -75,6 +75,18 @@ ANSWERS = (
         (Parameter("id", "path", "string", "the object's"),),
         is_list=True,
     ),
+    Answer(
+        "/api/v1/releases/prepared",
+        "an order about a release, in words and as the file that officers sign elsewhere; nothing is told to the swarm",
+        rows.Prepared,
+        (
+            Parameter("what", "query", "string", "`halt`, `revoke` or `force`"),
+            Parameter("model", "query", "string", "of the release"),
+            Parameter("release", "query", "string", "its digest, 64 hexadecimal digits"),
+            Parameter("reason", "query", "string", "of a halt or a revocation, at most 256 characters"),
+            Parameter("stage", "query", "integer", "which a `force` opens, counted from 0"),
+        ),
+    ),
     Answer("/api/v1/export/objects.geojson", "the objects, for a GIS", None, (), "application/geo+json"),
     Answer("/api/v1/export/objects.csv", "the objects, for a spreadsheet", None, (), "text/csv"),
     Answer("/api/v1/export/members.csv", "the members, for a spreadsheet", None, (), "text/csv"),

@@ -17,7 +17,7 @@ import msgspec
 
 from swarmd.errors import DaemonError, RecordError
 from swarmd.ground.facts import said
-from swarmd.ground.rows import Asset, Cell, Change, Event, Mark, Member, Object, Position, Site
+from swarmd.ground.rows import Asset, Cell, Change, Event, Mark, Member, Object, Position, Release, Site, Vote
 from swarmd.ground.view import Ground
 
 try:
@@ -129,6 +129,7 @@ class _Whole:
         self._ground = ground
         self._kinds: dict[str, Any] = {
             "member": Member, "position": Position, "object": Object, "cell": Cell, "event": Event,
+            "release": Release, "vote": Vote,
         }  # fmt: skip
 
     def read(self, schema: Any, channel: Any, data: bytes, at_s: float) -> None:

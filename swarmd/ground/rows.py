@@ -7,7 +7,7 @@ them for text, never for markup.
 
 import msgspec
 
-KINDS = ("member", "position", "object", "cell", "alert", "event")
+KINDS = ("member", "position", "object", "cell", "alert", "event", "release", "vote")
 """Kinds of things, in the order in which a snapshot tells them."""
 
 
@@ -146,6 +146,103 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     evidence: str
 
 
+class Signed(msgspec.Struct, frozen=True, gc=False):
+    """What officers signed about a release."""
+
+    kind: str
+    """`halt`, `model-revoke`, `force` or `floor`."""
+    stage: int | None
+    """Which a `force` opens, counted from 0."""
+    reason: str
+    issued_s: float
+    """When it was prepared, by its own word; 0 where it does not say."""
+    signers: list[str]
+    """First digits of the ids of the keys whose signatures hold."""
+
+
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """One release of a model, and how far it has come as this node counts."""
+
+    id: str
+    """Model and first digits of the digest."""
+    model: str
+    digest: str
+    version: int
+    epoch: int
+    state: str
+    """`stage N of M`, `promoted`, `halted`, `revoked` or `forked`."""
+    since_s: float | None
+    """When this node came to that state; null where it was so before the server began."""
+    is_desired: bool
+    """Whether the fleet should run it."""
+    stages_percent: list[int]
+    stage: int
+    """The stage that is open, counted from 0; as many as there are stages when all have passed."""
+    nodes: int
+    """Certified nodes that say they run the model."""
+    cohort: int
+    """Nodes of the open stage."""
+    passes: int
+    needed: int
+    """Passes that open the next stage."""
+    fails: int
+    fails_to_halt: int
+    issued_s: float
+    signers: list[str]
+    statements: list[Signed]
+    chunks: tuple[int, int]
+    """Pieces of its largest file that lie at this node, and all."""
+
+
+class Vote(msgspec.Struct, frozen=True, gc=False):
+    """What one node says of one release; of each model the newest releases have votes."""
+
+    id: str
+    release: str
+    """Id of the release."""
+    node: str
+    """Its node id, hexadecimal digits."""
+    name: str
+    rank: int
+    """Its place in the order in which nodes try this release, from 0."""
+    turn: str
+    """`canary` (of the open stage), `stand-in` (where canaries stay silent), `later`; "" where all may run it."""
+    runs: int
+    """Version that it runs."""
+    phase: str
+    """`idle`, `fetching`, `ready`, `trial`, `passed` or `failed`; "" where it speaks of another release."""
+    verdict: str
+    """`PASS`, `FAIL` or `NONE`."""
+    reason: str
+    soak_s: int
+    """Seconds that its trial took."""
+    samples: int
+    heard_s: float | None
+    """When this node heard the verdict; null where there is none, or it came before the server began."""
+
+
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A statement about a release that nobody has signed."""
+
+    name: str
+    """Of the file."""
+    text: str
+    """The file's content, for `swarmd keys sign`."""
+    kind: str
+    issued_s: float
+    does: list[str]
+    """What it will do, in words, computed from the bytes that are signed."""
+    warnings: list[str]
+    role: str
+    """Whose keys must sign."""
+    need: int
+    """How many of them."""
+    keys: list[str]
+    """First digits of the ids of all that may."""
+    commands: list[str]
+    """What to run where the keys are, and then where a member can be reached."""
+
+
 class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One node's own sighting of an object."""
 
@@ -163,7 +260,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     last_seen_s: float
 
 
-Row = Member | Position | Object | Cell | Alert | Event
+Row = Member | Position | Object | Cell | Alert | Event | Release | Vote
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -186,6 +283,8 @@ class Rows(msgspec.Struct, frozen=True, gc=False):
     cell: list[Cell]
     alert: list[Alert]
     event: list[Event]
+    release: list[Release]
+    vote: list[Vote]
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):

@@ -127,6 +127,7 @@ class GroundServer:
             Route("/api/v1/history", self._on_history),
             Route("/api/v1/timeline", self._on_timeline),
             Route("/api/v1/objects/{id}/evidence", self._on_evidence),
+            Route("/api/v1/releases/prepared", self._on_prepared),
             Route("/api/v1/export/objects.geojson", self._on_geojson),
             Route("/api/v1/export/objects.csv", self._on_objects_csv),
             Route("/api/v1/export/members.csv", self._on_members_csv),
@@ -199,6 +200,11 @@ class GroundServer:
 
     async def _on_evidence(self, request: Request) -> Response:
         return Response(_encode(await self._ground.evidence(request.path_params["id"])), media_type="application/json")
+
+    async def _on_prepared(self, request: Request) -> Response:
+        query: dict[str, object] = {name: request.query_params.get(name, "") for name in ("what", "model", "release")}
+        query |= {"reason": request.query_params.get("reason", ""), "stage": _number(request, "stage", 0)}
+        return Response(_encode(await self._ground.prepare(query)), media_type="application/json")
 
     # --- exports ----------------------------------------------------------------------------------------------------
 

@@ -1,19 +1,26 @@
 """What the server shows: one picture, its past, and who knows more."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from swarmd.errors import DaemonError
 from swarmd.ground.past import Past
 from swarmd.ground.picture import Picture
-from swarmd.ground.rows import Change, Evidence, Mark, Site
+from swarmd.ground.rows import Change, Evidence, Mark, Prepared, Site
 
 FindEvidence = Callable[[str], Awaitable[list[Evidence]]]
+Prepare = Callable[[Mapping[str, object]], Awaitable[Prepared]]
 
 
 async def no_evidence(object_id: str) -> list[Evidence]:
     """Where sightings are not part of what is shown."""
     return []
+
+
+async def prepares_nothing(arguments: Mapping[str, object]) -> Prepared:
+    """Where no swarm runs that could be told."""
+    raise DaemonError("a recording has no swarm to tell; an order is prepared where `swarmd ground` has joined one")
 
 
 class Ground:
@@ -28,6 +35,7 @@ class Ground:
     def __init__(self, site: Site, history: Path, max_bytes: int = 1 << 30) -> None:
         self.site = site
         self.evidence: FindEvidence = no_evidence
+        self.prepare: Prepare = prepares_nothing
         self.picture = Picture(self._on_change)
         self.past = Past(history, self.picture.frozen, max_bytes)
         self.ended_s: float | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from swarmd.api.verbs import Verbs, number_argument, text_argument
 from swarmd.errors import DaemonError
+from swarmd.release.board import Board, state_of
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.releases import Releases
 from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Blob
@@ -32,7 +33,7 @@ class _Upload:
 
 
 class ModelVerbs:
-    """`model_status`, `model_put`, `model_publish`.
+    """`model_status`, `model_put`, `model_publish`; and what the board of releases asks inside.
 
     Args:
         service: The node's releases.
@@ -49,6 +50,7 @@ class ModelVerbs:
         verbs.add("model_status", self.status)
         verbs.add("model_put", self.put)
         verbs.add("model_publish", self.publish, changes=True)
+        Board(self._service, self._names).register(verbs)
 
     @property
     def _protocol(self) -> Releases:
@@ -120,21 +122,12 @@ class ModelVerbs:
         mine = protocol.view.models[model]
         release = mine.releases[digest]
         standing = protocol.standing(model, digest, release)
-        state = f"stage {standing.stage + 1} of {standing.stages}"
-        if digest in mine.revoked:
-            state = "revoked"
-        elif digest in mine.halted or standing.halted:
-            state = "halted"
-        elif mine.is_forked(release):
-            state = "forked"
-        elif standing.promoted:
-            state = "promoted"
         have, chunks = protocol.fetcher.progress(release.bundle[0].blob.sha256)
         return {
             "digest": digest.hex(),
             "version": release.version,
             "epoch": release.epoch,
-            "state": state,
+            "state": state_of(protocol, model, digest),
             "passes": standing.passes,
             "needed": standing.needed,
             "fails": standing.fails,

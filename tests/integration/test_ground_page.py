@@ -11,10 +11,23 @@ import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
-from swarmd.ground.rows import Alert, Event
+from swarmd.ground.rows import Alert, Event, Signed
+from swarmd.ground.view import prepares_nothing
 from tests.support.browser import chromium, has, opened, picture, text, until
 from tests.support.exclusive import own_port
-from tests.support.ground import CHROMIUM, NO_CHROMIUM, Served, fill, member, position, serving, site, thing
+from tests.support.ground import (
+    CHROMIUM,
+    NO_CHROMIUM,
+    Served,
+    fill,
+    member,
+    position,
+    release,
+    serving,
+    site,
+    thing,
+    vote,
+)
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -134,11 +147,14 @@ def test_every_name_is_text(served: Served, browser: "Browser") -> None:
         put(served, "position", position(number, 10.0 + number, 10.0, now_s, name))
         put(served, "object", thing(number, 5.0 * number, 20.0, now_s, name, name))
         put(served, "event", Event(f"x{number}", now_s, name, "failed", "info", name, name, name))
+        signed = Signed("halt", None, name, 1.0, [name])
+        put(served, "release", release(signed, id=f"x{number}", model=name, state=name, digest=name, signers=[name]))
+        put(served, "vote", vote(number, name, release=f"x{number}", name=name, verdict=name, reason=name))
         put(served, "alert", Alert(f"x{number}", name, name, "error", name, name, name, now_s))
     with opened(browser, served.url) as (page, seen):
         page.on("dialog", lambda dialog: seen.complaints.append(f"dialog: {dialog.message}"))
         heard(page)
-        for key in "1234":
+        for key in "12345":
             page.keyboard.press(key)
             page.wait_for_timeout(150)
             for _ in range(14):
@@ -193,6 +209,45 @@ def test_everything_can_be_done_without_a_mouse(served: Served, browser: "Browse
         assert seen.complaints == []
 
 
+def test_an_order_is_prepared_in_words_saved_and_followed_until_it_is_heard(served: Served, browser: "Browser") -> None:
+    """The page asks, shows what will be signed, gives the very file, and says when the swarm holds it."""
+    with opened(browser, served.url) as (page, seen):
+        heard(page)
+        page.keyboard.press("5")
+        has(page, "stage 1 of 3")
+        page.keyboard.press("j")
+        for words in ("1 of 2 passes, 1 fails; 2 halt it", "stage of 2 of 4", "by 01020304, 05060708", "3 of 3 pieces"):
+            has(page, words)
+        for words in ("recall 0.61 is below 0.8", "canary", "later", "FAIL", "PASS"):
+            assert words in page.inner_text("[role=listbox]")
+        page.get_by_label("Reason").fill("it sees l 5 ghosts")
+        assert "LIVE" in text(page), "letters of a reason are no keys of the page"
+        page.keyboard.press("Enter")
+        for words in ("halts release eye 7", "Nobody has signed it.", "It takes 2 of the role revoke", "Not heard"):
+            has(page, words)
+        assert "swarmd keys submit halt-eye-7-abababab.prepared.1" in page.inner_text("pre")
+        with page.expect_download() as saved:
+            page.get_by_text("Save halt-eye-7-abababab.prepared").click()
+        assert saved.value.suggested_filename == "halt-eye-7-abababab.prepared"
+        assert saved.value.path().read_text() == "the file of halt: it sees l 5 ghosts"
+        picture(page, OUT, "release-dark")
+        signed = Signed("halt", None, "it sees l 5 ghosts", 1_790_000_100.0, ["0a0b0c0d", "0e0f1011"])
+        put(served, "release", release(signed, state="halted", since_s=time.time()))
+        has(page, "Heard: signed by 0a0b0c0d, 0e0f1011. 0 nodes still say that they run version 7.")
+        assert seen.complaints == []
+
+
+def test_an_order_that_is_refused_says_why(served: Served, browser: "Browser") -> None:
+    served.do(lambda ground: setattr(ground, "prepare", prepares_nothing))
+    with opened(browser, served.url) as (page, _):
+        heard(page)
+        page.keyboard.press("5")
+        has(page, "stage 1 of 3")
+        page.keyboard.press("j")
+        page.get_by_role("button", name="Prepare").click()
+        has(page, "a recording has no swarm to tell")
+
+
 def test_an_event_stands_beside_its_time_within_its_row(served: Served, browser: "Browser") -> None:
     for number in range(3):
         event = Event(f"x{number}", time.time(), "drone-1", "failed", "warning", "drone-2", "no answer", "from anybody")
@@ -240,10 +295,11 @@ def test_the_past_is_shown_and_played_and_the_present_comes_back(served: Served,
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(served: Served, browser: "Browser", scheme: str) -> None:
     put(served, "member", member(1, "failed", since_s=time.time() - 5))
+    put(served, "release", release(Signed("halt", None, "it sees ghosts", 1_790_000_100.0, ["0a0b0c0d"])))
     with opened(browser, served.url, scheme) as (page, _):
         heard(page)
         page.evaluate(AXE.read_text())
-        for key in "1234":
+        for key in "12345":
             page.keyboard.press(key)
             page.wait_for_timeout(200)
             page.keyboard.press("j")

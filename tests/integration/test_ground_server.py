@@ -173,7 +173,7 @@ def test_the_document_names_every_address_that_is_served(served: Served) -> None
 def test_what_changes_reaches_a_reader_who_goes_on_from_the_snapshot(served: Served) -> None:
     snapshot = Reply(served, "/api/v1/snapshot").json
     assert {kind: len(found) for kind, found in snapshot["rows"].items()} == {
-        "member": 5, "position": 4, "object": 12, "cell": 8, "alert": 1, "event": 1,
+        "member": 5, "position": 4, "object": 12, "cell": 8, "alert": 1, "event": 1, "release": 1, "vote": 4,
     }  # fmt: skip
     stream = Stream(served, f"epoch={snapshot['epoch']}&after={snapshot['seq']}")
     first = stream.next()
@@ -363,7 +363,7 @@ def test_the_page_knows_every_field_and_no_other() -> None:
     pairs |= {
         name: getattr(rows, name)
         for name in ("Asset", "Site", "Member", "Position", "Cell", "Alert", "Evidence", "Rows", "Change", "Snapshot",
-                     "Changes", "History", "Mark", "Timeline")
+                     "Changes", "History", "Mark", "Timeline", "Signed", "Release", "Vote", "Prepared")
     }  # fmt: skip
     for name, struct in pairs.items():
         body = re.search(rf"interface {name} {{(.*?)}}", source, re.S)

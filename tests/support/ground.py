@@ -6,10 +6,25 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from swarmd.ground.rows import Alert, Asset, Cell, Event, Evidence, Mark, Member, Object, Position, Site
+from swarmd.ground.rows import (
+    Alert,
+    Asset,
+    Cell,
+    Event,
+    Evidence,
+    Mark,
+    Member,
+    Object,
+    Position,
+    Prepared,
+    Release,
+    Signed,
+    Site,
+    Vote,
+)
 from swarmd.ground.server import GroundServer, bound_socket
 from swarmd.ground.view import Ground
 from tests.support.daemons import PATIENCE_S
@@ -85,6 +100,42 @@ def thing(number: int, east_m: float, north_m: float, at_s: float, label: str = 
     )
 
 
+RELEASE_DIGEST = "ab" * 32
+RELEASE = f"eye {RELEASE_DIGEST[:16]}"
+
+
+def release(*statements: Signed, **changed: object) -> Release:
+    """One on trial at two canaries."""
+    fields: dict[str, object] = {
+        "id": RELEASE, "model": "eye", "digest": RELEASE_DIGEST, "version": 7, "epoch": 1, "state": "stage 1 of 3",
+        "since_s": None, "is_desired": True, "stages_percent": [5, 50, 100], "stage": 0, "nodes": 4, "cohort": 2,
+        "passes": 1, "needed": 2, "fails": 1, "fails_to_halt": 2, "issued_s": 1_790_000_000.0,
+        "signers": ["01020304", "05060708"], "statements": list(statements), "chunks": (3, 3),
+    }  # fmt: skip
+    return Release(**(fields | changed))  # type: ignore[arg-type]
+
+
+def vote(number: int, turn: str = "later", **changed: object) -> Vote:
+    """What a drone says of that release."""
+    fields: dict[str, object] = {
+        "id": f"{RELEASE} {node_id(number)}", "release": RELEASE, "node": node_id(number), "name": f"drone-{number}",
+        "rank": number, "turn": turn, "runs": 6, "phase": "", "verdict": "NONE", "reason": "", "soak_s": 0,
+        "samples": 0, "heard_s": None,
+    }  # fmt: skip
+    return Vote(**(fields | changed))  # type: ignore[arg-type]
+
+
+async def prepare(arguments: Mapping[str, object]) -> Prepared:
+    """An order that says what was asked for."""
+    what, reason = str(arguments["what"]), str(arguments["reason"])
+    name = f"{what}-eye-7-abababab.prepared"
+    return Prepared(
+        name, f"the file of {what}: {reason}", what, 1_790_000_100.0, [f"{what}s release eye 7", f"reason: {reason!r}"],
+        ["it opens whatever the canaries say"] if what == "force" else [], "revoke", 2, ["0a0b0c0d", "0e0f1011"],
+        [f"swarmd keys sign {name}.1 --key KEY", f"swarmd keys submit {name}.1 {name}.2 --fleet F --control SOCKET"],
+    )  # fmt: skip
+
+
 def fill(ground: Ground, drones: int, objects: int, seed: int = 7) -> None:
     """A swarm at work."""
     rng, now_s, picture = random.Random(seed), time.time(), ground.picture
@@ -103,6 +154,11 @@ def fill(ground: Ground, drones: int, objects: int, seed: int = 7) -> None:
             f"c{i:02}", 7.5 + 15 * (i // 2), 20 + 40 * (i % 2), state, "drone-0" if state == "claimed" else "", []
         )
         picture.put("cell", cell, now_s)
+    picture.put("release", release(), now_s)
+    for i in range(drones):
+        turns = {0: ("canary", "PASS", "all gates held"), 1: ("canary", "FAIL", "recall 0.61 is below 0.8")}
+        turn, verdict, reason = turns.get(i, ("later", "NONE", ""))
+        picture.put("vote", vote(i, turn, verdict=verdict, reason=reason), now_s)
     picture.put("event", Event("e1", now_s, "laptop", "joined", "info", "drone-0", "", ""), now_s)
     ground.mark(Mark(now_s, "events", "info", "laptop joined drone-0"))
     picture.put(
@@ -165,6 +221,7 @@ class Served:
     async def _live(self) -> None:
         self.ground = Ground(self._site or site(), self._folder / "history.sqlite")
         self.ground.evidence = evidence
+        self.ground.prepare = prepare
         self.ground.past.begin(time.time())
         ticking = asyncio.create_task(self._tick())
         try:

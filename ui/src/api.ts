@@ -27,6 +27,21 @@ export interface Alert {
 export interface Happening {
   id: string; at_s: number; origin: string; kind: string; level: string; subject: string; reason: string; evidence: string;
 }
+export interface Signed { kind: string; stage: number | null; reason: string; issued_s: number; signers: string[] }
+export interface Release {
+  id: string; model: string; digest: string; version: number; epoch: number; state: string; since_s: number | null;
+  is_desired: boolean; stages_percent: number[]; stage: number; nodes: number; cohort: number; passes: number;
+  needed: number; fails: number; fails_to_halt: number; issued_s: number; signers: string[]; statements: Signed[];
+  chunks: [number, number];
+}
+export interface Vote {
+  id: string; release: string; node: string; name: string; rank: number; turn: string; runs: number; phase: string;
+  verdict: string; reason: string; soak_s: number; samples: number; heard_s: number | null;
+}
+export interface Prepared {
+  name: string; text: string; kind: string; issued_s: number; does: string[]; warnings: string[]; role: string;
+  need: number; keys: string[]; commands: string[];
+}
 export interface Evidence {
   id: string; node: string; label: string; score: number; east_m: number | null; north_m: number | null;
   covariance_m2: [number, number, number] | null; model_digest: string; reports: number;
@@ -34,6 +49,7 @@ export interface Evidence {
 }
 export interface Rows {
   member: Member[]; position: Position[]; object: Thing[]; cell: Cell[]; alert: Alert[]; event: Happening[];
+  release: Release[]; vote: Vote[];
 }
 export type Kind = keyof Rows;
 export interface Change { seq: number; at_s: number; kind: Kind; id: string; row: Rows[Kind][number] | null }
@@ -47,7 +63,7 @@ export interface Timeline { from_s: number; to_s: number; covered: [number, numb
 export async function get<T>(path: string, query: Record<string, string | number> = {}, signal?: AbortSignal): Promise<T> {
   const text = Object.entries(query).map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join("&");
   const answer = await fetch(`/api/v1/${path}${text ? `?${text}` : ""}`, { signal: signal ?? null, cache: "no-cache" });
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  if (!answer.ok) throw new Error(await answer.json().then((told: { error?: string }) => told.error, () => undefined) ?? `${path}: ${answer.status}`);
   return (await answer.json()) as T;
 }
 

@@ -1,17 +1,19 @@
-// The page: header, map, panels, time. Keys: 1 to 4 panels, / find, j and k the next and the one before, space, l, 0.
+// The page: header, map, panels, time. Keys: 1 to 5 panels, / find, j and k the next and the one before, space, l, 0.
 
 import { effect } from "@preact/signals";
-import { render } from "preact";
+import { type JSX, render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { SwarmMap, type Layers } from "./map";
 import { Alerts, Events, Members, Objects, heard } from "./panels";
+import { Releases } from "./releases";
 import { type Tab, chosen, goLive, isFirst, nowS, past, play, run, seek, serverNowS, silentSince, site, tab, timeline, version, world } from "./state";
 import { TimelineBar } from "./timeline";
 import { signal } from "@preact/signals";
 import { clock, duration, hidden } from "./world";
 
 const layers = signal<Layers>({ assets: true, cells: true, links: true, trails: true, objects: true, names: true });
-const TABS: Tab[] = ["objects", "members", "events", "alerts"];
+const PANELS: Record<Tab, () => JSX.Element> = { objects: Objects, members: Members, events: Events, alerts: Alerts, releases: Releases };
+const TABS = Object.keys(PANELS) as Tab[];
 let map: SwarmMap | null = null;
 
 function Header() {
@@ -68,7 +70,7 @@ function MapView() {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
     if (!canvas.current) return;
-    const shown = () => (site.value ? { world: world(), site: site.value, nowS: nowS(), layers: layers.value, chosen: chosen.value } : null);
+    const shown = () => (site.value ? { world: world(), site: site.value, nowS: nowS(), layers: layers.value, chosen: chosen.value?.kind === "release" ? null : chosen.value } : null);
     map = new SwarmMap(canvas.current, shown, (pick) => {
       chosen.value = pick;
       if (pick) tab.value = pick.kind === "object" ? "objects" : "members";
@@ -93,6 +95,7 @@ function MapView() {
 
 function Panels() {
   void version.value;
+  const Shown = PANELS[tab.value];
   const count = world().alert.size;
   const title = (name: Tab) => `${name[0]?.toUpperCase()}${name.slice(1)}${name === "alerts" && count ? ` ${count}` : ""}`;
   return (
@@ -103,7 +106,7 @@ function Panels() {
         ))}
       </div>
       <div role="tabpanel" id="panel" aria-labelledby={`tab-${tab.value}`}>
-        {tab.value === "objects" ? <Objects /> : tab.value === "members" ? <Members /> : tab.value === "events" ? <Events /> : <Alerts />}
+        <Shown />
       </div>
     </aside>
   );
@@ -112,7 +115,7 @@ function Panels() {
 function keys(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (target instanceof HTMLInputElement && target.type === "search") {
+  if (target instanceof HTMLInputElement && target.type !== "range") {
     if (event.key === "Escape") target.blur();
     return;
   }
@@ -137,7 +140,7 @@ function Page() {
   useEffect(() => effect(() => {
     const one = chosen.value;
     if (!one) return;
-    const row = one.kind === "object" ? world().object.get(one.id) : world().position.get(one.id);
+    const row = one.kind === "object" ? world().object.get(one.id) : one.kind === "member" ? world().position.get(one.id) : undefined;
     if (row) map?.centre(row.east_m, row.north_m);
   }), []);
   return <div class="page"><Header /><MapView /><Panels /><TimelineBar /></div>;

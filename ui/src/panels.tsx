@@ -8,7 +8,7 @@ import { HEARD, clock, duration } from "./world";
 
 const metres = (value: number | null) => (value === null ? "–" : value.toFixed(1));
 const percent = (value: number | null) => (value === null ? "–" : `${Math.round(value * 100)} %`);
-const matches = (needle: string, ...texts: string[]) => !needle || texts.some((text) => text.toLowerCase().includes(needle));
+export const matches = (needle: string, ...texts: string[]) => !needle || texts.some((text) => text.toLowerCase().includes(needle));
 const tone = (state: string) => (state === "alive" ? "good" : state === "failed" ? "bad" : state === "left" || state === "away" ? "dim" : "warn");
 /** Age in whole seconds; a `time` that screen readers need not repeat. */
 const Age = ({ atS }: { atS: number }) => <>{duration(nowS() - atS)}</>;
@@ -32,7 +32,7 @@ const MEMBERS: Column<Row>[] = [
 
 const choose = (kind: "object" | "member") => (row: { id: string }) => { chosen.value = { kind, id: row.id }; };
 
-function Find({ count, all, what, csv }: { count: number; all: number; what: string; csv?: string }) {
+export function Find({ count, all, what, csv }: { count: number; all: number; what: string; csv?: string }) {
   return (
     <div class="bar">
       <input id="find" type="search" aria-label={`Find ${what}`} placeholder={`Find ${what}   /`} maxLength={80} value={find.value} onInput={(event) => { find.value = event.currentTarget.value; }} />
@@ -131,7 +131,7 @@ function MemberDetail({ one }: { one: Row }) {
   );
 }
 
-const Close = () => <button type="button" class="close" aria-label="Close the details" onClick={() => { chosen.value = null; }}>×</button>;
+export const Close = () => <button type="button" class="close" aria-label="Close the details" onClick={() => { chosen.value = null; }}>×</button>;
 
 export function Events() {
   void version.value;

@@ -15,8 +15,8 @@ const RETRY_MS = 400;
 /** Seconds before a moment of the past that trails show. */
 const TRAIL_S = 60;
 
-export type Tab = "objects" | "members" | "events" | "alerts";
-export interface Chosen { kind: "object" | "member"; id: string }
+export type Tab = "objects" | "members" | "events" | "alerts" | "releases";
+export type Chosen = { kind: "object" | "member"; id: string } | { kind: "release"; id: string };
 
 export const site = signal<Site | null>(null);
 /** Moves when panels are to be drawn again. */

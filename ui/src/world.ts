@@ -1,6 +1,6 @@
 // What is known at one moment: rows by kind and id, with trails. The map reads it directly; panels when `version` moves.
 
-import type { Alert, Cell, Change, Happening, Kind, Member, Position, Rows, Thing } from "./api";
+import type { Alert, Cell, Change, Happening, Kind, Member, Position, Release, Rows, Thing, Vote } from "./api";
 
 /** Points of a trail; at one a second two minutes. */
 const TRAIL_MAX = 120;
@@ -16,16 +16,18 @@ export class World {
   cell = new Map<string, Cell>();
   alert = new Map<string, Alert>();
   event = new Map<string, Happening>();
+  release = new Map<string, Release>();
+  vote = new Map<string, Vote>();
   trails = new Map<string, Trail>();
   /** How often rows of a kind changed: who draws them looks whether it moved. */
-  moved: Record<Kind, number> = { member: 0, position: 0, object: 0, cell: 0, alert: 0, event: 0 };
+  moved: Record<Kind, number> = { member: 0, position: 0, object: 0, cell: 0, alert: 0, event: 0, release: 0, vote: 0 };
 
   /** Take a whole picture. */
   reset(rows: Rows): void {
     for (const kind of Object.keys(this.moved) as Kind[]) {
       const held = this[kind] as Map<string, Rows[Kind][number]>;
       held.clear();
-      for (const row of rows[kind]) held.set(row.id, row);
+      for (const row of rows[kind] ?? []) held.set(row.id, row);
       this.moved[kind]++;
     }
     for (const id of [...this.trails.keys()]) if (!this.position.has(id)) this.trails.delete(id);

@@ -150,14 +150,17 @@ class RolloutPolicy:
         kept = self._standings.get(digest)
         if kept is not None and kept[0] == key:
             return kept[1]
-        nodes = [node for node in self.book.participants(model) if self._certified(node)]
-        found = rollout.standing(digest, release.rollout, nodes, self.book.verdicts(digest), forced)
+        found = rollout.standing(digest, release.rollout, self.participants(model), self.book.verdicts(digest), forced)
         if promoted:
             found = replace(found, stage=found.stages, halted=False)
         elif mine is not None and at_or_below_floor(release, mine):
             found = replace(found, halted=False)
         self._standings[digest] = key, found
         return found
+
+    def participants(self, model: str) -> list[NodeId]:
+        """The certified nodes that say they run the model, sorted: whose verdicts count."""
+        return [node for node in self.book.participants(model) if self._certified(node)]
 
     def halted(self, model: str) -> list[bytes]:
         """Releases that the counted verdicts stopped."""
