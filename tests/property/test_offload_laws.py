@@ -38,6 +38,7 @@ from tests.support.mutants import assert_found
 MS = 1_000_000
 LENDERS = [NodeId(bytes([index]) * 16) for index in range(1, 6)]
 DIGESTS = [bytes([index]) * 32 for index in (7, 8)]
+ABILITIES = [placement.ability_number(name) for name in ("classify/pv-module", "detect/traffic")]
 CONFIG = DispatcherConfig(requests_max=12, lenders_max=4, check_share=0.5)
 
 
@@ -63,14 +64,20 @@ class Borrower(RuleBasedStateMachine):
                     need = self.needs[number]
                     assert number not in self.delivered, "an answered request was asked about again"
                     assert (number, attempt) not in self.all, "an attempt's number was used twice"
-                    assert (digest, until_ns) == (need.digest, need.deadline_ns)
+                    assert until_ns == need.deadline_ns
+                    if lender is None or not need.ability:
+                        assert digest == need.digest
                     if lender is None:
                         assert need.local_ns, "a device without a model was asked to think"
                     else:
                         offer = self.offers.get(lender)
                         assert need.may_leave, "what may not leave was sent away"
                         assert offer is not None, "a lender was asked that offers nothing"
-                        assert offer.of(need.digest) is not None, "a lender was asked for a bundle that it has not"
+                        asked = [one for one in offer.bundles if one.digest == digest]
+                        assert asked, "a lender was asked for a bundle that it has not"
+                        if need.ability:
+                            assert asked[0].ability == need.ability, "a lender was asked for what its bundle cannot do"
+                            assert asked[0].grade_milli >= need.grade_min_milli, "a bundle of too low a grade was asked"
                         assert need.size_bytes <= offer.request_bytes_max, "a lender was sent more than it takes"
                         assert self.now_ns - offer.heard_ns <= FRESH_NS, "a lender was asked by an old offer"
                         earlier = [one.lender for key, one in self.all.items() if key[0] == number]
@@ -98,11 +105,26 @@ class Borrower(RuleBasedStateMachine):
         local_ms=st.sampled_from([0, 5, 50, 400]),
         size=st.integers(0, 3_000),
         may_leave=st.booleans(),
+        ability=st.sampled_from([0, *ABILITIES]),
+        grade=st.sampled_from([0, 500]),
+        copies=st.integers(1, 2),
     )
-    def ask(self, digest: bytes, allowed_ms: int, local_ms: int, size: int, may_leave: bool) -> None:
+    def ask(
+        self,
+        digest: bytes,
+        allowed_ms: int,
+        local_ms: int,
+        size: int,
+        may_leave: bool,
+        ability: int,
+        grade: int,
+        copies: int,
+    ) -> None:
         self.numbers += 1
         deadline_ns = self.now_ns + allowed_ms * MS
-        need = Need(self.numbers, digest, 1, size, deadline_ns, may_leave, local_ms * MS)
+        need = Need(
+            self.numbers, digest, 1, size, deadline_ns, may_leave, local_ms * MS, 0, ability, grade, copies
+        )  # fmt: skip
         self.needs[need.number], self.asked_ns = need, self.now_ns
         self.perform(self.dispatcher.handle(Asked(need), self.now_ns))
 
@@ -112,9 +134,13 @@ class Borrower(RuleBasedStateMachine):
         unit_ms=st.integers(1, 100),
         room=st.sampled_from([1_000, 10_000]),
         reachable=st.integers(0, 4),
+        ability=st.sampled_from([0, *ABILITIES]),
+        grade=st.integers(0, 1_000),
     )
-    def offer(self, node: NodeId, digests: set[bytes], unit_ms: int, room: int, reachable: int) -> None:
-        bundles = tuple(Offered(digest, unit_ms * MS, 0) for digest in sorted(digests))
+    def offer(
+        self, node: NodeId, digests: set[bytes], unit_ms: int, room: int, reachable: int, ability: int, grade: int
+    ) -> None:
+        bundles = tuple(Offered(digest, unit_ms * MS, 0, ability, grade) for digest in sorted(digests))
         offer = Offer(node, bundles, room, self.now_ns, reachable > 0)
         self.offers.pop(node, None)
         if reachable:
@@ -222,6 +248,48 @@ def test_a_silent_swarm_is_never_worse_than_thinking_alone(allowed_ms: int, loca
     if local_ms < allowed_ms:
         assert local_at_ns is not None, "the own model was never asked"
         assert local_at_ns + local_ms * MS <= need.deadline_ns, "the own model was asked too late"
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_two_copies_outlive_any_single_lender(data: st.DataObject) -> None:
+    """Whoever dies, and whether or not it is noticed: another lender is at work for the request already."""
+    one = Dispatcher(DispatcherConfig(), random.Random(data.draw(st.integers(0, 99), label="seed")))
+    lenders = LENDERS[: data.draw(st.integers(2, 5), label="lenders")]
+    for node in lenders:
+        offered = Offered(DIGESTS[0], data.draw(st.integers(1, 40), label="unit ms") * MS, 0)
+        one.handle(OfferHeard(Offer(node, (offered,), 1_000, 0)), 0)
+    local_ns = data.draw(st.sampled_from([0, 300]), label="own model") * MS
+    effects = one.handle(Asked(Need(1, DIGESTS[0], 1, 10, 1_000 * MS, True, local_ns, copies=2)), 0)
+    working = {effect.attempt: effect.lender for effect in effects if isinstance(effect, Attempt)}
+    assert len(set(working.values())) == 2, "one lender alone works for a request that wants two"
+    dead = data.draw(st.sampled_from(lenders), label="dead")
+    if data.draw(st.booleans(), label="noticed"):
+        effects = one.handle(OfferHeard(Offer(dead, (), 0, MS, is_reachable=False)), MS)
+        working |= {effect.attempt: effect.lender for effect in effects if isinstance(effect, Attempt)}
+        at_work = len({lender for lender in working.values() if lender != dead})
+        assert at_work == min(2, len(lenders) - 1), "a lender that has failed is not replaced"
+    left = [attempt for attempt, lender in working.items() if lender != dead]
+    assert left, "the death of one lender leaves nobody at work"
+    assert Deliver(1, left[-1]) in one.handle(Answered(1, left[-1]), 2 * MS)
+
+
+def test_the_quickest_able_bundle_is_asked_for() -> None:
+    one = Dispatcher(DispatcherConfig(), random.Random(3))
+    detect, classify = ABILITIES[1], ABILITIES[0]
+    rows = (
+        Offered(bytes([1]) * 32, MS, 0, classify, 900),
+        Offered(bytes([2]) * 32, 2 * MS, 0, detect, 400),
+        Offered(bytes([3]) * 32, 9 * MS, 0, detect, 950),
+        Offered(bytes([4]) * 32, 5 * MS, 0, detect, 700),
+    )
+    one.handle(OfferHeard(Offer(LENDERS[0], rows, 1_000, 0)), 0)
+    for number, grade, digest in ((1, 0, 2), (2, 500, 4), (3, 900, 3)):
+        need = Need(number, b"", 1, 10, 500 * MS, ability=detect, grade_min_milli=grade)
+        asked = [effect for effect in one.handle(Asked(need), 0) if isinstance(effect, Attempt)]
+        assert [attempt.digest for attempt in asked] == [bytes([digest]) * 32]
+    need = Need(4, b"", 1, 10, 500 * MS, ability=detect, grade_min_milli=960)
+    assert one.handle(Asked(need), 0)[-1] == Deliver(4, None), "no lender is good enough, and nobody is told"
 
 
 def test_hedges_stay_within_their_budget_when_every_lender_is_slow() -> None:
@@ -368,7 +436,16 @@ def _old_offers_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_bundle_will_do(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Offer, "of", lambda self, digest: self.bundles[0] if self.bundles else None)
+    patch.setattr(Offer, "of", lambda self, need: self.bundles[0] if self.bundles else None)
+
+
+def _one_copy_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_copy", lambda self, one, now_ns: [])
+
+
+def _any_grade_will_do(patch: pytest.MonkeyPatch) -> None:
+    whole = Offer.of
+    patch.setattr(Offer, "of", lambda self, need: whole(self, replace(need, grade_min_milli=0)))
 
 
 def _all_may_leave(patch: pytest.MonkeyPatch) -> None:
@@ -408,6 +485,10 @@ def _tickets_never_end(patch: pytest.MonkeyPatch) -> None:
         (_all_may_leave, found_at_all),
         (_nobody_is_cancelled_by_a_withdrawal, found_at_all),
         (_hedges_cost_nothing, test_hedges_stay_within_their_budget_when_every_lender_is_slow),
+        (_any_bundle_will_do, found_at_all),
+        (_any_grade_will_do, found_at_all),
+        (_any_grade_will_do, test_the_quickest_able_bundle_is_asked_for),
+        (_one_copy_is_enough, test_two_copies_outlive_any_single_lender),
         (_no_last_moment, test_a_silent_swarm_is_never_worse_than_thinking_alone),
         (_everybody_is_trusted, test_a_liar_is_ejected_within_twenty_checks_and_an_honest_lender_is_not),
         (_everybody_is_trusted, test_an_ejected_lender_is_not_asked),

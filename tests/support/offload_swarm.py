@@ -12,6 +12,7 @@ from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.dispatcher import DispatcherConfig
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload, OffloadConfig
+from swarmd_protocols.offload.placement import ability_number
 from swarmd_protocols.offload.tickets import Ticket, seal_ticket
 from swarmd_protocols.subprotocol import Peer, Send, SubEffect
 
@@ -137,7 +138,7 @@ class Swarm:
 
 def vectors() -> dict[str, messages.Message]:
     """One of each message, with real signatures."""
-    rows = (messages.Row(DIGEST, 12_000, 3_000), messages.Row(OTHER, 0, 0))
+    rows = (messages.Row(DIGEST, 12_000, 3_000, ability_number("classify/pv-module"), 970), messages.Row(OTHER, 0, 0))
     body = messages.encode_descriptor(messages.Descriptor(NODES[1], 5 << 28 | 1, 3_000, 710, 256 << 10, rows))
     none = messages.encode_descriptor(messages.Descriptor(NODES[1], 7, 0, messages.UNKNOWN_BATTERY, 0, ()))
     ticket = Ticket(NODES[1], NODES[0], DIGEST, 5 << 28 | 1, 64 << 20, 256, 256 << 10, 1_030_000)

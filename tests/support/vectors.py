@@ -5,9 +5,9 @@ A changed vector of the wire is a new wire version; a changed digest renames eve
 
 import json
 
-from tests.support import bundle_vectors, positions_vectors, state_vectors, swim_vectors, trust_vectors
+from tests.support import bundle_vectors, offload_swarm, positions_vectors, state_vectors, swim_vectors, trust_vectors
 
-FILES = (swim_vectors, state_vectors, positions_vectors, trust_vectors, bundle_vectors)
+FILES = (swim_vectors, state_vectors, positions_vectors, trust_vectors, bundle_vectors, offload_swarm)
 
 
 def main() -> None:

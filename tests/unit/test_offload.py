@@ -470,3 +470,43 @@ def test_a_borrower_has_so_many_requests_open_and_no_more() -> None:
         swarm.borrow(number)
     assert swarm.nodes[ME].open_requests == 3
     assert [one.data for one in swarm.settles()] == [None] * 6
+
+
+def test_any_able_bundle_answers_and_the_answer_says_which() -> None:
+    swarm = Swarm(3)
+    swarm.turn()
+    for node, digest, grade in ((NODES[1], DIGEST, 600), (NODES[2], OTHER, 900)):
+        swarm.command(node, requests.Stock((requests.Held(digest, 10 * MS, "detect/traffic", grade),), 0, None))
+    swarm.later(1_100)
+    for number, grade, digest in ((1, 700, OTHER), (2, 0, DIGEST), (3, 950, b"")):
+        deadline_ns = swarm.now_ns + 500 * MS
+        own = requests.Borrow(
+            number, b"", b"input", 1, deadline_ns, ability="detect/traffic", grade_min_milli=grade
+        )  # fmt: skip
+        if number == 2:
+            swarm.meet(NODES[0], without=(NODES[2],))
+        swarm.command(NODES[0], own)
+        swarm.turn()
+        settle = swarm.settles()[-1]
+        assert settle.number == number
+        assert settle.digest == digest
+        assert (settle.data is None) == (number == 3), "nobody is good enough for the third"
+
+
+def test_two_copies_and_a_death_in_the_middle() -> None:
+    """The lender that is quicker dies with the request in its hands: the other's answer is there already."""
+    swarm = Swarm(4)
+    swarm.turn()
+    swarm.keeps = set(NODES)
+    deadline_ns = swarm.now_ns + 500 * MS
+    swarm.command(NODES[0], requests.Borrow(1, DIGEST, b"input", 1, deadline_ns, copies=2))
+    swarm.turn()
+    working = [node for node in NODES[1:4] if any(isinstance(one, requests.Infer) for one in swarm.orders[node])]
+    assert len(working) == 2
+    swarm.keeps = {*NODES} - {working[1]}
+    swarm.turn()
+    (settle,) = swarm.settles()
+    assert settle.lender == working[1]
+    assert [type(one) for one in swarm.orders[working[0]]] == [requests.Infer, requests.Drop], "it works for nobody"
+    with pytest.raises(StateError, match="3 copies"):
+        swarm.command(NODES[0], requests.Borrow(2, DIGEST, b"input", 1, deadline_ns, copies=3))

@@ -94,6 +94,9 @@ GOOD = messages.Descriptor(NODES[0], 1, 1_000, 500, 100, (ROW,))
         {"rows": (messages.Row(DIGEST, -1, 1),)},
         {"rows": (messages.Row(DIGEST, 1, 600_000_001),)},
         {"rows": (messages.Row(b"", 1, 1),)},
+        {"rows": (messages.Row(DIGEST, 1, 1, -1),)},
+        {"rows": (messages.Row(DIGEST, 1, 1, 1 << 32),)},
+        {"rows": (messages.Row(DIGEST, 1, 1, 1, 1_001),)},
     ],
     ids=str,
 )
@@ -104,7 +107,9 @@ def test_an_offer_out_of_bounds_is_refused(change: dict[str, object]) -> None:
 
 
 def test_the_largest_offer_fits_a_datagram() -> None:
-    rows = tuple(messages.Row(bytes([index]) * 32, 600_000_000, 600_000_000) for index in range(16))
+    rows = tuple(
+        messages.Row(bytes([index]) * 32, 600_000_000, 600_000_000, (1 << 32) - 1, 1_000) for index in range(16)
+    )
     body = encode_descriptor(messages.Descriptor(NODES[0], (1 << 64) - 1, 30_000, 65_535, 256 << 10, rows))
     assert len(encode_message(messages.Offered(body, bytes(64)))) <= 1_000
 

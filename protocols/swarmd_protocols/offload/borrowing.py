@@ -7,7 +7,8 @@
 - An answer counts only for an attempt that waits for it, from the lender that was asked, with that lender's signature
   over this borrower, this request, the bundle that was asked for and the very input; anything else is garbage and is
   held against who sent it. What it says inside is judged by `is_well_formed`.
-- What a request carries is kept until it is through, and nothing longer.
+- What a request carries is kept until it is through, and nothing longer. Answers are kept where a program says for how
+  long (`cache.py`); an equal question is then settled before any lender is asked.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import dispatcher as dispatching
 from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept, Key
 from swarmd_protocols.offload.dispatcher import (
     Answered,
     Asked,
@@ -37,7 +39,7 @@ from swarmd_protocols.offload.dispatcher import (
 )
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
-from swarmd_protocols.offload.placement import Need, Offer
+from swarmd_protocols.offload.placement import Need, Offer, ability_number
 from swarmd_protocols.offload.placement import Offered as OfferedBundle
 from swarmd_protocols.offload.tickets import Ticket, open_ticket
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
@@ -77,6 +79,8 @@ class _Open:
     input_sha256: bytes
     lenders: dict[int, NodeId] = field(default_factory=dict)
     """By attempt, while it is asked."""
+    digests: dict[int, bytes] = field(default_factory=dict)
+    """Of the bundle that each attempt asks for."""
     job: int = 0
     """That runs on this device; 0: none."""
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -112,6 +116,7 @@ class Borrower:
         self._open: dict[int, _Open] = {}
         self._jobs: dict[int, tuple[int, int]] = {}
         """Jobs of this device: request and attempt."""
+        self._kept = AnswerCache(CacheConfig())
         self.counts: Counter[str] = Counter()
 
     @property
@@ -128,17 +133,24 @@ class Borrower:
         return self._dispatcher.reputation.is_ejected(lender, now_ns)
 
     def totals(self) -> Counter[str]:
-        """Counts of this file and of the dispatcher."""
-        return self.counts + self._dispatcher.counts
+        """Counts of this file, of the dispatcher and of the answers kept."""
+        kept = Counter({f"kept_{name}": value for name, value in self._kept.counts.items()})
+        return self.counts + self._dispatcher.counts + kept
 
     # --- From the driver ----------------------------------------------------------------------------------------
 
     def on_borrow(self, ask: requests.Borrow, now_ns: int) -> list[SubEffect]:
         """A program wants an answer."""
-        self._open[ask.number] = _Open(ask, sha256(ask.data).digest())
+        one = _Open(ask, sha256(ask.data).digest())
+        kept = self._kept.get(_key(one), now_ns) if _may_be_kept(ask) else None
+        if kept is not None:
+            settle = requests.Settle(ask.number, kept.data, kept.lender, ask.digest, False, is_kept=True)
+            return [Order(NAME, settle)]
+        self._open[ask.number] = one
         need = Need(
             ask.number, ask.digest, ask.units, len(ask.data), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns,
+            ability_number(ask.ability), ask.grade_min_milli, ask.copies,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
 
@@ -157,6 +169,8 @@ class Borrower:
 
     def on_judged(self, judged: requests.Judged, now_ns: int) -> list[SubEffect]:
         """An answer was held against the own model."""
+        if not judged.is_right:
+            self._kept.forget(judged.lender)
         return self._decide(Checked(judged.lender, judged.is_right), now_ns)
 
     def on_abandon(self, number: int, now_ns: int) -> list[SubEffect]:
@@ -200,7 +214,10 @@ class Borrower:
         self._heard[sender] = (said.number, now_ns)
         if not said.rows:
             return self._withdraw(sender, now_ns)
-        rows = tuple(OfferedBundle(row.digest, row.unit_us * 1000, row.queue_us * 1000) for row in said.rows)
+        rows = tuple(
+            OfferedBundle(row.digest, row.unit_us * 1000, row.queue_us * 1000, row.ability, row.grade_milli)
+            for row in said.rows
+        )
         self._offers.pop(sender, None)
         self._offers[sender] = tuple(row.digest.hex() for row in said.rows)
         while len(self._offers) > self._config.lenders_max:
@@ -255,10 +272,12 @@ class Borrower:
         if one is None or key is None or one.lenders.get(attempt) != sender:
             self.counts["unasked"] += 1
             return []
-        bound = Bound(self._node, sender, message.id, one.ask.digest, one.input_sha256)
+        digest = one.digests[attempt]
+        bound = Bound(self._node, sender, message.id, digest, one.input_sha256)
         is_signed = self._crypto.verify(key, messages.answer_bytes(bound, message.data), message.signature)
-        if not is_signed or not self._is_well_formed(one.ask.digest, message.data):
+        if not is_signed or not self._is_well_formed(digest, message.data):
             self.counts["garbage"] += 1
+            self._kept.forget(sender)
             effects = self._refuse(sender, "an answer that is not signed for this request, or has no proper form")
             effects += self._decide(Checked(sender, False), now_ns)
             return effects + self._fail(number, attempt, sender, now_ns)
@@ -272,7 +291,8 @@ class Borrower:
         if one is None or one.lenders.get(attempt) != sender:
             return []
         if messages.REASONS[message.reason] in ("unknown", "expired", "spent", "not-lending"):
-            self._tickets.pop((sender, one.ask.digest), None)
+            self._tickets.pop((sender, one.digests[attempt]), None)
+        self.counts[f"refused_{messages.REASONS[message.reason]}"] += 1
         return self._fail(number, attempt, sender, now_ns)
 
     # --- inside -------------------------------------------------------------------------------------------------
@@ -291,17 +311,19 @@ class Borrower:
             case Attempt(number, attempt, None, digest, until_ns):
                 one = self._open[number]
                 one.job = next(self._numbers)
+                one.digests[attempt] = digest
                 self._jobs[one.job] = number, attempt
                 return [Order(NAME, requests.Infer(one.job, digest, one.ask.data, one.ask.units, until_ns, None))]
-            case Attempt(number, attempt, lender):
+            case Attempt(number, attempt, lender, digest):
                 assert lender is not None
                 one = self._open[number]
                 one.lenders[attempt] = lender
+                one.digests[attempt] = digest
                 return self._request(one, attempt, lender, now_ns)
             case Cancel(number, attempt):
                 return self._cancel(number, attempt)
             case Deliver(number, attempt):
-                return self._deliver(number, attempt, is_check_wanted=number in checked)
+                return self._deliver(number, attempt, now_ns, is_check_wanted=number in checked)
             case Check():
                 return []  # `Settle` says so.
             case dispatching.SetTimer(number, what, due_ns):
@@ -309,7 +331,8 @@ class Borrower:
 
     def _request(self, one: _Open, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
         """Send a request where there is a ticket for it; else ask for one, at most once a second."""
-        ask, where = one.ask, (lender, one.ask.digest)
+        ask, digest = one.ask, one.digests[attempt]
+        where = lender, digest
         held = self._tickets.get(where)
         if held is not None and _is_good(held, len(ask.data), self._physical_ms(now_ns)):
             left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
@@ -320,7 +343,7 @@ class Borrower:
             self.counts["requests"] += 1
             self.counts["request_bytes"] += len(ask.data)
             wire = ask.number << _ATTEMPT_BITS | attempt
-            request = Request(wire, held.ticket.number, ask.digest, ask.units, left_ms, ask.data)
+            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, ask.data)
             return [Send(lender, messages.encode_message(request), True, Priority.BULK)]
         asking = self._asking.get(where)
         if asking is not None and now_ns - asking.at_ns < _AGAIN_NS:
@@ -333,7 +356,7 @@ class Borrower:
         self._asking[where] = _Asking(now_ns, [*waiting, (ask.number, attempt)])
         while len(self._asking) > _TICKETS_MAX:
             del self._asking[next(iter(self._asking))]
-        return [Send(lender, messages.encode_message(Ask(ask.digest)), True, Priority.SYNC)]
+        return [Send(lender, messages.encode_message(Ask(digest)), True, Priority.SYNC)]
 
     def _fail(self, number: int, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:
         one = self._open.get(number)
@@ -354,13 +377,16 @@ class Borrower:
             return [Order(NAME, requests.Drop(one.job))]
         return []
 
-    def _deliver(self, number: int, attempt: int | None, *, is_check_wanted: bool) -> list[SubEffect]:
+    def _deliver(self, number: int, attempt: int | None, now_ns: int, *, is_check_wanted: bool) -> list[SubEffect]:
         one = self._open.pop(number)
         for asking in self._asking.values():
             asking.waiting = [pair for pair in asking.waiting if pair[0] != number]
         data = None if attempt is None else one.answers[attempt]
         lender = None if attempt is None else one.lenders.get(attempt)
-        settle = requests.Settle(number, data, lender, one.ask.digest, is_check_wanted)
+        digest = one.ask.digest if attempt is None else one.digests[attempt]
+        if data is not None and _may_be_kept(one.ask):
+            self._kept.put(_key(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
+        settle = requests.Settle(number, data, lender, digest, is_check_wanted)
         return [*(CancelTimer(_timer(number, what)) for what in dispatching.TIMERS), Order(NAME, settle)]
 
     def _withdraw(self, node: NodeId, now_ns: int) -> list[SubEffect]:
@@ -374,6 +400,15 @@ class Borrower:
     def _refuse(self, sender: NodeId, reason: str) -> list[SubEffect]:
         self.counts["refused"] += 1
         return [Rejected(sender.hex(), reason)]
+
+
+def _may_be_kept(ask: requests.Borrow) -> bool:
+    """Not what any able bundle may answer: after a release an old one's answer would stand for a new one's."""
+    return ask.keep_ns > 0 and not ask.ability
+
+
+def _key(one: _Open) -> Key:
+    return Key(one.input_sha256, one.ask.recipe, one.ask.digest)
 
 
 def _held(ticket: Ticket) -> _Held:

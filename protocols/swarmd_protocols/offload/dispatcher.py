@@ -13,6 +13,7 @@
 - The own model is asked while it can still answer, so borrowing is never worse than thinking alone. A device without
   one gets no answer then.
 - Hedges are paid from a budget that each request fills by a twentieth.
+- A request that wants two copies has two lenders at work from the start, and a new one for each that fails.
 - Some answers are checked afterwards against the own model; who is often wrong is asked no more (`reputation.py`).
 
 Deterministic; time and randomness come in.
@@ -97,6 +98,7 @@ class Attempt:
     lender: NodeId | None
     """None: the own model."""
     digest: bytes
+    """Of the bundle that is to answer."""
     until_ns: int
 
 
@@ -266,7 +268,7 @@ class Dispatcher:
         self._measure(one, attempt, now_ns, one.need.deadline_ns - now_ns)
         one.live.discard(attempt)
         self.counts["failed"] += 1
-        return [] if one.live else self._go_on(one, now_ns)
+        return self._copy(one, now_ns) if one.live else self._go_on(one, now_ns)
 
     def _on_timer(self, number: int, what: str, now_ns: int) -> list[Effect]:
         one = self._open.get(number)
@@ -280,7 +282,7 @@ class Dispatcher:
         if what == _LAST_MOMENT and need.local_ns and None not in one.tried and now_ns >= self._last_moment_ns(need):
             self.counts["last_moment"] += 1
             return self._ask(one, None, now_ns)
-        if what == _HEDGE and one.live and self._hedges >= 1.0:
+        if what == _HEDGE and one.live and need.copies == 1 and self._hedges >= 1.0:
             found = self._choose(one, now_ns)
             if found is not None:
                 self._hedges -= 1.0
@@ -293,7 +295,7 @@ class Dispatcher:
         need, found = one.need, self._choose(one, now_ns)
         has_own = need.local_ns > 0 and None not in one.tried
         if found is not None and (not has_own or found[1] < need.local_ns + need.local_wait_ns):
-            return self._ask(one, found[0], now_ns)
+            return self._ask(one, found[0], now_ns) + self._copy(one, now_ns)
         if has_own:
             return self._ask(one, None, now_ns)
         del self._open[need.number]
@@ -306,13 +308,26 @@ class Dispatcher:
         self.counts[what] += 1
         return [Deliver(number, None), *(Cancel(number, attempt) for attempt in sorted(one.live))]
 
+    def _copy(self, one: _Open, now_ns: int) -> list[Effect]:
+        """Further lenders, until as many are at work as the request wants."""
+        effects: list[Effect] = []
+        while one.need.copies > 1 and sum(one.tried[attempt] is not None for attempt in one.live) < one.need.copies:
+            found = self._choose(one, now_ns)
+            if found is None:
+                break
+            self.counts["copied"] += 1
+            effects += self._ask(one, found[0], now_ns)
+        return effects
+
     def _ask(self, one: _Open, offer: Offer | None, now_ns: int) -> list[Effect]:
         need, attempt = one.need, len(one.tried)
         one.tried.append(None if offer is None else offer.node)
         one.begun_ns.append(now_ns)
         one.live.add(attempt)
         lender = one.tried[attempt]
-        effects: list[Effect] = [Attempt(need.number, attempt, lender, need.digest, need.deadline_ns)]
+        offered = None if offer is None else offer.of(need)
+        digest = need.digest if offered is None else offered.digest
+        effects: list[Effect] = [Attempt(need.number, attempt, lender, digest, need.deadline_ns)]
         if offer is not None:
             times = self._times_of(offer.node)
             hedge_ns = now_ns + round(times.p95_ns(stated_ns(offer, need), now_ns))

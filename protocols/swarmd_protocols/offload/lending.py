@@ -31,7 +31,7 @@ from swarmd_protocols.offload.messages import (
     Request,
     Row,
 )
-from swarmd_protocols.offload.placement import OFFERED_MAX
+from swarmd_protocols.offload.placement import OFFERED_MAX, ability_number
 from swarmd_protocols.offload.tickets import Grants, GrantsConfig
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
@@ -120,7 +120,13 @@ class Lender:
                 UNKNOWN_BATTERY if battery is None else battery,
                 self._config.input_bytes_max,
                 tuple(
-                    Row(held.digest, self._unit_ns(held) // 1000, self._queue_ns() // 1000)
+                    Row(
+                        held.digest,
+                        self._unit_ns(held) // 1000,
+                        self._queue_ns() // 1000,
+                        ability_number(held.ability),
+                        held.grade_milli,
+                    )
                     for held in self._stock.held[:OFFERED_MAX]
                 )
                 if self.is_willing

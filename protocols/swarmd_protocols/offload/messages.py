@@ -56,6 +56,10 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Measured time of one inference; a request of n items takes n of them, since a worker runs them in turn."""
     queue_us: int
     """Work of its own and of others before a new request."""
+    ability: int = 0
+    """`placement.ability_number` of what it is able to; 0: it does not say."""
+    grade_milli: int = 0
+    """How well, by its recipe's measure: the lender's word, as its times are."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, array_like=True):
@@ -222,6 +226,7 @@ def decode_descriptor(body: bytes) -> Descriptor:
     for row in found.rows:
         _check(len(row.digest) == DIGEST_BYTES, "a bundle is named by 32 bytes")
         _check(0 <= row.unit_us <= _TIME_MAX_US and 0 <= row.queue_us <= _TIME_MAX_US, "a time of an offer")
+        _check(0 <= row.ability < 1 << 32 and 0 <= row.grade_milli <= 1000, "an ability or its grade")
     return found
 
 

@@ -28,6 +28,10 @@ _SAY: TimerKey = (NAME, "say")
 _GOOD_PERIODS = 3
 """An offer is good for so many periods: two that are lost in a row do not make a lender disappear."""
 _MS = 1_000_000
+COPIES_MAX = 2
+"""Lenders that one request may have at work at once: one death is survived, the work doubles and no more."""
+RECIPE_MAX_BYTES = 64
+"""What else an answer depends on: a digest, and what names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +201,11 @@ class Offload:
             raise StateError(f"request {ask.number} does not come after {self._last_number}")
         if len(ask.data) > messages.PAYLOAD_MAX_BYTES:
             raise StateError(f"an input of {len(ask.data)} bytes; at most {messages.PAYLOAD_MAX_BYTES} can be lent out")
-        if len(ask.digest) != messages.DIGEST_BYTES or not 1 <= ask.units <= messages.UNITS_MAX:
+        has_no_own = bool(ask.ability) and not ask.digest and not ask.local_ns
+        if not (len(ask.digest) == messages.DIGEST_BYTES or has_no_own) or not 1 <= ask.units <= messages.UNITS_MAX:
             raise StateError(f"a digest of {len(ask.digest)} bytes, or {ask.units} items")
+        if not 1 <= ask.copies <= COPIES_MAX or len(ask.recipe) > RECIPE_MAX_BYTES:
+            raise StateError(f"{ask.copies} copies (1 or {COPIES_MAX}), or a recipe of {len(ask.recipe)} bytes")
         self._last_number = ask.number
         return self._borrower.on_borrow(ask, now_ns)
 

@@ -1,7 +1,8 @@
 """Who should answer a request: what lenders offer, what they were measured at, and a choice between two of them.
 
-- Feasible is a lender whose newest offer is fresh, has the bundle by its digest, takes the request's size, is reachable
-  and not ejected, and would by its measured times answer before the deadline. What a request may not leave the device
+- Feasible is a lender whose newest offer is fresh, has the bundle by its digest (or one of the ability and the grade
+  that were asked for), takes the request's size, is reachable and not ejected, and would by its measured times answer
+  before the deadline. What a request may not leave the device
   for is not offered to anybody.
 - Of the quickest feasible ones two are drawn and the quicker is taken (power of two choices): the best one alone would
   be the best one of everybody at once.
@@ -15,6 +16,7 @@ Source:
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
 
@@ -41,6 +43,10 @@ class Offered:
     """Its own measure of one inference."""
     queue_ns: int
     """Work before a new request, by its own measure."""
+    ability: int = 0
+    """What it is able to, as `ability_number`; 0: it does not say."""
+    grade_milli: int = 0
+    """How well, by its recipe's own measure, thousandths; comparable inside one ability only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,12 @@ class Offer:
         """Whether it is still to be believed."""
         return now_ns - self.heard_ns <= self.good_ns
 
-    def of(self, digest: bytes) -> Offered | None:
-        """What it offers of a bundle."""
-        return next((one for one in self.bundles if one.digest == digest), None)
+    def of(self, need: "Need") -> Offered | None:
+        """What it offers for a request: the bundle by its digest, or the quickest one that is able to do it."""
+        if not need.ability:
+            return next((one for one in self.bundles if one.digest == need.digest), None)
+        able = [one for one in self.bundles if one.ability == need.ability and one.grade_milli >= need.grade_min_milli]
+        return min(able, key=lambda one: (one.queue_ns + one.unit_ns * need.units, one.digest), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class Need:
 
     number: int
     digest: bytes
+    """Of the bundle that is to answer; with `ability`, of this device's own, if any."""
     units: int
     size_bytes: int
     deadline_ns: int
@@ -81,6 +91,12 @@ class Need:
     """What the own model takes for it, by measure; 0: this device has none."""
     local_wait_ns: int = 0
     """Before it could begin now."""
+    ability: int = 0
+    """Any bundle that is able to it may answer; 0: `digest` alone."""
+    grade_min_milli: int = 0
+    """The least grade of a lender's bundle, with `ability`."""
+    copies: int = 1
+    """Lenders that work on it at once; with 2 no single death costs an answer."""
 
 
 class Times:
@@ -122,9 +138,14 @@ class Times:
         return float(sorted(self._samples)[-(-len(self._samples) * 95 // 100) - 1])
 
 
+def ability_number(name: str) -> int:
+    """How an ability, say "classify/pv-module", is named in offers: four bytes of SHA-256, never 0; 0 for ""."""
+    return int.from_bytes(sha256(name.encode()).digest()[:4], "big") or 1 if name else 0
+
+
 def stated_ns(offer: Offer, need: Need) -> int:
     """What a request would take by the lender's own word."""
-    offered = offer.of(need.digest)
+    offered = offer.of(need)
     assert offered is not None
     return offered.queue_ns + offered.unit_ns * need.units
 
@@ -142,7 +163,7 @@ def feasible(
             offer.is_reachable
             and offer.node not in barred
             and offer.is_fresh(now_ns)
-            and offer.of(need.digest) is not None
+            and offer.of(need) is not None
             and need.size_bytes <= offer.request_bytes_max
         )
         if fits and now_ns + _time_ns(offer, need, times, now_ns) < need.deadline_ns:

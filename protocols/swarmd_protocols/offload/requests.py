@@ -24,6 +24,10 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     digest: bytes
     unit_ns: int
     """Measured time of one inference; 0: not measured yet."""
+    ability: str = ""
+    """What it is able to, by its recipe; "": it does not say."""
+    grade_milli: int = 0
+    """How well, by its recipe's own measure, thousandths."""
 
 
 class Stock(msgspec.Struct, frozen=True):
@@ -42,6 +46,7 @@ class Borrow(msgspec.Struct, frozen=True):
     number: int
     """The driver's own, never used twice in a life."""
     digest: bytes
+    """Of the bundle that is to answer; with `ability` of the own one that `local_ns` is about, or empty."""
     data: bytes
     units: int
     deadline_ns: int
@@ -50,6 +55,16 @@ class Borrow(msgspec.Struct, frozen=True):
     may_leave: bool = True
     local_wait_ns: int = 0
     """What the own model has to do first, as things stand; by the last moment the nearest deadline goes first."""
+    ability: str = ""
+    """Any bundle that is able to it may answer; `Settle.digest` says which did."""
+    grade_min_milli: int = 0
+    """The least grade of a lender's bundle, with `ability`."""
+    copies: int = 1
+    """2: two lenders work on it at once, so that the death of one costs nothing; twice the work."""
+    keep_ns: int = 0
+    """An answer may be kept for so long, and one that was kept serves this request; 0: neither. Not with `ability`."""
+    recipe: bytes = b""
+    """What else the answer depends on, such as a digest of the preprocessing; answers are kept for each apart."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -105,6 +120,8 @@ class Settle(msgspec.Struct, frozen=True):
     """Of the bundle that answered."""
     is_check_wanted: bool
     """Hold it against the own model when there is time, and say `Judged`."""
+    is_kept: bool = False
+    """The answer was kept from an equal request; `lender` gave it then."""
 
 
 Order: TypeAlias = Infer | Drop | Settle
