@@ -40,6 +40,7 @@ _WORK = {
     "release": "release models",
     "floor": "rule out old models for ever",
     "heartbeat": "say that the publisher is alive",
+    "operator": "review what the swarm has found, each key for itself",
 }
 _T = TypeVar("_T")
 
@@ -212,7 +213,11 @@ def _changed_role(was: Role, now: Role, context: Context) -> list[str]:
 
 def _root_warnings(root: Root, context: Context) -> list[str]:
     roles = roles_of(root)
-    said = [f"nobody holds the role {name}: nobody can {_WORK[name]}" for name in ROLES if name not in roles]
+    said = [
+        f"nobody holds the role {name}: nobody can {_WORK[name]}"
+        for name in ROLES
+        if name not in roles and name != "operator"  # Many fleets need none, and one can be named on any day.
+    ]
     said += [
         f"one key alone can {_WORK[name]}: {_names(roles[name].key_ids, context)}"
         for name in ("root", "release", "floor")

@@ -41,19 +41,22 @@ from swarmd_protocols.releases.reports import Report, Verdict, parse_report
 from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
 from swarmd_protocols.state.crdt import messages as state
 from swarmd_protocols.state.crdt.batch import HEAD_BYTES, open_batch
-from swarmd_protocols.state.crdt.facts import decode_facts
+from swarmd_protocols.state.crdt.facts import Facts, decode_facts, encode_facts
+from swarmd_protocols.state.crdt.places import LATTICE
 from swarmd_protocols.state.crdt.records import decode_counters, decode_events, decode_leases
+from swarmd_protocols.state.crdt.reviews import Review, encode_review, open_review, read_review
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
 from swarmd_protocols.swim.messages import decode_messages
 from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import roots
-from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.envelopes import KEY_BYTES, decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
 from tests.fuzz import key_targets
 from tests.support import offload_swarm, swim_vectors
 from tests.support.bundles import ZOO_MODEL, ZOO_TOML, copy_what_the_zoo_names
 from tests.support.deltas import tuned
 from tests.support.release_world import Keys, make_release
+from tests.support.reviewing import ALICE, review, signed
 from tests.support.state_mesh import Mesh, detection
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
@@ -202,6 +205,26 @@ def _state_bodies() -> Fuzzed:
             found += message.raws
     readers = (decode_facts, decode_counters, decode_events, decode_leases, state.decode, open_batch)
     return Fuzzed(found, refusing(*readers, by=(WireError,)))
+
+
+def _reviews() -> Fuzzed:
+    """What operators say: statements, their payloads, bodies that hold them; what reads back is what was said."""
+    made = [
+        review("confirm", by="alice"),
+        review("relabel", "crack", asset="t03-m17"),
+        review("note", "ask the technician", revision=7),
+        Review("mesh", bytes(16), "hot-spot", LATTICE, (-3, 41), "reject", "", "hot-spot", bytes(8), 2, 1_000, "bob"),
+    ]
+    statements = [signed(one, ALICE) for one in made]
+    bodies = [encode_facts(Facts(reviews=[open_review(one) for one in statements[:2]]))]
+
+    def same(data: bytes) -> None:
+        said = open_review(data)
+        assert encode_review(said.review) == data[KEY_BYTES + SIGNATURE_BYTES :], "one statement, one encoding"
+        said.holds(CRYPTO.verify)
+
+    readers = (same, read_review, decode_facts)
+    return Fuzzed([*statements, *map(encode_review, made), *bodies], refusing(*readers, by=(WireError,)))
 
 
 # --- Releases ----------------------------------------------------------------------------------------------------
@@ -421,6 +444,7 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "journals": _journals,
     "state-at-a-replica": _state_at_a_replica,
     "state-bodies": _state_bodies,
+    "reviews": _reviews,
     "release-statements": _release_statements,
     "release-messages": _release_messages,
     "offload-messages": _offload_messages,

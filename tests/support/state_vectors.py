@@ -30,6 +30,8 @@ from swarmd_protocols.state.crdt.records import (
     encode_events,
     encode_leases,
 )
+from swarmd_protocols.state.crdt.reviews import Review, encode_review, join_review, message_of, open_review
+from swarmd_protocols.trust.envelopes import KEY_BYTES, SIGNATURE_BYTES
 
 PATH = Path(__file__).resolve().parents[2] / "protocols" / "vectors" / "state.json"
 CRYPTO = NaClCrypto()
@@ -61,6 +63,17 @@ def facts() -> Facts:
     )
 
 
+def _signed(*fields: Any) -> bytes:
+    payload = encode_review(Review("farm", *fields))
+    return join_review(CRYPTO.public_key(SEED), CRYPTO.sign(SEED, message_of(payload)), payload)
+
+
+REVIEWS = (
+    _signed(
+        b"", "hot-spot", ASSET, "t03-m17", "relabel", "crack", "hot-spot", b"basis..1", 3, 1_790_000_000_000, "alice"
+    ),
+    _signed(bytes(OTHER), "hot-spot", LATTICE, (-3, 41), "note", "look again", "hot-spot", bytes(8), 1, 0, ""),
+)
 EVENTS = (
     EventRow(1_790_000_000, 3, 215_000_000_000, "failed", "drone-7", "no answer for 4.1 s", "incarnation 7/2"),
     EventRow(1_790_000_000, 9, 215_000_060_000, "release-halted", "leaks 12", "2 of 4 canaries failed", "drone-1"),
@@ -100,12 +113,18 @@ def samples() -> dict[str, bytes]:
         "message CertificateAsk": messages.encode(messages.CertificateAsk((bytes(NODE),))),
         "message Recent": messages.encode(messages.Recent(bytes(range(12)))),
         "message Wanted": messages.encode(messages.Wanted(bytes(range(6)))),
+        "facts body, reviews": encode_facts(Facts(reviews=[open_review(one) for one in REVIEWS])),
+        "review of an asset": REVIEWS[0],
+        "review of a place": REVIEWS[1],
         "message Certificates": messages.encode(messages.Certificates((b"as the enrol role signed it",))),
     }
 
 
 def read_again(name: str, data: bytes) -> bytes:
     """Decode one sample and encode it again."""
+    if name.startswith("review"):
+        said = open_review(data)
+        return join_review(said.public, data[KEY_BYTES : KEY_BYTES + SIGNATURE_BYTES], encode_review(said.review))
     if name.startswith("facts"):
         return encode_facts(decode_facts(data))
     if name.startswith("lease"):

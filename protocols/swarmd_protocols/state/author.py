@@ -17,17 +17,10 @@ from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, stamp_of
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Signer, Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import (
-    NOTE_DOTS_MAX,
-    NOTE_KEY_MAX_BYTES,
-    NOTE_VALUE_MAX_BYTES,
-    Facts,
-    NotePut,
-    NoteRemoval,
-    SightingKey,
-)
+from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval, SightingKey
 from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, SURE_KEY, fact_key, record_key
 from swarmd_protocols.state.crdt.log import Verdict
+from swarmd_protocols.state.crdt.note_rows import NOTE_DOTS_MAX, NOTE_KEY_MAX_BYTES, NOTE_VALUE_MAX_BYTES
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, OwnLog, facts_of
 from swarmd_protocols.state.crdt.records import (
     COUNTER_MAX,
@@ -43,6 +36,7 @@ from swarmd_protocols.state.crdt.records import (
     encode_events,
     encode_leases,
 )
+from swarmd_protocols.state.crdt.reviews import open_review
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.observations import LocalDetection
 from swarmd_protocols.state.projection import Reading
@@ -168,6 +162,17 @@ class Author:
             self.pending.append(NotePut(self.incarnation, self._note_serial, stamp, key, value, removes))
         elif removes:
             self.pending.append(NoteRemoval(key, removes))
+
+    def say_review(self, statement: bytes) -> None:
+        """Put an operator's statement before everybody; said again it changes nothing.
+
+        Raises:
+            StateError: It does not hold, or the operator has said something newer in its place.
+            WireError: The bytes are no statement.
+        """
+        said = open_review(statement)
+        self._holdings.projection.reviews.check(said)
+        self.pending.append(said)
 
     def kill(self, names: Iterable[FactId]) -> None:
         """These own facts no longer matter."""

@@ -21,6 +21,7 @@ from swarmd_protocols.state.crdt.log import Verdict, cost_of
 from swarmd_protocols.state.crdt.messages import Proof
 from swarmd_protocols.state.crdt.store import Store
 from swarmd_protocols.state.projection import Projection, Reading
+from swarmd_protocols.state.reviews import Reviews
 
 SHELF_MAX = 64
 """Origins without a certificate whose logs are kept: those enrolled under a replaced key, until signed anew."""
@@ -31,13 +32,13 @@ JOURNAL_RECORDS = 256
 class Holdings:
     """Store, views and journal of one node, kept in step."""
 
-    def __init__(self, node: NodeId, config: ReplicaConfig, clock: Clock) -> None:
+    def __init__(self, node: NodeId, config: ReplicaConfig, clock: Clock, reviews: Reviews | None = None) -> None:
         """Empty."""
         self._node = node
         self._config = config
         self.clock = clock
         self.store = Store(config.origins_max, config.origin_cost_max)
-        self.projection = Projection(node, config)
+        self.projection = Projection(node, config, reviews)
         self.deferred: dict[bytes, Batch] = {}
         """By digest: facts whose stamp lies in the future."""
         self._unjournalled: dict[bytes, bytes | None] = {}

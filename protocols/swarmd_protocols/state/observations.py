@@ -68,6 +68,28 @@ class DetectionView(msgspec.Struct, frozen=True, gc=False):
         return f"{self.origin.hex()[:16]}-{name}"
 
 
+class ReviewView(msgspec.Struct, frozen=True, gc=False):
+    """What one operator says of one thing: the newest verdict, or the newest note."""
+
+    operator: str
+    """The name that the operator goes by; whose it is, the key says."""
+    key: str
+    """First eight hexadecimal digits of the id of the operator's key."""
+    verdict: str
+    """"confirm", "reject", "relabel", "withdraw" or "note"."""
+    text: str
+    """The right label, or the words of the note."""
+    seen: str
+    """The label that the operator saw."""
+    made_ms: int
+    """Milliseconds since 1970, by the clock of the operator's machine."""
+    revision: int
+    digest: bytes
+    """Names the statement."""
+    statement: bytes
+    """As the operator signed it: who keeps it can prove it."""
+
+
 class ObjectView(msgspec.Struct, frozen=True, gc=False):
     """One thing in the world as the swarm agrees on it: the deduplicated view that users see."""
 
@@ -84,6 +106,34 @@ class ObjectView(msgspec.Struct, frozen=True, gc=False):
     confirmed: bool
     """Seen by at least `dedup.confirm_observers` distinct nodes."""
     reports: int
+    review: str = ""
+    """What operators agree on: "confirmed", "relabelled", "rejected"; "disputed"; "" where nobody has a verdict."""
+    detected: str = ""
+    """The label that the detectors give it, where operators have corrected `label`; else ""."""
+    reviews: tuple[ReviewView, ...] = ()
+    """What each operator says, by key."""
+
+    @property
+    def tier(self) -> str:
+        """ "reviewed" (operators agree), "confirmed" (enough members have seen it), or "candidate"."""
+        if self.review not in ("", "disputed"):
+            return "reviewed"
+        return "confirmed" if self.confirmed else "candidate"
+
+
+class ReviewSubject(msgspec.Struct, frozen=True, gc=False):
+    """What a review of an object has to name."""
+
+    swarm: str
+    origin: bytes
+    label: str
+    kind: int
+    place: tuple[int, int] | str
+    seen: str
+    """The label that the object bears."""
+    basis: bytes
+    revision: int
+    """Of the next review."""
 
 
 class CellView(msgspec.Struct, frozen=True, gc=False):
@@ -151,6 +201,12 @@ class SetNote(msgspec.Struct, frozen=True, gc=False):
 
     key: str
     value: bytes
+
+
+class SayReview(msgspec.Struct, frozen=True, gc=False):
+    """Put a statement of an operator before everybody; it holds whoever hands it over."""
+
+    statement: bytes
 
 
 class SayEvent(msgspec.Struct, frozen=True, gc=False):

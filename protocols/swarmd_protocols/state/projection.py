@@ -29,6 +29,7 @@ from swarmd_protocols.state.observations import (
     ObjectChanged,
 )
 from swarmd_protocols.state.quota import BATCH_UNITS, ROW_UNITS
+from swarmd_protocols.state.reviews import Reviews
 from swarmd_protocols.state.shown import TOLD_AT_ONCE, Shown
 from swarmd_protocols.state.survey import Survey
 from swarmd_protocols.state.vitals import Vitals
@@ -53,13 +54,14 @@ _Change: TypeAlias = tuple[_How, Batch, Facts | None]
 class Projection:
     """All views of one node."""
 
-    def __init__(self, node: NodeId, config: ReplicaConfig) -> None:
-        """Empty."""
+    def __init__(self, node: NodeId, config: ReplicaConfig, reviews: Reviews | None = None) -> None:
+        """Empty; without `reviews` no operator's word counts."""
         self._node = node
         self._config = config
         self.view = DedupView(config.dedup)
         self.own = OwnSightings(node, config.dedup, self.view)
-        self.shown = Shown(config.dedup, self.view)
+        self.reviews = Reviews() if reviews is None else reviews
+        self.shown = Shown(config.dedup, self.view, self.reviews)
         self.survey = Survey(node, config.claims)
         self.vitals = Vitals()
         self.notes = NoteMap()
@@ -127,14 +129,17 @@ class Projection:
     def _apply(self, how: _How, batch: Batch, facts: Facts | None) -> int:
         if facts is None:
             facts = decode_facts(batch.body)
+        units = BATCH_UNITS + ROW_UNITS * facts.weight
         if how is _How.HIDE:
             self._drop_facts(batch.origin, batch.dot, facts)
+            units += sum(map(self.reviews.drop, facts.reviews))
         else:
             facts = _in_time(facts, batch.stamp)
             self._take_latest(batch.origin, batch.dot, facts)
             if how is _How.SHOW:
                 self._take_notes(batch.origin, facts)
-        return BATCH_UNITS + ROW_UNITS * facts.weight
+                units += sum(map(self.reviews.take, facts.reviews))
+        return units
 
     def _take_latest(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
         """Facts of which the latest batch's counts: to take one twice changes nothing."""
@@ -240,6 +245,7 @@ class Projection:
 
     def forget_changes(self) -> None:
         """What was read from the journal is no news."""
+        self.reviews.touched.clear()
         self.shown.forget_changes()
         for entry in self._learned:
             entry.told = True
@@ -256,6 +262,8 @@ class Projection:
             details += self._own_learned()
         if self.vitals.has_learned:
             details += self.vitals.take_learned()
+        if self.reviews.touched:
+            self.shown.touch_reviewed()
         if self._learned or self.view.has_changed():
             self._tell_learned(details)
             details += self.shown.tell(physical_ms)

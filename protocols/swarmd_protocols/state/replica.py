@@ -48,6 +48,7 @@ from swarmd_protocols.state.observations import (
     DefineCells,
     Observed,
     SayEvent,
+    SayReview,
     SetNote,
     StatusReport,
     WantCell,
@@ -57,6 +58,7 @@ from swarmd_protocols.state.observations import (
 )
 from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.replica_views import ReplicaViews
+from swarmd_protocols.state.reviews import Reviews, operators_of
 from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
@@ -124,7 +126,10 @@ class Replica:
         self._config = config
         self._rng = rng
         self.clock = Clock(config.clock, wall_offset_ns)
-        self._holdings = Holdings(node, config, self.clock)
+        self._trust = trust
+        reviews = Reviews(trust.swarm, config.dedup.groups, signer.verify)
+        reviews.know_operators(operators_of(trust.chain))
+        self._holdings = Holdings(node, config, self.clock, reviews)
         self._projection = self._holdings.projection
         quotas = Quotas()
         self._anti_entropy = AntiEntropy(node, config, rng, self._holdings.store, quotas)
@@ -215,6 +220,7 @@ class Replica:
     def on_trust(self, now_ns: int) -> list[SubEffect]:
         """Who counts may have changed: hold everybody against it."""
         effects: list[SubEffect] = []
+        self._projection.reviews.know_operators(operators_of(self._trust.chain))
         self._intake.judge()
         self._intake.retry(effects, now_ns)
         return self._finish(effects, now_ns)
@@ -315,6 +321,9 @@ class Replica:
                 if not 0 <= quality_milli <= 1000:
                     raise StateError(f"quality_milli is {quality_milli}; it must be 0 to 1000")
                 author.pending.append(Done(projection.survey.finish(cell_id), quality_milli))
+                author.flush(effects, now_ns)
+            case SayReview(statement):
+                author.say_review(statement)
                 author.flush(effects, now_ns)
             case SetNote(key, value):
                 author.set_note(key, value, now_ns)

@@ -7,7 +7,7 @@ from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
-from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewSubject
 
 
 class ReplicaViews:
@@ -48,6 +48,10 @@ class ReplicaViews:
     def superseded_by(self, object_id: str) -> str:
         """The object that an object of this id has become part of, or ""."""
         return self._projection.shown.superseded_by(object_id)
+
+    def review_subject(self, object_id: str) -> ReviewSubject | None:
+        """What a review of an object has to name; None where no object of that id is shown."""
+        return self._projection.shown.subject(object_id)
 
     def cells(self) -> list[CellView]:
         """The survey area, in the order of its definition."""
@@ -112,6 +116,7 @@ class ReplicaViews:
             "bytes_held": holdings.store.size_bytes,
             "sightings": self._projection.view.count,
             "undecided": self._projection.view.undecided.waiting,
+            "reviews_invalid": self._projection.reviews.invalid,
             "quarantined": len(holdings.store.quarantined),
             "aside": len(holdings.shelved),
             "waiting_for_certificates": intake.waiting,

@@ -1,6 +1,6 @@
 """Objects as people see them: what is shown, merged, gone, and until when."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -10,11 +10,13 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, Join, Sighting, SightingKey
+from swarmd_protocols.state.crdt.reviews import basis_of
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.dedup.entry import Entry, in_ranks
 from swarmd_protocols.state.dedup.own import fused
 from swarmd_protocols.state.dedup.view import DedupView
-from swarmd_protocols.state.observations import ObjectChanged, ObjectView
+from swarmd_protocols.state.observations import ObjectChanged, ObjectView, ReviewSubject, ReviewView
+from swarmd_protocols.state.reviews import Reviews, settled
 
 _SUPERSEDED_MAX = 4_096
 """Ids of objects that have become part of others, for readers who still hold one; the oldest go."""
@@ -31,11 +33,13 @@ class Shown:
     Args:
         config: Settings of objects.
         view: Whose leaders are the objects.
+        reviews: What operators say of them.
     """
 
-    def __init__(self, config: DedupConfig, view: DedupView) -> None:
+    def __init__(self, config: DedupConfig, view: DedupView, reviews: Reviews) -> None:
         self._config = config
         self._view = view
+        self._reviews = reviews
         self._joins: dict[tuple[NodeId, SightingKey], dict[NodeId, tuple[Dot, int, int]]] = {}
         self._superseded: dict[str, str] = {}
         self._deadlines: list[tuple[int, int, Entry]] = []
@@ -71,6 +75,42 @@ class Shown:
         entry = self._view.get(origin, key)
         if entry is not None and entry.leader is not None:
             self._view.touched[entry.leader] = None
+
+    # --- Reviews ---
+
+    def touch_reviewed(self) -> None:
+        """Operators have said something of things: their objects have changed."""
+        for origin, label, kind, place in self._reviews.touched:
+            if kind == ASSET:
+                assert isinstance(place, str), "an asset has a name"
+                entry = self._view.leader_of_asset(label, place)
+            else:
+                entry = self._view.get(NodeId(origin), (label, kind, place))
+            if entry is not None and entry.leader is not None:
+                self._view.touched[entry.leader] = None
+        self._reviews.touched.clear()
+
+    def subject(self, object_id: str) -> ReviewSubject | None:
+        """What a review of a shown object has to name; None where there is none of that id."""
+        wanted = self.superseded_by(object_id) or object_id
+        for leader in filter(_is_told, self._view.all()):
+            if leader.object_id == wanted:
+                (label, kind, place), view = leader.key, self._object(leader)
+                return ReviewSubject(
+                    self._reviews.swarm,
+                    b"" if kind == ASSET else leader.origin,
+                    label,
+                    kind,
+                    place,
+                    view.label,
+                    basis_of(said.digest for said in view.reviews),
+                    1 + max((said.revision for said in view.reviews), default=0),
+                )
+        return None
+
+    def _said_of(self, members: Iterable[Entry]) -> tuple[ReviewView, ...]:
+        target = self._reviews.target
+        return self._reviews.of(dict.fromkeys(target(member.origin, *member.key) for member in members))
 
     # --- Telling ---
 
@@ -258,9 +298,11 @@ class Shown:
                 first, last = min(first, joined_first), max(last, joined_last)
                 reports += 1
         east, north, covariance = fused(members, self._config)
+        reviews = self._said_of(members) if self._reviews.has_any else ()
+        verdict, label = settled(reviews)
         return ObjectView(
             leader.object_id,
-            best.label,
+            label or best.label,
             best.score_milli,
             east if positioned else None,
             north if positioned else None,
@@ -271,6 +313,9 @@ class Shown:
             last,
             len(observers) >= self._config.confirm_observers,
             reports,
+            verdict,
+            best.label if label not in ("", best.label) else "",
+            reviews,
         )
 
 

@@ -54,7 +54,7 @@ RIVALS_MAX = 4
 that ends the fork grows to its end before others push it out."""
 KEPT_MAX = 2_048
 """Statements that one root can name: 36 KiB of the 48 that a payload takes."""
-ROLES = ("enrol", "revoke", "release", "floor", "heartbeat")
+ROLES = ("enrol", "revoke", "release", "floor", "heartbeat", "operator")
 """What a root hands out besides itself."""
 
 

@@ -32,6 +32,11 @@ class TrustView(Protocol):
     """What a sub-protocol may ask."""
 
     @property
+    def swarm(self) -> str:
+        """The swarm's name."""
+        ...
+
+    @property
     def revision(self) -> int:
         """Rises whenever what counts changes."""
         ...

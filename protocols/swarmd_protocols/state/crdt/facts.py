@@ -1,7 +1,7 @@
 """The facts of a FACTS batch and their columns.
 
-A body is one msgpack array `[sightings, joins, dones, note puts, note removals]`, the first three nil or an array of
-their own. Rows of one kind share columns (`columns.py`), sorted by time so that neighbours are alike.
+A body is one msgpack array `[sightings, joins, dones, note puts, note removals, reviews]`, the first three nil or an
+array of their own. Rows of one kind share columns (`columns.py`), sorted by time so that neighbours are alike.
 
     keys        [n, labels, label column, kind column, place x, place y, assets]
     sightings   [keys, flags, east, north, covariance (3), score, first ms, span ms, reports, models, model column,
@@ -10,13 +10,17 @@ their own. Rows of one kind share columns (`columns.py`), sorted by time so that
     dones       [cells (6 bytes each), quality column]
     puts        [[incarnation, serial, stamp, key, value, removed dots], …]   one operator note each
     removals    [[key, removed dots], …]
+    reviews     [statement, …]                  what operators say of objects (`reviews.py`)
+
+A body whose batch holds no reviews ends before them, as nodes wrote it that knew none; such a node reads a body with
+reviews as if it held none.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from operator import add, gt, mul
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,9 +28,17 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES, NodeId
 from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.crdt.columns import pack, pack_deltas, unpack, unpack_deltas
+from swarmd_protocols.state.crdt.note_rows import NotePut as NotePut
+from swarmd_protocols.state.crdt.note_rows import NoteRemoval as NoteRemoval
+from swarmd_protocols.state.crdt.note_rows import Put, Removal, checked_put, checked_removal
+from swarmd_protocols.state.crdt.places import ASSET as ASSET
+from swarmd_protocols.state.crdt.places import LABEL_MAX_BYTES, PLACE_MAX
+from swarmd_protocols.state.crdt.places import LATTICE as LATTICE
+from swarmd_protocols.state.crdt.places import TRACK as TRACK
+from swarmd_protocols.state.crdt.places import Place as Place
+from swarmd_protocols.state.crdt.places import SightingKey as SightingKey
+from swarmd_protocols.state.crdt.reviews import REVIEW_WEIGHT, SignedReview, open_review
 
-LABEL_MAX_BYTES = 64
-"""UTF-8 bytes of a label."""
 ROWS_MAX = 128
 """Rows of one batch: more than fit `batch.BATCH_MAX_BYTES` packed as small as can be."""
 BESIDE_MAX = 8
@@ -35,28 +47,12 @@ POSITION_MAX_CM = 100_000_000
 """1,000 km from the mission origin."""
 VARIANCE_MAX_CM2 = 10**10
 """A standard deviation of 1 km: beyond it nothing is known of the place."""
-NOTE_KEY_MAX_BYTES, NOTE_VALUE_MAX_BYTES = 64, 512
-"""Of a note: its key in UTF-8, and its value."""
-NOTE_DOTS_MAX = 16
-"""Puts that one note replaces or removes: a key is written by few people at once."""
 CELL_HASH_BYTES = 6
 """Of a cell's name: among 10,000 cells two share one with a probability of 2 in 10 million."""
 WIRE_PITCH_CM = 50
 """Positions of lattice rows travel as offsets from `place` times this."""
-_PLACE_MAX = 1 << 48
-"""Column or row of a lattice: beyond `POSITION_MAX_CM` at any pitch, and far from overflow."""
 _MS_MAX = (1 << 43) - 1
 """Milliseconds since 2020: the year 2298."""
-LATTICE = 0
-"""Placed by position: `place` is (column, row) of a lattice point."""
-ASSET = 1
-"""Placed by the site map: `place` is the asset's name."""
-TRACK = 2
-"""Not placed, or moving: `place` is (incarnation, track id) of the origin."""
-
-Place: TypeAlias = tuple[int, int] | str
-SightingKey: TypeAlias = tuple[str, int, Place]
-"""(label, kind of place, place): what an origin's register for one thing is found by."""
 
 
 class Sighting(NamedTuple):
@@ -101,28 +97,6 @@ class Done(NamedTuple):
     quality_milli: int
 
 
-NoteDot: TypeAlias = tuple[bytes, int, int]
-"""(origin, incarnation, serial) of a note put; it keeps its dot when it is said again in a later batch."""
-
-
-class NotePut(NamedTuple):
-    """An operator note; removes the puts it has seen under its key."""
-
-    incarnation: int
-    serial: int
-    stamp: int
-    key: str
-    value: bytes
-    removes: tuple[NoteDot, ...]
-
-
-class NoteRemoval(NamedTuple):
-    """Removes the puts it has seen under a key."""
-
-    key: str
-    removes: tuple[NoteDot, ...]
-
-
 @dataclass(slots=True)
 class Facts:
     """All facts of one batch."""
@@ -132,6 +106,7 @@ class Facts:
     dones: Sequence[Done] = ()
     puts: Sequence[NotePut] = ()
     removals: Sequence[NoteRemoval] = ()
+    reviews: Sequence[SignedReview] = ()
 
     @property
     def weight(self) -> int:
@@ -139,7 +114,7 @@ class Facts:
         named = sum(len(row.beside) for row in self.sightings) + sum(len(put.removes) for put in self.puts)
         named += sum(len(removal.removes) for removal in self.removals)
         rows = len(self.sightings) + len(self.joins) + len(self.dones) + len(self.puts) + len(self.removals)
-        return rows + (3 * named + 3) // 4
+        return rows + (3 * named + 3) // 4 + REVIEW_WEIGHT * len(self.reviews)
 
 
 class _Keys(msgspec.Struct, array_like=True, frozen=True):
@@ -187,44 +162,36 @@ class _Dones(msgspec.Struct, array_like=True, frozen=True):
     quality: bytes
 
 
-class _Put(msgspec.Struct, array_like=True, frozen=True):
-    incarnation: int
-    serial: int
-    stamp: int
-    key: str
-    value: bytes
-    removes: tuple[NoteDot, ...]
-
-
-class _Removal(msgspec.Struct, array_like=True, frozen=True):
-    key: str
-    removes: tuple[NoteDot, ...]
-
-
 class _Body(msgspec.Struct, array_like=True, frozen=True):
     sightings: _Sightings | None
     joins: _Joins | None
     dones: _Dones | None
-    puts: tuple[_Put, ...]
-    removals: tuple[_Removal, ...]
+    puts: tuple[Put, ...]
+    removals: tuple[Removal, ...]
+
+
+class _Reviewed(_Body, array_like=True, frozen=True):
+    reviews: tuple[bytes, ...] = ()
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(_Body).decode
+_DECODE = msgspec.msgpack.Decoder(_Reviewed).decode
 _NOTHING = b"\x00"
 
 
 def encode_facts(facts: Facts) -> bytes:
     """Pack the facts of one batch; the order of rows is fixed by their keys, so equal facts give equal bytes."""
-    return _ENCODE(
-        _Body(
-            _pack_sightings(sorted(facts.sightings, key=_sighting_order)) if facts.sightings else None,
-            _pack_joins(sorted(facts.joins, key=_join_order)) if facts.joins else None,
-            _pack_dones(sorted(facts.dones)) if facts.dones else None,
-            tuple(_Put(*put) for put in facts.puts),
-            tuple(_Removal(*removal) for removal in facts.removals),
-        )
+    body = _Body(
+        _pack_sightings(sorted(facts.sightings, key=_sighting_order)) if facts.sightings else None,
+        _pack_joins(sorted(facts.joins, key=_join_order)) if facts.joins else None,
+        _pack_dones(sorted(facts.dones)) if facts.dones else None,
+        tuple(Put(*put) for put in facts.puts),
+        tuple(Removal(*removal) for removal in facts.removals),
     )
+    if facts.reviews:
+        statements = tuple(sorted(review.statement for review in facts.reviews))
+        body = _Reviewed(body.sightings, body.joins, body.dones, body.puts, body.removals, statements)
+    return _ENCODE(body)
 
 
 def decode_facts(body: bytes) -> Facts:
@@ -239,8 +206,9 @@ def decode_facts(body: bytes) -> Facts:
             _unpack_sightings(packed.sightings) if packed.sightings is not None else (),
             _unpack_joins(packed.joins) if packed.joins is not None else (),
             _unpack_dones(packed.dones) if packed.dones is not None else (),
-            [_checked_put(put) for put in packed.puts],
-            [NoteRemoval(r.key, _checked_note(r.key, b"", r.removes)) for r in packed.removals],
+            [checked_put(put) for put in packed.puts],
+            [checked_removal(removal) for removal in packed.removals],
+            [open_review(statement) for statement in packed.reviews],
         )
     except WireError:
         raise
@@ -325,7 +293,7 @@ def _unpack_keys(packed: _Keys) -> _KeyColumns:
     xs, ys = unpack_deltas(packed.xs, n), unpack_deltas(packed.ys, n)
     if min(label_of) < 0 or min(kinds) < LATTICE or max(kinds) > TRACK:
         raise WireError("a row's label or kind is out of range")
-    if min(min(xs), min(ys)) < -_PLACE_MAX or max(max(xs), max(ys)) > _PLACE_MAX:
+    if min(min(xs), min(ys)) < -PLACE_MAX or max(max(xs), max(ys)) > PLACE_MAX:
         raise WireError("a row's place is out of range")
     places: list[Place] = list(zip(xs, ys, strict=True))
     if ASSET in kinds:
@@ -478,21 +446,3 @@ def _unpack_dones(packed: _Dones) -> list[Done]:
         raise WireError("a cell's quality is out of range")
     size = CELL_HASH_BYTES
     return [Done(packed.cells[i * size : (i + 1) * size], qualities[i]) for i in range(n)]
-
-
-def _checked_note(key: str, value: bytes, removes: tuple[NoteDot, ...]) -> tuple[NoteDot, ...]:
-    if not 0 < len(key.encode()) <= NOTE_KEY_MAX_BYTES or len(value) > NOTE_VALUE_MAX_BYTES:
-        raise WireError("a note's key or value is out of range")
-    if len(removes) > NOTE_DOTS_MAX:
-        raise WireError(f"a note removes at most {NOTE_DOTS_MAX} others")
-    for origin, incarnation, serial in removes:
-        if len(origin) != NODE_ID_BYTES or min(incarnation, serial) < 0 or max(incarnation, serial) >= 1 << 48:
-            raise WireError("a note's dot is out of range")
-    return removes
-
-
-def _checked_put(put: _Put) -> NotePut:
-    if min(put.incarnation, put.serial, put.stamp) < 0 or max(put.incarnation, put.serial) >= 1 << 48:
-        raise WireError("a note's dot is out of range")
-    removes = _checked_note(put.key, put.value, put.removes)
-    return NotePut(put.incarnation, put.serial, put.stamp, put.key, put.value, removes)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.crdt.facts import NoteDot
+from swarmd_protocols.state.crdt.note_rows import NoteDot
 
 
 class _Put(NamedTuple):

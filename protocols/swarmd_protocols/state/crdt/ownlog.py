@@ -36,8 +36,9 @@ from swarmd_protocols.state.crdt.facts import (
     decode_facts,
     encode_facts,
 )
+from swarmd_protocols.state.crdt.reviews import SignedReview
 
-Fact: TypeAlias = Sighting | Join | Done | NotePut | NoteRemoval
+Fact: TypeAlias = Sighting | Join | Done | NotePut | NoteRemoval | SignedReview
 FactId: TypeAlias = tuple[object, ...]
 
 _BODY_MAX_BYTES = BATCH_MAX_BYTES - HEAD_BYTES - SIGNATURE_BYTES
@@ -60,16 +61,18 @@ def fact_id(fact: Fact) -> FactId:
             return (3, fact.incarnation, fact.serial)
         case NoteRemoval():
             return (4, fact.key, fact.removes)
+        case SignedReview():
+            return (5, fact.public, fact.review.target, fact.review.is_note)
 
 
 def facts_of(facts: Facts) -> list[Fact]:
     """All facts of a batch in one list."""
-    return [*facts.sightings, *facts.joins, *facts.dones, *facts.puts, *facts.removals]
+    return [*facts.sightings, *facts.joins, *facts.dones, *facts.puts, *facts.removals, *facts.reviews]
 
 
 def as_facts(items: list[Fact]) -> Facts:
     """The inverse of `facts_of`."""
-    facts = Facts([], [], [], [], [])
+    facts = Facts([], [], [], [], [], [])
     for item in items:
         match item:
             case Sighting():
@@ -82,6 +85,8 @@ def as_facts(items: list[Fact]) -> Facts:
                 facts.puts = [*facts.puts, item]
             case NoteRemoval():
                 facts.removals = [*facts.removals, item]
+            case SignedReview():
+                facts.reviews = [*facts.reviews, item]
     return facts
 
 

@@ -12,7 +12,6 @@ from swarmd_protocols.state.clock import STAMP_MAX, stamp_of
 from swarmd_protocols.state.crdt.batch import BATCH_MAX_BYTES, Batch, NodeSigner, Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import (
     LATTICE,
-    NOTE_VALUE_MAX_BYTES,
     Done,
     Facts,
     Join,
@@ -33,6 +32,7 @@ from swarmd_protocols.state.crdt.messages import (
     Proof,
     encode,
 )
+from swarmd_protocols.state.crdt.note_rows import NOTE_VALUE_MAX_BYTES
 from swarmd_protocols.state.observations import SetNote
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.trust import Certificate
