@@ -1,12 +1,10 @@
-"""A model with everything needed to use it: the bundle, a TOML file beside the model, or a bare `.tflite`.
+"""A model with everything needed to use it: the bundle, a TOML file beside the model, or a bare `.tflite` or `.onnx`.
 
 All problems of a TOML are reported at once. Paths in it are relative to it and cannot leave its folder; digests are
 checked on load. What only the runtime knows (tensor shapes) is checked in `recognise.py`, which also finds out how a
 bare model is to be decoded.
 """
 
-import os
-import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +12,21 @@ from typing import Any
 
 from swarmd_models.backends.base import Artefact
 from swarmd_models.bundle_digest import digest_of_bare, digest_of_bundle
+from swarmd_models.bundle_files import checked_file, inside
 from swarmd_models.errors import ArtefactError
-from swarmd_models.tflite_file import digest_of, embedded_labels, read_labels, read_model
+from swarmd_models.model_notes import ModelNotes, notes_of
+from swarmd_models.onnx_file import read_onnx
+from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
 """Of a bundle's description; ours have 4 kB."""
-MAX_SIDE_BYTES = 256 << 20
-"""Of a file beside it (golden vectors, a second stage), as much as a model."""
 DECODERS = ("ssd", "anchor_free", "yolo", "classifier")
+HEADS = ("auto", "v8", "v5", "v6", "yolox", "obb", "pose", "end2end")
+"""What `decode.head` may name of the YOLO family (`decoders/yolo_heads.py`)."""
+NEVER = 2.0
+"""A threshold that no score reaches: of classes that nobody asked for."""
+MODEL_SUFFIXES = (".tflite", ".onnx")
 ZOO = Path(__file__).parent / "zoo"
 DEFAULT_MODEL = "zoo:small-320"
 
@@ -39,8 +43,9 @@ class InputRule:
     resize: str = "stretch"
     """"letterbox" (keeps the shape, fills with `pad`), "stretch" or "none" (frames must have the input's size)."""
     pad: int = 114
-    mean: float = 0.0
-    std: float = 255.0
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 255.0
+    """One number, or one a channel in the order of `channels`: real input = (pixel - mean) / std."""
     as_is: bool = False
     """Raw pixel bytes go into an 8-bit input unchanged (bare quantised models)."""
 
@@ -61,6 +66,20 @@ class DecodeRule:
     """"pixels", "fraction" or "auto"; for yolo."""
     outputs: dict[str, str] = field(default_factory=dict)
     """Role to tensor name, where shapes and names do not tell them apart."""
+    head: str = "auto"
+    """Which of the YOLO family's heads it is, where the shape leaves several: one of `HEADS`."""
+    classes: tuple[str, ...] = ()
+    """Labels that count; empty: all of them."""
+    rename: dict[str, str] = field(default_factory=dict)
+    """Label of the model to the label that is reported; several may become one."""
+
+    def allows(self, label: str) -> bool:
+        """Whether things of this label are looked for."""
+        return not self.classes or label in self.classes
+
+    def threshold_of(self, label: str) -> float:
+        """The score from which a detection of this label counts."""
+        return self.class_thresholds.get(label, self.score_threshold) if self.allows(label) else NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +177,22 @@ class Bundle:
     labels_path: Path | None = None
     """The file that the labels come from, where the bundle names one."""
     provenance: dict[str, Any] = field(default_factory=dict)
+    notes: ModelNotes = field(default_factory=ModelNotes)
+    """What the exporter wrote into a bare model's file."""
+    reading: str = ""
+    """How a bare model has been read, for people; "" until its tensors have been seen, and where a bundle says it."""
 
     def artefact(self) -> Artefact:
         """The files, for backends."""
-        return Artefact(self.name, self.model_path, self.onnx_path, 1.0 / self.input.std)
+        if self.model_path.suffix == ".onnx":
+            return Artefact(self.name, None, self.model_path)
+        return Artefact(self.name, self.model_path, self.onnx_path)
 
     def second_artefact(self) -> Artefact | None:
         """The second stage's files, for backends."""
         if (second := self.second) is None:
             return None
-        return Artefact(f"{self.name} (second)", second.path, second.onnx_path, 1.0 / self.input.std)
+        return Artefact(f"{self.name} (second)", second.path, second.onnx_path)
 
     def files(self) -> tuple[Path, ...]:
         """Every file that the bundle names, the model first; its own TOML is not among them."""
@@ -178,8 +203,9 @@ class Bundle:
 
     def threshold_of(self, label: str) -> float:
         """The score from which a detection of this label counts."""
-        rule = self.decode if self.second is None else self.second
-        return rule.class_thresholds.get(label, rule.score_threshold)
+        if self.second is None or not self.decode.allows(label):
+            return self.decode.threshold_of(label)
+        return self.second.class_thresholds.get(label, self.second.score_threshold)
 
     @property
     def threshold(self) -> float:
@@ -195,7 +221,7 @@ def load_bundle(model: str | Path, labels_path: str | Path | None = None) -> Bun
     """Read a model by path or by its name in the zoo.
 
     Args:
-        model: A bundle's `.toml`, a bare `.tflite`, or "zoo:NAME".
+        model: A bundle's `.toml`, a bare `.tflite` or `.onnx`, or "zoo:NAME".
         labels_path: Labels, one a line, instead of the model's own.
 
     Raises:
@@ -220,15 +246,20 @@ def resolve(model: str | Path) -> Path:
     path = Path(name)
     if not path.exists():
         raise ArtefactError(f"no model at {path}")
-    if path.suffix not in (".toml", ".tflite"):
-        raise ArtefactError(f"{path} is neither a bundle (.toml) nor a LiteRT model (.tflite)")
+    if path.suffix not in (".toml", *MODEL_SUFFIXES):
+        raise ArtefactError(f"{path} is neither a bundle (.toml) nor a LiteRT or ONNX model (.tflite, .onnx)")
     return path
 
 
 def _load_bare(path: Path, labels: tuple[str, ...] | None) -> Bundle:
-    data = read_model(path)
-    found = labels if labels is not None else embedded_labels(data)
-    return Bundle(path.stem, "", "", found, path, digest_of_bare(data, labels), input=InputRule(as_is=True))
+    data = _read_any(path)
+    notes = notes_of(data, path.suffix == ".onnx")
+    found = labels if labels is not None else notes.labels
+    return Bundle(path.stem, "", "", found, path, digest_of_bare(data, labels), notes=notes)
+
+
+def _read_any(path: Path) -> bytes:
+    return read_onnx(path) if path.suffix == ".onnx" else read_model(path)
 
 
 def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
@@ -285,7 +316,7 @@ def _labels(top: TomlReader, path: Path, given: tuple[str, ...] | None) -> tuple
     labels, file = top.texts("labels"), top.text("labels_file", "")
     if given is not None:
         return given
-    if file and (found := _inside(top, path, file)) is not None:
+    if file and (found := inside(top, path, file)) is not None:
         try:
             return read_labels(found)
         except ArtefactError as error:
@@ -297,56 +328,17 @@ def _labels(top: TomlReader, path: Path, given: tuple[str, ...] | None) -> tuple
 
 def _labels_path(top: TomlReader, path: Path) -> Path | None:
     name = top.text("labels_file", "")
-    return _inside(top, path, name) if name else None
-
-
-def _inside(top: TomlReader, path: Path, name: str) -> Path | None:
-    """The file that a bundle names, kept within the bundle's folder."""
-    folder = path.parent.resolve()
-    if _is_in_memory(folder / name):
-        return folder / name
-    found = (folder / name).resolve()
-    if not found.is_relative_to(folder):
-        top.problem(f"{name} leads out of the bundle's folder")
-        return None
-    return found
-
-
-def _is_in_memory(path: Path) -> bool:
-    """Whether it is a link to an anonymous file in memory, which is where the daemon keeps what is sealed on disk."""
-    try:
-        target = os.readlink(path) if path.is_symlink() else ""
-    except OSError:
-        return False
-    return re.fullmatch(r"/proc/\d+/fd/\d+", target) is not None
-
-
-def _checked(top: TomlReader, path: Path, name: str, sha256: str, what: str) -> Path | None:
-    found = _inside(top, path, name)
-    if found is None:
-        return None
-    try:
-        if found.stat().st_size > MAX_SIDE_BYTES:
-            top.problem(f"{what} {name} is larger than {MAX_SIDE_BYTES >> 20} MiB")
-            return None
-        digest = digest_of(found.read_bytes())
-    except OSError as error:
-        top.problem(f"cannot read {what} {name}: {error.strerror}")
-        return None
-    if digest != sha256:
-        top.problem(f"{what} {name} is not the file that the bundle was made with: its SHA-256 is {digest[:16]}…")
-        return None
-    return found
+    return inside(top, path, name) if name else None
 
 
 def _model_file(top: TomlReader, path: Path) -> Path:
     model = top.table("model")
     name, sha256 = model.text("file", None), model.text("sha256", None)
-    checked = _checked(top, path, name, sha256, "model") if name and sha256 else None
+    checked = checked_file(top, path, name, sha256, "model") if name and sha256 else None
     if checked is None:
         return path
     try:
-        read_model(checked)
+        _read_any(checked)
     except ArtefactError as error:
         top.problem(str(error))
     return checked
@@ -355,7 +347,7 @@ def _model_file(top: TomlReader, path: Path) -> Path:
 def _onnx_file(top: TomlReader, path: Path) -> Path | None:
     model = top.table("model")
     name, sha256 = model.text("onnx", ""), model.text("onnx_sha256", "")
-    return _checked(top, path, name, sha256, "model") if name else None
+    return checked_file(top, path, name, sha256, "model") if name else None
 
 
 def _second(top: TomlReader, path: Path, labels: tuple[str, ...]) -> SecondRule | None:
@@ -363,9 +355,9 @@ def _second(top: TomlReader, path: Path, labels: tuple[str, ...]) -> SecondRule 
         return None
     table = top.table("second")
     name, sha256 = table.text("file", None), table.text("sha256", None)
-    checked = _checked(top, path, name, sha256, "second stage") if name and sha256 else None
+    checked = checked_file(top, path, name, sha256, "second stage") if name and sha256 else None
     onnx_name, onnx_sha256 = table.text("onnx", ""), table.text("onnx_sha256", "")
-    onnx = _checked(top, path, onnx_name, onnx_sha256, "second stage") if onnx_name else None
+    onnx = checked_file(top, path, onnx_name, onnx_sha256, "second stage") if onnx_name else None
     flips = table.integer("flips", 1, 1, 4)
     if flips == 3:
         table.problem("flips is 3; it must be 1, 2 or 4")
@@ -404,23 +396,32 @@ def _golden(top: TomlReader, path: Path) -> Golden | None:
     table = top.table("golden")
     name, sha256 = table.text("file", ""), table.text("sha256", "")
     tolerance = table.integer("tolerance_steps", 8, 0, 255)
-    checked = _checked(top, path, name, sha256, "golden vector") if name else None
+    checked = checked_file(top, path, name, sha256, "golden vector") if name else None
     return Golden(checked, tolerance) if checked else None
 
 
 def _input_rule(table: TomlReader) -> InputRule:
+    channels = table.choice("channels", ("gray", "bgr", "rgb"), "bgr")
+    mean = table.number_or_numbers("mean", 0.0, -1e3, 1e3)
+    std = table.number_or_numbers("std", 255.0, 1e-3, 1e4)
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) not in (1, 1 if channels == "gray" else 3):
+            table.problem(f"{name} has {len(values)} numbers; give one, or one for each channel of {channels}")
     return InputRule(
         table.integer("width", 0, 0, 4096),
         table.integer("height", 0, 0, 4096),
-        table.choice("channels", ("gray", "bgr", "rgb"), "bgr"),
+        channels,
         table.choice("resize", ("letterbox", "stretch", "none"), "letterbox"),
         table.integer("pad", 114, 0, 255),
-        table.number("mean", 0.0, -1e3, 1e3),
-        table.number("std", 255.0, 1e-3, 1e4),
+        mean[0] if len(mean) == 1 else mean,
+        std[0] if len(std) == 1 else std,
     )
 
 
 def _decode_rule(table: TomlReader, labels: tuple[str, ...]) -> DecodeRule:
+    classes, rename = table.texts("classes"), table.texts_by_name("rename")
+    for label in sorted({*classes, *rename} - set(labels)):
+        table.problem(f"classes or rename names {label!r}, which is no label")
     return DecodeRule(
         table.integers("strides", (8, 16, 32), 1, 1024),
         table.number("score_threshold", 0.5, 0.001, 1.0),
@@ -431,6 +432,9 @@ def _decode_rule(table: TomlReader, labels: tuple[str, ...]) -> DecodeRule:
         table.choice("scores", ("auto", "logits", "probabilities"), "auto"),
         table.choice("box_units", ("auto", "pixels", "fraction"), "auto"),
         table.texts_by_name("outputs"),
+        table.choice("head", HEADS, "auto"),
+        classes,
+        rename,
     )
 
 

@@ -4,10 +4,11 @@ import time
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from swarmd_models.backends import Backend, open_backend
 from swarmd_models.backends.base import Announce, Array
-from swarmd_models.bundle import Bundle, DecodeRule, SecondRule
+from swarmd_models.bundle import Bundle
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
 from swarmd_models.errors import ModelError
@@ -52,6 +53,7 @@ class Detector:
         self._decoder = make_decoder(replace(self.bundle, second=None), backend.outputs, width, height)
         self.second = second
         """The second stage, in its runtime; None where the bundle has none."""
+        self._renamed = _renamed_indices(self.bundle)
         self._candidates = self._decoder
         if second is not None:
             wide = replace(self.bundle.decode, score_threshold=second.rule.candidate_threshold, class_thresholds={})
@@ -79,7 +81,10 @@ class Detector:
         try:
             if bundle.second is not None:
                 second = SecondStage.open(bundle, options.backends, options.threads, announce)
-            return cls(bundle, backend, options.score_threshold, second)
+            detector = cls(bundle, backend, options.score_threshold, second)
+            if detector.bundle.reading:
+                announce(f"model {bundle.name} has no bundle; read as {detector.bundle.reading}")
+            return detector
         except ModelError:
             if second is not None:
                 second.close()
@@ -101,6 +106,8 @@ class Detector:
         inferred = clock()
         second = self.second if self.looks_twice else None
         candidates = (self._decoder if second is None else self._candidates).decode(self.backend.output_views())
+        if self._renamed is not None and second is None:
+            candidates = replace(candidates, classes=self._rename(candidates.classes))
         decoded = clock()
         rule = self.bundle.decode
         limit = rule.max_detections if second is None else MAX_CANDIDATES
@@ -153,17 +160,26 @@ class Detector:
         second.counts.examined += len(asked)
         second.counts.sure += len(kept) - len(doubtful)
         second.counts.late += len(doubtful) - len(asked)
-        wanted = {index: _wanted(self.bundle.decode, self.bundle.label_of(int(classes[index]))) for index in kept}
+        own = self.bundle.decode
+        wanted = {index: own.threshold_of(self.bundle.label_of(int(classes[index]))) for index in kept}
         if asked:
             first_logits = np.array([logit(float(scores[index])) for index in asked], np.float32)
             joined, kinds = fuse(rule, first_logits, None if seen.kinds is None else seen.kinds[asked], answers)
             scores[asked] = sigmoid(joined)
             if kinds.shape[1]:
                 classes[asked] = kinds.argmax(axis=1)
-            wanted |= {index: _wanted(rule, self.bundle.label_of(int(classes[index]))) for index in asked}
+            wanted |= {index: self.bundle.threshold_of(self.bundle.label_of(int(classes[index]))) for index in asked}
         counted = sorted((i for i in kept if scores[i] >= wanted[i] - 1e-6), key=lambda i: -scores[i])
+        if self._renamed is not None:
+            classes = self._rename(classes)
         both = Candidates(seen.xywh, scores, classes, seen.is_final, seen.covers_frame)
         return both, counted[: self.bundle.decode.max_detections]
+
+    def _rename(self, classes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """Classes after the bundle's `rename`; an index beyond the labels stays."""
+        assert self._renamed is not None
+        known = classes < self._renamed.size
+        return np.where(known, self._renamed[np.where(known, classes, 0)], classes)
 
     def _detections(self, candidates: Candidates, kept: list[int], mapping: Mapping) -> list[Detection]:
         width, height = mapping.frame_width, mapping.frame_height
@@ -183,17 +199,30 @@ class Detector:
                 continue  # It lies wholly in the letterbox's border.
             class_index = int(candidates.classes[index])
             label = self.bundle.label_of(class_index)
+            label = self.bundle.decode.rename.get(label, label)
             score = float(candidates.scores[index])
             found.append(Detection(class_index, label, score, box, whole if whole != box else None))
         return found
 
 
+def _renamed_indices(bundle: Bundle) -> npt.NDArray[np.intp] | None:
+    """Class index to the index that stands for all classes of the same reported label; None where none is renamed."""
+    rename = bundle.decode.rename
+    if not rename:
+        return None
+    first: dict[str, int] = {}
+    reported = [rename.get(label, label) for label in bundle.labels]
+    # The class that has the label itself stands for those that are renamed to it.
+    for index, label in enumerate(bundle.labels):
+        if label == reported[index]:
+            first.setdefault(label, index)
+    for index, label in enumerate(reported):
+        first.setdefault(label, index)
+    return np.asarray([first[label] for label in reported], np.intp)
+
+
 def _clamp(value: float, limit: int) -> float:
     return min(max(value, 0.0), float(limit))
-
-
-def _wanted(rule: DecodeRule | SecondRule, label: str) -> float:
-    return rule.class_thresholds.get(label, rule.score_threshold)
 
 
 def _with_threshold(bundle: Bundle, score_threshold: float) -> Bundle:

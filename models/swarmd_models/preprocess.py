@@ -58,6 +58,11 @@ class Preprocessor:
         self.height, self.width, self._channels, self._is_nhwc = input_size(spec)
         if (self._channels == 1) != (rule.channels == "gray"):
             raise ArtefactError(f"the bundle feeds {rule.channels} into an input of {self._channels} channels")
+        self._mean = np.broadcast_to(np.asarray(rule.mean, np.float64), self._channels)
+        self._std = np.broadcast_to(np.asarray(rule.std, np.float64), self._channels)
+        self._factor = (1.0 / self._std).astype(np.float32)
+        self._offset = (self._mean / self._std).astype(np.float32)
+        self._is_even = len(set(zip(self._mean.tolist(), self._std.tolist(), strict=True))) == 1
         shape = (self.height, self.width) if self._channels == 1 else (self.height, self.width, 3)
         self._canvas: Image = np.empty(shape, np.uint8)
         self._mapping: Mapping | None = None
@@ -104,12 +109,15 @@ class Preprocessor:
         if spec.dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
             raise ArtefactError(f"input {spec.name} is {spec.dtype}; int8, uint8 and float32 can be fed")
         low = -128 if spec.dtype == np.dtype(np.int8) else 0
+        pixels = np.arange(256, dtype=np.float64)[:, None]
         if rule.as_is or not spec.is_quantised:
-            raw = np.arange(256) + low
+            raw = pixels + low
         else:
-            real = (np.arange(256) - rule.mean) / rule.std
+            real = (pixels - self._mean) / self._std
             raw = np.clip(np.rint(real / spec.scale) + spec.zero_point, low, low + 255)
         table = raw.astype(spec.dtype).view(np.uint8)
+        if (table == table[:, :1]).all():
+            table = table[:, 0]
         identity = np.arange(256, dtype=np.uint8)
         self._flips = bool(np.array_equal(table, identity ^ 0x80))
         if not self._flips and not np.array_equal(table, identity):
@@ -154,24 +162,30 @@ class Preprocessor:
     def _write(self, view: Array) -> None:
         canvas = self._canvas
         if self._is_nhwc:
-            self._write_plane(canvas, view[..., 0] if self._channels == 1 else view)
+            self._write_pixels(canvas, view[..., 0] if self._channels == 1 else view, None)
         elif self._channels == 1:
-            self._write_plane(canvas, view[0])
+            self._write_pixels(canvas, view[0], None)
         else:
             for channel in range(3):
-                self._write_plane(canvas[..., channel], view[channel])
+                self._write_pixels(canvas[..., channel], view[channel], channel)
 
-    def _write_plane(self, pixels: Image, target: Array) -> None:
+    def _write_pixels(self, pixels: Image, target: Array, channel: int | None) -> None:
+        """Fill the whole input, or the plane of one channel."""
         if self._is_float:
-            np.multiply(pixels, np.float32(1.0 / self._rule.std), out=target, casting="unsafe")
-            if self._rule.mean:
-                target -= np.float32(self._rule.mean / self._rule.std)
+            # A number for all channels, or one along the last axis, or that of the plane.
+            at = 0 if self._is_even else slice(None) if channel is None else channel
+            np.multiply(pixels, self._factor[at], out=target, casting="unsafe")
+            if self._offset.any():
+                target -= self._offset[at]
         elif self._flips:
             np.bitwise_xor(pixels, np.uint8(0x80), out=target.view(np.uint8))
-        elif self._table is not None:
-            cv2.LUT(np.ascontiguousarray(pixels), self._table, dst=target.view(np.uint8))
-        else:
+        elif self._table is None:
             np.copyto(target.view(np.uint8), pixels)
+        elif self._table.ndim == 1 or channel is not None:
+            table = self._table if self._table.ndim == 1 else self._table[:, channel]
+            cv2.LUT(np.ascontiguousarray(pixels), np.ascontiguousarray(table), dst=target.view(np.uint8))
+        else:
+            cv2.LUT(pixels, self._table[:, None, :], dst=target.view(np.uint8))
 
 
 def _check(image: Image) -> int:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from swarmd_models.errors import ArtefactError
@@ -14,6 +15,8 @@ MAX_LABELS = 65_536
 """Classes of a model; the largest public ones have 21,000."""
 _ZIP_END, _ZIP_TAIL_BYTES = b"PK\x05\x06", 22 + 65_535
 """The signature of a ZIP's last record, and how far from the end it can begin."""
+_MAX_ARCHIVED = 64
+"""Files of such an archive that are looked at; exporters put in one or two."""
 _HEADER_BYTES = 8
 """Of a FlatBuffer: root offset and the identifier TFL3."""
 
@@ -56,22 +59,38 @@ def embedded_labels(data: bytes) -> tuple[str, ...]:
         no other compression of ZIP is read. APPNOTE 4.3.16: an archive ends in its directory's end record and a
         comment of at most 64 KiB.
     """
+    for name, text in archived(data, lambda name: name.endswith(".txt") and "label" in name):
+        try:
+            return parse_labels(text, name)
+        except ArtefactError:
+            return ()
+    return ()
+
+
+def archived(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of small files in the ZIP archive at a model's end.
+
+    Args:
+        data: The model's bytes.
+        is_wanted: Says of a name whether its file is read.
+
+    Yields:
+        What can be read; an archive that is torn ends early.
+    """
     if _ZIP_END not in data[-_ZIP_TAIL_BYTES:]:
-        return ()
+        return
     import zipfile
     import zlib
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for info in archive.infolist():
+            for info in archive.infolist()[:_MAX_ARCHIVED]:
                 is_read = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-                is_labels = info.filename.endswith(".txt") and "label" in info.filename
-                if is_read and is_labels and info.file_size <= MAX_LABEL_BYTES:
+                if is_read and is_wanted(info.filename) and info.file_size <= MAX_LABEL_BYTES:
                     with archive.open(info) as file:
-                        return parse_labels(file.read(MAX_LABEL_BYTES + 1), info.filename)
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, ArtefactError):
-        return ()
-    return ()
+                        yield info.filename, file.read(MAX_LABEL_BYTES + 1)
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError):
+        return
 
 
 def read_labels(path: Path) -> tuple[str, ...]:

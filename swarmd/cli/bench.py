@@ -12,7 +12,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("bench", help="measure this device")
     names = parser.add_subparsers(dest="name", metavar="NAME", required=True)
     infer = names.add_parser("infer", help="a model on one or all runtimes: stages, layers, memory")
-    infer.add_argument("--model", default="", metavar="M", help="bundle (.toml), bare .tflite, or zoo:NAME")
+    infer.add_argument("--model", default="", metavar="M", help="bundle (.toml), bare .tflite or .onnx, or zoo:NAME")
     infer.add_argument("--labels", default="", metavar="FILE", help="labels, one a line, instead of the model's own")
     infer.add_argument("--backend", default="all", metavar="LIST", help="all, or runtimes separated by commas")
     infer.add_argument(

@@ -19,7 +19,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--seconds", type=float, default=30.0, help="how long they fly (default 30)")
     parser.add_argument("--seed", type=int, default=7, help="which farm (default 7)")
     parser.add_argument("--faults", type=float, default=0.025, help="share of faulty modules (default 0.025)")
-    parser.add_argument("--model", default="zoo:small-320", help="zoo name, bundle or .tflite (default zoo:small-320)")
+    parser.add_argument(
+        "--model", default="zoo:small-320", help="zoo name, bundle, .tflite or .onnx (default zoo:small-320)"
+    )
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default ./out)")
     parser.add_argument("--farm", default="", metavar="KEY=VALUE&…", help="more keys for the sim://farm address")
     parser.add_argument("--mqtt", action="store_true", help="start a mosquitto and show what it gets")

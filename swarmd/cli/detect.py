@@ -20,7 +20,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--source", required=True, metavar="S", help="picture, folder, video, camera:0, rtsp://, sim://"
     )
-    parser.add_argument("--model", default="", metavar="M", help="bundle (.toml), bare .tflite, or zoo:NAME")
+    parser.add_argument("--model", default="", metavar="M", help="bundle (.toml), bare .tflite or .onnx, or zoo:NAME")
     parser.add_argument("--labels", default="", metavar="FILE", help="labels, one a line, instead of the model's own")
     parser.add_argument("--json", action="store_true", help="one JSON object a frame")
     parser.add_argument("--max-frames", type=_count, default=0, metavar="N", help="stop after so many frames")

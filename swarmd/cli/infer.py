@@ -92,7 +92,7 @@ def _reason(error: Exception) -> str:
 
 def _named(model: str) -> tuple[str, str]:
     """The name as served, and the version where a bundle is meant."""
-    if not (model.startswith("zoo:") or Path(model).suffix in (".toml", ".tflite")):
+    if not (model.startswith("zoo:") or Path(model).suffix in (".toml", ".tflite", ".onnx")):
         return model, ""
     from swarmd_models.bundle import load_bundle
 

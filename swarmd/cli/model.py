@@ -62,7 +62,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _add_build(verbs: Any) -> None:
     build = verbs.add_parser("build", help="make a publication of a bundle, unsigned")
-    build.add_argument("bundle", type=Path, help="bundle (.toml) or .tflite")
+    build.add_argument("bundle", type=Path, help="bundle (.toml), .tflite or .onnx")
     build.add_argument("-o", "--out", type=Path, required=True, help="a new folder")
     build.add_argument("--model", required=True, help="model id, as nodes configure it (models.model)")
     build.add_argument("--version", type=int, required=True)

@@ -110,9 +110,9 @@ class EyeSection:
         flag="--source",
     )
     model: str = option(
-        "zoo:auto", "Zoo name, bundle directory or `.tflite` file; `zoo:auto`: the best that fits.", flag="--model"
+        "zoo:auto", "Zoo name, bundle, or `.tflite` or `.onnx` file; `zoo:auto`: the best that fits.", flag="--model"
     )
-    labels: str = option("", "Label file, one name a line, for a bare `.tflite`.", flag="--labels")
+    labels: str = option("", "Label file, one name a line, for a bare `.tflite` or `.onnx`.", flag="--labels")
     backends: tuple[str, ...] = option(
         ("litert",), "Runtimes, best first; after repeated deaths the next one is taken.", flag="--backend"
     )

@@ -34,7 +34,7 @@ from swarmd_protocols.trust.envelopes import Envelope, add_signature, decode_env
 from swarmd_protocols.trust.roots import RootChain
 
 STATEMENT = "release.swm"
-_ROLES = {".toml": "bundle", ".tflite": "model", ".npz": "golden", ".txt": "labels"}
+_ROLES = {".toml": "bundle", ".npz": "golden", ".txt": "labels"}
 _DELTA_MEMORY = 64 << 20
 
 
@@ -80,7 +80,7 @@ def bundle_files(bundle: Path) -> dict[str, tuple[str, bytes]]:
     """The files of a bundle: name -> (role, bytes).
 
     Args:
-        bundle: A bundle's description (`.toml`) or a bare `.tflite`.
+        bundle: A bundle's description (`.toml`) or a bare `.tflite` or `.onnx`.
 
     Raises:
         ReleaseError: It cannot be read.
@@ -102,14 +102,14 @@ def bundle_files(bundle: Path) -> dict[str, tuple[str, bytes]]:
 
 def _role(path: Path, model: Path) -> str:
     """What a file is to a release, of which exactly one is the model: a second stage's net is one of the others."""
-    return "other" if path.suffix == ".tflite" and path != model else _ROLES.get(path.suffix, "other")
+    return "model" if path == model else _ROLES.get(path.suffix, "other")
 
 
 def build(bundle: Path, options: BuildOptions, out: Path) -> Publication:
     """Make a publication, unsigned.
 
     Args:
-        bundle: A bundle's description or a bare `.tflite`.
+        bundle: A bundle's description or a bare `.tflite` or `.onnx`.
         options: What the release says.
         out: A new folder.
 

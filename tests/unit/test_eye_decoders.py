@@ -7,7 +7,6 @@ from swarmd_models.bundle import Calibration
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.anchor_free import cell_grid
 from swarmd_models.decoders.base import MAX_CANDIDATES
-from swarmd_models.decoders.yolo import yolo_layout
 from swarmd_models.errors import ArtefactError, BackendError
 from swarmd_models.nms import suppress
 from tests.support.bundles import head_bundle, spec
@@ -127,23 +126,9 @@ def test_ssd_boxes_are_put_in_order_clipped_and_filtered() -> None:
         decoder.decode(views)
 
 
-@pytest.mark.parametrize(
-    ("shape", "layout"),
-    [
-        ((1, 84, 8400), (False, False)),
-        ((1, 8400, 84), (True, False)),
-        ((1, 25200, 85), (True, True)),
-        ((1, 8400, 86), None),
-        ((84, 8400), None),
-    ],
-)
-def test_yolo_layouts(shape: tuple[int, ...], layout: tuple[bool, bool] | None) -> None:
-    assert yolo_layout(shape, 80) == layout
-
-
 @pytest.mark.parametrize("kind", ["v8", "v8-rows", "v8-fraction", "v5"])
 def test_yolo_boxes(kind: str) -> None:
-    boxes, classes = 84, 3
+    boxes, classes = 84 * (3 if kind == "v5" else 1), 3
     width = 4 + classes + (kind == "v5")
     rows = np.zeros((boxes, width), np.float32)
     rows[:, 0] = np.linspace(0, 64, boxes)

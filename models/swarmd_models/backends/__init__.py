@@ -22,6 +22,14 @@ BACKENDS: dict[str, str] = {
 """Kind to "module:Class"."""
 
 
+_READ_ONNX = ("onnx", "openvino")
+"""Which are asked for a model that is an `.onnx` file alone, where none of the order reads one."""
+
+
+def _may_read_onnx(kind: str) -> bool:
+    return kind in _READ_ONNX or kind == "tensorrt" or kind not in BACKENDS
+
+
 def backend_class(kind: str) -> type[Backend]:
     """The class behind a kind, or behind "package.module:Class"; raises `BackendError` when there is none."""
     target = BACKENDS.get(kind, kind if ":" in kind else "")
@@ -53,6 +61,12 @@ def open_backend(artefact: Artefact, order: Sequence[str], threads: int, announc
         BackendError: None of them could load it; the message has every reason.
     """
     reasons: list[str] = []
+    if artefact.tflite is None and not any(_may_read_onnx(kind) for kind in order):
+        announce(
+            f"model {artefact.name} is an .onnx file, which {', '.join(order)} cannot read; "
+            f"trying {', '.join(_READ_ONNX)}"
+        )
+        order = _READ_ONNX
     for kind in order:
         try:
             found = backend_class(kind)

@@ -48,8 +48,6 @@ class Artefact:
     name: str
     tflite: Path | None
     onnx: Path | None
-    input_scale: float = 1.0 / 255.0
-    """What one step of an 8-bit pixel is worth to the model; backends that feed floats use it for quantised graphs."""
 
 
 @dataclass(frozen=True, slots=True)

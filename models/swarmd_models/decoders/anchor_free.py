@@ -46,7 +46,7 @@ class AnchorFreeDecoder:
         scale = np.broadcast_to(np.asarray(bundle.calibration.scale, np.float32), classes)
         bias = np.broadcast_to(np.asarray(bundle.calibration.bias, np.float32), classes)
         self._scale, self._bias = scale, bias
-        thresholds = [bundle.decode.class_thresholds.get(name, bundle.decode.score_threshold) for name in bundle.labels]
+        thresholds = [bundle.decode.threshold_of(name) for name in bundle.labels]
         self._thresholds = np.asarray(thresholds, np.float32)
         # The loosest class decides what leaves the raw domain; each class's own threshold follows on the scores.
         logits = [(logit(t) - b) / s for t, s, b in zip(thresholds, scale, bias, strict=True)]

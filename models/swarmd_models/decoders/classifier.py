@@ -25,8 +25,7 @@ class ClassifierDecoder:
             bundle.decode.scores == "auto" and _looks_like_probability(self._spec)
         )
         self._decides_by_sum = bundle.decode.scores == "auto" and not self._spec.is_quantised
-        default = bundle.decode.score_threshold
-        self._thresholds = [bundle.decode.class_thresholds.get(name, default) for name in bundle.labels]
+        self._thresholds = [bundle.decode.threshold_of(name) for name in bundle.labels]
 
     def decode(self, views: Sequence[Array]) -> Candidates:
         """The best class, if it reaches its threshold."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from swarmd_models.backends.base import Array, TensorSpec
-from swarmd_models.bundle import Bundle
+from swarmd_models.bundle import NEVER, Bundle
 from swarmd_models.decoders.base import Candidates, check_finite, find_output
 from swarmd_models.errors import ArtefactError
 
@@ -19,9 +19,9 @@ class SsdDecoder:
         """Find the four outputs; raises `ArtefactError` when they are not there."""
         self._order = find_postprocess(outputs, bundle.decode.outputs)
         self._size = np.asarray([width, height, width, height], np.float32)
-        own = bundle.decode.class_thresholds
-        default = bundle.decode.score_threshold
-        self._thresholds = np.asarray([own.get(label, default) for label in bundle.labels] + [default], np.float32)
+        rule = bundle.decode
+        unlabelled = NEVER if rule.classes else rule.score_threshold
+        self._thresholds = np.asarray([*(rule.threshold_of(label) for label in bundle.labels), unlabelled], np.float32)
 
     def decode(self, views: Sequence[Array]) -> Candidates:
         """The detections that reach the threshold; boxes outside of the frame or turned inside out are dropped."""
