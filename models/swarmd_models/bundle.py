@@ -51,6 +51,16 @@ class InputRule:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenInput:
+    """Parts of an `InputRule` that a person gives for a bare model; None and "" where nothing is given."""
+
+    channels: str = ""
+    resize: str = ""
+    mean: float | tuple[float, ...] | None = None
+    std: float | tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeRule:
     """How the model's outputs become detections."""
 
@@ -177,6 +187,8 @@ class Bundle:
     labels_path: Path | None = None
     """The file that the labels come from, where the bundle names one."""
     provenance: dict[str, Any] = field(default_factory=dict)
+    given: GivenInput | None = None
+    """What a person says of a bare model's input, against what would be read off it."""
     notes: ModelNotes = field(default_factory=ModelNotes)
     """What the exporter wrote into a bare model's file."""
     reading: str = ""

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from swarmd_models.backends.base import TensorSpec
-from swarmd_models.bundle import Bundle, DecodeRule, InputRule
+from swarmd_models.bundle import Bundle, DecodeRule, GivenInput, InputRule
 from swarmd_models.decoders.yolo_heads import is_like_yolo, read_head
 from swarmd_models.errors import ArtefactError
-from swarmd_models.input_reading import UNIT, range_of
+from swarmd_models.input_reading import UNIT, PixelRange, range_of
 from swarmd_models.preprocess import input_size
 
 _STRIDES = (8, 16, 32)
@@ -55,15 +55,26 @@ def recognise(bundle: Bundle, inputs: Sequence[TensorSpec], outputs: Sequence[Te
     is_yolo, is_own = decoder == "yolo", decoder == "anchor_free"
     # Others' models too end in rows of boxes after NMS: their shape alone names no family.
     is_family = is_yolo and (decode.head != "end2end" or bundle.notes.is_ultralytics)
-    pixels, as_is, how = range_of(bundle.name, inputs[0], UNIT if is_family else None)
+    given = bundle.given or GivenInput()
+    if given.mean is not None or given.std is not None:
+        mean, std = given.mean if given.mean is not None else 0.0, given.std if given.std is not None else 255.0
+        pixels, as_is, how = PixelRange("", mean, std), False, f"mean {mean} and std {std}, as given"
+    else:
+        pixels, as_is, how = range_of(bundle.name, inputs[0], UNIT if is_family else None)
     # A range that is given a channel is of RGB; swarmd's own models are trained on what OpenCV reads.
     order = "gray" if channels == 1 else "bgr" if is_own and not isinstance(pixels.mean, tuple) else "rgb"
-    resize = "letterbox" if is_yolo or is_own else "stretch"
+    order = given.channels or order
+    resize = given.resize or ("letterbox" if is_yolo or is_own else "stretch")
     if not bundle.labels:
         raise ArtefactError(f"model {bundle.name} has no labels inside; give them with --labels, one a line")
     rule = InputRule(width, height, order, resize, mean=pixels.mean, std=pixels.std, as_is=as_is)
     reading = f"{head}; {resize} to {width}x{height}, {order}, {how}; {len(bundle.labels)} labels"
-    return replace(bundle, decoder=decoder, input=rule, decode=decode, reading=reading)
+    return replace(bundle, decoder=decoder, input=rule, decode=_asked(bundle.decode, decode), reading=reading)
+
+
+def _asked(asked: DecodeRule, read: DecodeRule) -> DecodeRule:
+    """What was read of a head, with what a person asked for."""
+    return replace(read, classes=asked.classes, rename=asked.rename)
 
 
 def _recognise_head(
@@ -80,7 +91,7 @@ def _recognise_head(
     if len(shapes) == 1 and sum(n > 1 for n in shapes[0]) == 1:
         return "classifier", DecodeRule(score_threshold=_BARE_CLASSIFIER_THRESHOLD), "a classifier"
     if is_like_yolo(outputs, (width, height)):
-        kinds = _KINDS_OF_TASK.get(bundle.notes.task, ())
+        kinds = (bundle.decode.head,) if bundle.decode.head != "auto" else _KINDS_OF_TASK.get(bundle.notes.task, ())
         found = read_head(outputs, len(bundle.labels), (width, height), kinds)
         return "yolo", DecodeRule(score_threshold=_BARE_YOLO_THRESHOLD, head=found.kind), str(found)
     said = ", ".join(f"{spec.name} {spec.shape}" for spec in outputs)

@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "detect": ("swarmd.cli.detect", "the eye alone: frames in, detections out"),
     "infer": ("swarmd.cli.infer", "ask the inference API of this device: a picture or a tensor in, answers out"),
     "frames": ("swarmd.cli.frames", "frames kept for labelling: export them as COCO"),
+    "bundle": ("swarmd.cli.bundle", "make the bundle of a model file: read, tried, written"),
     "bench": ("swarmd.cli.bench", "measure this device: a model on every runtime"),
     "status": ("swarmd.cli.status", "what the daemon does right now"),
     "members": ("swarmd.cli.members", "who is in the swarm, as this node sees it"),

@@ -80,6 +80,7 @@ def _add_build(verbs: Any) -> None:
     build.add_argument("--shadow", type=int, default=0, help="outputs may move by so many thousandths, 0: no gate")
     build.add_argument("--swap-when", choices=("any", "idle", "disarmed"), default="idle")
     build.add_argument("--arch", action="append", default=[], help="only for this architecture")
+    build.add_argument("--untried", action="store_true", help="do not run the model here first")
     build.add_argument("--encrypt", action="store_true", help="nodes keep it encrypted")
     add_json(build)
 
@@ -176,8 +177,10 @@ def _build(args: argparse.Namespace) -> int:
         swap_when=args.swap_when,
         encrypt=args.encrypt,
     )
+    tried = "" if args.untried else _tried(args.bundle)
     made = build(args.bundle, options, args.out)
     summary = {
+        "tried": tried,
         "digest": made.digest.hex(),
         "folder": str(made.folder),
         "deltas": [{"codec": one.codec, "bytes": one.blob.size, "of": one.out_bytes} for one in made.release.deltas],
@@ -185,10 +188,23 @@ def _build(args: argparse.Namespace) -> int:
     if args.json:
         print_json(summary)
     else:
+        print(f"tried with {tried}" if tried else "not tried: nobody knows whether it runs")
         print(f"release {made.digest.hex()} in {made.folder}; now: swarmd model sign {made.folder} --key …")
         for one in made.release.deltas:
             print(f"  delta {one.codec}: {one.blob.size} of {one.out_bytes} bytes")
     return 0
+
+
+def _tried(bundle: Path) -> str:
+    """The runtime that has run the model: what cannot be loaded, fed and decoded is not packed."""
+    from swarmd_models.bundle import load_bundle
+    from swarmd_models.errors import ModelError
+    from swarmd_models.trial_run import try_model
+
+    try:
+        return try_model(load_bundle(bundle), lambda text: None).runtime
+    except ModelError as error:
+        raise DaemonError(f"{bundle} is not packed: {error}; --untried packs it all the same") from error
 
 
 def _epoch(args: argparse.Namespace) -> int:

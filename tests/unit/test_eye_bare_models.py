@@ -88,6 +88,7 @@ def test_a_v8_head_at_640_has_8400_boxes_and_one_with_anchors_25200() -> None:
         ((1, 8400, 85), 80, (640, 640), "v6 .*yolox .*obb .*YOLOv8 or 11 with 81 classes"),
         ((1, 300, 84), 80, (640, 640), "fits no YOLO head.*8,400, 25,200.*RT-DETR"),
         ((1, 300, 7), 15, (640, 640), "fits no YOLO head"),
+        ((1, 7, 99), 3, (64, 64), "fits no YOLO head"),
         ((1, 84, 84), 80, (64, 64), "can be read as v8 .*as v8 "),
         ((1, 9, 84), 80, (32, 32), "check the labels"),
     ],
@@ -97,6 +98,9 @@ def test_where_several_readings_are_left_all_are_named(
 ) -> None:
     with pytest.raises(ArtefactError, match=sentence):
         read_head([spec("o", shape)], labels, size)
+    if "fits no" in sentence:  # Nor when the exporter says that it is a detector.
+        with pytest.raises(ArtefactError, match="fits no YOLO head"):
+            read_head([spec("o", shape)], labels, size, ("v8", "v5", "end2end"))
 
 
 @settings(max_examples=200, deadline=None)

@@ -154,7 +154,9 @@ def _readings(
                 after = numbers - 4 - labels
                 if classes >= 1 and (kind != "pose" or (after > 0 and (after % 3 == 0 or after % 2 == 0))):
                     found.append(YoloHead(kind, output, rows, boxes, classes, masks, strides))
-    if _is_final(a, b, size) and (b == _FINAL_NUMBERS + masks or "end2end" in kinds):
+    more = b - _FINAL_NUMBERS - masks
+    is_pose = "pose" in kinds and more > 0 and (more % 3 == 0 or more % 2 == 0)
+    if _is_final(a, b, size) and (more == 0 or is_pose or tuple(kinds) == ("end2end",)):
         found.append(YoloHead("end2end", output, True, a, 0, masks))
     return found
 
