@@ -6,14 +6,12 @@ connection and misses changes, which it is told; nothing that a client sends can
 
 import asyncio
 import contextlib
-import csv
 import errno
 import hashlib
-import io
 import math
 import socket
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,11 @@ import msgspec
 from swarmd.api.loopback import is_loopback
 from swarmd.errors import DaemonError, TransportError
 from swarmd.ground import openapi
+from swarmd.ground.exports import EXPORTS
 from swarmd.ground.guard import HEADERS, refusal
-from swarmd.ground.rows import KINDS, Changes, Member, Object, Problem
+from swarmd.ground.reports import Reports
+from swarmd.ground.rows import KINDS, Changes, Problem
 from swarmd.ground.view import Ground
-from swarmd_models.geo.positions import Plane
 
 try:
     import uvicorn
@@ -90,6 +89,7 @@ class GroundServer:
         self._socket = listening
         self._site = _encode(ground.site)
         self._openapi = _encode(openapi.document())
+        self._reports = Reports()
         self._files = {name: (STATIC / name).read_bytes() for name in _TYPES}
         host, port = listening.getsockname()[:2]
         self.address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
@@ -128,9 +128,8 @@ class GroundServer:
             Route("/api/v1/timeline", self._on_timeline),
             Route("/api/v1/objects/{id}/evidence", self._on_evidence),
             Route("/api/v1/releases/prepared", self._on_prepared),
-            Route("/api/v1/export/objects.geojson", self._on_geojson),
-            Route("/api/v1/export/objects.csv", self._on_objects_csv),
-            Route("/api/v1/export/members.csv", self._on_members_csv),
+            *(Route(f"/api/v1/export/{name}", self._on_export) for name in EXPORTS),
+            Route("/api/v1/export/findings.pdf", self._on_report),
             Route("/api/v1/openapi.json", self._on_openapi),
         ]
         handlers: dict[Any, Any] = {404: _not_found, DaemonError: _refused}
@@ -208,24 +207,17 @@ class GroundServer:
 
     # --- exports ----------------------------------------------------------------------------------------------------
 
-    async def _on_geojson(self, request: Request) -> Response:
-        site = self._ground.site
-        plane = None
-        if site.latitude_deg is not None and site.longitude_deg is not None:
-            plane = Plane(site.latitude_deg, site.longitude_deg)
-        return _download(_turning(_geojson(self._objects(), plane)), "application/geo+json", "objects.geojson")
+    async def _on_export(self, request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        media, made_by = EXPORTS[name]
+        pieces = made_by(self._ground.site, self._ground.picture.frozen())
+        if name.startswith("findings"):
+            pieces = await asyncio.to_thread(list, pieces)
+        return _download(_turning(pieces), media, name)
 
-    async def _on_objects_csv(self, request: Request) -> Response:
-        return _download(_turning(_csv(Object, self._objects())), "text/csv", "objects.csv")
-
-    async def _on_members_csv(self, request: Request) -> Response:
-        rows = self._ground.picture.frozen()["member"].values()
-        members = (msgspec.json.decode(row, type=Member) for row in rows)
-        return _download(_turning(_csv(Member, members)), "text/csv", "members.csv")
-
-    def _objects(self) -> Generator[Object, None, None]:
-        rows = self._ground.picture.frozen()["object"].values()
-        return (msgspec.json.decode(row, type=Object) for row in rows)
+    async def _on_report(self, request: Request) -> Response:
+        report = await self._reports.pdf(self._ground.site, self._ground.picture.frozen(), self._ground.now_s)
+        return Response(report, media_type="application/pdf", headers=_as_file("findings.pdf"))
 
 
 class _Server(uvicorn.Server):
@@ -285,9 +277,11 @@ def _cached(request: Request, body: bytes, media: str) -> Response:
 
 
 def _download(pieces: AsyncIterator[bytes], media: str, name: str) -> Response:
-    return StreamingResponse(
-        pieces, media_type=media, headers={"content-disposition": f'attachment; filename="{name}"'}
-    )
+    return StreamingResponse(pieces, media_type=media, headers=_as_file(name))
+
+
+def _as_file(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
 
 
 async def _turning(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -310,54 +304,3 @@ def _number(request: Request, name: str, default: float) -> float:
     if not abs(value) < 1e15:
         raise DaemonError(f"{name} is no number")
     return value
-
-
-_ROWS = 100
-"""Rows of a piece of an export: half a millisecond."""
-
-
-def _csv(kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> Iterable[bytes]:
-    names = kind.__struct_fields__
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(names)
-    for number, row in enumerate(rows, 1):
-        writer.writerow([_cell(getattr(row, name)) for name in names])
-        if number % _ROWS == 0:
-            yield out.getvalue().encode()
-            out.seek(0)
-            out.truncate()
-    yield out.getvalue().encode()
-
-
-def _cell(value: object) -> object:
-    """A value that no spreadsheet takes for a formula.
-
-    >>> _cell("=1+1"), _cell(["a", "b"]), _cell(-1.5)
-    ("'=1+1", 'a b', -1.5)
-    """
-    if isinstance(value, list):
-        value = " ".join(str(one) for one in value)
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
-
-
-def _geojson(objects: Iterable[Object], plane: Plane | None) -> Iterable[bytes]:
-    yield b'{"type":"FeatureCollection","features":['
-    comma = b""
-    waiting: list[bytes] = []
-    for one in objects:
-        waiting.append(_encode(_feature(one, plane)))
-        if len(waiting) == _ROWS:
-            yield comma + b",".join(waiting)
-            comma, waiting = b",", []
-    yield (comma if waiting else b"") + b",".join(waiting) + b"]}\n"
-
-
-def _feature(one: Object, plane: Plane | None) -> Mapping[str, Any]:
-    geometry = None
-    if plane is not None and one.east_m is not None and one.north_m is not None:
-        latitude, longitude = plane.to_wgs84(one.east_m, one.north_m)
-        geometry = {"type": "Point", "coordinates": [round(longitude, 8), round(latitude, 8)]}
-    return {"type": "Feature", "id": one.id, "geometry": geometry, "properties": one}

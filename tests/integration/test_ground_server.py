@@ -18,6 +18,7 @@ pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[
 from swarmd.errors import TransportError
 from swarmd.ground import openapi, rows
 from swarmd.ground.connection import CLIENTS_MAX
+from swarmd.ground.exports import EXPORTS
 from swarmd.ground.guard import POLICY
 from swarmd.ground.server import bound_socket
 from tests.support.daemons import PATIENCE_S
@@ -167,7 +168,8 @@ def test_the_document_names_every_address_that_is_served(served: Served) -> None
     told = Reply(served, "/api/v1/openapi.json").json
     assert told["openapi"] == "3.1.0"
     source = (ROOT / "swarmd" / "ground" / "server.py").read_text()
-    assert set(told["paths"]) == set(re.findall(r'Route\("(/api/[^"]+)"', source))
+    exports = {f"/api/v1/export/{name}" for name in EXPORTS}
+    assert set(told["paths"]) == exports | set(re.findall(r'Route\("(/api/[^"]+)"', source))
 
 
 def test_what_changes_reaches_a_reader_who_goes_on_from_the_snapshot(served: Served) -> None:

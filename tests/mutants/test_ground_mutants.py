@@ -7,12 +7,13 @@ import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
-from swarmd.ground import facts, guard, live, past, picture, server
+from swarmd.ground import exports, facts, guard, live, past, picture, reports, server
 from tests.integration import test_ground_server as served_laws
 from tests.property import test_ground_picture as laws
 from tests.support.ground import serving
 from tests.support.mutants import assert_found
 from tests.unit import test_ground_live as live_laws
+from tests.unit import test_ground_reports as report_laws
 
 
 def _one_change_is_forgotten(patch):
@@ -95,7 +96,7 @@ def _nobody_is_asked_where_he_comes_from(patch):
 
 
 def _formulas_go_out(patch):
-    patch.setattr(server, "_cell", lambda value: value)
+    patch.setattr(exports, "cell", lambda value: value)
 
 
 @pytest.mark.slow
@@ -134,3 +135,27 @@ def _nobody_looks_again(patch):
 )
 def test_the_law_of_the_feed_finds_the_fault(monkeypatch, fault, law):
     assert_found(fault, lambda: asyncio.run(law(monkeypatch)), monkeypatch)
+
+
+def _names_are_markup(patch):
+    patch.setattr(exports, "inert", lambda value: exports.escape(exports._NO_XML.sub("?", str(value))))
+
+
+def _a_report_has_no_end(patch):
+    patch.setattr(reports, "FINDINGS_MAX", 1 << 60)
+
+
+def _candidates_come_first(patch):
+    patch.setattr(exports, "findings", lambda site, objects: list(reversed(reports.findings(site, objects))))
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (_names_are_markup, report_laws.test_hostile_names_are_data_in_kml),
+        (_a_report_has_no_end, report_laws.test_a_report_has_a_bound_and_says_what_it_leaves_out),
+        (_candidates_come_first, report_laws.test_the_gravest_come_first),
+    ],
+)
+def test_the_law_of_the_reports_finds_the_fault(monkeypatch, fault, law):
+    assert_found(fault, law, monkeypatch)

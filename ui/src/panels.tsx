@@ -32,12 +32,32 @@ const MEMBERS: Column<Row>[] = [
 
 const choose = (kind: "object" | "member") => (row: { id: string }) => { chosen.value = { kind, id: row.id }; };
 
-export function Find({ count, all, what, csv }: { count: number; all: number; what: string; csv?: string }) {
+/** Files of what is listed, by the words of their links: one stop of the tab key, arrows move between them. */
+export type Files = Record<string, string>;
+
+function Downloads({ files }: { files: Files }) {
+  const move = (event: KeyboardEvent & { currentTarget: HTMLElement }) => {
+    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (!step) return;
+    const links = [...event.currentTarget.querySelectorAll("a")];
+    const next = links[(links.indexOf(document.activeElement as HTMLAnchorElement) + step + links.length) % links.length];
+    for (const one of links) one.tabIndex = one === next ? 0 : -1;
+    next?.focus();
+    event.preventDefault();
+  };
+  return (
+    <span class="files" role="toolbar" aria-label="Save as" onKeyDown={move}>
+      {Object.entries(files).map(([words, name], index) => <a key={name} href={`/api/v1/export/${name}`} download tabIndex={index ? -1 : 0}>{words}</a>)}
+    </span>
+  );
+}
+
+export function Find({ count, all, what, files }: { count: number; all: number; what: string; files?: Files }) {
   return (
     <div class="bar">
       <input id="find" type="search" aria-label={`Find ${what}`} placeholder={`Find ${what}   /`} maxLength={80} value={find.value} onInput={(event) => { find.value = event.currentTarget.value; }} />
       <span class="dim" role="status">{count === all ? all : `${count} of ${all}`}</span>
-      {csv && past.value === null && <a href={`/api/v1/export/${csv}`} download>CSV</a>}
+      {files && past.value === null && <Downloads files={files} />}
     </div>
   );
 }
@@ -51,7 +71,7 @@ export function Objects() {
   return (
     <>
       {one ? <ObjectDetail one={one} /> : null}
-      <Find count={rows.length} all={all.length} what="objects" csv="objects.csv" />
+      <Find count={rows.length} all={all.length} what="objects" files={{ CSV: "objects.csv", GeoJSON: "objects.geojson", KML: "findings.kml", PDF: "findings.pdf" }} />
       <Table label="Objects" kind="objects" rows={rows} columns={OBJECTS} first="score" chosen={chosen.value?.id ?? ""} onChoose={choose("object")}
         empty={needle ? "Nothing has these letters." : "Nothing was found yet."} />
     </>
@@ -104,7 +124,7 @@ export function Members() {
   return (
     <>
       {one ? <MemberDetail one={one} /> : null}
-      <Find count={rows.length} all={all.length} what="members" csv="members.csv" />
+      <Find count={rows.length} all={all.length} what="members" files={{ CSV: "members.csv" }} />
       <Table label="Members" kind="members" rows={rows} columns={MEMBERS} first="name" chosen={chosen.value?.id ?? ""} onChoose={choose("member")} empty="Nobody has these letters." />
     </>
   );
