@@ -21,9 +21,10 @@ from swarmd_protocols.state.asked import Asked
 from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.claims import claims as claims_module
 from swarmd_protocols.state.claims.config import ClaimConfig
-from swarmd_protocols.state.clock import Clock
+from swarmd_protocols.state.clock import Clock, stamp_ms
 from swarmd_protocols.state.crdt import messages as messages_module
 from swarmd_protocols.state.crdt import records as records_module
+from swarmd_protocols.state.crdt.facts import Join
 from swarmd_protocols.state.crdt.log import OriginLog
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import OwnLog
@@ -36,6 +37,7 @@ from swarmd_protocols.state.quota import Accounts, Answers, Quotas, Relays, Volu
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.state.vitals import Vitals
 from tests.property import test_author_bytes as author_bytes
+from tests.property import test_clock_laws as clocks
 from tests.property import test_dedup_view as dedup_tests
 from tests.property import test_gone_laws as gone
 from tests.property import test_liar_laws as liars
@@ -319,6 +321,33 @@ def the_author_is_named(self, sender, batch, now_ns):
     return self.own_words.bring(batch.origin, batch.origin, 9 * len(batch.raw), now_ns, batch)
 
 
+CORRECT = Author.correct
+
+
+def once_sure_is_sure_for_ever(self, step_ms, effects):
+    sure_life = self.sure_life
+    CORRECT(self, step_ms, [])
+    self.sure_life = sure_life
+
+
+RESTAMP = OwnSightings.restamp
+
+
+def joins_keep_their_time(self, step_ms):
+    return [fact for fact in RESTAMP(self, step_ms) if not isinstance(fact, Join)]
+
+
+def only_what_is_gone(self, row, last, physical_ms):
+    return stamp_ms(last) + self._ttl_ms(row) <= physical_ms
+
+
+WORTH_SAYING = OwnSightings._worth_saying
+
+
+def what_is_earlier_is_not_said(self, said, row, ending):
+    return row.last >= said.last and WORTH_SAYING(self, said, row, ending)
+
+
 MUTANTS = [
     ("out-of-order dots count as seen", OriginLog, "_advance", out_of_order_dots_count_as_seen, some_schedules),
     ("an older row wins", DedupView, "put", older_row_wins, laws_of_the_store),
@@ -375,6 +404,20 @@ MUTANTS = [
      times.test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told),
     ("what a wrong clock stamped is old", projection_module.Projection, "renew", lambda *args: [],
      times.test_what_a_life_with_a_wrong_clock_said_is_not_lost),
+    ("what a slow clock cut stays cut", OwnLog, "uncut", lambda self: [],
+     clocks.test_three_slow_peers_that_set_a_starting_clock_make_nothing_old),
+    ("one answer settles a clock", replica_module.Replica, "_is_settled", lambda self, now_ns: True,
+     clocks.test_one_slow_peer_makes_no_starting_node_say_its_log_again),
+    ("once sure is sure for ever", Author, "correct", once_sure_is_sure_for_ever,
+     clocks.test_a_confirmed_clock_that_is_set_wrong_afterwards_is_not_believed_in_the_next_life),
+    ("a join keeps a slow clock's time", OwnSightings, "restamp", joins_keep_their_time,
+     lambda: clocks.test_who_joined_by_a_slow_clock_keeps_the_thing_in_view(dies=False)),
+    ("joins of a slow clock are not renewed", Shown, "join_of", lambda *args: None,
+     lambda: clocks.test_who_joined_by_a_slow_clock_keeps_the_thing_in_view(dies=True)),
+    ("what is earlier than said is not said", OwnSightings, "_worth_saying", what_is_earlier_is_not_said,
+     clocks.test_a_thing_that_is_seen_all_the_time_is_shown_all_the_time),
+    ("only what is gone already is renewed", Shown, "is_ageing", only_what_is_gone,
+     lambda: times.test_a_life_whose_clock_was_never_confirmed_makes_nothing_old(times.SOON_OLD_NS)),
     ("a count is on disk when it is said", Author, "_seal", sealed_without_journal,
      times.test_a_count_that_was_accepted_is_on_disk_with_the_same_list_of_effects),
     ("a journal from the future counts", Holdings, "ahead", lambda self, now_ns: {},

@@ -17,7 +17,7 @@ from swarmd_protocols.state.anti_entropy import AntiEntropy
 from swarmd_protocols.state.clock import Clock, stamp_of
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Signer, Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval, SightingKey
+from swarmd_protocols.state.crdt.facts import Facts, NotePut, NoteRemoval
 from swarmd_protocols.state.crdt.journal_keys import INCARNATION_KEY, SURE_KEY, fact_key, record_key
 from swarmd_protocols.state.crdt.log import Verdict
 from swarmd_protocols.state.crdt.note_rows import NOTE_DOTS_MAX, NOTE_KEY_MAX_BYTES, NOTE_VALUE_MAX_BYTES
@@ -39,7 +39,7 @@ from swarmd_protocols.state.crdt.records import (
 from swarmd_protocols.state.crdt.reviews import open_review
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.observations import LocalDetection
-from swarmd_protocols.state.projection import Reading
+from swarmd_protocols.state.projection import Doubted, Reading
 from swarmd_protocols.subprotocol import SubEffect
 
 PENDING_MAX = 128
@@ -84,8 +84,10 @@ class Author:
         self._has_counted_before = False
         self.sure_life = 0
         """The latest life whose clock was confirmed; what later ones stamped may be off by what three peers were."""
-        self._doubted: dict[SightingKey, None] = {}
-        """Own sightings out of the journal of such lives."""
+        self.sure_before = 0
+        """The same of the lives before this one."""
+        self._doubted: dict[Doubted, None] = {}
+        """What such lives said they had seen, out of the journal."""
 
     @property
     def _clock(self) -> Clock:
@@ -112,7 +114,8 @@ class Author:
             self.log.adopt(batch, items)
             self._holdings.projection.own_restored(items)
             if is_restored and batch.dot[0] > self.sure_life:
-                self._doubted.update((row.key, None) for row in reading.sightings)
+                self._doubted.update(((self._node, row.key), None) for row in reading.sightings)
+                self._doubted.update(((join.origin, join.key), None) for join in reading.joins)
         if is_restored or batch.dot[0] < self.incarnation:
             return []
         written = self.log.written if batch.stream is Stream.FACTS else self._records_n.get(batch.stream, 0)
@@ -140,6 +143,20 @@ class Author:
         self.pending += self._holdings.projection.renew(self._doubted, begun, self._clock.physical_ms(now_ns))
         self._doubted.clear()
         self.flush(effects, now_ns)
+
+    def correct(self, step_ms: int, effects: list[SubEffect]) -> None:
+        """The clock was set: what this life has stamped is off by that, and nobody knows whether it is right at last.
+
+        Args:
+            step_ms: By how much; above 0 where it was slow.
+            effects: What to do.
+        """
+        if step_ms > 0:
+            self.pending = [*self.log.uncut(), *self.pending]
+        self.pending += self._holdings.projection.own.restamp(step_ms)
+        if self.sure_life >= self.incarnation:
+            self.sure_life = self.sure_before
+            effects.append(Persist(SURE_KEY, self.sure_life.to_bytes(6, "big")))
 
     # --- Facts ----------------------------------------------------------------------------------------------------
 
@@ -203,10 +220,19 @@ class Author:
         if verdict is Verdict.ADDED:
             effects += self.meet(batch, reading, is_restored=False)
 
-    def set_aside_future(self, effects: list[SubEffect], now_ns: int) -> None:
-        """What lies in the future counts for nobody, its author included; the author says its living facts again."""
+    def set_aside_future(self, effects: list[SubEffect], is_settled: bool, now_ns: int) -> None:
+        """What lies in the future counts for nobody, its author included; the author says its living facts again.
+
+        Args:
+            effects: What to do.
+            is_settled: Enough peers have said what time it is, or there are too few of them. Until then one peer with a
+                slow clock could make this node say its whole log again.
+            now_ns: Own monotonic clock.
+        """
         for origin, batches in self._holdings.ahead(now_ns).items():
             if origin == self._node:
+                if not is_settled:
+                    continue
                 self.pending = [*self.log.rewrite({batch.dot for batch in batches}), *self.pending]
                 self.flush(effects, now_ns)
             self._holdings.defer(batches)

@@ -36,6 +36,8 @@ from swarmd_protocols.state.vitals import Vitals
 
 Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes | list[EventRow]
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged | EventsLearned
+Doubted: TypeAlias = tuple[NodeId, SightingKey]
+"""A row, by author and key, that this node has said or joined in a life whose clock may have been wrong."""
 
 
 class _How(Enum):
@@ -298,11 +300,20 @@ class Projection:
         rows, joins = self.own.to_say(keys, frozenset())
         return [*rows, *joins]
 
-    def renew(self, keys: Iterable[SightingKey], stamp: int, physical_ms: int) -> list[Fact]:
-        """Own sightings of these that are too old to be shown, as last seen at this stamp."""
-        entries = [entry for key in keys if (entry := self.view.get(self._node, key)) is not None]
-        old = [entry.row.key for entry in entries if self.shown.is_old(entry.row, physical_ms)]
-        return [*self.own.renew(old, stamp)]
+    def renew(self, doubted: Iterable[Doubted], stamp: int, physical_ms: int) -> list[Fact]:
+        """Own facts about these rows that have passed half of their time, as last seen at this stamp."""
+        keys: list[SightingKey] = []
+        joins: list[Fact] = []
+        for origin, key in doubted:
+            entry = self.view.get(origin, key)
+            join = self.shown.join_of(self._node, origin, key)
+            if entry is None:
+                continue
+            if origin == self._node and self.shown.is_ageing(entry.row, entry.row.last, physical_ms):
+                keys.append(key)
+            elif join is not None and self.shown.is_ageing(entry.row, join.last, physical_ms):
+                joins.append(join._replace(last=max(join.last, stamp)))
+        return [*self.own.renew(keys, stamp), *joins]
 
     def expire(self, physical_ms: int, is_sure: bool) -> list[FactId]:
         """Stop showing what nobody has seen for long.

@@ -152,7 +152,7 @@ class Replica:
     def _restore(self, restored: Mapping[bytes, bytes]) -> None:
         """Take in what the journal holds; what does not read or verify is named and left out."""
         bad = 0
-        self._author.sure_life = int.from_bytes(restored.get(SURE_KEY, b"")[:6], "big")
+        self._author.sure_life = self._author.sure_before = int.from_bytes(restored.get(SURE_KEY, b"")[:6], "big")
         for key in sorted(key for key in restored if key.startswith((*OWN_PREFIXES, OTHERS_PREFIX))):
             bad += not self._restore_batch(key, restored[key])
         self._intake.judge()
@@ -258,10 +258,10 @@ class Replica:
         """Where the clock was set: correct what this life has stamped, and look at everything again."""
         step_ms = self.clock.take_step_ms()
         if step_ms:
-            self._author.pending += self._projection.own.restamp(step_ms)
+            self._author.correct(step_ms, effects)
             self._projection.shown.reconsider()
             self._author.flush(effects, now_ns)
-            self._author.set_aside_future(effects, now_ns)
+            self._author.set_aside_future(effects, self._is_settled(now_ns), now_ns)
 
     def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
         """Do what is due; a stale firing does nothing."""
@@ -372,7 +372,7 @@ class Replica:
     def _expire(self, effects: list[SubEffect], now_ns: int) -> None:
         self.clock.slew(now_ns)
         self._holdings.take_due(now_ns)
-        self._author.set_aside_future(effects, now_ns)
+        self._author.set_aside_future(effects, self._is_settled(now_ns), now_ns)
         self._intake.expire(now_ns)
         self._intake.take_back()
         # In a swarm too small to confirm a clock, a life as long as the time after which facts are old is sure enough.
@@ -380,6 +380,10 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
+
+    def _is_settled(self, now_ns: int) -> bool:
+        """Whether the clock will not be set by a single peer, or nobody came in the time in which three would have."""
+        return self.clock.synced or now_ns - self._begun_ns >= self._config.clock.young_ns
 
     def _work(self, effects: list[SubEffect], now_ns: int) -> None:
         """A slice of what has come: show what was joined, then read more; charge both to who caused it."""

@@ -67,6 +67,11 @@ class Shown:
                 del self._joins[join.origin, join.key]
             self._touch(join.origin, join.key)
 
+    def join_of(self, node: NodeId, origin: NodeId, key: SightingKey) -> Join | None:
+        """What a node has said of having seen a row of another one."""
+        held = self._joins.get((origin, key), _NOBODY).get(node)
+        return None if held is None else Join(origin, key, held[1], held[2])
+
     def drop_entry(self, entry: Entry) -> None:
         """An entry has left the view."""
         self._faded.pop(entry, None)
@@ -234,9 +239,9 @@ class Shown:
             seen = after
         return "" if seen == object_id else seen
 
-    def is_old(self, row: Sighting, physical_ms: int) -> bool:
-        """Whether a sighting alone is too old to be shown."""
-        return stamp_ms(row.last) + self._ttl_ms(row) <= physical_ms
+    def is_ageing(self, row: Sighting, last: int, physical_ms: int) -> bool:
+        """Whether half of the time for which a sighting is shown has passed since it was last seen."""
+        return stamp_ms(last) + self._ttl_ms(row) // 2 <= physical_ms
 
     def _ttl_ms(self, row: Sighting) -> int:
         fixed = row.kind == ASSET or (row.positioned and not row.moving)

@@ -4,6 +4,8 @@ Rules this file keeps:
 
 - A dot is used once. The incarnation is higher in every life, whatever became of the disk.
 - A batch fits a datagram.
+- A stamp bounds the times of the facts under it. What an earlier moment knew better is kept while the fact lives and is
+  said again when the clock is set forward: a clock that was wrong for a moment makes nothing old.
 - The log stays within about twice the facts that still matter: when more than half of its rows have been said again or
   have died, the oldest batch's living facts are said again and `base` moves past it. So neither updates nor
   reboots grow the state.
@@ -113,6 +115,8 @@ class OwnLog:
         self._rows: dict[Dot, int] = {}
         self._raws: dict[Dot, bytes] = {}
         self._live: dict[FactId, Dot] = {}
+        self._cut: dict[FactId, Sighting | Join] = {}
+        """Living facts whose times a batch of this life had to cut, as they were."""
         self._total = 0
         self._lives = 1
         self._cleaned: Dot = (0, 0)
@@ -153,6 +157,23 @@ class OwnLog:
     def kill(self, name: FactId) -> None:
         """A fact no longer matters; its row is dead."""
         self._live.pop(name, None)
+        self._cut.pop(name, None)
+
+    def uncut(self) -> list[Fact]:
+        """Facts to be said again when the clock has been set forward, with the times that a slower one cut."""
+        return list(self._cut.values())
+
+    def _bounded(self, item: Fact, stamp: int) -> Fact:
+        """See `bounded`; what is cut is kept, until as much is said again."""
+        said = bounded(item, stamp)
+        if isinstance(item, Sighting | Join) and isinstance(said, Sighting | Join):
+            name = fact_id(item)
+            known = self._cut.get(name)
+            if said.last < item.last and (known is None or known.last < item.last):
+                self._cut[name] = item
+            elif known is not None and known.last <= said.last:
+                del self._cut[name]
+        return said
 
     def append(self, items: list[Fact], stamp_of: Callable[[], int]) -> list[Batch]:
         """Sign facts, in as many batches as they need, and clean.
@@ -169,7 +190,7 @@ class OwnLog:
         while at < len(items):
             stamp = stamp_of()
             size = min(_ROWS_A_BATCH, len(items) - at)
-            items[at : at + size] = [bounded(item, stamp) for item in items[at : at + size]]
+            items[at : at + size] = [self._bounded(item, stamp) for item in items[at : at + size]]
             body = encode_facts(as_facts(items[at : at + size]))
             while len(body) > _BODY_MAX_BYTES and size > 1:
                 size = max(1, min(size - 1, size * _BODY_MAX_BYTES // len(body)))

@@ -89,20 +89,20 @@ class OwnSightings:
             register.track, register.frame_ns = old.track, old.frame_ns
             self._tracks[old.track] = row.key
 
-    def restamp(self, step_ms: int) -> list[Sighting]:
-        """The clock was set: correct what this life has stamped; returns the rows that must be said again."""
-        again = []
+    def restamp(self, step_ms: int) -> list[Sighting | Join]:
+        """The clock was set: correct what this life has stamped; returns what must be said again."""
+        again: list[Sighting | Join] = []
         step = stamp_of(step_ms) if step_ms >= 0 else -stamp_of(-step_ms)
-        for register in self.registers.values():
-            if not register.frame_ns:
-                continue
+        for register in [register for register in self.registers.values() if register.frame_ns]:
             row = register.row
             first = max(0, row.first + step) if register.born_here else row.first
-            last = max(first, row.last + step)
-            register.row = row._replace(first=min(first, last), last=last)
+            register.row = row = row._replace(first=first, last=max(first, row.last + step))
             if register.said is not None:
-                register.said = register.row
-                again.append(register.row)
+                register.said = row
+                again.append(row)
+            elif register.joined is not None:
+                register.joined = register.joined._replace(first=row.first, last=row.last)
+                again.append(register.joined)
         return again
 
     def renew(self, keys: Iterable[SightingKey], stamp: int) -> list[Sighting]:
@@ -321,7 +321,6 @@ class OwnSightings:
             if not positioned or better or row.moving:
                 positioned, east, north = True, detection.east_cm, detection.north_cm
                 covariance = detection.covariance_cm2
-        register.frame_ns = detection.captured_ns
         improved = row._replace(
             positioned=positioned,
             east_cm=east,
@@ -329,7 +328,8 @@ class OwnSightings:
             covariance_cm2=covariance,
             score_milli=max(row.score_milli, detection.score_milli),
             first=min(row.first, stamp),
-            last=max(row.last, stamp),
+            # Nothing was seen later than now: an earlier life may have had a wrong clock.
+            last=max(row.last if register.frame_ns else 0, stamp),
             model=detection.model_digest[:8] if detection.score_milli >= row.score_milli else row.model,
         )
         if row.kind == LATTICE and self._bucket(row) != self._bucket(improved):
@@ -337,7 +337,7 @@ class OwnSightings:
             if not self._places[self._bucket(row)]:
                 del self._places[self._bucket(row)]
             self._places.setdefault(self._bucket(improved), []).append(row.key)
-        register.row = improved
+        register.row, register.frame_ns = improved, detection.captured_ns
 
     def _note_neighbours(self, detections: Sequence[LocalDetection]) -> list[SightingKey]:
         """Pairs of one frame that are apart for good; returns the registers that learned of a neighbour."""
@@ -379,8 +379,8 @@ class OwnSightings:
             return True
         if row.score_milli >= said.score_milli + config.score_step_milli:
             return True
-        if ((row.last - said.last) >> 16) >= config.refresh_ms:
-            return True
+        if row.last < said.last or ((row.last - said.last) >> 16) >= config.refresh_ms:
+            return True  # Earlier than said: that was by a clock which ran ahead.
         return ending and (after < before or row.score_milli > said.score_milli)
 
     def _known_as(self, register: Register) -> Entry | None:
