@@ -13,7 +13,8 @@ Versions: what this module offers follows semantic versioning of the package. So
 `DeprecationWarning` for at least one minor version before it does.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,6 +62,26 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     position: Position | None = None
 
 
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """What one operator says of an object: the newest verdict, or the newest note."""
+
+    operator: str
+    """The name that the operator goes by; whose it is, `key` says."""
+    key: str
+    """First eight hexadecimal digits of the id of the operator's key."""
+    verdict: str
+    """`confirm`, `reject`, `relabel`, `withdraw` or `note`."""
+    text: str
+    """The right label, or the words of the note."""
+    seen: str
+    """The label that the operator saw."""
+    made_s: float
+    """Seconds since 1970, by the operator's clock."""
+    revision: int
+    digest: str
+    """Names the signed statement."""
+
+
 class Object(msgspec.Struct, frozen=True, kw_only=True):
     """One thing out there, however many members have seen it."""
 
@@ -83,6 +104,13 @@ class Object(msgspec.Struct, frozen=True, kw_only=True):
     first_seen_s: float
     """Seconds since 1970, by the swarm's clock."""
     last_seen_s: float
+    tier: str = ""
+    """`reviewed` (operators agree), `confirmed`, or `candidate`."""
+    review: str = ""
+    """`confirmed`, `relabelled`, `rejected` or `disputed` by operators, "" where nobody has a verdict."""
+    detected: str = ""
+    """The label that the detectors give it, where operators have corrected `label`."""
+    reviews: tuple[Review, ...] = ()
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +316,35 @@ class Node:
             value: At most 512 bytes.
         """
         self.ask("note", key=key, value=value)
+
+    def review(
+        self,
+        object_id: str,
+        verdict: str,
+        text: str = "",
+        *,
+        public_key: bytes,
+        sign: Callable[[bytes], bytes],
+        by: str = "",
+    ) -> str:
+        """Say of an object what an operator knows of it; every member shows it beside what others say.
+
+        Args:
+            object_id: Of `objects`.
+            verdict: `confirm`, `reject`, `relabel`, `withdraw` or `note`.
+            text: The right label of a relabelling, the words of a note; else empty.
+            public_key: Of the operator, 32 bytes; the root names it for the role operator.
+            sign: Signs a message with that key (Ed25519), such as `nacl.signing.SigningKey.sign(m).signature`.
+            by: The name that the operator goes by.
+
+        Returns:
+            The name of the signed statement, as in `Review.digest`.
+        """
+        from swarmd.api.reviewing import draft, read_subject
+
+        subject = read_subject(self.ask("review_subject", object=object_id))
+        made = draft(subject, verdict, text, time.time_ns() // 1_000_000, by)
+        return _read(self.ask("review", statement=made.sign(public_key, sign).hex())["digest"], str)
 
     def ask_for_cell(self, *, east_m: float, north_m: float, battery: float = 1.0) -> list[Cell]:
         """Ask for a piece of the survey from a place.

@@ -15,7 +15,7 @@ from swarmd.events.store import Query
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView, ReviewSubject
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 
 
@@ -184,6 +184,10 @@ class InParts(Protocol):
 
     def objects(self) -> Iterator[Sequence[ObjectView]]:
         """As `DaemonView.objects`."""
+        ...
+
+    def review_subject(self, object_id: str) -> ReviewSubject | None:
+        """What a review of a shown object has to name; None where none of that id is shown."""
         ...
 
     def detections(self) -> Iterator[Sequence[DetectionView]]:

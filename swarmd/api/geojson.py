@@ -7,7 +7,7 @@ geometry (null where the daemon has no mission origin) and in metres about the m
 from collections.abc import Mapping, Sequence
 
 from swarmd.api.daemon import NodeInfo, NodePosition
-from swarmd.api.views import position_row, unix_s
+from swarmd.api.views import position_row, review_row, unix_s
 from swarmd_models.geo.positions import enu_cm_to_wgs84
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import DetectionLearned, DetectionView, ObjectView
@@ -68,6 +68,10 @@ def object_feature(view: ObjectView, info: NodeInfo, names: Names) -> Feature:
         info,
         observers=[names.get(node, node.hex()) for node in view.observers],
         confirmed=view.confirmed,
+        tier=view.tier,
+        review=view.review or None,
+        detected=view.detected or None,
+        reviews=[review_row(said) for said in view.reviews],
         reports=view.reports,
         first_seen_s=unix_s(view.first_hlc),
         last_seen_s=unix_s(view.last_hlc),

@@ -7,6 +7,7 @@ from typing import Any
 from swarmd.api import geojson, views
 from swarmd.api.daemon import EyeControl, Operations, PoseSeen
 from swarmd.api.parts import Parts
+from swarmd.api.review_verbs import register_reviews
 from swarmd.api.verbs import Verbs, number_argument, text_argument
 from swarmd.api.views import position_row
 from swarmd.errors import DaemonError
@@ -54,6 +55,7 @@ def register_verbs(daemon: Operations, verbs: Verbs) -> None:
     answers = _Answers(daemon)
     for verb in _VERBS:
         verbs.add(verb, getattr(answers, verb), changes=verb in _CHANGING)
+    register_reviews(daemon, verbs)
     for verb in ("pose", "note_problem", "alert"):
         verbs.add(verb, getattr(answers, verb), internal=True)
     verbs.add("happened", lambda arguments: _happened(daemon, arguments), internal=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LOOKING = frozenset({
     "status", "members", "detections", "objects", "cells", "counters", "topics", "latency", "trust_status", "events",
-    "record_status", "model_status", "watch", "follow_events",
+    "record_status", "model_status", "review_subject", "watch", "follow_events",
 })  # fmt: skip
 """What an operator that may only look may ask."""
 HANDSHAKES_MAX = 16

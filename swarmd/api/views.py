@@ -8,7 +8,7 @@ from typing import Any
 from swarmd.api.daemon import TRUST_KEY, NodePosition
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
-from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewView
 from swarmd_protocols.summary import MemberView
 
 Row = dict[str, Any]
@@ -98,10 +98,37 @@ def object_row(view: ObjectView, names: Mapping[NodeId, str]) -> Row:
         "asset": view.asset,
         "observers": [names.get(node, node.hex()) for node in view.observers],
         "confirmed": view.confirmed,
+        "tier": view.tier,
+        "review": view.review,
+        "detected": view.detected,
+        "reviews": [review_row(said) for said in view.reviews],
         "reports": view.reports,
         "first_seen_s": unix_s(view.first_hlc),
         "last_seen_s": unix_s(view.last_hlc),
     }
+
+
+def review_row(said: ReviewView) -> Row:
+    """What one operator says of an object."""
+    return {
+        "operator": said.operator,
+        "key": said.key,
+        "verdict": said.verdict,
+        "text": said.text,
+        "seen": said.seen,
+        "made_s": said.made_ms / 1000,
+        "revision": said.revision,
+        "digest": said.digest.hex(),
+    }
+
+
+def review_words(row: Mapping[str, Any]) -> str:
+    """A row of `review_row` in words: alice (1f2e3d4c): relabel crack.
+
+    >>> review_words({"operator": "alice", "key": "1f2e3d4c", "verdict": "relabel", "text": "crack"})
+    'alice (1f2e3d4c): relabel crack'
+    """
+    return f"{row['operator']} ({row['key']}): {row['verdict']} {row['text']}".rstrip()
 
 
 def cell_row(view: CellView, names: Mapping[NodeId, str]) -> Row:
@@ -138,7 +165,7 @@ def csv_text(rows: Iterable[Row]) -> str:
 
 def _cell(value: object) -> object:
     if isinstance(value, list):
-        return " ".join(str(part) for part in value)
+        value = " ".join(review_words(part) if isinstance(part, Mapping) else str(part) for part in value)
     # A spreadsheet must not take a label from another node for a formula.
     return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 

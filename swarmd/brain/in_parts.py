@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from swarmd.brain.dismissals import dismissed
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import Node
-from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView
+from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewSubject
 from swarmd_protocols.state.replica_views import ReplicaViews
 from swarmd_protocols.summary import MemberView
 
@@ -35,6 +35,10 @@ class PartsOfViews:
     def objects(self) -> Iterator[Sequence[ObjectView]]:
         """The deduplicated view."""
         return self._views.object_parts()
+
+    def review_subject(self, object_id: str) -> ReviewSubject | None:
+        """What a review of a shown object has to name."""
+        return self._views.review_subject(object_id)
 
     def detections(self) -> Iterator[Sequence[DetectionView]]:
         """Every node's sightings, before deduplication."""

@@ -115,4 +115,12 @@ def _print_view_once(args: argparse.Namespace, verb: str, columns: Sequence[str]
 
 
 def _joined(value: object) -> object:
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+    from swarmd.api.views import review_words
+
+    if not isinstance(value, list):
+        return value
+    return (
+        " ".join(map(str, value))
+        if not any(isinstance(one, dict) for one in value)
+        else "; ".join(map(review_words, value))
+    )

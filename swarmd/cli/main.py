@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "forget": ("swarmd.cli.forget", "dismiss a failed member until it returns"),
     "detections": ("swarmd.cli.detections", "what every node has seen"),
     "objects": ("swarmd.cli.objects", "the deduplicated picture of the swarm"),
+    "review": ("swarmd.cli.review", "say of an object what you know of it, signed with your key"),
     "cells": ("swarmd.cli.cells", "the survey area: list cells, ask for the next one"),
     "counters": ("swarmd.cli.counters", "counters summed over the swarm"),
     "eye": ("swarmd.cli.eye", "start or stop this node's eye"),

@@ -15,5 +15,19 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Ask and print."""
     return print_view(
-        args, "objects", ("id", "label", "score", "east_m", "north_m", "asset", "observers", "confirmed", "reports")
+        args,
+        "objects",
+        (
+            "id",
+            "label",
+            "score",
+            "east_m",
+            "north_m",
+            "asset",
+            "observers",
+            "confirmed",
+            "review",
+            "reports",
+            "reviews",
+        ),
     )

@@ -3,13 +3,15 @@
 import math
 from collections.abc import Mapping
 
-from swarmd.api.views import object_row, trust_row
+from swarmd.api.views import object_row, review_row, trust_row
 from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, clean
-from swarmd.ground.rows import Cell, Member, Object
+from swarmd.ground.rows import Cell, Member, Object, Review
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.observations import CellView, ObjectView
+from swarmd_protocols.state.observations import CellView, ObjectView, ReviewView
 from swarmd_protocols.summary import MemberView
 
+REVIEWS_MAX = 32
+"""Statements that a row shows: both of sixteen operators."""
 Names = Mapping[NodeId, str]
 
 
@@ -51,8 +53,18 @@ def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Memb
 def object_of(view: ObjectView, names: Names) -> Object:
     """An object."""
     row = object_row(view, names)
-    row["label"], row["asset"] = said(view.label), said(view.asset)
-    return Object(tier="confirmed" if row.pop("confirmed") else "candidate", **row)
+    del row["confirmed"]  # `tier` says it.
+    row["label"], row["asset"], row["detected"] = said(view.label), said(view.asset), said(view.detected)
+    row["reviews"] = [review_of(one) for one in view.reviews[:REVIEWS_MAX]]
+    return Object(**row)
+
+
+def review_of(view: ReviewView) -> Review:
+    """What one operator says of an object."""
+    row = review_row(view)
+    for name in ("operator", "text", "seen"):
+        row[name] = said(row[name], TEXT_MAX_CHARS)
+    return Review(**row)
 
 
 def cell_of(view: CellView, names: Names) -> Cell:

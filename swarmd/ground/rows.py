@@ -89,6 +89,30 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     """When it was there."""
 
 
+class Review(msgspec.Struct, frozen=True, gc=False):
+    """What one operator says of an object: the newest verdict, or the newest note."""
+
+    operator: str
+    """The name that the operator goes by; whose it is, `key` says."""
+    key: str
+    """First eight hexadecimal digits of the id of the operator's key."""
+    verdict: str
+    """`confirm`, `reject`, `relabel`, `withdraw` or `note`."""
+    text: str
+    """The right label, or the words of the note."""
+    seen: str
+    """The label that the operator saw."""
+    made_s: float
+    """By the operator's clock."""
+    revision: int
+    digest: str
+    """Names the signed statement."""
+
+    def __str__(self) -> str:
+        """In words, for tables."""
+        return f"{self.operator} ({self.key}): {self.verdict} {self.text}".rstrip()
+
+
 class Object(msgspec.Struct, frozen=True, gc=False):
     """One thing in the world as the swarm agrees on it."""
 
@@ -96,7 +120,8 @@ class Object(msgspec.Struct, frozen=True, gc=False):
     label: str
     score: float
     tier: str
-    """`confirmed` (as many observers as `dedup.confirm_observers` asks for) or `candidate` (fewer)."""
+    """`reviewed` (operators agree), `confirmed` (as many observers as `dedup.confirm_observers` asks for) or
+    `candidate` (fewer)."""
     east_m: float | None
     north_m: float | None
     covariance_m2: list[float] | None
@@ -106,6 +131,11 @@ class Object(msgspec.Struct, frozen=True, gc=False):
     reports: int
     first_seen_s: float
     last_seen_s: float
+    review: str = ""
+    """What operators agree on: `confirmed`, `relabelled`, `rejected`; `disputed`; "" where nobody has a verdict."""
+    detected: str = ""
+    """The label that the detectors give it, where operators have corrected it."""
+    reviews: list[Review] = []
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):

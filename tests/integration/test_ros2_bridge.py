@@ -163,7 +163,7 @@ async def test_detections_objects_and_late_joiners(dds_domain: int) -> None:
         graph = RawReader(participant, "ros_discovery_info", m.ParticipantEntitiesInfo, latched=True)
         info = types.deserialize_cdr(await graph.take(), graph.name)
         assert info.node_entities_info_seq[0].node_name == "swarmd_drone_7"
-        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 14
+        assert len(info.node_entities_info_seq[0].writer_gid_seq) == 15
 
         live = RawReader(participant, "rt/swarm/detections", m.Detection3DArray, latched=False)
         await matched(live.reader)

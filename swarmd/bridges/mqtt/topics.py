@@ -191,6 +191,22 @@ TOPICS: tuple[TopicSpec, ...] = (
         _seen(
             observers={"type": "array", "items": _STRING},
             confirmed={"type": "boolean"},
+            tier={"type": "string", "enum": ["candidate", "confirmed", "reviewed"]},
+            review=_NULLABLE_STRING,
+            detected=_NULLABLE_STRING,
+            reviews={
+                "type": "array",
+                "items": _object(
+                    operator=_STRING,
+                    key=_STRING,
+                    verdict={"type": "string", "enum": ["confirm", "reject", "relabel", "withdraw", "note"]},
+                    text=_STRING,
+                    seen=_STRING,
+                    made_s=_NUMBER,
+                    revision=_INTEGER,
+                    digest=_STRING,
+                ),
+            },
             reports=_INTEGER,
             first_seen_s=_NUMBER,
             first_seen_hlc=_INTEGER,

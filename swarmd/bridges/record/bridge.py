@@ -11,7 +11,14 @@ from typing import Any
 from swarmd.api import geojson
 from swarmd.api.daemon import BusEvent, DaemonView, NodePosition, PictureSeen, PoseSeen, PositionSeen
 from swarmd.bridges.record.recorder import Recorder
-from swarmd.bridges.ros2.mapping import CELL_STATES, DIAGNOSTIC_LEVELS, EVENT_LEVELS, FRAME, covariance36
+from swarmd.bridges.ros2.mapping import (
+    CELL_STATES,
+    DIAGNOSTIC_LEVELS,
+    EVENT_LEVELS,
+    FRAME,
+    covariance36,
+    review_statuses,
+)
 from swarmd.bridges.ros2.names import token
 from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError
@@ -80,6 +87,7 @@ class RecordBridge:
         self._daemon: DaemonView | None = None
         self._changed = True
         self._said = False
+        self._has_reviews = False
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: messages, messages dropped because the recording is full."""
@@ -291,6 +299,21 @@ class RecordBridge:
         ]
         message: dict[str, Any] = {"header": _header(now_ns), "detections": objects}
         self._write("/swarm/objects", "vision_msgs/msg/Detection3DArray", message, now_ns)
+        said = [
+            {
+                "level": level,
+                "name": name,
+                "message": text,
+                "hardware_id": key,
+                "values": [{"key": one, "value": value} for one, value in values],
+            }
+            for view in daemon.objects()
+            for level, name, text, key, values in review_statuses(view)
+        ]
+        if said or self._has_reviews:  # Empty once, where what was said is said no more.
+            reviews: dict[str, Any] = {"header": _header(now_ns), "status": said}
+            self._write("/swarm/objects/reviews", "diagnostic_msgs/msg/DiagnosticArray", reviews, now_ns)
+        self._has_reviews = bool(said)
         peers = [
             {
                 "level": DIAGNOSTIC_LEVELS[member.state],

@@ -22,6 +22,7 @@ from swarmd.bridges.ros2.convert import (
     odometry_of,
     origin_of,
     pose_of,
+    reviews_of,
     stamp,
     transform_of,
     unix_ns,
@@ -65,6 +66,7 @@ def _outlets(
         ),
         ("objects", "/swarm/objects", m.Detection3DArray, _LATCHED, "the deduplicated picture"),
         ("markers", "/swarm/objects/markers", m.MarkerArray, _LATCHED, "the picture for RViz"),
+        ("reviews", "/swarm/objects/reviews", m.DiagnosticArray, _LATCHED, "what operators say of objects"),
         ("peers", "/swarm/peers", m.DiagnosticArray, _LATCHED, "the members"),
         ("diagnostics", "/diagnostics", m.DiagnosticArray, _EVENTS, "the members, for diagnostic tools"),
         ("cells", "/swarm/cells", m.CellArray, _LATCHED, "the survey area"),
@@ -284,6 +286,8 @@ class Ros2Bridge:
         wipe = m.Marker(header=header, ns="objects", action=3)
         markers = [k for i, v in enumerate(views) if (k := marker_of(v, i + 1, header)) is not None]
         self._write("markers", m.MarkerArray([wipe, *markers]))
+        await asyncio.sleep(0)
+        self._write("reviews", m.DiagnosticArray(header, [said for view in views for said in reviews_of(view)]))
         await asyncio.sleep(0)
         peers = self._diagnostics(header)
         self._write("peers", peers)

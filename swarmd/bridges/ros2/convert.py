@@ -5,7 +5,7 @@ import time
 
 from swarmd.api.daemon import Look, NodeInfo, NodePosition, PoseSeen
 from swarmd.bridges.ros2 import messages as m
-from swarmd.bridges.ros2.mapping import CELL_STATES, EARTH, EVENT_LEVELS, FRAME, covariance36
+from swarmd.bridges.ros2.mapping import CELL_STATES, EARTH, EVENT_LEVELS, FRAME, covariance36, review_statuses
 from swarmd.events.record import EventRecord
 from swarmd_models.geo.geolocate import multiply
 from swarmd_models.geo.positions import ecef_m, wgs84_to_enu_cm
@@ -62,6 +62,14 @@ def object_of(view: ObjectView, header: m.Header) -> m.Detection3D | None:
     return _detection(view.label, view.score_milli, place, view.covariance_cm2, view.object_id, header)
 
 
+def reviews_of(view: ObjectView) -> list[m.DiagnosticStatus]:
+    """What operators say of an object, one status each: level 1 where they disagree."""
+    return [
+        m.DiagnosticStatus(level, name, message, key, [m.KeyValue(field, value) for field, value in values])
+        for level, name, message, key, values in review_statuses(view)
+    ]
+
+
 def marker_of(view: ObjectView, number: int, header: m.Header) -> m.Marker | None:
     """One object as an RViz sphere with the colour of its class; None where it has no position."""
     if view.east_cm is None or view.north_cm is None:
@@ -75,7 +83,7 @@ def marker_of(view: ObjectView, number: int, header: m.Header) -> m.Marker | Non
         pose=m.Pose(m.Point(view.east_cm / 100, view.north_cm / 100, 0.0), m.Quaternion()),
         scale=m.Vector3(0.6, 0.6, 0.6),
         color=m.ColorRGBA(red, green, blue, 1.0 if view.confirmed else 0.5),
-        text=view.label,
+        text=view.label if not view.review else f"{view.label} ({view.review})",
     )
 
 
