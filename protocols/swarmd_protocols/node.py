@@ -29,7 +29,6 @@ from swarmd_protocols.effects import (
     MemberState,
     Moved,
     Persist,
-    Rejected,
     SendFailed,
     SetMeta,
     SetTimer,
@@ -40,6 +39,7 @@ from swarmd_protocols.effects import (
 )
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import WAYS, Address, NodeId
+from swarmd_protocols.reader import Reader
 from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
@@ -49,15 +49,12 @@ from swarmd_protocols.subprotocol import (
     SubProtocol,
 )
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
-from swarmd_protocols.swim.allowance import QUESTIONS, Allowance
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
-from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.messages import (
     Beacon,
     Message,
     Near,
-    Sections,
     Statement,
     Sub,
     decode_messages,
@@ -151,10 +148,10 @@ class Node:
         )
         self._subs = {sub.name: sub for sub in subprotocols}
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
+        self._reader = Reader(self._core, self._wire, self._swim, self._subs, self._perform, self._on_trust)
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
         self._is_forked = False
-        self._allowance = Allowance()
         if not trust.group_keys:
             raise IdentityError("the identity holds no group key: enrol the node anew")
         channel.set_group_keys({counter: group.key for counter, group in trust.group_keys.items()})
@@ -275,21 +272,9 @@ class Node:
                     self._wire.first.unopened(source, frame)
                 return
             member, body = opened
-            messages = decode_messages(body, limit_bytes)
+            self._reader.take(member, source, body, is_stream=is_stream)
         except WireError as error:
-            core.counters["malformed"] += 1
-            if self._wire.first.contacts.reports(core.now_ns):
-                self._wire.emit(Rejected(source, str(error)))
-            return
-        self._swim.on_frame(member, source)
-        held = core.table.by_node
-        for message in messages:
-            if held.get(member.node) is not member:
-                break  # Forgotten for what it said before: its view became partial, or it is revoked.
-            if not self._dispatch(member, message, source):
-                break
-            if core.trust.news:
-                self._on_trust()
+            self._reader.refused(source, error)
 
     def _on_contact(self, source: Address, kind: int, frame: bytes, limit_bytes: int) -> None:
         """A first contact, or what is said about one; raises `WireError`."""
@@ -314,43 +299,6 @@ class Node:
             elif type(message) is Sub and message.name in self._hearers:
                 effects = self._hearers[message.name].on_cast(message.payload, self._core.now_ns)
                 self._perform(self._subs[message.name], effects)
-
-    def _dispatch(self, member: Member, message: Message, source: Address) -> bool:
-        """Take one message; False where the rest of its frame is not read, since the sender floods."""
-        if type(message) is Sub:
-            sub = self._subs.get(message.name)
-            if sub is not None:
-                self._perform(sub, sub.on_message(member.node, message.payload, self._core.now_ns))
-            return True
-        core, effects = self._core, self._wire.effects
-        if not self._allowance.hears(member.node, message, core.now_ns):
-            self._on_flood(member, message)
-            return isinstance(message, QUESTIONS)
-        if not self._allowance.answers(member.node, message, core.now_ns):
-            core.counters["questions_unanswered"] += 1
-            self._allowance.spend(member.node, message, (), 0, core.now_ns, brought=False)
-            return True
-        begun, checks = len(effects), core.crypto.checks
-        self._swim.on_message(member, message, source)
-        news, checks = bool(core.trust.news), core.crypto.checks - checks
-        self._allowance.spend(member.node, message, effects[begun:], checks, core.now_ns, brought=news)
-        if core.deaf_to is not None:
-            core.deaf_to = None
-            self._on_flood(member, message)
-            return False
-        if type(message) is Sections:
-            for name, summary in message.summaries:
-                sub = self._subs.get(name)
-                if sub is not None:
-                    self._perform(sub, sub.on_summary(member.node, summary, self._core.now_ns))
-        return True
-
-    def _on_flood(self, member: Member, message: Message) -> None:
-        core = self._core
-        core.counters["messages_over_rate"] += 1
-        alarm = self._allowance.flooded(member.node, member.name, type(message).__name__, core.now_ns)
-        if alarm is not None:
-            self._wire.emit(alarm)
 
     def _on_send_failed(self, event: SendFailed) -> None:
         if event.reason == REFUSED:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-ROOMS = ("state", "releases", "swim", "daemon")
+ROOMS = ("state", "releases", "frames", "swim", "daemon")
 TIMEOUT_S = 1_800
 
 
@@ -60,6 +60,11 @@ def _dearest(figure: str) -> Callable[[Any], float]:
     return lambda found: max(one[figure] for one in found["floods"].values())
 
 
+def _longest_frame(found: Any) -> float:
+    """The worst over all kinds of frames."""
+    return max(one["longest_ms"] for one in found["frames"].values())
+
+
 def _chatter(found: Any) -> float:
     """The worst over all kinds of words."""
     return max(rate for by_audience in found["chatterers_bytes_s"].values() for rate in by_audience.values())
@@ -76,6 +81,7 @@ BOUNDS: Sequence[Bound] = (
     Bound(4, "share of a core that one peer takes with models", "releases", _worst("cpu_share"), 0.05),
     Bound(4, "longest event of a member about models", "releases", _worst("longest_ms"), 20, "ms"),
     Bound(4, "longest event of a member under words of one", "swim", _dearest("longest_ms"), 20, "ms"),
+    Bound(4, "longest event of a member under a frame of any kind", "frames", _longest_frame, 20, "ms"),
     Bound(4, "signatures checked in that event", "swim", _dearest("checks"), 150),
     Bound(4, "bytes a member sends beside the usual for an author", "swim", _chatter, 2_000, "B/s"),
     Bound(4, "bytes held of one author's events", "swim", lambda d: d["event_bytes"], 2 << 20, "B"),

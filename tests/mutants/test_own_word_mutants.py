@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from swarmd_protocols.node import Node
+from swarmd_protocols.reader import Reader
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.event_log import EventLog, LargeRepairs
@@ -105,13 +105,13 @@ def an_author_is_sent_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def frames_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatch = Node._dispatch
+    dispatch = Reader._dispatch
 
-    def whole(self: Node, *arguments: object) -> bool:
+    def whole(self: Reader, *arguments: object) -> bool:
         dispatch(self, *arguments)  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(Node, "_dispatch", whole)
+    monkeypatch.setattr(Reader, "_dispatch", whole)
 
 
 def any_sequence() -> None:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.effects import Effect, SendStream, StreamReceived
+from swarmd_protocols.effects import Effect, Event, SendStream, StreamReceived, TimerFired
+from swarmd_protocols.reader import NEXT_NS
 from swarmd_protocols.swim.messages import (
     Alive,
     AliveBody,
@@ -19,10 +20,12 @@ from swarmd_protocols.swim.messages import (
     MetaEntry,
     SignedEvent,
 )
-from tests.support.swim_net import Host, Net
+from tests.support.swim_net import TICK, Host, Net
 
 MOST = 2**63 - 1
 """The largest number that travels: a record, report, value or event that claims it is the last of its kind."""
+_ROOM_BYTES = 1_000_000
+"""Words in one frame."""
 
 
 class Chatter:
@@ -34,9 +37,9 @@ class Chatter:
         self.core = self.host.node._core
         self.number = self.core.own.incarnation
         self.most_checks = 0
-        """Signatures that a host checked for one frame, at most."""
+        """Signatures that a host checked in one event, at most."""
         self.longest_s = 0.0
-        """Processor time that a host took for one frame, at most."""
+        """Processor time of one event of a host, at most."""
         self.kinds: dict[str, Callable[[int], Message]] = {
             "record": lambda number: self.record(number),
             "moved": lambda number: self.record(number, address=f"10.77.{number % 250}.7:{1 + number % 60_000}"),
@@ -93,18 +96,32 @@ class Chatter:
         return made
 
     def tell(self, host: Host, words: list[Message]) -> list[Effect]:
-        """Give a host all of these in one sealed frame; returns what came of it, which is carried out too."""
+        """Give a host all of these in as few sealed frames as hold them; returns what came of it, carried out too."""
         wire = self.host.node._wire
         self.core.now_ns = self.net.now
         wire.effects = []
         member = self.core.table.by_node[host.node.node]
-        wire.stream(member, [encode(word) for word in words])
+        part: list[bytes] = []
+        for encoded in map(encode, words):
+            if sum(map(len, part)) + len(encoded) > _ROOM_BYTES:
+                wire.stream(member, part)
+                part = []
+            part.append(encoded)
+        wire.stream(member, part)
         frames = [effect.data for effect in wire.effects if isinstance(effect, SendStream)]
         effects: list[Effect] = []
         for frame in frames:
-            before, began_s = self.net.crypto.checks, time.process_time()
-            effects += host.node.handle(StreamReceived(self.core.own.address, frame), self.net.now)
-            self.longest_s = max(self.longest_s, time.process_time() - began_s)
-            self.most_checks = max(self.most_checks, self.net.crypto.checks - before)
+            now_ns = self.net.now
+            effects += self._event(host, StreamReceived(self.core.own.address, frame), now_ns)
+            while host.node._reader.waiting_bytes:
+                now_ns += NEXT_NS
+                effects += self._event(host, TimerFired(TICK), now_ns)
         self.net.perform(host, effects)
+        return effects
+
+    def _event(self, host: Host, event: Event, now_ns: int) -> list[Effect]:
+        before, began_s = self.net.crypto.checks, time.process_time()
+        effects = host.node.handle(event, now_ns)
+        self.longest_s = max(self.longest_s, time.process_time() - began_s)
+        self.most_checks = max(self.most_checks, self.net.crypto.checks - before)
         return effects

@@ -30,12 +30,23 @@ from swarmd_protocols.effects import (
     UserEventDelivered,
 )
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.reader import NEXT_NS
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import make_dev_identity
 
 MS = 1_000_000
 S = 1_000_000_000
+TICK: TimerKey = ("swim", "tick")
 SECRET = b"a fleet for tests only"
+
+
+def read_whole(node: Node, event: Event, now_ns: int) -> list[Effect]:
+    """The effects of a frame, all slices of it read at once."""
+    effects = node.handle(event, now_ns)
+    while node._reader.waiting_bytes:
+        now_ns += NEXT_NS
+        effects += node.handle(TimerFired(TICK), now_ns)
+    return effects
 
 
 class Host:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from swarmd_protocols.crypto import Crypto
-from swarmd_protocols.effects import CancelTimer, Order, SetTimer, TimerKey
+from swarmd_protocols.effects import CancelTimer, Order, Rejected, SetTimer, TimerKey
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.messages import (
@@ -33,10 +33,14 @@ from swarmd_protocols.offload.messages import (
 )
 from swarmd_protocols.offload.placement import OFFERED_MAX, ability_number
 from swarmd_protocols.offload.tickets import Grants, GrantsConfig
+from swarmd_protocols.releases.allowance import Allowance
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
 NAME = "offload"
 _MS = 1_000_000
+WORDS_PER_S, WORDS_BURST = 64, 1_024
+"""Words of one borrower that are answered: four tickets are good for 1,024 requests in half a minute. What is beyond
+has no answer, so that nobody makes a lender send by asking."""
 TICKET_MAX_BYTES = 16 << 20
 """Of all inputs under one ticket: with four tickets of thirty seconds (for two bundles, and to renew them), 2 MiB/s of
 one borrower."""
@@ -97,6 +101,7 @@ class Lender:
         self._number = boot << _BOOT_SHIFT
         self._stock = requests.Stock((), 0, None)
         self._jobs: dict[int, _Job] = {}
+        self._words = Allowance(WORDS_PER_S, WORDS_BURST)
         self.counts: Counter[str] = Counter()
 
     @property
@@ -143,6 +148,8 @@ class Lender:
 
     def on_ask(self, borrower: NodeId, digest: bytes, now_ns: int) -> list[SubEffect]:
         """Somebody wants a ticket."""
+        if not self._words.take(borrower, 1, now_ns):
+            return self._unheard(borrower)
         if not self.is_willing or self._held(digest) is None:
             return [_say(borrower, Deny(digest, REASONS.index("not-lending")))]
         ticket = self._grants.grant(borrower, digest, self._physical_ms(now_ns))
@@ -154,6 +161,8 @@ class Lender:
 
     def on_request(self, borrower: NodeId, request: Request, now_ns: int) -> list[SubEffect]:
         """Somebody wants an answer."""
+        if not self._words.take(borrower, 1, now_ns):
+            return self._unheard(borrower)
         size, held = len(request.data), self._held(request.digest)
         reason = self._grants.spend(request.ticket, borrower, request.digest, size, self._physical_ms(now_ns))
         open_jobs = [job.bound for job in self._jobs.values() if job.bound.borrower == borrower]
@@ -218,6 +227,10 @@ class Lender:
             del self._jobs[job]
             effects += [CancelTimer(_due(job)), Order(NAME, requests.Drop(job))]
         return effects
+
+    def _unheard(self, borrower: NodeId) -> list[SubEffect]:
+        self.counts["over_rate"] += 1
+        return [Rejected(borrower.hex(), "asks to borrow more often than one member may")]
 
     def _held(self, digest: bytes) -> requests.Held | None:
         return next((held for held in self._stock.held if held.digest == digest), None)

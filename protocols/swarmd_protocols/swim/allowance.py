@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from swarmd_protocols.effects import Alarm, Effect, Rejected, SendDatagram, SendStream
 from swarmd_protocols.ids import NodeId, copies
+from swarmd_protocols.subprotocol import SubEffect
 from swarmd_protocols.swim.messages import (
     Accusation,
     Buckets,
@@ -53,13 +54,14 @@ _PROBES = (Ping, PingReq, Statement)
 QUESTIONS = (Sections, Fingerprints, Buckets, Want, EventVector)
 
 
-_PROBED, _ASKED, _REFUSED, _ACCUSED, _ANSWERED = range(5)
+_PROBED, _ASKED, _REFUSED, _ACCUSED, _ANSWERED, _SUB_REFUSED = range(6)
 _RATES = {
     _PROBED: (_PROBES_PER_S, _PROBES_BURST),
     _ASKED: (_QUESTIONS_PER_S, _QUESTIONS_BURST),
     _REFUSED: (_REFUSALS_PER_S, _REFUSALS_BURST),
     _ACCUSED: (_ACCUSATIONS_PER_S, _ACCUSATIONS_BURST),
     _ANSWERED: (_ANSWER_BYTES_PER_S, _ANSWER_BYTES_BURST),
+    _SUB_REFUSED: (_REFUSALS_PER_S, _REFUSALS_BURST),
 }
 
 
@@ -92,6 +94,22 @@ class Allowance:
     def answers(self, member: NodeId, message: Message, now_ns: int) -> bool:
         """Whether a question of a member is answered; what is no question is."""
         return not isinstance(message, QUESTIONS) or self._has_left((member, _ANSWERED), now_ns)
+
+    def hears_sub(self, member: NodeId, now_ns: int) -> bool:
+        """Whether a sub-protocol hears this member: not while too much of what it said there did not hold."""
+        return self._has_left((member, _SUB_REFUSED), now_ns)
+
+    def spend_sub(self, member: NodeId, effects: Sequence[SubEffect], checks: int, now_ns: int) -> None:
+        """A sub-protocol has looked at a message; what it refused is counted apart from membership's.
+
+        Args:
+            member: Whose the message was.
+            effects: What came of it.
+            checks: Signatures checked for it.
+            now_ns: The time.
+        """
+        if effects and any(isinstance(one, Rejected) for one in effects):
+            self._take((member, _SUB_REFUSED), checks or _REFUSAL_UNCHECKED, now_ns)
 
     def _has_left(self, key: tuple[NodeId, int], now_ns: int) -> bool:
         held = self._left.get(key)

@@ -25,7 +25,8 @@ _Digest = Annotated[bytes, Meta(min_length=8, max_length=8)]
 _Signature = Annotated[bytes, Meta(min_length=64, max_length=64)]
 _Counter = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Body = Annotated[bytes, Meta(max_length=1024)]
-_Fingerprints = Annotated[bytes, Meta(max_length=1_048_576)]
+_Fingerprints = Annotated[bytes, Meta(max_length=65_536)]
+"""8,192 of 8 bytes, which take 6 ms: a section is compared whole up to 120, then by 256 buckets."""
 
 STATUS_ALIVE, STATUS_LEFT, STATUS_AWAY = 0, 1, 2
 LEVEL_SUSPECT, LEVEL_UNRESPONSIVE, LEVEL_FAILED = 0, 1, 2
@@ -120,7 +121,7 @@ class Sub(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """A sub-protocol's payload."""
 
     name: Annotated[str, Meta(max_length=16)]
-    payload: Annotated[bytes, Meta(max_length=4_194_304)]
+    payload: Annotated[bytes, Meta(max_length=1_048_576)]
 
 
 class Links(msgspec.Struct, frozen=True, array_like=True, tag=13):
