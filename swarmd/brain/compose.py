@@ -202,8 +202,16 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
     from swarmd.worker.lent import is_answer
     from swarmd_protocols.offload.lending import LendingConfig
     from swarmd_protocols.offload.offload import Offload, OffloadConfig
+    from swarmd_protocols.offload.tickets import GrantsConfig
 
-    lending = LendingConfig(round(settings.battery_min * 1000), settings.max_jobs, settings.max_jobs_each)
+    largest_bytes = config.inference.max_request_mib << 20
+    lending = LendingConfig(
+        round(settings.battery_min * 1000),
+        settings.max_jobs,
+        settings.max_jobs_each,
+        input_bytes_max=largest_bytes,
+        grants=GrantsConfig(tickets_max=4, request_bytes_max=largest_bytes),
+    )
     return Offload(
         identity.node,
         identity.seed,

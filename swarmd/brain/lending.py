@@ -16,8 +16,8 @@ from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
 
 _MS = 1_000_000
-_CHECKS_MAX = 64
-"""Answers that the worker may be checking; of older ones it says nothing any more."""
+_JUDGED_MAX = 256
+"""Answers that the worker may judge; what it says of older ones is lost."""
 _UNANSWERED = (
     "no device has answered in time, or none offers this model (`swarmd status --json` shows who offers what), or the "
     "request does not fit it (its metadata can be borrowed likewise)"
@@ -33,6 +33,7 @@ class LendingLink:
         command: Callable[[str, object], None],
         battery_milli: Callable[[], int | None],
         name_of: Callable[[NodeId], str],
+        host_of: Callable[[NodeId], str] = lambda node: "",
     ) -> None:
         """Know no worker yet; `bind` gives it one.
 
@@ -41,19 +42,21 @@ class LendingLink:
             command: Gives a sub-protocol a request; raises `StateError`.
             battery_milli: The charge in thousandths; None: no battery, or unknown.
             name_of: A member's name.
+            host_of: Where a member is; "": nobody knows.
         """
         self.protocol = protocol
         self._command = command
         self._battery_milli = battery_milli
         self._name_of = name_of
+        self._host_of = host_of
         self._say: Callable[[words.ToWorker], bool] = lambda word: False
         self._numbers = 0
         self._asked: dict[int, int] = {}
         """Requests of the living worker: the protocol's number to the worker's."""
         self._jobs: set[int] = set()
         """That the living worker has."""
-        self._checked: dict[int, NodeId] = {}
-        """Whose answer the living worker holds against its own model, by the worker's number."""
+        self._judged: dict[int, NodeId] = {}
+        """Who answered what the living worker asked, by the worker's number."""
 
     def bind(self, say: Callable[[words.ToWorker], bool]) -> None:
         """How the worker is spoken to; False: there is none just now."""
@@ -81,7 +84,7 @@ class LendingLink:
                 for number in [number for number, one in self._asked.items() if one == asked]:
                     self._command(NAME, requests.Abandon(number))
             case words.Judged(asked, is_right):
-                lender = self._checked.pop(asked, None)
+                lender = self._judged.pop(asked, None)
                 if lender is not None:
                     self._command(NAME, requests.Judged(lender, is_right))
             case words.Ran(job, data):
@@ -94,7 +97,7 @@ class LendingLink:
     def on_worker_gone(self) -> None:
         """It has ended: it holds nothing, runs nothing and waits for nothing."""
         self._asked.clear()
-        self._checked.clear()
+        self._judged.clear()
         self._command(NAME, requests.Stock((), 0, self._battery_milli()))
         jobs, self._jobs = sorted(self._jobs), set()
         for job in jobs:
@@ -103,9 +106,10 @@ class LendingLink:
     def carry_out(self, order: object) -> None:
         """What the protocol orders."""
         match order:
-            case requests.Infer(job, digest, data, units, deadline_ns, borrower):
+            case requests.Infer(job, digest, data, units, deadline_ns, borrower, lane_bytes):
                 left_ms = max(1, (deadline_ns - time.monotonic_ns()) // _MS)
-                if self._say(words.Lend(job, digest.hex(), data, units, left_ms, borrower is None)):
+                host = self._host_of(borrower) if borrower is not None and lane_bytes else ""
+                if self._say(words.Lend(job, digest.hex(), data, units, left_ms, borrower is None, lane_bytes, host)):
                     self._jobs.add(job)
                 else:
                     self._command(NAME, requests.Ran(job, None))
@@ -117,11 +121,11 @@ class LendingLink:
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
                     reason = "" if data is not None else _UNANSWERED
-                    if lender is not None and is_check_wanted:
-                        self._checked[asked] = lender
-                        while len(self._checked) > _CHECKS_MAX:
-                            del self._checked[next(iter(self._checked))]
-                    self._say(words.Borrowed(asked, data, name, reason, asked in self._checked))
+                    if lender is not None:
+                        self._judged[asked] = lender
+                        while len(self._judged) > _JUDGED_MAX:
+                            del self._judged[next(iter(self._judged))]
+                    self._say(words.Borrowed(asked, data, name, reason, is_check_wanted and lender is not None))
 
     def _borrow(self, word: words.Borrow) -> None:
         self._numbers += 1
@@ -129,7 +133,7 @@ class LendingLink:
         deadline_ns = time.monotonic_ns() + word.left_ms * _MS
         request = requests.Borrow(
             self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns, word.local_ns,
-            local_wait_ns=word.local_wait_ns,
+            lane_bytes=word.lane_bytes, local_wait_ns=word.local_wait_ns,
         )  # fmt: skip
         try:
             self._command(NAME, request)

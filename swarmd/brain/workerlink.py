@@ -81,6 +81,8 @@ class WorkerLink:
         self.gauges: dict[str, float] = {}
         """As the last pulse had them."""
         self.address = ""
+        self.lane = ""
+        """Where lenders fetch what is too large for the brains; "": nowhere."""
         self.models: dict[str, dict[str, str]] = {}
         """By name: version, digest and runtime of the newest."""
 
@@ -97,6 +99,7 @@ class WorkerLink:
         """For `swarmd status`, and for `swarmd infer`, which looks for the address."""
         return {
             "address": self.address,
+            "tensors": self.lane,
             "models": self.models,
             "pid": self._process.pid if self._process is not None else None,
             "problem": self.problem,
@@ -136,6 +139,8 @@ class WorkerLink:
                     is_idle=self.gate_fd >= 0,
                     gate_fd=self.gate_fd,
                     borrows=self.lending is not None and self._config.lending.borrow,
+                    lends=self.lending is not None and self._config.lending.lend,
+                    lane=self._config.lending.tensors if self._config.lending.borrow else "",
                 )
             )
             self._ask_for_models()
@@ -176,8 +181,8 @@ class WorkerLink:
 
     def _take(self, word: words.FromWorker) -> None:
         match word:
-            case words.Serving(address):
-                self.address = address
+            case words.Serving(address, lane):
+                self.address, self.lane = address, lane
                 self._problems.clear()
                 self._log.info("inference_serving", address=address)
             case words.Loaded(model, name, version, digest, backend):

@@ -302,6 +302,11 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['inference', 'listen']}: inference.listen is {config.inference.listen!r}; write a loopback "
             "address and a port, such as 127.0.0.1:7983"
         )
+    if config.lending.tensors and not is_host_port(config.lending.tensors):
+        problems.append(
+            f"{origins['lending', 'tensors']}: lending.tensors is {config.lending.tensors!r}; write IP:PORT, such as "
+            "0.0.0.0:7984"
+        )
     for key, wanted in (("lend", config.lending.lend), ("borrow", config.lending.borrow)):
         if wanted and not config.inference.listen:
             problems.append(

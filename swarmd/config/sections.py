@@ -244,6 +244,11 @@ class LendingSection:
         False,
         "Programs here may have another member answer, request by request (`Swarmd-Borrow`); needs `inference.listen`.",
     )
+    tensors: str = option(
+        "",
+        "Address and port, such as `0.0.0.0:7984`, where lenders fetch what is larger than 256 KiB; empty: nothing "
+        "larger leaves this device.",
+    )
     battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
     max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)
     max_jobs_each: int = option(4, "Of these, of one borrower.", low=1, high=64)

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
@@ -25,24 +25,28 @@ import msgspec
 from swarmd import __version__
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
 from swarmd.worker.borrowing import Borrowing, may_leave, wants_quickest
-from swarmd.worker.checks import SpotChecks, agrees
+from swarmd.worker.elsewhere import Elsewhere, Errand, Found, Own
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.lent import (
     INFER,
+    LANE_MAX_BYTES,
     METADATA,
     PAYLOAD_MAX_BYTES,
-    complaint_of,
-    open_answer,
+    Left,
+    Place,
     open_request,
     pack_answer,
-    pack_request,
+    pack_left,
 )
-from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_answer, read_question, write_answer
+from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_question, write_answer
 from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
 from swarmd.worker.runner import Ran, Runner, Task
 from swarmd.worker.words import Lend
 from swarmd_models.errors import FrameError, ModelError
 from swarmd_models.service import DETECT, GRAPH, Run, Tensors
+
+if TYPE_CHECKING:
+    from swarmd.worker.lane import Fetcher, Shelf
 
 UNITS_MAX = 64
 """Items in one request: what one batch may have."""
@@ -50,31 +54,17 @@ TIMEOUT_MAX_MS = 60_000
 """A request may name no later deadline: what waits longer is a batch job."""
 DIGEST_CHARS = 64
 """Of a bundle's digest."""
+_LENGTH_BYTES = 4
+"""Before an answer that travels through the brains."""
 LENDER_HEADER = "Swarmd-Lender"
 """Of an answer: the device that gave it, where it was another."""
 EXTENSIONS = ("binary_tensor_data", "schedule_policy", "model_repository")
 _JSON = ("Content-Type", "application/json")
-_UNMEASURED_NS = 100_000_000
-"""What a model is taken to need that has not run yet."""
-_HEAD_BYTES = 4096
-"""What stands beside the outputs in an answer, at most."""
 _PRIORITIES = {0: NORMAL, 1: HIGH, 2: NORMAL, 3: LOW}
 
 
 class BusyError(OipError):
     """This device has the model and no time for the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What this device could answer itself."""
-
-    resident: Resident
-    lane: str
-    question: Question
-    units: int
-    is_busy: bool
-    """Its queue has just refused the request."""
 
 
 @dataclass(slots=True)
@@ -91,11 +81,31 @@ class _Pending:
 class InferenceApi:
     """Answers calls; owns the queue."""
 
-    def __init__(self, batcher: Batcher, runner: Runner, deadline_ms: int, borrowing: Borrowing | None = None) -> None:
-        """Serve nothing yet; `residency.add` does. Without `borrowing` no request leaves this device."""
-        self._borrowing = borrowing
-        self._checks = None if borrowing is None else SpotChecks(borrowing.judge)
+    def __init__(
+        self,
+        batcher: Batcher,
+        runner: Runner,
+        deadline_ms: int,
+        borrowing: Borrowing | None = None,
+        shelf: "Shelf | None" = None,
+        fetcher: "Fetcher | None" = None,
+    ) -> None:
+        """Serve nothing yet; `residency.add` does.
+
+        Args:
+            batcher: Decides what runs next.
+            runner: Runs it.
+            deadline_ms: Of requests that name none.
+            borrowing: Asks other devices; None: no request leaves this one.
+            shelf: Where they fetch what is large; None: nothing large leaves.
+            fetcher: Fetches what is large from them; None: nothing large is taken.
+        """
         self.residency = Residency(lambda resident: runner.call(resident.service.close))
+        self._elsewhere: Elsewhere | None = None
+        if borrowing is not None:
+            self._elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind)
+        self._shelf = shelf
+        self._fetcher = fetcher
         self._batcher = batcher
         self._runner = runner
         self._deadline_ms = deadline_ms
@@ -132,8 +142,8 @@ class InferenceApi:
         return _json({"error": text}, status)
 
     def counts(self) -> dict[str, int]:
-        """Of requests and of spot checks, by what became of them."""
-        return dict(self.counters + (Counter() if self._checks is None else self._checks.counters))
+        """Of requests, spot checks and tensors on the lane, by what became of them."""
+        return dict(self.counters + (Counter() if self._elsewhere is None else self._elsewhere.counters))
 
     def gauges(self) -> dict[str, float]:
         """Numbers of now."""
@@ -152,7 +162,7 @@ class InferenceApi:
         try:
             resident, lane = self.residency.find(name, version)
         except NotResidentError as error:
-            if self._borrowing is not None and may_leave(call):
+            if self._elsewhere is not None and may_leave(call):
                 return await self._borrow_unknown(call, name, version, rest)
             self.counters["not_resident"] += rest == ["infer"]
             raise OipError(404, str(error)) from error
@@ -198,18 +208,49 @@ class InferenceApi:
         if lent.what == METADATA:
             row = {**self._metadata(name, resident, lent.lane), "model_version": resident.digest}
             return pack_answer([msgspec.json.encode(row)], None)
-        question = self._read(lent.body, lent.json_bytes, resident, lent.lane)
-        run = resident.service.steps(lent.lane, question.inputs)
+        if lent.place is None:
+            pieces, json_bytes = await self._lend(word, lent.body, lent.json_bytes, resident, lent.lane, name)
+            return pack_answer(pieces, json_bytes)
+        if lent.place.size_bytes != word.lane_bytes:
+            raise OipError(400, f"a body of {lent.place.size_bytes} bytes, under a ticket's {word.lane_bytes}")
+        if word.is_own:
+            return await self._lend_own(word, lent.place, lent.json_bytes, resident, lent.lane, name)
+        if self._fetcher is None or not word.host:
+            raise OipError(503, "this device fetches no tensors, or knows not from where")
+        try:
+            async with asyncio.timeout(word.left_ms / 1e3), self._fetcher.visit(word.host, lent.place) as visit:
+                body = await visit.fetch()
+                pieces, json_bytes = await self._lend(word, body, lent.json_bytes, resident, lent.lane, name)
+                if sum(map(len, pieces)) <= PAYLOAD_MAX_BYTES - _LENGTH_BYTES:
+                    return pack_answer(pieces, json_bytes)
+                answer = b"".join(pieces)
+                return pack_left(Left(json_bytes, len(answer), await visit.leave(answer)))
+        except TimeoutError as error:
+            raise _late() from error
+
+    async def _lend_own(
+        self, word: Lend, place: Place, json_bytes: int | None, resident: Resident, lane: str, name: str
+    ) -> bytes:
+        """A large request that came back to this device."""
+        assert self._shelf is not None
+        pieces, length = await self._lend(word, self._shelf.own(place), json_bytes, resident, lane, name)
+        answer = b"".join(pieces)
+        return pack_left(Left(length, len(answer), await self._shelf.keep(place, answer)))
+
+    async def _lend(
+        self, word: Lend, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str, name: str
+    ) -> tuple[list[bytes], int | None]:
+        question = self._read(body, json_bytes, resident, lane)
+        run = resident.service.steps(lane, question.inputs)
         if run.units > word.units:
             self.counters["malformed"] += 1
             raise OipError(400, f"a borrowed request has {run.units} items and says {word.units}")
         deadline_ns = time.monotonic_ns() + word.left_ms * 1_000_000
         priority = _PRIORITIES[question.priority] if word.is_own else LENT
-        pieces, json_bytes = await self._run(
-            name, question, run, resident, lent.lane, len(lent.body), priority, deadline_ns, PAYLOAD_MAX_BYTES
-        )
+        most_bytes = LANE_MAX_BYTES if word.lane_bytes else PAYLOAD_MAX_BYTES
+        outcome = await self._run(name, question, run, resident, lane, len(body), priority, deadline_ns, most_bytes)
         self.counters["lent"] += not word.is_own
-        return pack_answer(pieces, json_bytes)
+        return outcome
 
     async def _borrow_unknown(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
         """Have another device answer for a model that is not here."""
@@ -235,79 +276,43 @@ class InferenceApi:
                     raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
             case _:
                 raise OipError(404, "only a model's metadata and `infer` can be borrowed")
-        return await self._borrow(version, pack_request(what, lane, json_bytes, call.body), units, left_ms)
+        return await self._borrow(Errand(version, what, lane, json_bytes, call.body, units, left_ms))
 
-    async def _borrow(self, digest: str, data: bytes, units: int, left_ms: int, own: _Own | None = None) -> Answer:
-        """Have another device answer; with `own`, that one at the last moment."""
-        assert self._borrowing is not None
-        local_ns = wait_ns = 0
-        if own is not None:
-            local_ns = (self._batcher.unit_ns(digest) or _UNMEASURED_NS) * units
-            # Who has just refused would do so again: whoever can answer by the deadline is sooner.
-            wait_ns = left_ms * 1_000_000 if own.is_busy else self._batcher.own_ns
+    async def _borrow(self, errand: Errand, own: Own | None = None) -> Answer:
+        assert self._elsewhere is not None
         try:
-            borrowed = await self._borrowing.ask(digest, data, units, left_ms, local_ns, wait_ns)
+            found = await self._elsewhere.ask(errand, own)
         except OipError:
             self.counters["not_borrowed"] += 1
             raise
-        assert borrowed.data is not None
-        body, json_bytes = open_answer(borrowed.data)
-        if borrowed.is_check_wanted and own is not None:
-            self._begin_check(borrowed.number, own, body, json_bytes)
-        if error := complaint_of(body, json_bytes):
-            raise error
-        self.counters["borrowed" if borrowed.lender else "answered"] += 1
-        headers = (_JSON,) if json_bytes is None else _binary(json_bytes)
-        return Answer(200, (body,), (*headers, *(((LENDER_HEADER, borrowed.lender),) if borrowed.lender else ())))
+        self.counters["borrowed" if found.lender else "answered"] += 1
+        return _found(found)
 
-    def _begin_check(self, number: int, own: _Own, body: bytes, json_bytes: int | None) -> None:
-        """Hold a lender's answer against the own model, behind all other work."""
-        assert self._checks is not None
-        resident, lane, inputs = own.resident, own.lane, own.question.inputs
-
-        async def run(left_s: float) -> Tensors:
-            deadline_ns = time.monotonic_ns() + round(left_s * 1e9)
-            size_bytes = sum(array.nbytes for array in inputs.values())
-            steps = resident.service.steps(lane, inputs)
-            return await self._answer(self._admit(steps, resident, lane, size_bytes, LENT, deadline_ns))
-
-        def is_right(outputs: Tensors) -> bool:
-            if (complaint := complaint_of(body, json_bytes)) is not None:
-                size_bytes = sum(map(len, write_answer({}, outputs, own.question.wanted)[0]))
-                return complaint.status == 413 and size_bytes > PAYLOAD_MAX_BYTES - _HEAD_BYTES
-            try:
-                theirs = read_answer(body, json_bytes)
-            except OipError:
-                return False
-            wanted = {one.name for one in own.question.wanted}
-            return theirs.keys() == wanted and agrees(lane, outputs, theirs, resident.service.bundle.threshold_of)
-
-        self.residency.acquire(resident)
-        self._checks.begin(number, run, is_right, lambda: self.residency.release(resident))
+    async def _run_behind(self, own: Own, deadline_ns: int) -> Tensors:
+        """Have the own model answer when there is nothing else to do."""
+        inputs = own.question.inputs
+        steps = own.resident.service.steps(own.lane, inputs)
+        size_bytes = sum(array.nbytes for array in inputs.values())
+        return await self._answer(self._admit(steps, own.resident, own.lane, size_bytes, LENT, deadline_ns))
 
     async def _infer_somewhere(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
         """Here, or where the program allows it, at another: where this device is too busy, or another is quicker."""
-        may_go = self._borrowing is not None and may_leave(call)
-        is_busy = not (may_go and wants_quickest(call) and self._batcher.unit_ns(resident.digest))
+        elsewhere = self._elsewhere if may_leave(call) else None
+        wants_soonest = elsewhere is not None and wants_quickest(call) and elsewhere.may_travel(call.body)
+        is_busy = not (wants_soonest and self._batcher.unit_ns(resident.digest))
         if is_busy:
             try:
                 return await self._infer(call, name, resident, lane)
             except BusyError:
-                if not may_go:
+                if elsewhere is None:
                     raise
         json_bytes = _json_length(call)
         question = self._read(call.body, json_bytes, resident, lane)
         self._judge_place(call, question.priority)
         units = self._units(resident.service.steps(lane, question.inputs))
         left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
-        try:
-            data = pack_request(INFER, lane, json_bytes, call.body)
-        except OipError:  # Too large to travel.
-            if is_busy:
-                raise
-            return await self._infer(call, name, resident, lane)
-        own = _Own(resident, lane, question, units, is_busy)
-        return await self._borrow(resident.digest, data, units, left_ms, own)
+        errand = Errand(resident.digest, INFER, lane, json_bytes, call.body, units, left_ms)
+        return await self._borrow(errand, Own(resident, lane, question, units, is_busy))
 
     # --- Inference ----------------------------------------------------------------------------------------------
 
@@ -469,6 +474,11 @@ def _json_length(call: Call) -> int | None:
 
 def _binary(json_bytes: int) -> tuple[tuple[str, str], ...]:
     return ("Content-Type", "application/octet-stream"), (JSON_LENGTH, str(json_bytes))
+
+
+def _found(found: Found) -> Answer:
+    headers = (_JSON,) if found.json_bytes is None else _binary(found.json_bytes)
+    return Answer(200, (found.body,), (*headers, *(((LENDER_HEADER, found.lender),) if found.lender else ())))
 
 
 def _late() -> OipError:

@@ -42,7 +42,14 @@ class Borrowing:
         self._numbers = 0
 
     async def ask(
-        self, digest: str, data: bytes, units: int, left_ms: int, local_ns: int = 0, local_wait_ns: int = 0
+        self,
+        digest: str,
+        data: bytes,
+        units: int,
+        left_ms: int,
+        local_ns: int = 0,
+        local_wait_ns: int = 0,
+        lane_bytes: int = 0,
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment.
 
@@ -53,6 +60,7 @@ class Borrowing:
             left_ms: Until its deadline.
             local_ns: What the own model takes for it; 0: it is not here.
             local_wait_ns: What the own model has to do first.
+            lane_bytes: Of the input that is laid out beside `data`.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -62,7 +70,7 @@ class Borrowing:
         self._numbers += 1
         number = self._numbers
         answer = self._open[number] = asyncio.get_running_loop().create_future()
-        self._say(words.Borrow(number, digest, data, units, left_ms, local_ns, local_wait_ns))
+        self._say(words.Borrow(number, digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes))
         try:
             async with asyncio.timeout(left_ms / 1e3 + _PATIENCE_S):
                 borrowed: words.Borrowed = await answer

@@ -88,6 +88,11 @@ class InferenceServer:
         """Open now."""
         return len(self._open)
 
+    @property
+    def held_bytes(self) -> int:
+        """Of requests that are being read or answered."""
+        return sum(self._bodies.values())
+
     async def start(self, listen: str) -> str:
         """Bind to a loopback HOST:PORT; the address. Raises `TransportError`."""
         host, _, port = listen.rpartition(":")

@@ -19,14 +19,42 @@ import msgspec
 from swarmd.worker.oip import OipError
 from swarmd_models.service import DETECT, GRAPH
 
-METADATA, INFER = 0, 1
+METADATA, INFER, FETCH = 0, 1, 2
 """What is asked."""
 PAYLOAD_MAX_BYTES = 256 << 10
 """`swarmd_protocols.offload.messages.PAYLOAD_MAX_BYTES`: the worker does without the protocols."""
+LANE_MAX_BYTES = 64 << 20
+"""`swarmd_protocols.offload.messages.LANE_MAX_BYTES`."""
 _ALL_JSON = 0xFFFFFFFF
+_LEFT = 0xFFFFFFFE
+"""In place of a length: the answer has been left with the borrower's worker."""
 _LANES = (GRAPH, DETECT)
 _REQUEST = struct.Struct("<BBI")
+REQUEST_HEAD_BYTES = _REQUEST.size
 _ANSWER = struct.Struct("<I")
+_PLACE = struct.Struct("<H32s16sQ32s")
+_LEFT_ANSWER = struct.Struct("<IIQ32s")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the body of a request lies for lenders to fetch (`lane.py`)."""
+
+    port: int
+    key: bytes
+    """CURVE public key of the worker that listens, 32 bytes."""
+    token: bytes
+    size_bytes: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An answer that a lender has left with the borrower's worker."""
+
+    json_bytes: int | None
+    size_bytes: int
+    sha256: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +65,14 @@ class Lent:
     lane: str
     json_bytes: int | None
     body: bytes
+    place: Place | None = None
+    """Where the body lies that is not here."""
+
+
+def pack_place(lane: str, json_bytes: int | None, place: Place) -> bytes:
+    """An inference whose body is to be fetched, as it travels."""
+    head = _REQUEST.pack(FETCH, _LANES.index(lane), _ALL_JSON if json_bytes is None else json_bytes)
+    return head + _PLACE.pack(place.port, place.key, place.token, place.size_bytes, place.sha256)
 
 
 def pack_request(what: int, lane: str, json_bytes: int | None, body: bytes | bytearray) -> bytes:
@@ -52,9 +88,14 @@ def open_request(data: bytes) -> Lent:
     if len(data) < _REQUEST.size:
         raise OipError(400, "a borrowed request without its head")
     what, lane, length = _REQUEST.unpack_from(data)
-    if what not in (METADATA, INFER) or lane >= len(_LANES):
+    if what not in (METADATA, INFER, FETCH) or lane >= len(_LANES):
         raise OipError(400, "a borrowed request of no known kind")
-    return Lent(what, _LANES[lane], None if length == _ALL_JSON else length, data[_REQUEST.size :])
+    json_bytes, rest = None if length == _ALL_JSON else length, data[_REQUEST.size :]
+    if what != FETCH:
+        return Lent(what, _LANES[lane], json_bytes, rest)
+    if len(rest) != _PLACE.size:
+        raise OipError(400, "a borrowed request that does not say where its body lies")
+    return Lent(INFER, _LANES[lane], json_bytes, b"", Place(*_PLACE.unpack(rest)))
 
 
 def pack_answer(pieces: Sequence[bytes], json_bytes: int | None) -> bytes:
@@ -63,6 +104,20 @@ def pack_answer(pieces: Sequence[bytes], json_bytes: int | None) -> bytes:
     if size_bytes > PAYLOAD_MAX_BYTES:
         raise OipError(413, f"the answer has {size_bytes} bytes; at most {PAYLOAD_MAX_BYTES} go to another device")
     return _ANSWER.pack(_ALL_JSON if json_bytes is None else json_bytes) + b"".join(pieces)
+
+
+def pack_left(left: Left) -> bytes:
+    """What travels back of an answer that has been left."""
+    length = _ALL_JSON if left.json_bytes is None else left.json_bytes
+    return _LEFT_ANSWER.pack(_LEFT, length, left.size_bytes, left.sha256)
+
+
+def left_answer(data: bytes) -> Left | None:
+    """Where an answer lies that is not in what travelled back; None: it is there."""
+    if len(data) != _LEFT_ANSWER.size or _ANSWER.unpack_from(data) != (_LEFT,):
+        return None
+    _, length, size_bytes, digest = _LEFT_ANSWER.unpack(data)
+    return Left(None if length == _ALL_JSON else length, size_bytes, digest)
 
 
 def open_answer(data: bytes) -> tuple[bytes, int | None]:
@@ -115,7 +170,13 @@ def is_answer(digest: bytes, data: bytes) -> bool:
     """Whether bytes are an answer of this bundle by their form: JSON that names it, with all the raw bytes it says."""
     if len(data) < _ANSWER.size:
         return False
-    body, json_bytes = open_answer(data)
+    if (left := left_answer(data)) is not None:
+        return left.size_bytes <= LANE_MAX_BYTES  # The worker judges it.
+    return is_body(digest, *open_answer(data))
+
+
+def is_body(digest: bytes, body: bytes, json_bytes: int | None) -> bool:
+    """The same of a body, and the length of its JSON part where raw bytes follow."""
     if json_bytes is not None and json_bytes > len(body):
         return False
     try:

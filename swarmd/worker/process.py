@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import cv2
 import msgspec
@@ -49,6 +49,9 @@ from swarmd_models.detector import DetectorOptions
 from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.service import Service
 
+if TYPE_CHECKING:
+    from swarmd.worker.lane import Fetcher, Shelf
+
 PULSE_S = 1.0
 """Seconds between two pulses."""
 PROBLEM_MAX_CHARS = 2_000
@@ -65,7 +68,16 @@ class WorkerProcess:
         self._runner = Runner(EyeGate(config.gate_fd) if config.gate_fd >= 0 else None)
         batching = BatcherConfig(config.max_requests, batch_ns=round(config.batch_ms * 1e6))
         self._borrowing = Borrowing(self._say) if config.borrows else None
-        self._api = InferenceApi(Batcher(batching), self._runner, config.deadline_ms, self._borrowing)
+        self._shelf: Shelf | None = None
+        self._fetcher: Fetcher | None = None
+        if config.lane or config.lends:
+            from swarmd.worker import lane
+
+            self._shelf = lane.Shelf(config.max_request_bytes, self._bodies_bytes) if config.lane else None
+            self._fetcher = lane.Fetcher(config.max_request_bytes) if config.lends else None
+        self._api = InferenceApi(
+            Batcher(batching), self._runner, config.deadline_ms, self._borrowing, self._shelf, self._fetcher
+        )
         self._lent: dict[int, asyncio.Task[None]] = {}
         """Jobs of other devices."""
         self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
@@ -73,12 +85,16 @@ class WorkerProcess:
         self._stop = asyncio.Event()
         self._loading: set[asyncio.Task[None]] = set()
 
+    def _bodies_bytes(self) -> int:
+        return self._server.held_bytes + (0 if self._fetcher is None else self._fetcher.held_bytes)
+
     async def run(self, words: asyncio.StreamReader) -> int:
         """Serve until the brain has gone or hears no more; the exit status."""
         if self._config.is_idle and (problem := run_only_when_idle()):
             self._say(Problem(problem))
         try:
-            self._say(Serving(await self._server.start(self._config.listen)))
+            lane = "" if self._shelf is None else self._shelf.start(self._config.lane)
+            self._say(Serving(await self._server.start(self._config.listen), lane))
         except TransportError as error:
             self._say(Problem(str(error)))
             return CANNOT_BIND_STATUS
@@ -88,6 +104,9 @@ class WorkerProcess:
         for task in (pulse, obey):
             task.cancel()
         await self._server.close()
+        for one in (self._shelf, self._fetcher):
+            if one is not None:
+                one.close()
         return 0
 
     def _say(self, word: FromWorker) -> None:

@@ -39,6 +39,9 @@ class Serve(_Word, frozen=True):
     """The eye's gate (`swarmd.eye.gate`); -1: there is no eye."""
     borrows: bool = False
     """Programs may have other devices answer."""
+    lends: bool = False
+    lane: str = ""
+    """HOST:PORT where lenders fetch what is too large for the brains; "": nothing larger leaves."""
 
 
 class Load(_Word, frozen=True):
@@ -57,6 +60,10 @@ class Lend(_Word, frozen=True):
     units: int
     left_ms: int
     is_own: bool
+    lane_bytes: int = 0
+    """To be fetched from the borrower's worker, at most."""
+    host: str = ""
+    """Where the borrower is."""
 
 
 class Drop(_Word, frozen=True):
@@ -85,6 +92,7 @@ class Serving(_Word, frozen=True):
     """The socket is bound."""
 
     address: str
+    lane: str = ""
 
 
 class Loaded(_Word, frozen=True):
@@ -131,6 +139,8 @@ class Borrow(_Word, frozen=True):
     """What the own model takes for it; 0: it is not here."""
     local_wait_ns: int = 0
     """What it has to do first."""
+    lane_bytes: int = 0
+    """Laid out for lenders to fetch."""
 
 
 class Abandon(_Word, frozen=True):

@@ -9,9 +9,11 @@ from typing import Any
 import cv2
 import numpy as np
 
+from swarmd.worker.oip import JSON_LENGTH
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from tests.support.daemons import Daemon, Start, wait_for
+from tests.support.inference_worker import Client
 from tests.support.paths import ROOT
 
 PATIENCE_S = 60
@@ -29,6 +31,13 @@ def infer(daemon: Daemon, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def question(picture: np.ndarray) -> tuple[bytes, dict[str, str]]:
+    parameters = {"binary_data_size": picture.nbytes}
+    tensor = {"name": "image", "shape": picture.shape, "datatype": "UINT8", "parameters": parameters}
+    head = json.dumps({"inputs": [tensor], "parameters": {"timeout": 60_000_000}}).encode()
+    return head + picture.tobytes(), {JSON_LENGTH: str(len(head)), "Swarmd-Borrow": "yes"}
+
+
 def lenders(daemon: Daemon) -> dict[str, Any]:
     return (daemon.status().get("lending") or {}).get("lenders", {})
 
@@ -38,7 +47,8 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     config = tmp_path / "b.toml"
     config.write_text('[inference]\nmodels = ["zoo:tiny-224"]\n')
     a = start("a", *API, "--set", "lending.lend=true").up()
-    b = start("b", *API, "--set", "lending.borrow=true", "--config", str(config), join=a.status()["address"]).up()
+    borrows = ("--set", "lending.borrow=true", "--set", "lending.tensors=127.0.0.1:0")
+    b = start("b", *API, *borrows, "--config", str(config), join=a.status()["address"]).up()
     wait_for(lambda: digest in lenders(b).get("a", []), "an offer of a's at b", PATIENCE_S, b.log)
     wait_for(lambda: (b.status()["inference"] or {}).get("models"), "b's own model", PATIENCE_S, b.log)
     assert lenders(a) == {}, "b lends nothing"
@@ -63,6 +73,25 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     assert done.returncode == 0, done.stderr
     assert {array.shape for array in np.load(out).values()} == {(1, 1280, 11), (1, 1280, 4)}
 
+    large = cv2.cvtColor(cv2.resize(grey, (2560, 2048)), cv2.COLOR_GRAY2BGR)
+    client = Client(b.status()["inference"]["address"])
+    for _ in range(7):  # 110 MB from worker to worker
+        body, headers = question(large)
+        path = f"/v2/models/solar-small-320.detect/versions/{digest}/infer"
+        status, answer, _ = client.call("POST", path, body, headers)
+        assert (status, answer["model_version"]) == (200, digest), answer
+    client.close()
+    for one in (a, b):
+        assert {row["event"] for row in one.events()} <= {"up", "join"}, "a transfer is no reason to be given up"
+
+    wrong = tmp_path / "wrong.npy"
+    np.save(wrong, np.zeros((1, 9, 320, 1), np.int8))
+    refused = infer(b, "solar-small-320", "--version", digest, "--input", str(wrong), "--borrow")
+    assert (refused.returncode, "has shape [1, 9, 320, 1]; [-1, 256, 320, 1] is wanted (400)" in refused.stderr) == (
+        1,
+        True,
+    ), refused.stderr
+
     own = infer(b, "zoo:tiny-224", *patient, "--borrow")
     assert own.returncode == 0, own.stderr
     assert "lender" not in json.loads(own.stdout), "what is here is answered here"
@@ -70,7 +99,7 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     assert (unnamed.returncode, "name its digest" in unnamed.stderr) == (1, True)
 
     lent = a.status()["lending"]["counts"]
-    assert lent["lent_answered"] == 4, "the metadata and the answer of two requests"
+    assert lent["lent_answered"] == 13, "metadata and answers"
     assert a.status()["lending"]["jobs"] == b.status()["lending"]["open"] == 0
 
     a.kill()

@@ -11,13 +11,18 @@ from swarmd.brain.lending import LendingLink
 from swarmd.worker import words
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.borrowing import Borrowing
+from swarmd.worker.lane import Fetcher, Shelf
 from swarmd.worker.lent import is_answer
 from swarmd.worker.process import WorkerProcess
 from swarmd_models.backends.base import Array
 from swarmd_models.service import Tensors
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload.lending import LendingConfig
+from swarmd_protocols.offload.tickets import GrantsConfig
 from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
 from tests.unit.test_inference_api_laws import Held, World
+
+LARGEST_BYTES = 16 << 20
 
 
 class Free(Held):
@@ -43,10 +48,15 @@ class Device:
         self.world = World(**config)
         self.api: InferenceApi = self.world.api
         self.link = LendingLink(
-            pair.swarm.nodes[node], lambda _, request: pair.command(node, request), lambda: None, lambda one: one.hex()
-        )
+            pair.swarm.nodes[node], lambda _, request: pair.command(node, request), lambda: None, lambda one: one.hex(),
+            lambda one: "127.0.0.1",
+        )  # fmt: skip
         self.borrowing = Borrowing(self.hear)
-        self.api = InferenceApi(self.world.batcher, self.world.runner, 20_000, self.borrowing)
+        self.shelf = Shelf(LARGEST_BYTES) if pair.has_lane else None
+        self.fetcher = Fetcher(LARGEST_BYTES) if pair.has_lane else None
+        if self.shelf is not None:
+            self.shelf.start("127.0.0.1:0")
+        self.api = InferenceApi(self.world.batcher, self.world.runner, 20_000, self.borrowing, self.shelf, self.fetcher)
         if service is not None:
             self.api.residency.add(service)  # type: ignore[arg-type]
         self.worker = WorkerProcess.__new__(WorkerProcess)
@@ -74,8 +84,14 @@ class Device:
 class Pair:
     """Node 0 borrows, node 1 lends."""
 
-    def __init__(self, own: Held | None, lent: Held, own_unit_ns: int = 50 * MS, **config: int) -> None:
-        self.swarm = Swarm(2, judge=is_answer)
+    def __init__(
+        self, own: Held | None, lent: Held, own_unit_ns: int = 50 * MS, has_lane: bool = False, **config: int
+    ) -> None:
+        lending = LendingConfig(
+            input_bytes_max=LARGEST_BYTES, grants=GrantsConfig(tickets_max=4, request_bytes_max=LARGEST_BYTES)
+        )
+        self.has_lane = has_lane
+        self.swarm = Swarm(2, judge=is_answer, lending=lending)
         self.swarm.keeps = set(self.swarm.nodes)
         self.now()
         self.borrower = Device(self, NODES[0], own, **config)
@@ -84,6 +100,12 @@ class Pair:
         for node in NODES[:2]:
             self.swarm.stock(node)
         self.pump()
+
+    def close(self) -> None:
+        for device in (self.borrower, self.lender):
+            for side in (device.shelf, device.fetcher):
+                if side is not None:
+                    side.close()
 
     def now(self) -> None:
         self.swarm.now_ns = max(self.swarm.now_ns, time.monotonic_ns())

@@ -10,7 +10,7 @@ from swarmd_protocols.effects import Order, Rejected, SetTimer, TimerKey
 from swarmd_protocols.ids import NodeId, node_id_of
 from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.dispatcher import DispatcherConfig
-from swarmd_protocols.offload.lending import NAME
+from swarmd_protocols.offload.lending import NAME, LendingConfig
 from swarmd_protocols.offload.offload import Offload, OffloadConfig
 from swarmd_protocols.offload.placement import ability_number
 from swarmd_protocols.offload.tickets import Ticket, seal_ticket
@@ -38,6 +38,7 @@ class Swarm:
         count: int = 2,
         config: DispatcherConfig | None = None,
         judge: Callable[[bytes, bytes], bool] = is_well_formed,
+        lending: LendingConfig | None = None,
     ) -> None:
         self.now_ns = START_NS
         self.wire: deque[tuple[NodeId, NodeId, bytes]] = deque()
@@ -52,7 +53,12 @@ class Swarm:
                 node,
                 SEEDS[index],
                 CRYPTO,
-                OffloadConfig(lends=index > 0, borrows=True, dispatcher=config or DispatcherConfig()),
+                OffloadConfig(
+                    lends=index > 0,
+                    borrows=True,
+                    dispatcher=config or DispatcherConfig(),
+                    lending=lending or LendingConfig(),
+                ),
                 5,
                 random.Random(index),
                 lambda now_ns: now_ns // MS,

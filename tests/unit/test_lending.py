@@ -18,6 +18,7 @@ from swarmd.worker import lent, words
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.batcher import LENT
 from swarmd.worker.borrowing import Borrowing
+from swarmd.worker.elsewhere import Elsewhere
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import INFER, METADATA, is_answer, open_answer, open_request, pack_answer, pack_request
 from swarmd.worker.oip import OipError, Wanted, write_answer
@@ -109,7 +110,7 @@ async def test_nothing_leaves_that_may_not() -> None:
     brain = Brain(answer())
     world = World()
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body()) == 404
-    world.api._borrowing = brain.borrowing
+    world.api._elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", {}, body()) == 404
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", {"swarmd-borrow": "no"}, body()) == 404
     assert await ask(world.api, "gone/infer", ALLOWED, body()) == 404
@@ -121,7 +122,7 @@ async def test_nothing_leaves_that_may_not() -> None:
 @law
 async def test_what_is_not_here_is_borrowed_by_its_digest() -> None:
     brain, world = Brain(answer()), World()
-    world.api._borrowing = brain.borrowing
+    world.api._elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
     found = await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body(timeout=250_000))
     assert found.status == 200
     assert dict(found.headers)["Swarmd-Lender"] == "a"
@@ -139,7 +140,7 @@ async def test_what_is_not_here_is_borrowed_by_its_digest() -> None:
 @law
 async def test_a_worker_that_is_too_busy_borrows_what_it_has_itself() -> None:
     brain, world = Brain(answer("aa")), World(max_requests=1)
-    world.api._borrowing = brain.borrowing
+    world.api._elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
     first = asyncio.create_task(world.ask(1.0))
     await world.until(lambda: world.held.began, "the first to run")
     assert await ask(world.api, "m/infer", {}, body()) == 503

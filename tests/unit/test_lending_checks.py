@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarmd.worker import api as worker_api
-from swarmd.worker import checks
+from swarmd.worker import checks, elsewhere
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.checks import OPEN_MAX, SpotChecks, agrees
 from swarmd.worker.http_server import Call
@@ -154,8 +153,8 @@ async def ask(pair: Pair, item: float = 1.0, borrow: str = "quickest") -> tuple[
 
 
 async def checked(pair: Pair) -> None:
-    spot = pair.borrower.api._checks
-    assert spot is not None
+    assert pair.borrower.api._elsewhere is not None
+    spot = pair.borrower.api._elsewhere._checks
     await pair.borrower.world.until(lambda: not spot._open, "the spot checks to end")
 
 
@@ -275,7 +274,7 @@ async def test_checks_are_bounded() -> None:
 
 
 def _everything_agrees(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(worker_api, "agrees", lambda *arguments: True)
+    patch.setattr(elsewhere, "agrees", lambda *arguments: True)
 
 
 def _checks_are_not_wanted(patch: pytest.MonkeyPatch) -> None:
@@ -283,14 +282,14 @@ def _checks_are_not_wanted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_complaint_is_right(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(worker_api, "PAYLOAD_MAX_BYTES", 0)
+    patch.setattr(elsewhere, "_HEAD_BYTES", 1 << 30)
 
 
 def _no_fallback(patch: pytest.MonkeyPatch) -> None:
     whole = InferenceApi._borrow
 
-    async def without(self: InferenceApi, digest: str, data: bytes, units: int, left_ms: int, own: Any = None) -> Any:
-        return await whole(self, digest, data, units, left_ms, None)
+    async def without(self: InferenceApi, errand: Any, own: Any = None) -> Any:
+        return await whole(self, errand, None)
 
     patch.setattr(InferenceApi, "_borrow", without)
 

@@ -148,7 +148,7 @@ class Borrower:
             return [Order(NAME, settle)]
         self._open[ask.number] = one
         need = Need(
-            ask.number, ask.digest, ask.units, len(ask.data), ask.deadline_ns, ask.may_leave, ask.local_ns,
+            ask.number, ask.digest, ask.units, _size_bytes(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns,
             ability_number(ask.ability), ask.grade_min_milli, ask.copies,
         )  # fmt: skip
@@ -250,7 +250,7 @@ class Borrower:
             one = self._open.get(number)
             if one is None or one.lenders.get(attempt) != sender:
                 continue
-            if _is_good(_held(ticket), len(one.ask.data), self._physical_ms(now_ns)):
+            if _is_good(_held(ticket), _size_bytes(one.ask), self._physical_ms(now_ns)):
                 effects += self._request(one, attempt, sender, now_ns)
             else:
                 effects += self._fail(number, attempt, sender, now_ns)
@@ -313,7 +313,7 @@ class Borrower:
                 one.job = next(self._numbers)
                 one.digests[attempt] = digest
                 self._jobs[one.job] = number, attempt
-                return [Order(NAME, requests.Infer(one.job, digest, one.ask.data, one.ask.units, until_ns, None))]
+                return [Order(NAME, _own_run(one, digest, until_ns))]
             case Attempt(number, attempt, lender, digest):
                 assert lender is not None
                 one = self._open[number]
@@ -334,16 +334,16 @@ class Borrower:
         ask, digest = one.ask, one.digests[attempt]
         where = lender, digest
         held = self._tickets.get(where)
-        if held is not None and _is_good(held, len(ask.data), self._physical_ms(now_ns)):
+        if held is not None and _is_good(held, _size_bytes(ask), self._physical_ms(now_ns)):
             left_ms = min(messages.DEADLINE_MAX_MS, (ask.deadline_ns - now_ns) // _MS)
             if left_ms < 1:
                 return []  # Its deadline is about to end it.
             held.count -= 1
-            held.size_bytes -= len(ask.data)
+            held.size_bytes -= _size_bytes(ask)
             self.counts["requests"] += 1
-            self.counts["request_bytes"] += len(ask.data)
+            self.counts["request_bytes"] += _size_bytes(ask)
             wire = ask.number << _ATTEMPT_BITS | attempt
-            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, ask.data)
+            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, ask.data, ask.lane_bytes)
             return [Send(lender, messages.encode_message(request), True, Priority.BULK)]
         asking = self._asking.get(where)
         if asking is not None and now_ns - asking.at_ns < _AGAIN_NS:
@@ -404,11 +404,20 @@ class Borrower:
 
 def _may_be_kept(ask: requests.Borrow) -> bool:
     """Not what any able bundle may answer: after a release an old one's answer would stand for a new one's."""
-    return ask.keep_ns > 0 and not ask.ability
+    return ask.keep_ns > 0 and not ask.ability and not ask.lane_bytes
 
 
 def _key(one: _Open) -> Key:
     return Key(one.input_sha256, one.ask.recipe, one.ask.digest)
+
+
+def _size_bytes(ask: requests.Borrow) -> int:
+    return len(ask.data) + ask.lane_bytes
+
+
+def _own_run(one: _Open, digest: bytes, until_ns: int) -> requests.Infer:
+    ask = one.ask
+    return requests.Infer(one.job, digest, ask.data, ask.units, until_ns, None, ask.lane_bytes)
 
 
 def _held(ticket: Ticket) -> _Held:

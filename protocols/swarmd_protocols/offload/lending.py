@@ -163,7 +163,7 @@ class Lender:
         """Somebody wants an answer."""
         if not self._words.take(borrower, 1, now_ns):
             return self._unheard(borrower)
-        size, held = len(request.data), self._held(request.digest)
+        size, held = len(request.data) + request.lane_bytes, self._held(request.digest)
         reason = self._grants.spend(request.ticket, borrower, request.digest, size, self._physical_ms(now_ns))
         open_jobs = [job.bound for job in self._jobs.values() if job.bound.borrower == borrower]
         if not reason and (held is None or not self.is_willing):
@@ -185,7 +185,9 @@ class Lender:
         bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
         self._jobs[job] = _Job(bound, time_ns)
         self.counts["taken"] += 1
-        order = requests.Infer(job, request.digest, request.data, request.units, until_ns, borrower)
+        order = requests.Infer(
+            job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes
+        )  # fmt: skip
         return [SetTimer(_due(job), until_ns), Order(NAME, order)]
 
     def on_cancel(self, borrower: NodeId, request: int) -> list[SubEffect]:

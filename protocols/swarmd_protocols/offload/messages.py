@@ -9,7 +9,8 @@ Answer ◀────────  what came out, with the lender's signature o
 Refusal ◀───────  it will not be answered, and why
 Cancel ────────▶  nobody waits for this request any more
 
-Input and output are opaque here and travel as one reliable frame, so both are small (`PAYLOAD_MAX_BYTES`).
+Input and output are opaque here and travel as one reliable frame, so both are small (`PAYLOAD_MAX_BYTES`); what is
+larger goes from worker to worker, and these say where it lies.
 """
 
 import struct
@@ -26,7 +27,9 @@ from swarmd_protocols.offload.tickets import TICKET_BYTES
 
 PAYLOAD_MAX_BYTES = 256 << 10
 """Of one input or output: an ROI crop or a 320 x 256 frame in three channels. At 1 Mbit/s it takes two seconds; larger
-tensors want a lane of their own."""
+tensors go from worker to worker."""
+LANE_MAX_BYTES = 64 << 20
+"""Of an input that goes from worker to worker: what a worker takes of one request at most."""
 MESSAGE_MAX_BYTES = PAYLOAD_MAX_BYTES + 1024
 """A payload and what stands beside it."""
 DEADLINE_MAX_MS = 60_000
@@ -116,6 +119,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag=5):
     left_ms: int
     """Time until its deadline."""
     data: bytes
+    lane_bytes: int = 0
+    """Of its input that the lender's worker fetches from the borrower's, as `data` tells it."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -191,6 +196,7 @@ def _check_request(request: Request) -> None:
     _check(1 <= request.units <= UNITS_MAX, f"a request has 1 to {UNITS_MAX} items")
     _check(1 <= request.left_ms <= DEADLINE_MAX_MS, f"a request has 1 to {DEADLINE_MAX_MS} ms left")
     _check(len(request.data) <= PAYLOAD_MAX_BYTES, f"an input has at most {PAYLOAD_MAX_BYTES} bytes")
+    _check(0 <= request.lane_bytes <= LANE_MAX_BYTES, f"at most {LANE_MAX_BYTES} bytes are fetched")
 
 
 def _check(holds: bool, what: str) -> None:
@@ -220,7 +226,7 @@ def decode_descriptor(body: bytes) -> Descriptor:
     _check(len(found.node) == 16 and 0 <= found.number < 1 << 64, "an offer's lender or number")
     _check(0 <= found.good_ms <= _GOOD_MAX_MS, f"an offer is good for at most {_GOOD_MAX_MS} ms")
     _check(0 <= found.battery_milli <= 1000 or found.battery_milli == UNKNOWN_BATTERY, "a battery")
-    _check(0 <= found.input_bytes_max <= PAYLOAD_MAX_BYTES, "the size of an input")
+    _check(0 <= found.input_bytes_max <= LANE_MAX_BYTES, "the size of an input")
     _check(len(found.rows) <= OFFERED_MAX, f"an offer has at most {OFFERED_MAX} bundles")
     _check(len({row.digest for row in found.rows}) == len(found.rows), "a bundle is offered once")
     for row in found.rows:

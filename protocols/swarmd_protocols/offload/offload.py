@@ -201,6 +201,8 @@ class Offload:
             raise StateError(f"request {ask.number} does not come after {self._last_number}")
         if len(ask.data) > messages.PAYLOAD_MAX_BYTES:
             raise StateError(f"an input of {len(ask.data)} bytes; at most {messages.PAYLOAD_MAX_BYTES} can be lent out")
+        if not 0 <= ask.lane_bytes <= messages.LANE_MAX_BYTES:
+            raise StateError(f"an input of {ask.lane_bytes} bytes; at most {messages.LANE_MAX_BYTES} can be fetched")
         has_no_own = bool(ask.ability) and not ask.digest and not ask.local_ns
         if not (len(ask.digest) == messages.DIGEST_BYTES or has_no_own) or not 1 <= ask.units <= messages.UNITS_MAX:
             raise StateError(f"a digest of {len(ask.digest)} bytes, or {ask.units} items")

@@ -53,6 +53,8 @@ class Borrow(msgspec.Struct, frozen=True):
     local_ns: int = 0
     """What the own model takes for it; 0: it has none, or none that could answer in time."""
     may_leave: bool = True
+    lane_bytes: int = 0
+    """Of its input beside `data`, which the lender's worker fetches from this device's."""
     local_wait_ns: int = 0
     """What the own model has to do first, as things stand; by the last moment the nearest deadline goes first."""
     ability: str = ""
@@ -100,6 +102,8 @@ class Infer(msgspec.Struct, frozen=True):
     deadline_ns: int
     borrower: NodeId | None
     """Who asked; None: this device, and then it comes before all borrowed work."""
+    lane_bytes: int = 0
+    """To be fetched from the borrower's worker, at most."""
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):

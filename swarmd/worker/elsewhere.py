@@ -1,0 +1,186 @@
+"""Requests that another device may answer: how they travel, which way back, and how far the answer is believed.
+
+Small ones go through the brains whole; what is larger lies on the worker's shelf, and the brains carry where
+(`lane.py`).
+An answer that is not what its lender's brain has signed counts against the lender, and the next is asked.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from swarmd.worker.batcher import Batcher
+from swarmd.worker.borrowing import Borrowing
+from swarmd.worker.checks import SpotChecks, agrees
+from swarmd.worker.lent import (
+    PAYLOAD_MAX_BYTES,
+    REQUEST_HEAD_BYTES,
+    Place,
+    complaint_of,
+    is_body,
+    left_answer,
+    open_answer,
+    pack_place,
+    pack_request,
+)
+from swarmd.worker.oip import OipError, Question, read_answer, write_answer
+from swarmd.worker.residency import Residency, Resident
+from swarmd.worker.words import Borrowed
+from swarmd_models.service import Tensors
+
+if TYPE_CHECKING:
+    from swarmd.worker.lane import Shelf
+
+_TRIES = 6
+"""Times that one request is sent out whose answers are not what was signed: four of these end a lender's trust."""
+_UNMEASURED_NS = 100_000_000
+"""What a model is taken to need that has not run yet."""
+_HEAD_BYTES = 4096
+"""What stands beside the outputs in an answer, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What this device could answer itself."""
+
+    resident: Resident
+    lane: str
+    question: Question
+    units: int
+    is_busy: bool
+    """Its queue has just refused the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A request as it leaves."""
+
+    digest: str
+    what: int
+    lane: str
+    json_bytes: int | None
+    body: bytes | bytearray
+    units: int
+    left_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came back."""
+
+    body: bytes
+    json_bytes: int | None
+    lender: str
+    """"": the own model has answered."""
+
+
+class Elsewhere:
+    """The borrower's side of a worker."""
+
+    def __init__(
+        self,
+        borrowing: Borrowing,
+        shelf: "Shelf | None",
+        batcher: Batcher,
+        residency: Residency,
+        run: Callable[[Own, int], Awaitable[Tensors]],
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            borrowing: Asks the brain.
+            shelf: Where large bodies lie; None: nothing large leaves.
+            batcher: Knows the own model's times.
+            residency: Keeps a bundle while an answer is held against it.
+            run: Has the own model answer, behind all other work, by a moment of the monotonic clock.
+        """
+        self._borrowing = borrowing
+        self._shelf = shelf
+        self._batcher = batcher
+        self._residency = residency
+        self._run = run
+        self._checks = SpotChecks(borrowing.judge)
+
+    @property
+    def counters(self) -> Counter[str]:
+        """Of spot checks and of the shelf."""
+        return self._checks.counters + (Counter() if self._shelf is None else self._shelf.counters)
+
+    def may_travel(self, body: bytes | bytearray) -> bool:
+        """Whether a body is small enough, or there is a way for large ones."""
+        return self._shelf is not None or len(body) <= PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
+
+    async def ask(self, question: Errand, own: Own | None = None) -> Found:
+        """Have another device answer, or at the last moment, with `own`, this one; raises `OipError`."""
+        body, shelf = question.body, self._shelf
+        if shelf is None or len(body) <= PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES:
+            data = pack_request(question.what, question.lane, question.json_bytes, body)
+            return await self._ask(question, data, None, own)
+        digest = await asyncio.to_thread(lambda: sha256(body).digest())
+        with shelf.lay_out(body, digest) as place:
+            return await self._ask(question, pack_place(question.lane, question.json_bytes, place), place, own)
+
+    async def _ask(self, question: Errand, data: bytes, place: Place | None, own: Own | None) -> Found:
+        until_ns = time.monotonic_ns() + question.left_ms * 1_000_000
+        lane_bytes = 0 if place is None else place.size_bytes
+        left_ms = question.left_ms
+        for _ in range(_TRIES):
+            if left_ms < 1:
+                break
+            local_ns = wait_ns = 0
+            if own is not None:
+                local_ns = (self._batcher.unit_ns(question.digest) or _UNMEASURED_NS) * question.units
+                # Who has just refused would do so again: whoever can answer by the deadline is sooner.
+                wait_ns = left_ms * 1_000_000 if own.is_busy else self._batcher.own_ns
+            borrowed = await self._borrowing.ask(
+                question.digest, data, question.units, left_ms, local_ns, wait_ns, lane_bytes
+            )  # fmt: skip
+            found = await self._open(question, borrowed, place)
+            if found is None:
+                self._borrowing.judge(borrowed.number, False)
+                left_ms = (until_ns - time.monotonic_ns()) // 1_000_000
+                continue
+            if borrowed.is_check_wanted and own is not None:
+                self._begin_check(borrowed.number, own, found)
+            if error := complaint_of(found.body, found.json_bytes):
+                raise error
+            return found
+        raise OipError(503, "the lenders' answers were not what they said")
+
+    async def _open(self, question: Errand, borrowed: Borrowed, place: Place | None) -> Found | None:
+        """What an answer holds; None: not what its lender signed."""
+        assert borrowed.data is not None
+        left = left_answer(borrowed.data)
+        if left is None:
+            return Found(*open_answer(borrowed.data), borrowed.lender)
+        if place is None or self._shelf is None:
+            return None
+        body = await self._shelf.take(place, left.size_bytes, left.sha256)
+        if body is None or not is_body(bytes.fromhex(question.digest), body, left.json_bytes):
+            return None
+        return Found(body, left.json_bytes, borrowed.lender)
+
+    def _begin_check(self, number: int, own: Own, found: Found) -> None:
+        """Hold a lender's answer against the own model."""
+
+        async def run(left_s: float) -> Tensors:
+            return await self._run(own, time.monotonic_ns() + round(left_s * 1e9))
+
+        def is_right(outputs: Tensors) -> bool:
+            if (complaint := complaint_of(found.body, found.json_bytes)) is not None:
+                size_bytes = sum(map(len, write_answer({}, outputs, own.question.wanted)[0]))
+                return complaint.status == 413 and size_bytes > PAYLOAD_MAX_BYTES - _HEAD_BYTES
+            try:
+                theirs = read_answer(found.body, found.json_bytes)
+            except OipError:
+                return False
+            wanted = {one.name for one in own.question.wanted}
+            threshold_of = own.resident.service.bundle.threshold_of
+            return theirs.keys() == wanted and agrees(own.lane, outputs, theirs, threshold_of)
+
+        self._residency.acquire(own.resident)
+        self._checks.begin(number, run, is_right, lambda: self._residency.release(own.resident))

@@ -1,0 +1,391 @@
+"""The tensor lane: bodies too large for the brains go from worker to worker over ZeroMQ CURVE.
+
+```
+ borrower's worker                    the two brains                        lender's worker
+   lay out the body ── head: size, SHA-256, port, key, token ──▶ ticket, job ──▶ take it
+   ◀══════════════════════════════ GET token offset ══════════════════════════════
+   ═══════════════════════════════ chunk ════════════════════════════════════════▶  run
+   ◀══════════════════════════════ PUT token SHA-256 size offset chunk ═══════════
+   check it ◀── head: size, SHA-256, signed ◀────────────────────────────────────── say so
+```
+
+- The borrower's worker listens; nobody shakes hands who does not know its key, which only heads tell. The key is new
+  with each process, the token with each request: it opens one body and takes one answer for each lender that was asked,
+  until the request has ended. A lender that knows no living token gets and leaves nothing.
+- The lender fetches what it has admitted, so that a request that is refused costs no bytes. It connects to the address
+  that the membership has of the borrower; only the port is the borrower's word.
+- What is fetched or left counts only with its size and SHA-256, which the brains carry: the borrower's under its
+  ticket, the lender's under its signature.
+- Bounded: a frame by `MAXMSGSIZE` (ZeroMQ hangs up on who sends more), frames of one message and what waits in the
+  socket by `GROWTH_MAX_BYTES`, a body by what a request may have, all bodies by `TOTAL_MAX_BYTES`, one device's by half
+  of that, and a silence by `STALL_S`.
+
+```
+ GET   | 'G' | token 16 | offset u64 |               answered by | token 16 | offset u64 | chunk |
+ PUT   | 'P' | token 16 | SHA-256 32 | size u64 | offset u64 | chunk |      by | token 16 | offset u64 |
+```
+
+Little endian; an answer without what was asked for: the token is not known (any more).
+"""
+
+import asyncio
+import contextlib
+import secrets
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import zmq
+import zmq.asyncio
+from zmq.utils import z85
+
+from swarmd.errors import TransportError
+from swarmd.transports.address import format_address, is_ipv6, parse_address
+from swarmd.worker.lent import Place
+from swarmd.worker.oip import OipError
+
+CHUNK_BYTES = 256 << 10
+WINDOW = 8
+"""Chunks on their way: 2 MiB, a round trip of 16 ms at 1 Gbit/s."""
+TOTAL_MAX_BYTES = 64 << 20
+"""Of all bodies that are fetched, or answers that are left, at once."""
+STALL_S = 5.0
+"""Seconds without a chunk after which a transfer is given up: at 1 Mbit/s one takes two."""
+GROWTH_MAX_BYTES = 64 << 20
+"""By which the process may grow while the lane listens, beyond what it holds on purpose: a lender can send a message of
+many frames, which ZeroMQ keeps until its last; then the socket is thrown away with all that it holds."""
+_COPIES = 3
+"""Of a body that is worked on: as it came, as a tensor, as an answer."""
+WATCH_S = 0.05
+"""Seconds between two looks at that, while requests are open."""
+_ANSWERS_MAX = 3
+"""Answers to one token: as many as there may be lenders of one request."""
+_FRAME_MAX_BYTES = CHUNK_BYTES + 1024
+"""A chunk, what stands before it and what CURVE adds."""
+_TOKEN = 16
+_GET = struct.Struct("<c16sQ")
+_PUT = struct.Struct("<c16s32sQQ")
+_HEAD = struct.Struct("<16sQ")
+
+
+@dataclass(slots=True)
+class _Answer:
+    size_bytes: int
+    data: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True)
+class _Laid:
+    body: memoryview
+    answers: dict[tuple[bytes, bytes], _Answer] = field(default_factory=dict)
+    """By the connection it came over and its SHA-256."""
+
+
+class Shelf:
+    """The borrower's side: bodies laid out, answers left."""
+
+    def __init__(self, max_bytes: int, elsewhere_bytes: Callable[[], int] = lambda: 0) -> None:
+        """Listen to nobody yet.
+
+        Args:
+            max_bytes: Of one answer.
+            elsewhere_bytes: Of bodies that this process holds for other reasons.
+        """
+        self._max_bytes = max_bytes
+        self._elsewhere_bytes = elsewhere_bytes
+        self._context = zmq.asyncio.Context()
+        self._socket: zmq.asyncio.Socket | None = None
+        self._public, self._secret = zmq.curve_keypair()
+        self._laid: dict[bytes, _Laid] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._address = ("", 0)
+        self._floor_bytes = 0
+        self.counters: Counter[str] = Counter()
+        """lane_unknown: words with no living token; lane_refused: answers that are too large or too many; lane_reset:
+        sockets thrown away with what they held."""
+
+    def start(self, listen: str) -> str:
+        """Bind to HOST:PORT and serve; the address. Raises `TransportError`."""
+        host, port = parse_address(listen)
+        self._bind(host, port)
+        self._tasks = [asyncio.create_task(self._serve()), asyncio.create_task(self._watch())]
+        return format_address(*self._address)
+
+    def close(self) -> None:
+        """Stop; what is laid out is gone."""
+        for task in self._tasks:
+            task.cancel()
+        if self._socket is not None:
+            self._socket.close(linger=0)
+        self._context.term()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of answers that are being left or wait to be taken."""
+        return sum(len(one.data) for laid in self._laid.values() for one in laid.answers.values())
+
+    @contextlib.contextmanager
+    def lay_out(self, body: bytes | bytearray, digest: bytes) -> Iterator[Place]:
+        """Let whoever is told fetch a body, and leave an answer, while the context lasts.
+
+        Args:
+            body: The input.
+            digest: Its SHA-256.
+        """
+        token = secrets.token_bytes(_TOKEN)
+        if not self._laid:
+            self._floor_bytes = _resident_bytes()
+        self._laid[token] = _Laid(memoryview(body))
+        try:
+            yield Place(self._address[1], z85.decode(self._public), token, len(body), digest)
+        finally:
+            del self._laid[token]
+
+    def own(self, place: Place) -> bytearray:
+        """A body that this device works on itself; raises `OipError` (503) where its request has ended."""
+        laid = self._laid.get(place.token)
+        if laid is None:
+            raise OipError(503, "the request has ended")
+        return bytearray(laid.body)
+
+    async def keep(self, place: Place, answer: bytes) -> bytes:
+        """Leave an answer of this device's own; its SHA-256."""
+        digest = await asyncio.to_thread(_sha256, answer)
+        if (laid := self._laid.get(place.token)) is not None:
+            laid.answers[b"", digest] = _Answer(len(answer), bytearray(answer))
+        return digest
+
+    async def take(self, place: Place, size_bytes: int, digest: bytes) -> bytes | None:
+        """The answer with this SHA-256 that a lender left; None: there is none, and what else was left is thrown away.
+
+        Two lenders may leave the same one, and only one of them honestly.
+        """
+        laid = self._laid[place.token]
+        for (_, named), answer in laid.answers.items():
+            if named == digest and answer.size_bytes == size_bytes == len(answer.data):
+                data = bytes(answer.data)
+                if await asyncio.to_thread(_sha256, data) == digest:
+                    return data
+        laid.answers.clear()
+        return None
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _bind(self, host: str, port: int) -> None:
+        sock = self._context.socket(zmq.ROUTER)
+        sock.ipv6 = is_ipv6(host)
+        sock.curve_server = True
+        sock.curve_publickey, sock.curve_secretkey = self._public, self._secret
+        _bound(sock)
+        sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+        try:
+            sock.bind(f"tcp://{format_address(host, port)}")
+        except zmq.ZMQError as error:
+            sock.close(linger=0)
+            raise TransportError(
+                f"lending.tensors {format_address(host, port)}: {error.strerror}; choose another port"
+            ) from error
+        bound = int(str(sock.getsockopt_string(zmq.LAST_ENDPOINT)).rpartition(":")[2])
+        self._socket, self._address = sock, (host, bound)
+
+    async def _serve(self) -> None:
+        sock = self._socket
+        assert sock is not None
+        while True:
+            sender, *rest = await sock.recv_multipart()
+            self.counters["lane_unknown"] += len(rest) != 1
+            reply = self._reply(sender, rest[0]) if len(rest) == 1 else None
+            if reply is not None:
+                # Who does not read loses it, and gives up or has gone.
+                with contextlib.suppress(zmq.Again):
+                    await sock.send_multipart([sender, reply], zmq.NOBLOCK)
+
+    def _reply(self, sender: bytes, word: bytes) -> bytes | None:
+        kind = word[:1]
+        if kind == b"G" and len(word) == _GET.size:
+            _, token, offset = _GET.unpack(word)
+            laid = self._laid.get(token)
+            self.counters["lane_unknown"] += laid is None
+            found = b"" if laid is None else laid.body[offset : offset + CHUNK_BYTES].tobytes()
+            return _HEAD.pack(token, offset) + found
+        if kind == b"P" and len(word) >= _PUT.size:
+            _, token, digest, size_bytes, offset = _PUT.unpack_from(word)
+            laid = self._laid.get(token)
+            self.counters["lane_unknown"] += laid is None
+            chunk = memoryview(word)[_PUT.size :]
+            is_taken = laid is not None and self._put(laid, (sender, digest), size_bytes, offset, chunk)
+            return _HEAD.pack(token, offset) if is_taken else bytes(token)
+        self.counters["lane_unknown"] += 1
+        return None
+
+    def _put(self, laid: _Laid, where: tuple[bytes, bytes], size_bytes: int, offset: int, chunk: memoryview) -> bool:
+        answer = laid.answers.get(where)
+        if answer is None and offset == 0 and size_bytes <= self._max_bytes and len(laid.answers) < _ANSWERS_MAX:
+            answer = laid.answers[where] = _Answer(size_bytes)
+        fits = (
+            answer is not None
+            and answer.size_bytes == size_bytes
+            and offset == len(answer.data)
+            and 0 < len(chunk) <= min(CHUNK_BYTES, size_bytes - offset)
+            and self.held_bytes + len(chunk) <= TOTAL_MAX_BYTES
+        )
+        if not fits or answer is None:
+            self.counters["lane_refused"] += 1
+            return False
+        answer.data += chunk
+        return True
+
+    async def _watch(self) -> None:
+        """Throw the socket away when it holds more than anybody was allowed to send."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if not self._laid or self._socket is None:
+                continue
+            bodies = sum(len(laid.body) for laid in self._laid.values())
+            meant_bytes = _COPIES * (self._elsewhere_bytes() + self.held_bytes + bodies)
+            if _resident_bytes() - self._floor_bytes - meant_bytes <= GROWTH_MAX_BYTES:
+                continue
+            await self._reset()
+
+    async def _reset(self) -> None:
+        self.counters["lane_reset"] += 1
+        for laid in self._laid.values():
+            laid.answers.clear()
+        serving = self._tasks.pop(0)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        # All that the socket holds goes with the context.
+        self._context.destroy(linger=0)
+        self._context = zmq.asyncio.Context()
+        self._public, self._secret = zmq.curve_keypair()
+        self._bind(*self._address)
+        self._floor_bytes = _resident_bytes()
+        self._tasks.insert(0, asyncio.create_task(self._serve()))
+
+
+class Fetcher:
+    """The lender's side: fetches bodies and leaves answers."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes`: of one body."""
+        self._max_bytes = max_bytes
+        self._context = zmq.asyncio.Context()
+        self._keys = zmq.curve_keypair()
+        self._held: Counter[str] = Counter()
+        """Bytes by host that are being fetched or worked on."""
+        self.counters: Counter[str] = Counter()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of bodies that are fetched or worked on."""
+        return self._held.total()
+
+    def close(self) -> None:
+        """Stop; transfers under way are lost."""
+        self._context.destroy(linger=0)
+
+    @contextlib.asynccontextmanager
+    async def visit(self, host: str, place: Place) -> "AsyncIterator[Visit]":
+        """A connection to a borrower's shelf; raises `OipError` (503) where it is too much for this device."""
+        size_bytes = place.size_bytes
+        if size_bytes > self._max_bytes:
+            raise OipError(413, f"the request has {size_bytes} bytes; at most {self._max_bytes} are taken")
+        if self._held.total() + size_bytes > TOTAL_MAX_BYTES or self._held[host] + size_bytes > TOTAL_MAX_BYTES // 2:
+            raise OipError(503, "too many large requests of other devices at once")
+        sock = self._context.socket(zmq.DEALER)
+        sock.ipv6 = is_ipv6(host)
+        sock.curve_serverkey = z85.encode(place.key)
+        sock.curve_publickey, sock.curve_secretkey = self._keys
+        _bound(sock)
+        self._held[host] += size_bytes
+        try:
+            sock.connect(f"tcp://{format_address(host, place.port)}")
+            yield Visit(sock, place, self._max_bytes)
+        except zmq.ZMQError as error:
+            raise OipError(503, f"the borrower's tensors cannot be reached: {error.strerror}") from error
+        finally:
+            self._held[host] -= size_bytes
+            if not self._held[host]:
+                del self._held[host]
+            sock.close(linger=0)
+
+
+class Visit:
+    """One connection of a lender's."""
+
+    def __init__(self, sock: zmq.asyncio.Socket, place: Place, max_bytes: int) -> None:
+        """Use `Fetcher.visit`."""
+        self._socket = sock
+        self._place = place
+        self._max_bytes = max_bytes
+
+    async def fetch(self) -> bytearray:
+        """The body; raises `OipError` (503)."""
+        place, body = self._place, bytearray()
+        asked = 0
+        while len(body) < place.size_bytes:
+            while asked < place.size_bytes and asked - len(body) < WINDOW * CHUNK_BYTES:
+                await self._say(_GET.pack(b"G", place.token, asked))
+                asked += CHUNK_BYTES
+            want = min(CHUNK_BYTES, place.size_bytes - len(body))
+            word = await self._hear(len(body))
+            if len(word) != _HEAD.size + want:
+                raise OipError(503, "the borrower waits no more, or its tensors are not what it said")
+            body += memoryview(word)[_HEAD.size :]
+        if await asyncio.to_thread(_sha256, body) != place.sha256:
+            raise OipError(503, "the borrower's tensors are not what it said")
+        return body
+
+    async def leave(self, answer: bytes) -> bytes:
+        """Leave an answer; its SHA-256. Raises `OipError` (413, 503)."""
+        if len(answer) > self._max_bytes:
+            raise OipError(413, f"the answer has {len(answer)} bytes; at most {self._max_bytes} go to another device")
+        place, digest = self._place, await asyncio.to_thread(_sha256, answer)
+        said = taken = 0
+        while taken < len(answer):
+            while said < len(answer) and said - taken < WINDOW * CHUNK_BYTES:
+                head = _PUT.pack(b"P", place.token, digest, len(answer), said)
+                await self._say(head + answer[said : said + CHUNK_BYTES])
+                said += CHUNK_BYTES
+            if len(await self._hear(taken)) != _HEAD.size:
+                raise OipError(503, "the borrower does not take the answer")
+            taken += CHUNK_BYTES
+        return digest
+
+    async def _say(self, word: bytes) -> None:
+        try:
+            async with asyncio.timeout(STALL_S):
+                await self._socket.send(word)
+        except TimeoutError as error:
+            raise OipError(503, "the borrower's tensors cannot be reached") from error
+
+    async def _hear(self, offset: int) -> bytes:
+        try:
+            async with asyncio.timeout(STALL_S):
+                parts = await self._socket.recv_multipart()
+        except TimeoutError as error:
+            raise OipError(503, "the borrower's tensors do not come") from error
+        word: bytes = parts[0]
+        if len(parts) != 1 or word[:_TOKEN] != self._place.token:
+            raise OipError(503, "the borrower says what was not asked")
+        if len(word) >= _HEAD.size and _HEAD.unpack_from(word)[1] != offset:
+            raise OipError(503, "the borrower's tensors come out of order")
+        return word
+
+
+def _bound(sock: zmq.asyncio.Socket) -> None:
+    sock.setsockopt(zmq.MAXMSGSIZE, _FRAME_MAX_BYTES)
+    sock.setsockopt(zmq.RCVHWM, 2 * WINDOW)
+    sock.setsockopt(zmq.SNDHWM, 2 * WINDOW)
+    sock.setsockopt(zmq.LINGER, 0)
+
+
+def _sha256(data: bytes | bytearray) -> bytes:
+    return sha256(data).digest()
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * 4096

@@ -1,0 +1,389 @@
+"""The tensor lane: what is too large for the brains goes from worker to worker, and hostile ends gain nothing by it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+import zmq.asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+from zmq.utils import z85
+
+from swarmd.worker import lane
+from swarmd.worker.http_server import Call
+from swarmd.worker.lane import CHUNK_BYTES, Fetcher, Shelf
+from swarmd.worker.lent import Place
+from swarmd.worker.oip import JSON_LENGTH, OipError
+from swarmd_models.service import Port
+from swarmd_protocols.offload import messages
+from tests.support.lending_pair import Free, Pair
+from tests.support.mutants import assert_found
+from tests.support.offload_swarm import DIGEST
+from tests.unit.test_inference_api_laws import law
+
+NUMBERS = 1 << 20
+MIB = 1 << 20
+PATIENCE_S = 60.0
+
+
+class Wide(Free):
+    """A bundle of 4 MiB in and 4 MiB out."""
+
+    def inputs(self, lane: str) -> tuple[Port, ...]:
+        return (Port("x", (-1, NUMBERS), np.dtype(np.float32)),)
+
+    outputs = inputs
+
+    def _steps(self, items: Any) -> Any:
+        yield None
+        yield {"x": np.asarray(items + np.float32(self.plus), np.float32)}
+
+
+@contextlib.asynccontextmanager
+async def pair(own: Free | None, lent: Free) -> AsyncIterator[Pair]:
+    one = Pair(own, lent, has_lane=True)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def body(array: np.ndarray) -> tuple[bytes, int]:
+    head = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": "x",
+                    "shape": array.shape,
+                    "datatype": "FP32",
+                    "parameters": {"binary_data_size": array.nbytes},
+                }
+            ],
+            "parameters": {"timeout": 60_000_000, "binary_data_output": True},
+        }
+    ).encode()
+    return head + array.tobytes(), len(head)
+
+
+async def ask(one: Pair, array: np.ndarray, borrow: str = "yes") -> tuple[np.ndarray | OipError, str]:
+    data, length = body(array)
+    headers = {"swarmd-borrow": borrow, JSON_LENGTH.lower(): str(length)}
+    call = Call("POST", f"/v2/models/m/versions/{DIGEST.hex()}/infer", headers, bytearray(data))
+    try:
+        answer = await one.borrower.api.handle(call)
+    except OipError as error:
+        return error, ""
+    whole = b"".join(answer.pieces)
+    found = dict(answer.headers)
+    return np.frombuffer(whole[int(found[JSON_LENGTH]) :], np.float32), found.get("Swarmd-Lender", "")
+
+
+ARRAY = np.arange(NUMBERS, dtype=np.float32)[None]
+
+
+def is_through(one: Pair) -> bool:
+    assert one.borrower.shelf is not None
+    assert one.lender.fetcher is not None
+    return not one.borrower.shelf._laid and not one.lender.fetcher._held
+
+
+@law
+async def test_a_tensor_goes_and_comes_from_worker_to_worker() -> None:
+    """And nothing of it through the brains, while its ticket pays for it."""
+    async with pair(None, Wide()) as one:
+        found, by = await ask(one, ARRAY)
+        assert isinstance(found, np.ndarray), found
+        assert np.array_equal(found, ARRAY[0] + 1)
+        assert by == one.lender.node.hex()
+        assert is_through(one)
+        assert max(len(messages.encode_message(word)) for *_, word in one.swarm.said) < 2_000
+        counts = one.swarm.nodes[one.borrower.node].counts()
+        assert counts["borrow_request_bytes"] >= ARRAY.nbytes
+
+
+@law
+async def test_what_comes_back_to_this_device_is_answered_here() -> None:
+    """The lender takes it and fails; the own model answers, with the tensor as it lies."""
+    async with pair(Wide(), Wide(plus=5.0)) as one:
+
+        async def fails(word: Any) -> bytes:
+            raise OipError(503, "no")
+
+        one.lender.api.lend = fails  # type: ignore[method-assign]
+        found, by = await ask(one, ARRAY, "quickest")
+        assert isinstance(found, np.ndarray), found
+        assert np.array_equal(found, ARRAY[0] + 1)
+        assert by == ""
+        assert is_through(one)
+
+
+@law
+async def test_a_lender_that_leaves_something_else_than_it_signed_is_asked_no_more() -> None:
+    async with pair(None, Wide()) as one:
+        whole = lane.Visit.leave
+
+        async def leaves(self: lane.Visit, answer: bytes) -> bytes:
+            await whole(self, answer[:-1] + b"!")
+            return sha256(answer).digest()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lane.Visit, "leave", leaves)
+            found, _ = await ask(one, ARRAY)
+        assert isinstance(found, OipError), "it was believed"
+        assert found.status == 503
+        assert is_through(one)
+        node = one.swarm.nodes[one.borrower.node]
+        assert node.is_ejected(one.lender.node, one.swarm.now_ns)
+
+
+# --- the shelf ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def shelf(max_bytes: int = 16 * MIB) -> AsyncIterator[Shelf]:
+    one = Shelf(max_bytes)
+    one.start("127.0.0.1:0")
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@contextlib.asynccontextmanager
+async def visit(place: Place) -> AsyncIterator[lane.Visit]:
+    fetcher = Fetcher(16 * MIB)
+    try:
+        async with fetcher.visit("127.0.0.1", place) as one:
+            yield one
+    finally:
+        fetcher.close()
+
+
+DATA = bytes(range(256)) * 4096
+"""1 MiB."""
+
+
+@law
+async def test_a_token_opens_one_body_until_its_request_has_ended() -> None:
+    async with shelf() as one:
+        with one.lay_out(DATA, sha256(DATA).digest()) as place:
+            async with visit(place) as lender:
+                assert await lender.fetch() == DATA
+                assert await one.take(place, 5, await lender.leave(b"hello")) == b"hello"
+                assert await one.take(place, 6, sha256(b"hello").digest()) is None
+                assert one.held_bytes == 0
+            async with visit(replace(place, token=bytes(16))) as stranger:
+                with pytest.raises(OipError, match="waits no more"):
+                    await stranger.fetch()
+                with pytest.raises(OipError, match=r"does not take|out of order"):
+                    await stranger.leave(b"hello")
+        standing = visit(place)
+        async with standing as lender:
+            with pytest.raises(OipError, match="waits no more"):
+                await lender.fetch()
+        assert one.counters["lane_unknown"] >= 3
+        assert one.held_bytes == 0
+
+
+@law
+async def test_a_connection_that_stands_is_worth_nothing_once_its_request_has_ended() -> None:
+    async with shelf() as one:
+        with one.lay_out(DATA, sha256(DATA).digest()) as place:
+            lender = visit(place)
+            at = await lender.__aenter__()
+            assert await at.fetch() == DATA
+        with pytest.raises(OipError, match="waits no more"):
+            await at.fetch()
+        with pytest.raises(OipError, match=r"does not take|out of order"):
+            await at.leave(b"late")
+        await lender.__aexit__(None, None, None)
+
+
+@law
+async def test_who_knows_not_the_key_shakes_no_hands() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "STALL_S", 1.0)
+        async with shelf() as one:
+            with one.lay_out(DATA, sha256(DATA).digest()) as place:
+                other = z85.decode(zmq.curve_keypair()[0])
+                async with visit(replace(place, key=other)) as stranger:
+                    with pytest.raises(OipError):
+                        await stranger.fetch()
+                assert not one.counters
+                async with visit(place) as lender:
+                    assert await lender.fetch() == DATA
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"size_bytes": 2 * MIB}, {"size_bytes": 5}, {"sha256": bytes(32)}],
+    ids=["longer", "shorter", "other bytes"],
+)
+def test_a_body_counts_only_as_it_was_told(change: dict[str, Any]) -> None:
+    async def run() -> None:
+        async with shelf() as one:
+            with one.lay_out(DATA, sha256(DATA).digest()) as place:
+                async with visit(replace(place, **change)) as lender:
+                    with pytest.raises(OipError):
+                        await lender.fetch()
+
+    asyncio.run(run())
+
+
+@law
+async def test_a_borrower_that_lays_nothing_out_costs_a_pause() -> None:
+    """Nobody listens at the port it says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "STALL_S", 0.2)
+        async with visit(Place(9, z85.decode(zmq.curve_keypair()[0]), bytes(16), 10, bytes(32))) as lender:
+            with pytest.raises(OipError, match=r"do not come|cannot be reached"):
+                await lender.fetch()
+
+
+@law
+async def test_what_one_device_may_have_fetched_is_bounded() -> None:
+    fetcher = Fetcher(16 * MIB)
+    place = Place(9, z85.decode(zmq.curve_keypair()[0]), bytes(16), 16 * MIB, bytes(32))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(fetcher.close)
+        for _ in range(2):
+            await stack.enter_async_context(fetcher.visit("127.0.0.1", place))
+        with pytest.raises(OipError, match="at once"):
+            await stack.enter_async_context(fetcher.visit("127.0.0.1", place))
+        await stack.enter_async_context(fetcher.visit("127.0.0.2", place))
+        with pytest.raises(OipError, match="at most"):
+            await stack.enter_async_context(fetcher.visit("127.0.0.3", replace(place, size_bytes=17 * MIB)))
+    assert not fetcher._held
+
+
+@law
+async def test_answers_are_bounded() -> None:
+    async with shelf(max_bytes=MIB) as one:
+        with one.lay_out(DATA, sha256(DATA).digest()) as place:
+            async with visit(place) as lender:
+                with pytest.raises(OipError, match=r"does not take|out of order"):
+                    await lender.leave(DATA + b"!")
+            async with visit(place) as lender:
+                for number in range(3):
+                    await lender.leave(bytes([number]))
+                with pytest.raises(OipError, match=r"does not take|out of order"):
+                    await lender.leave(b"one too many")
+            assert one.held_bytes == 3
+
+
+@given(st.binary(max_size=120), st.sampled_from([b"", b"G", b"P"]), st.booleans())
+def test_no_word_raises_anything(word: bytes, kind: bytes, knows_token: bool) -> None:
+    one = Shelf(MIB)
+    with one.lay_out(DATA, bytes(32)) as place:
+        data = kind + (place.token if knows_token else b"") + word
+        one._reply(b"me", data)
+        one._reply(b"me", data[:25])
+    assert one.held_bytes == 0
+    one._context.term()
+
+
+@law
+async def test_a_message_of_many_frames_is_thrown_away() -> None:
+    async with shelf() as one:
+        with one.lay_out(DATA, sha256(DATA).digest()) as place:
+            async with visit(place) as lender:
+                for _ in range(100):
+                    await lender._socket.send(bytes(CHUNK_BYTES), zmq.SNDMORE)
+                await lender._socket.send(b"")
+                async with asyncio.timeout(PATIENCE_S):
+                    while not (one.counters["lane_unknown"] or one.counters["lane_reset"]):
+                        await asyncio.sleep(0.01)
+        await _serves(one)
+
+
+@law
+async def test_a_socket_that_holds_too_much_is_thrown_away_with_it() -> None:
+    """As it would look while a message of endless frames comes in: the process grows by what nobody asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with shelf() as one:
+            with one.lay_out(DATA, sha256(DATA).digest()) as place:
+                before = lane._resident_bytes
+                patch.setattr(lane, "_resident_bytes", lambda: before() + 80 * MIB)
+                async with asyncio.timeout(PATIENCE_S):
+                    while not one.counters["lane_reset"]:
+                        await asyncio.sleep(0.01)
+                assert one.counters["lane_reset"] == 1, "it is the new floor"
+                patch.setattr(lane, "STALL_S", 1.0)
+                async with visit(place) as lender:
+                    with pytest.raises(OipError):
+                        await lender.fetch()
+                patch.undo()
+            await _serves(one)
+
+
+async def _serves(one: Shelf) -> None:
+    with one.lay_out(DATA, sha256(DATA).digest()) as place:
+        async with visit(place) as lender:
+            assert await lender.fetch() == DATA, "others are served"
+
+
+@law
+async def test_a_frame_of_a_hundred_megabytes_ends_its_connection() -> None:
+    """It is not read: ZeroMQ judges the length that it says, and hangs up."""
+    async with shelf() as one:
+        with one.lay_out(DATA, sha256(DATA).digest()) as place:
+            async with visit(place) as lender:
+                assert await lender.fetch() == DATA
+                ended = lender._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+                try:
+                    await lender._socket.send(bytes(100 * MIB))
+                    async with asyncio.timeout(PATIENCE_S):
+                        await ended.recv_multipart()
+                finally:
+                    lender._socket.disable_monitor()
+                    ended.close(linger=0)
+        assert one.counters["lane_unknown"] == 0, "it has come through"
+        await _serves(one)
+
+
+# --- mutants --------------------------------------------------------------------------------------------------------
+
+
+def _tokens_live_on(patch: pytest.MonkeyPatch) -> None:
+    whole = Shelf.lay_out
+
+    @contextlib.contextmanager
+    def laid(self: Shelf, body: bytes, digest: bytes) -> Any:
+        with whole(self, body, digest) as place:
+            kept = self._laid[place.token]
+            yield place
+        self._laid[place.token] = kept
+
+    patch.setattr(Shelf, "lay_out", laid)
+
+
+def _what_was_left_is_believed(patch: pytest.MonkeyPatch) -> None:
+    async def take(self: Shelf, place: Place, size_bytes: int, digest: bytes) -> bytes | None:
+        return next((bytes(one.data) for one in self._laid[place.token].answers.values()), None)
+
+    patch.setattr(Shelf, "take", take)
+
+
+def _answers_have_no_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lane, "_ANSWERS_MAX", 1 << 20)
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_tokens_live_on, test_a_connection_that_stands_is_worth_nothing_once_its_request_has_ended),
+    (_what_was_left_is_believed, test_a_lender_that_leaves_something_else_than_it_signed_is_asked_no_more),
+    (_answers_have_no_bound, test_answers_are_bounded),
+]
+
+
+@pytest.mark.parametrize(("mutant", "broken"), MUTANTS, ids=lambda one: one.__name__)
+def test_a_broken_rule_of_the_lane_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], broken: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, broken, monkeypatch)
