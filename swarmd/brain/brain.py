@@ -54,7 +54,7 @@ from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.crypto import Crypto, NaClCrypto
 from swarmd_protocols.effects import Alarm, Join, Leave, Started, StateChanged, UserEvent
 from swarmd_protocols.errors import ProtocolError
-from swarmd_protocols.ids import WAYS, Address, NodeId
+from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.state.observations import DefineCells, LocalDetection
 from swarmd_protocols.state.positions import NAME as WHERE
 from swarmd_protocols.state.positions import PlaceLearned
@@ -249,7 +249,7 @@ class Brain:
         if offload is not None:
             from swarmd.brain.lending import LendingLink
 
-            self._lending = LendingLink(offload, driver.command, parts.battery_milli, self._name_of, self._host_of)
+            self._lending = LendingLink(offload, driver.command, parts.battery_milli, self._name_of, node.members)
             driver.on_order(offload.name, self._lending.carry_out)
         history = self._history = History(parts, trust, journal)
         stack.callback(history.store.close)
@@ -336,10 +336,6 @@ class Brain:
 
     def _name_of(self, node: NodeId) -> str:
         return self.parts.node.names().get(node, node.hex()[:8])
-
-    def _host_of(self, node: NodeId) -> str:
-        address = next((member.address for member in self.parts.node.members() if member.node == node), "")
-        return address.split(WAYS)[0].rpartition(":")[0].strip("[]")
 
     def _member_names(self) -> dict[NodeId, str]:
         return {member.node: member.name for member in self.parts.node.members()}

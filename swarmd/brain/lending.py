@@ -5,15 +5,16 @@ ended is dropped.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from swarmd.worker import words
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.ids import NodeId
+from swarmd_protocols.ids import WAYS, NodeId
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
+from swarmd_protocols.summary import MemberView
 
 _MS = 1_000_000
 _JUDGED_MAX = 256
@@ -33,7 +34,7 @@ class LendingLink:
         command: Callable[[str, object], None],
         battery_milli: Callable[[], int | None],
         name_of: Callable[[NodeId], str],
-        host_of: Callable[[NodeId], str] = lambda node: "",
+        members: Callable[[], Iterable[MemberView]] = tuple,
     ) -> None:
         """Know no worker yet; `bind` gives it one.
 
@@ -42,13 +43,13 @@ class LendingLink:
             command: Gives a sub-protocol a request; raises `StateError`.
             battery_milli: The charge in thousandths; None: no battery, or unknown.
             name_of: A member's name.
-            host_of: Where a member is; "": nobody knows.
+            members: All of them, with their addresses.
         """
         self.protocol = protocol
         self._command = command
         self._battery_milli = battery_milli
         self._name_of = name_of
-        self._host_of = host_of
+        self._members = members
         self._say: Callable[[words.ToWorker], bool] = lambda word: False
         self._numbers = 0
         self._asked: dict[int, int] = {}
@@ -126,6 +127,11 @@ class LendingLink:
                         while len(self._judged) > _JUDGED_MAX:
                             del self._judged[next(iter(self._judged))]
                     self._say(words.Borrowed(asked, data, name, reason, is_check_wanted and lender is not None))
+
+    def _host_of(self, node: NodeId) -> str:
+        """Where a member is; "": nobody knows."""
+        address = next((member.address for member in self._members() if member.node == node), "")
+        return address.split(WAYS)[0].rpartition(":")[0].strip("[]")
 
     def _borrow(self, word: words.Borrow) -> None:
         self._numbers += 1
