@@ -50,7 +50,7 @@ class Device:
         self.api: InferenceApi = self.world.api
         self.link = LendingLink(
             pair.swarm.nodes[node], lambda _, request: pair.command(node, request), lambda: None, lambda one: one.hex(),
-            lambda: [SimpleNamespace(node=one, address="127.0.0.1:7946") for one in NODES[:2]],  # type: ignore[list-item]
+            lambda: [SimpleNamespace(node=one, address="127.0.0.1:7946") for one in NODES[:2]],  # type: ignore[misc]
         )  # fmt: skip
         self.borrowing = Borrowing(self.hear)
         self.shelf = Shelf(LARGEST_BYTES) if pair.has_lane else None
