@@ -66,6 +66,8 @@ OUT_OF_BOUNDS = [
             {"left_ms": 0},
             {"left_ms": 60_001},
             {"data": bytes(messages.PAYLOAD_MAX_BYTES + 1)},
+            {"lane_bytes": -1},
+            {"lane_bytes": messages.LANE_MAX_BYTES + 1},
         )
     ),
 ]
@@ -88,7 +90,7 @@ GOOD = messages.Descriptor(NODES[0], 1, 1_000, 500, 100, (ROW,))
         {"number": -1},
         {"good_ms": 30_001},
         {"battery_milli": 1_001},
-        {"input_bytes_max": messages.PAYLOAD_MAX_BYTES + 1},
+        {"input_bytes_max": messages.LANE_MAX_BYTES + 1},
         {"rows": (ROW, ROW)},
         {"rows": tuple(messages.Row(bytes([index]) * 32, 1, 1) for index in range(17))},
         {"rows": (messages.Row(DIGEST, -1, 1),)},
