@@ -11,6 +11,7 @@ from swarmd.api.review_verbs import register_reviews
 from swarmd.api.verbs import Verbs, number_argument, text_argument
 from swarmd.api.views import position_row
 from swarmd.errors import DaemonError
+from swarmd.events.alerts import NOTE_MAX_CHARS
 from swarmd_models.types import GroundPosition
 from swarmd_protocols.effects import GoAway, Join, UserEvent
 from swarmd_protocols.state.observations import CellDone, LocalDetection, Observed, SetNote, WantCell
@@ -25,6 +26,7 @@ OUTSIDE_NAMES_MAX = 4096
 """Names of outside tracks that are remembered, as many as the sighting filter remembers tracks."""
 
 _VERBS = (
+    "acknowledge",
     "status",
     "members",
     "detections",
@@ -47,7 +49,9 @@ _VERBS = (
     "trust_status",
     "forget",
 )
-_CHANGING = frozenset({"event", "away", "join", "leave", "note", "eye_start", "eye_stop", "trust", "forget"})
+_CHANGING = frozenset(
+    {"acknowledge", "event", "away", "join", "leave", "note", "eye_start", "eye_stop", "trust", "forget"}
+)
 
 
 def register_verbs(daemon: Operations, verbs: Verbs) -> None:
@@ -207,6 +211,18 @@ class _Answers:
         key = text_argument(arguments, "key", most=128)
         self._daemon.ask("state", SetNote(key, text_argument(arguments, "value", "", most=4096).encode()))
         return {"key": key}
+
+    def acknowledge(self, arguments: Arguments) -> Mapping[str, Any]:
+        """Say that a person has seen an alert that stands; who, is told by whoever answers the request."""
+        code, subject = text_argument(arguments, "code", most=64), text_argument(arguments, "subject", "", most=64)
+        text_argument(arguments, "note", "", most=NOTE_MAX_CHARS)
+        standing = self._daemon.past.standing()
+        held = next((one for one in standing if (one.code, one.subject) == (code, subject)), None)
+        if held is None:
+            codes = ", ".join(f"{one.code} {one.subject}".rstrip() for one in standing) or "none"
+            raise DaemonError(f"no alert {f'{code} {subject}'.rstrip()!r} stands here; there are: {codes}")
+        seen = held.acknowledged
+        return {"code": code, "subject": subject, "was_acknowledged_by": None if seen is None else seen.by}
 
     def forget(self, arguments: Arguments) -> Mapping[str, Any]:
         """Take a failed member off the lists, everywhere, until it returns."""

@@ -150,7 +150,7 @@ class Brain:
             self._watch,
             self.log,
             on_command=lambda verb, arguments, by, problem: (
-                history.watch.on_command(verb, arguments, by, problem) if verb in self._verbs.changing else None
+                history.on_command(verb, arguments, by, problem) if verb in self._verbs.changing else None
             ),
             slow={"events": lambda arguments: find_events(self.view, arguments)},
             streams={"follow_events": lambda: _follow_events(self._bus)},

@@ -1,14 +1,16 @@
 """The history of one node: its file, its recorder, what stands, and what watches the brain for it, as one part."""
 
 import time
+from collections.abc import Iterable, Mapping
 from itertools import chain
+from typing import Any
 
 from swarmd.brain.dismissals import dismiss, dismissed
 from swarmd.brain.event_watch import EventWatch
 from swarmd.brain.journal import Journal
 from swarmd.brain.parts import Parts
 from swarmd.errors import DaemonError
-from swarmd.events.alerts import Alert, Alerts
+from swarmd.events.alerts import Acknowledged, Alert, Alerts
 from swarmd.events.kinds import ALERTS, KINDS, Level, level_of
 from swarmd.events.record import EventRecord, Happened
 from swarmd.events.recorder import Recorder
@@ -26,6 +28,18 @@ ROSTER_S = 1.0
 _DAY_MS = 86_400_000
 _LOGGED_ELSEWHERE = ("alarm", "started", "stopped", "reloaded", "eye-", "release-")
 """Beginnings of kinds whose lines in the log come from where they happen."""
+
+
+def acknowledged(rows: Iterable[EventRecord]) -> dict[tuple[str, str], Acknowledged]:
+    """Which alerts were acknowledged and not solved since, of events oldest first."""
+    found: dict[tuple[str, str], Acknowledged] = {}
+    for row in rows:
+        code, _, subject = row.subject.partition(" ")
+        if row.kind == "alert-acknowledged":
+            found[code, subject] = Acknowledged(row.evidence, row.at_ms, row.reason)
+        else:
+            found.pop((code, subject), None)
+    return found
 
 
 class History:
@@ -67,6 +81,8 @@ class History:
         releases = tuple(kind for kind in KINDS if kind.startswith("release-"))
         rows = await self.store.find(Query(kinds=releases, origin=self._parts.identity.node.hex()))
         self.watch.know_releases(rows)
+        words = Query(kinds=("alert-acknowledged", "alert-cleared"), origin=self._parts.identity.node.hex())
+        self.alerts.restore(acknowledged(await self.store.find(words)))
 
     def begin(self) -> None:
         """The node has started: say so, and how the last life ended."""
@@ -96,6 +112,22 @@ class History:
     def set_alert(self, code: str, text: str, subject: str = "") -> None:
         """Raise a standing alert, or clear it with an empty text."""
         self.alerts.set(code, text, subject)
+
+    def on_command(
+        self, verb: str, arguments: Mapping[str, Any], by: str, problem: str, *, is_outside: bool = False
+    ) -> None:
+        """A verb that changes something was asked for; see `EventWatch.on_command`."""
+        self.watch.on_command(verb, arguments, by, problem, is_outside=is_outside)
+        if verb == "acknowledge" and not problem:
+            subject, note = str(arguments.get("subject", "")), str(arguments.get("note", ""))
+            self.acknowledge(str(arguments["code"]), subject, by, note)
+
+    def acknowledge(self, code: str, subject: str, by: str, note: str) -> None:
+        """Somebody has seen an alert."""
+        alert = self.alerts.acknowledge(code, subject, by, note)
+        if alert is not None and alert.acknowledged is not None:
+            about = f"{alert.code} {alert.subject}".strip()
+            self.recorder.record("alert-acknowledged", about, alert.acknowledged.note, alert.acknowledged.by)
 
     def note(self, kind: str, subject: str, reason: str) -> None:
         """Write down what a bridge saw happen; however often it does, it takes the room of its own kind alone."""

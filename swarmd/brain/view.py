@@ -119,7 +119,7 @@ class View:
         """Run a control verb as the CLI would, or one that only bridges have."""
         answer = self._parts.verbs.answer_inside(verb, arguments)
         if verb in self._parts.verbs.changing:
-            self._history.watch.on_command(verb, arguments, by, "", is_outside=True)
+            self._history.on_command(verb, arguments, by, "", is_outside=True)
         return answer
 
     # --- Operations -----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("swarmd.cli.status", "what the daemon does right now"),
     "members": ("swarmd.cli.members", "who is in the swarm, as this node sees it"),
     "events": ("swarmd.cli.events", "what happened: joins, failures, halts, alerts, commands"),
+    "acknowledge": ("swarmd.cli.acknowledge", "say that a person has seen an alert"),
     "forget": ("swarmd.cli.forget", "dismiss a failed member until it returns"),
     "detections": ("swarmd.cli.detections", "what every node has seen"),
     "objects": ("swarmd.cli.objects", "the deduplicated picture of the swarm"),

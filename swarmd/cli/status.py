@@ -23,6 +23,9 @@ def run(args: argparse.Namespace) -> int:
         about = f" {alert['subject']}" if alert["subject"] else ""
         print(f"  {word:11} {alert['code']}{about}: {alert['text']}, since {alert['since']}")
         print(f"              {alert['remedy']}")
+        if seen := alert.get("acknowledged"):
+            note = f": {seen['note']}" if seen["note"] else ""
+            print(f"              seen by {seen['by']}, {seen['at']}{note}")
     print(f"  members     {states}")
     if status["partial"]:
         print(f"              neighbours only (partial view); about {status['estimated_members']} members in all")

@@ -55,6 +55,7 @@ KINDS: dict[str, Kind] = {
     "alarm": Kind(_W, _HERE, "a part of the daemon warned once; the subject is its code"),
     "alert-raised": Kind(_W, _SWARM, "something needs a person and stands until it is solved; the subject is its code"),
     "alert-cleared": Kind(_I, _SWARM, "what an alert stood for is solved"),
+    "alert-acknowledged": Kind(_I, _HERE, "a person has seen an alert; it holds until what it stands for is solved"),
     "clock-set": Kind(_W, _HERE, "swarm time was set at this node, by so much"),
     "address-changed": Kind(_I, _HERE, "the address that this node advertises is another one"),
     "autopilot": Kind(_I, _HERE, "the autopilot's link, mode, fix or arming changed; the subject says which"),

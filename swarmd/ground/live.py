@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from swarmd.api.daemon import BusEvent, NodePosition, Operations, PoseSeen, PositionSeen
 from swarmd.api.views import unix_s
+from swarmd.events.alerts import Acknowledged
 from swarmd.events.record import TEXT_MAX_CHARS, Happened
 from swarmd.ground.facts import cell_of, member_of, object_of, said
 from swarmd.ground.picture import Picture
@@ -211,7 +212,7 @@ class LiveFeed:
             gone.pop(name, None)
             row = Alert(
                 name, alert.code, alert.subject, alert.level.value, alert.text, str(alert.row()["means"]), alert.remedy,
-                alert.since_ms / 1000,
+                alert.since_ms / 1000, *_seen(alert.acknowledged),
             )  # fmt: skip
             self._picture.put("alert", row, now_s)
         for name in gone:
@@ -247,6 +248,10 @@ class LiveFeed:
             first_seen_s=unix_s(view.first_hlc),
             last_seen_s=unix_s(view.last_hlc),
         )
+
+
+def _seen(seen: Acknowledged | None) -> tuple[str, float | None, str]:
+    return ("", None, "") if seen is None else (seen.by, seen.at_ms / 1000, seen.note)
 
 
 def _rounded(value_m: float | None) -> float | None:

@@ -161,6 +161,10 @@ class Alert(msgspec.Struct, frozen=True, gc=False):
     means: str
     remedy: str
     since_s: float
+    acknowledged_by: str = ""
+    """Who has said first that he has seen it; "" while nobody has."""
+    acknowledged_s: float | None = None
+    acknowledged_note: str = ""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
@@ -246,6 +247,29 @@ def test_an_order_that_is_refused_says_why(served: Served, browser: "Browser") -
         page.keyboard.press("j")
         page.get_by_role("button", name="Prepare").click()
         has(page, "a recording has no swarm to tell")
+
+
+def test_an_alert_that_was_seen_says_by_whom_and_stands_below_what_nobody_saw(
+    served: Served, browser: "Browser"
+) -> None:
+    now_s = time.time()
+    other = Alert("broker-lost mqtt", "broker-lost", "mqtt", "error", "no answer", "it is away", "Look.", now_s)
+    put(served, "alert", other)
+    with opened(browser, served.url) as (page, _):
+        heard(page)
+        has(page, "Alerts 2")
+        page.keyboard.press("4")
+        has(page, "swarmd acknowledge broker-lost 'mqtt' --note")
+        assert page.locator("article.alert b").all_inner_texts() == ["broker-lost · mqtt", "clock-wrong"]
+        seen = {"acknowledged_by": "ann", "acknowledged_s": now_s, "acknowledged_note": "on my way"}
+        put(served, "alert", msgspec.structs.replace(other, **seen))
+        has(page, "Alerts 1")
+        has(page, "Seen by ann")
+        has(page, "on my way")
+        assert page.locator("article.alert b").all_inner_texts() == ["clock-wrong", "broker-lost · mqtt"]
+        assert page.locator("dialog, [aria-modal=true], [role=alertdialog]").count() == 0
+        put(served, "alert", other)
+        has(page, "Alerts 2")
 
 
 def test_an_event_stands_beside_its_time_within_its_row(served: Served, browser: "Browser") -> None:

@@ -23,6 +23,7 @@ export interface Thing {
 export interface Cell { id: string; east_m: number; north_m: number; state: string; holder: string; done_by: string[] }
 export interface Alert {
   id: string; code: string; subject: string; level: string; text: string; means: string; remedy: string; since_s: number;
+  acknowledged_by: string; acknowledged_s: number | null; acknowledged_note: string;
 }
 export interface Happening {
   id: string; at_s: number; origin: string; kind: string; level: string; subject: string; reason: string; evidence: string;

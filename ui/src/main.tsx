@@ -96,7 +96,7 @@ function MapView() {
 function Panels() {
   void version.value;
   const Shown = PANELS[tab.value];
-  const count = world().alert.size;
+  const count = [...world().alert.values()].filter((one) => !one.acknowledged_by).length;
   const title = (name: Tab) => `${name[0]?.toUpperCase()}${name.slice(1)}${name === "alerts" && count ? ` ${count}` : ""}`;
   return (
     <aside aria-label="What is known">

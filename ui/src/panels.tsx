@@ -174,16 +174,18 @@ export function Events() {
 export function Alerts() {
   void version.value;
   const grave: Record<string, number> = { error: 0, warning: 1, info: 2 };
-  const all = ordered([...world().alert.values()], (one) => grave[one.level] ?? 3, false);
+  const all = ordered([...world().alert.values()], (one) => (one.acknowledged_by ? 10 : 0) + (grave[one.level] ?? 3), false);
   return (
     <div class="alerts" tabIndex={0} role="region" aria-label="Alerts">
       {all.length === 0 ? <p class="empty">Nothing stands at {site.value?.seen_by ?? "this node"} that needs a person.</p> : null}
       {all.map((one) => (
-        <article key={one.id} class={`alert ${one.level}`}>
+        <article key={one.id} class={`alert ${one.level}${one.acknowledged_by ? " seen" : ""}`}>
           <b>{one.code}{one.subject ? ` · ${one.subject}` : ""}</b> <span class="dim">for <Age atS={one.since_s} /></span>
           <p>{one.text}.</p>
           <p class="dim">It means that {one.means}.</p>
           <p>{one.remedy}</p>
+          {one.acknowledged_by ? <p class="dim">Seen by {one.acknowledged_by}{one.acknowledged_s === null ? "" : `, ${clock(one.acknowledged_s, nowS())}`}{one.acknowledged_note ? `: ${one.acknowledged_note}` : ""}</p>
+            : past.value === null && site.value?.mode === "live" ? <p class="dim">Nobody has said that they saw it: <code>swarmd acknowledge {one.code}{one.subject ? ` '${one.subject.replaceAll("'", "")}'` : ""} --note '…'</code></p> : null}
         </article>
       ))}
     </div>
