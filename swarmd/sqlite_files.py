@@ -19,10 +19,13 @@ _DISK_CODES = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
+CACHE_KIB = 256
+"""Pages of a file that SQLite keeps, in KiB, and so what each open file adds to the memory as it grows: what is read is
+read once, at the start."""
 
 
 def open_sound(path: Path, settings: Sequence[str], schema: str) -> sqlite3.Connection:
-    """Open a file that only its owner reads, in WAL mode with half a megabyte of cache, and look whether it is sound.
+    """Open a file that only its owner reads, in WAL mode with a small cache, and look whether it is sound.
 
     Args:
         path: Which.
@@ -35,7 +38,7 @@ def open_sound(path: Path, settings: Sequence[str], schema: str) -> sqlite3.Conn
     database = sqlite3.connect(path, isolation_level=None, timeout=1.0)
     try:
         path.chmod(0o600)
-        for setting in ("journal_mode=WAL", "cache_size=-512", *settings):
+        for setting in ("journal_mode=WAL", f"cache_size=-{CACHE_KIB}", *settings):
             database.execute(f"PRAGMA {setting}")
         database.executescript(schema)
         verdict = database.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -29,7 +29,7 @@ from swarmd.brain.discovery import discover
 from swarmd.brain.driver import Driver
 from swarmd.brain.ground import Grounds
 from swarmd.brain.group_keys import follow_group_keys
-from swarmd.brain.heap import give_back_heap
+from swarmd.brain.heap import give_back_heap, keep_heap_small
 from swarmd.brain.history import History
 from swarmd.brain.journal import Journal
 from swarmd.brain.node_metrics import register_bridge, register_history, register_metrics
@@ -176,6 +176,7 @@ class Brain:
             parts.driver.command("state", DefineCells(cells))
         self._say_up()
         self._supervisor.keep("tick", self._tick)
+        self._supervisor.keep("heap", keep_heap_small)
         self._supervisor.keep("releases", parts.releases.run)
         self._supervisor.keep("operators", parts.door.run)
         self._keep_joining()

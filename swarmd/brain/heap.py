@@ -1,8 +1,11 @@
-"""What a start leaves on the C library's heap, handed back to the system.
+"""What lies free on the C library's heap, handed back to the system.
 
 Reading some 450 modules and a model, and opening the databases, takes blocks that are free a moment later, in between
-others that stay. glibc keeps them for the process: 0.7 MB of a brain whose eye has just started.
+others that stay. glibc keeps them for the process: 0.7 MB of a brain whose eye has just started. Answers, repairs and
+files of a release leave such blocks later on.
 """
+
+import asyncio
 
 import _cffi_backend  # type: ignore[import-untyped]
 
@@ -15,9 +18,19 @@ _FFI = _cffi_backend.FFI(
     _globals=(b"\x00\x00\x00\x23malloc_trim", 0),
 )
 
+GIVE_BACK_S = 600.0
+"""Seconds between two looks: a millisecond of the loop in ten minutes."""
+
+
+async def keep_heap_small() -> None:
+    """Return free blocks now and then, for ever."""
+    while True:
+        await asyncio.sleep(GIVE_BACK_S)
+        give_back_heap()
+
 
 def give_back_heap() -> bool:
-    """Return free blocks to the system; costs about a millisecond, so it is for once, after a start.
+    """Return free blocks to the system; costs about a millisecond, so it is for after a start, and for now and then.
 
     Returns:
         Whether the C library can: glibc can, musl keeps little and has no such call.

@@ -12,6 +12,7 @@ closed when a node is captured later. Each direction has its own key; each path 
 and a replay window (64 frames for datagrams, 1,024 for streams).
 """
 
+import struct
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -43,7 +44,9 @@ STREAM_REPLAY_WINDOW = 1_024
 TAG_BYTES = 4
 """Bytes of a session's public key that name it in frames: a look-up, not a proof."""
 PAST_MAX = 512
-"""Sessions remembered after their peer was forgotten."""
+"""Sessions remembered after their peer was forgotten, 0.2 kB each."""
+_PAST = struct.Struct("<8I")
+"""What is kept of each: counters have four bytes in a frame."""
 
 _HEAD = {kind: bytes((WIRE_VERSION << 4 | kind,)) for kind in range(DATAGRAM, CONTACT + 1)}
 """First byte of each kind."""
@@ -201,7 +204,7 @@ class Channel:
         self._contact_keys: dict[int, bytes] = {}
         self._cast = (b"", b"")
         self._nonces = 0
-        self._past: dict[bytes, Past] = {}
+        self._past: dict[bytes, bytes] = {}
         self._floor = 0
 
     # --- group frames ------------------------------------------------------------------------------------------------
@@ -328,15 +331,16 @@ class Channel:
         send = blake2b(self.public + session_public, key=base, digest_size=32).digest()
         receive = blake2b(session_public + self.public, key=base, digest_size=32).digest()
         session = Session(node, session_public[:TAG_BYTES], send, receive)
-        session.resume(self._past.pop(session_public, (self._floor,) * 4 + (0,) * 4))
+        kept = self._past.pop(session_public, None)
+        session.resume((self._floor,) * 4 + (0,) * 4 if kept is None else _PAST.unpack(kept))
         return session
 
     def retire(self, session: Session, session_public: bytes) -> None:
         """The peer is forgotten. Should it be met again in the same boot, no counter is used a second time."""
         if len(self._past) >= PAST_MAX:
             oldest = self._past.pop(next(iter(self._past)))
-            self._floor = max(self._floor, *oldest[:4])
-        self._past[session_public] = session.past()
+            self._floor = max(self._floor, *_PAST.unpack(oldest)[:4])
+        self._past[session_public] = _PAST.pack(*session.past())
 
     def seal(self, session: Session, kind: int, body: bytes) -> bytes:
         """A frame for one peer on one path."""

@@ -36,6 +36,9 @@ _MS = 1_000_000
 _S = 1_000_000_000
 _OPEN_PINGS_MAX = 1_024
 """Pings whose answers are awaited; the oldest is forgotten first. A probe of every member of a full view has four."""
+_AWAITED_NS = 60 * _S
+"""A ping is awaited for so long, nanoseconds: longer than any verdict needs (`_ISOLATED_FAILED_NS` is the longest), so
+that a process that was stopped may answer. The dead and the lost would fill the table otherwise, 0.6 kB a death."""
 _ERROR_ASK, _ERROR_SUSPECT, _ERROR_LINK, _ERROR_FAILED = 2e-2, 2e-4, 1e-5, 1e-6
 """Accepted probabilities that losses alone explain the silence when helpers are asked, a member is suspected, a link is
 called broken, a member is declared failed. A thousand nodes at four probes a second make 10^8 probes in seven hours."""
@@ -197,8 +200,7 @@ class Prober:
         """Ping a member, for a probe, for somebody else, or to see whether it lives."""
         core = self.core
         sequence = core.next_sequence()
-        if len(self.open) >= _OPEN_PINGS_MAX:
-            del self.open[next(iter(self.open))]
+        self._forget_old()
         self.open[sequence] = (purpose, core.now_ns)
         # Riders before the ping, so that the ack can answer them.
         parts = [*core.view.riders(member), encode(Ping(sequence, core.port.digest()))]
@@ -208,6 +210,12 @@ class Prober:
             core.port.push(member, parts)
         else:
             core.port.datagram(member, parts)
+
+    def _forget_old(self) -> None:
+        """Make room for one more: whoever has not answered for so long is dead, or the ping was lost."""
+        awaited, old_ns = self.open, self.core.now_ns - _AWAITED_NS
+        while awaited and (awaited[next(iter(awaited))][1] < old_ns or len(awaited) >= _OPEN_PINGS_MAX):
+            del awaited[next(iter(awaited))]
 
     def on_ack(self, member: Member, sequence: int) -> None:
         """A ping of ours was answered."""

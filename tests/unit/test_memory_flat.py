@@ -1,0 +1,78 @@
+"""What a daemon keeps for later does not grow while it lives: counted in bytes, not in time."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from swarmd.brain import heap
+from swarmd.sqlite_files import CACHE_KIB, open_sound
+from swarmd_protocols.channel import channel
+from swarmd_protocols.channel.channel import Channel
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.ids import node_id_of
+from tests.support.held import held
+
+
+def test_verdicts_take_the_same_room_however_many() -> None:
+    crypto = NaClCrypto()
+    seed = bytes(32)
+    public = crypto.public_key(seed)
+    empty = held(crypto)[1]
+    for number in range(300):
+        message = number.to_bytes(4, "big")
+        signature = crypto.sign(seed, message)
+        assert crypto.verify(public, message, signature)
+        assert not crypto.verify(public, message + b"!", signature)
+    assert held(crypto)[1] - empty < 100  # The number of checks itself.
+    assert crypto.checks == 600
+    assert crypto.verify(public, message, signature)
+    assert not crypto.verify(public, message + b"!", signature)
+    assert crypto.checks == 600
+
+
+def test_a_session_that_is_over_takes_little_and_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "PAST_MAX", 60)
+    crypto = NaClCrypto()
+    mine, theirs = bytes(32), bytes((1,)) * 32
+    public = crypto.public_key(theirs)
+    own = Channel(mine, bytes(16), crypto)
+    boots = iter(range(1, 1_000))
+
+    def retire(count: int) -> int:
+        for _ in range(count):
+            peer = Channel(theirs, next(boots).to_bytes(16, "big"), crypto)
+            session = own.session(node_id_of(public), public, peer.public)
+            session.resume((300,) * 8)  # Beyond the small numbers that the interpreter shares.
+            own.retire(session, peer.public)
+        return held(own, without=(crypto,))[1]
+
+    few = retire(10)
+    assert (retire(50) - few) / 50 <= 300
+    full = retire(1)
+    assert retire(100) - full < 5_000  # A hash table that is rebuilt, and not 100 sessions.
+
+
+def test_pages_that_sqlite_keeps_are_bounded(tmp_path: Path) -> None:
+    database = open_sound(tmp_path / "file", (), "CREATE TABLE IF NOT EXISTS rows (body BLOB)")
+    try:
+        assert database.execute("PRAGMA cache_size").fetchone()[0] == -CACHE_KIB
+    finally:
+        database.close()
+    assert CACHE_KIB <= 256
+    assert sqlite3.connect(":memory:").execute("PRAGMA cache_size").fetchone()[0] < -CACHE_KIB
+
+
+def test_free_blocks_go_back_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[None] = []
+    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.0)
+    monkeypatch.setattr(heap, "give_back_heap", lambda: given.append(None))
+
+    async def live() -> None:
+        task = asyncio.get_running_loop().create_task(heap.keep_heap_small())
+        while len(given) < 3:
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(live(), 60))
