@@ -84,6 +84,17 @@ def batch(stream: Stream, body: bytes, n: int = 1, previous: bytes = bytes(16)) 
     return seal_batch(stream, NODE, (7, n), (0, 0), previous, 3 * MINUTE, body, SIGNER).raw
 
 
+def of_one_life() -> tuple[bytes, ...]:
+    """Batches whose bases are said in each way, the last of a number that travels whole."""
+    hashed = bytes(range(16))
+    heads = (((7, 1), (7, 0), bytes(16)), ((7, 2), (7, 1), hashed), ((7, 3), (0, 0), hashed), ((7, 4), (6, 9), hashed),
+             ((7, 70_000), (7, 4), hashed))  # fmt: skip
+    return tuple(
+        seal_batch(Stream.STATUS, NODE, dot, base, previous, 3 * MINUTE, b"well", SIGNER).raw
+        for dot, base, previous in heads
+    )
+
+
 def samples() -> dict[str, bytes]:
     leases = (Lease(b"cell42", 5, 2, True, 70_000, 4), Lease(b"cell43", 6, 0, False, 90_000, 0))
     one = batch(Stream.FACTS, encode_facts(Facts(rows(LATTICE))))
@@ -100,6 +111,7 @@ def samples() -> dict[str, bytes]:
         "batch of status": batch(Stream.STATUS, b"opaque"),
         "batch of events": batch(Stream.EVENTS, encode_events(EVENTS)),
         "message Batches": messages.encode(messages.Batches((one,))),
+        "message Batches, five of one life": messages.encode(messages.Batches(of_one_life())),
         "message Have": messages.encode(messages.Have((row,), 3, True, 0xFFFF_FFFF)),
         "message Have with room": messages.encode(
             messages.Have(

@@ -1,17 +1,22 @@
 """How messages of the state are cut to datagrams and reliable frames, and what goes ahead of them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch
-from swarmd_protocols.state.crdt.messages import ID_BYTES, Batches, Wanted
+from swarmd_protocols.state.crdt.messages import ID_BYTES, Wanted
+from swarmd_protocols.state.crdt.short import shorten
 from swarmd_protocols.subprotocol import Priority, Send
 
 DATAGRAM_BYTES = 1_000
 """What one datagram carries of this sub-protocol beside seal and heads (`channel.codec.DATAGRAM_MAX_BYTES`)."""
 ENVELOPE_BYTES = 12
 """What wraps a message and each batch in it."""
+
+
+_author = attrgetter("origin")
 
 
 def names_in(joined: bytes) -> list[bytes]:
@@ -31,17 +36,21 @@ def send_of(peer: NodeId, message: messages.Message) -> Send:
 
 
 def grouped(batches: Sequence[Batch], size_max: int) -> list[tuple[bytes, bool]]:
-    """Batches as messages of at most `size_max` bytes where one batch allows it, and whether a datagram holds each."""
+    """Batches as messages of at most `size_max` bytes where one batch allows it, and whether a datagram holds each.
+
+    Those of one author stand together, in their order: only the first of them says whose it is.
+    """
     groups: list[list[bytes]] = [[]]
-    size = ENVELOPE_BYTES
-    for batch in batches:
-        cost = len(batch.raw) + 3
-        if groups[-1] and size + cost > size_max:
+    size, before = ENVELOPE_BYTES, b""
+    for batch in sorted(batches, key=_author) if len(batches) > 1 else batches:
+        short = shorten(batch.raw, before)
+        if groups[-1] and size + len(short) + 3 > size_max:
             groups.append([])
-            size = ENVELOPE_BYTES
-        groups[-1].append(batch.raw)
-        size += cost
-    payloads = [messages.encode(Batches(tuple(group))) for group in groups if group]
+            size, short = ENVELOPE_BYTES, shorten(batch.raw)
+        groups[-1].append(short)
+        size += len(short) + 3
+        before = batch.raw
+    payloads = [messages.encode_short(tuple(group)) for group in groups if group]
     return [(payload, len(payload) <= DATAGRAM_BYTES) for payload in payloads]
 
 

@@ -1,6 +1,7 @@
 """What replicas say to each other. Every payload is one tagged msgpack array; the tag is its first element.
 
-0 Batches   [raw, …]                                     facts and records, new or asked for
+0 Batches   [raw, …]                                     facts and records, new or asked for; their heads travel
+                                                          short (`short.py`)
 1 Have      [rows, scope, reply, buckets]                 "this is what I hold": rows are [origin, [[stream,
                                                           incarnation, n, head], …]]; `reply`: and you?
                                                           stream 4: "I hold the proof against this origin"
@@ -25,6 +26,7 @@ import msgspec
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NODE_ID_BYTES
 from swarmd_protocols.state.crdt.batch import BATCH_MIN_BYTES, INCARNATION_MAX, RECORD_MAX_BYTES
+from swarmd_protocols.state.crdt.short import expand_all, shorten_all
 
 MESSAGE_MAX_BYTES = 1 << 20
 """One message of the state: a quarter of a stream frame (`channel.codec.STREAM_MAX_BYTES`), so that none
@@ -146,7 +148,14 @@ _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
+    if isinstance(message, Batches):
+        return encode_short(shorten_all(message.raws))
     return _ENCODE(message)
+
+
+def encode_short(shorts: tuple[bytes, ...]) -> bytes:
+    """A `Batches` of what `short.shorten` has made of them, each after the one before it."""
+    return _ENCODE(Batches(shorts))
 
 
 def decode(payload: bytes) -> Message:
@@ -161,6 +170,9 @@ def decode(payload: bytes) -> Message:
         message = _DECODER.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError(f"a state message cannot be read: {error}") from error
+    if isinstance(message, Batches):
+        _require(len(message.raws) <= BATCHES_MAX, "too many batches")
+        message = Batches(expand_all(message.raws))
     _check(message)
     return message
 
@@ -168,7 +180,6 @@ def decode(payload: bytes) -> Message:
 def _check(message: Message) -> None:
     match message:
         case Batches(raws):
-            _require(len(raws) <= BATCHES_MAX, "too many batches")
             # Each costs work whatever it says, so what waits to be read is bounded in bytes only if none is tiny.
             _require(all(BATCH_MIN_BYTES <= len(raw) <= RECORD_MAX_BYTES for raw in raws), "a batch's size is off")
         case Have(rows, scope, _, buckets):
