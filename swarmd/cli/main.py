@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if getattr(args, "verb", None) is None:
         parser.print_help()
         return 2
+    del parser  # A daemon lives for months, and its parser takes 0.2 MB.
     from swarmd.errors import ControlError, DaemonError
     from swarmd_models.errors import ModelError
     from swarmd_protocols.errors import ProtocolError

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     async def live() -> int:
         return await Brain(loaded, log, read).run(events=args.events == "json")
 
+    gc.collect()  # The parser, and the first drafts of classes with slots.
     gc.freeze()  # What is imported stays; the collector need not walk it again and again.
     try:
         status = asyncio.run(live())

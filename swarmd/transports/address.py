@@ -73,8 +73,10 @@ async def resolve(text: str, default_port: int = DEFAULT_PORT) -> Address:
         TransportError: The name is unknown or the port is no number.
     """
     host, port = _split_host_port(text, default_port)
+    # As bytes, where it can be: of text Python asks a codec whose tables of Unicode take half a megabyte.
+    asked = host.encode("ascii") if host.isascii() else host
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        found = await asyncio.get_running_loop().getaddrinfo(asked, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:
         raise TransportError(
             f"cannot resolve {host!r}: {error}; give a numeric address or repair the name's resolution"

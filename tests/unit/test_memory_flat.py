@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,12 @@ def test_free_blocks_go_back_again_and_again(monkeypatch: pytest.MonkeyPatch) ->
         task.cancel()
 
     asyncio.run(asyncio.wait_for(live(), 60))
+
+
+def test_a_numeric_address_is_found_without_tables_of_unicode() -> None:
+    program = (
+        "import asyncio, sys; from swarmd.transports.address import resolve\n"
+        "print(asyncio.run(resolve('127.0.0.1:7946')), 'unicodedata' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "127.0.0.1:7946 False\n"
