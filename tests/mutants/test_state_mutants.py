@@ -150,15 +150,19 @@ def refuse_when_full(self, cost_max):
     return []
 
 
-def removal_needs_its_put(self, dot):
+def removal_needs_its_put(self, dot, stamp):
     if dot in self._said:
-        self._removed[dot] = self._removed.get(dot, 0) + 1
+        self._removed.setdefault(dot, {})[stamp] = 1
 
 
 def remove_wins(self, dot, key, value, stamp):
     if any(put.key == key for held in self._removed for put in self._said.get(held, ())):
         return
     NOTE_PUT(self, dot, key, value, stamp)
+
+
+def latest_of_all(self, dot, key, value, stamp):
+    NOTE_PUT(self, dot, key, value, 1 << 60 if value.startswith(b"open") else stamp)
 
 
 def last_note_counts(self, dot, key, value, stamp):
@@ -370,6 +374,10 @@ MUTANTS = [
      what_is_set_aside),
     ("a removal needs its put", NoteMap, "remove", removal_needs_its_put,
      laws.test_a_removal_that_comes_before_its_put_still_holds),
+    ("a removal is good for what comes after it too", NoteMap, "_is_removed", lambda self, dot, _: dot in self._removed,
+     attacks.check_a_note_is_shown_whatever_was_removed_before_it),
+    ("a note is as late as its author says", NoteMap, "put", latest_of_all,
+     attacks.check_a_note_is_shown_whatever_was_removed_before_it),
     ("remove wins", NoteMap, "put", remove_wins, laws.test_a_concurrent_put_survives_a_removal),
     ("of two notes under one dot the last counts", NoteMap, "put", last_note_counts,
      lambda: [liars.check_liar(seed, random.Random(seed)) for seed in range(300)]),

@@ -279,7 +279,7 @@ def test_notes_know_no_order(steps, shuffler):
             if put:
                 notes.put(dot, f"k{serial % 3}", b"v%d" % serial, serial << 16)
             else:
-                notes.remove(dot)
+                notes.remove(dot, (serial + 1) << 16)
         return notes.values()
 
     shuffled = list(steps)
@@ -290,17 +290,38 @@ def test_notes_know_no_order(steps, shuffler):
 def test_a_concurrent_put_survives_a_removal():
     notes = NoteMap()
     notes.put((NODES[0], 1, 1), "k", b"old", 1)
-    notes.remove((NODES[0], 1, 1))
+    notes.remove((NODES[0], 1, 1), 2)
     notes.put((NODES[1], 1, 1), "k", b"new", 1)
-    notes.remove((NODES[0], 1, 1))
+    notes.remove((NODES[0], 1, 1), 2)
     assert notes.values() == {"k": b"new"}
 
 
 def test_a_removal_that_comes_before_its_put_still_holds():
     notes = NoteMap()
-    notes.remove((NODES[0], 1, 1))
+    notes.remove((NODES[0], 1, 1), 2)
     notes.put((NODES[0], 1, 1), "k", b"v", 1)
     assert notes.values() == {}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3), st.integers(0, 4)), max_size=30), st.data())
+def test_notes_are_what_was_put_and_not_removed_later_in_any_order(steps, data):
+    said = [(is_put, (NODES[0], 1, serial), stamp) for is_put, serial, stamp in steps]
+    notes = NoteMap()
+    for is_put, dot, stamp in data.draw(st.permutations(said)):
+        (notes.put(dot, f"k{dot[2]}", b"%d" % stamp, stamp) if is_put else notes.remove(dot, stamp))
+    gone = data.draw(st.lists(st.sampled_from(said), max_size=5, unique_by=id) if said else st.just([]))
+    left = list(said)
+    for is_put, dot, stamp in gone:
+        if (is_put, dot, stamp) in left:
+            left.remove((is_put, dot, stamp))
+            (notes.unput(dot, f"k{dot[2]}", b"%d" % stamp, stamp) if is_put else notes.unremove(dot, stamp))
+    expected = {}
+    for serial in (1, 2, 3):
+        put = max((stamp for is_put, dot, stamp in left if is_put and dot[2] == serial), default=None)
+        removed = max((stamp for is_put, dot, stamp in left if not is_put and dot[2] == serial), default=-1)
+        if put is not None and put >= removed:
+            expected[f"k{serial}"] = b"%d" % put
+    assert notes.values() == expected
 
 
 @given(st.lists(I64, min_size=1, max_size=200))

@@ -89,7 +89,7 @@ def test_a_key_looked_at_alone_shows_what_all_keys_show(steps: list[tuple[int, i
             case 2:
                 notes.unput(dot, key, value, serial << 16)
             case _:
-                notes.remove(dot)
+                notes.remove(dot, (serial + 1) << 16)
     shown = notes.values()
     for key in KEYS:
         newest = notes.newest(key)

@@ -1,7 +1,9 @@
 """The pages for operators name real paths, tests that are there, and verbs that there are."""
 
 import argparse
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +24,19 @@ def test_every_test_that_is_named_is_there(page: str) -> None:
     assert named or page != "security.md"
     for path, name in named:
         assert (ROOT / path).exists(), path
-        assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+        assert Path(path).name.startswith("test_"), f"{path} is collected"
+        assert not name or name in collected(ROOT / path), f"{path}::{name} is collected, and skipped nowhere"
+
+
+def collected(path: Path) -> set[str]:
+    """Names of the tests of a file that pytest runs: at its top, with a test's name, without a mark that skips."""
+    return {
+        one.name
+        for one in ast.parse(path.read_text()).body
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        and one.name.startswith("test_")
+        and not any("skip" in ast.unparse(mark) or "xfail" in ast.unparse(mark) for mark in one.decorator_list)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES)

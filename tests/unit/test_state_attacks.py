@@ -13,9 +13,10 @@ from swarmd_protocols.errors import WireError
 from swarmd_protocols.state.claims.claims import cell_hash
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Stream, seal_batch
-from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, NotePut, Sighting
+from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, Sighting
 from swarmd_protocols.state.crdt.log import BATCHES_MAX
 from swarmd_protocols.state.crdt.messages import LASTING, Batches, Certificates, Have, Proof, Recent, Wanted
+from swarmd_protocols.state.crdt.note_rows import NOTE_DOTS_MAX, NotePut, NoteRemoval
 from swarmd_protocols.state.observations import CellAssigned, DefineCells, SetNote, WantCell
 from swarmd_protocols.state.quota import ANSWER_BURST_BYTES, ANSWER_BYTES_S, ANSWER_COPY_S, AUTHOR_BURST, WORK_RATE
 from swarmd_protocols.subprotocol import Send
@@ -375,7 +376,41 @@ def test_no_row_is_later_than_the_batch_that_says_it():
 
 
 def test_a_note_of_somebody_else_cannot_be_kept_from_people():
-    mesh = Mesh(3, seed=11)
-    mesh.command(0, SetNote("zone", b"closed"))
+    check_a_note_is_shown_whatever_was_removed_before_it()
+
+
+def check_a_note_is_shown_whatever_was_removed_before_it():
+    """A thief removes the notes that an operator has yet to write, and says under their key what is far from now."""
+    mesh = Mesh(4, seed=11)
+    mesh.command(0, SetNote("first", b"1"))
     mesh.run(2)
-    assert all(replica.views.notes() == {"zone": b"closed"} for replica in mesh.replicas)
+    mesh.crash(3)
+    operator = mesh.members[0].node
+    ((_, life, serial),) = views(mesh)._projection.notes.dots_of("first")
+    pen, far, now = pen_of(3), (1 << 43) - 2 << 16, stamp(mesh)
+    later = [(operator, life, serial + number) for number in range(1, 1 + 4 * NOTE_DOTS_MAX)]
+    for at in range(0, len(later), NOTE_DOTS_MAX):
+        removes = tuple(later[at : at + NOTE_DOTS_MAX])
+        for facts in (
+            Facts(removals=[NoteRemoval("zone", removes)]),
+            Facts(puts=[NotePut(1, at + 1, far, "other", b"x", removes)]),
+            # So many that one note of the operator cannot remove them all.
+            Facts(puts=[NotePut(1, at + n, far, "zone", b"open %d" % n, ()) for n in range(2, NOTE_DOTS_MAX)]),
+        ):
+            say(mesh, 1, 3, Batches((pen.write(facts, now).raw,)))
+    mesh.run(5)
+    assert views(mesh).notes()["zone"].startswith(b"open")
+    mesh.command(0, SetNote("zone", b"closed"))
+    mesh.run(5)
+    assert [views(mesh, index).notes()["zone"] for index in range(3)] == [b"closed"] * 3
+    assert mesh.replicas[0].views.notes()["first"] == b"1"
+    # A removal by whoever has seen the note is one.
+    mesh.command(1, SetNote("first", b""))
+    mesh.run(5)
+    assert all("first" not in views(mesh, index).notes() for index in range(3))
+    for index in range(3):
+        mesh.crash(index)
+        mesh.boot(index)
+    mesh.run(5)
+    assert [views(mesh, index).notes()["zone"] for index in range(3)] == [b"closed"] * 3
+    assert mesh.agree()

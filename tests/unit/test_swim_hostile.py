@@ -40,6 +40,7 @@ from swarmd_protocols.swim.messages import (
     EventBody,
     EventVector,
     Fingerprints,
+    ForwardJoin,
     Links,
     LinksBody,
     MetaBody,
@@ -699,6 +700,26 @@ def revocation(node):
     return sign_statement(
         "revoke", Revocation("test", 1, (node,), "stolen"), dev_role_seeds(SECRET, "revoke")[:1], ModelCrypto()
     )
+
+
+def test_no_member_brings_a_revoked_node_back():
+    """What the revoked one signed while it was a member, said again by one who still is; the revocation stands."""
+    net = formed(4)
+    thief, friend = Thief(SECRET, net.crypto), Thief(SECRET, net.crypto, "friend")
+    for one in (thief, thief, friend, friend):
+        meet_all(net, one)
+    old = [thief.record(), thief.record(incarnation=(1 << 40) + 1, session=bytes(range(32)))]
+    assert all("thief" in net.states(index) for index in range(4))
+    net.feed(0, Command("node", AddStatement("revoke", revocation(thief.node))))
+    net.run(2)
+    certificate = Statement("node", thief.identity.certificate)
+    for index, host in enumerate(net.hosts):
+        for word in (*old, Alive(old[1].body, old[1].signature), certificate, ForwardJoin(0, old[1])):
+            net.perform(host, friend.say(host.node, [word], net.now))
+        assert "friend" in net.states(index), "it was heard"
+    net.run(5)
+    assert not any("thief" in net.states(index) for index in range(4))
+    assert all(host.node._core.trust.certified(thief.node) is None for host in net.hosts)
 
 
 def test_a_revoked_node_is_shut_out_wherever_it_is_heard_of():

@@ -14,6 +14,7 @@ from swarmd_protocols.state.clock import LOGICAL_BITS
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, decode_facts
+from swarmd_protocols.state.crdt.note_rows import NoteDot
 from swarmd_protocols.state.crdt.notes import NoteMap
 from swarmd_protocols.state.crdt.ownlog import Fact, FactId, fact_id
 from swarmd_protocols.state.crdt.records import EventRow, Lease, decode_counters, decode_events, decode_leases
@@ -36,6 +37,8 @@ from swarmd_protocols.state.vitals import Vitals
 
 Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes | list[EventRow]
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged | EventsLearned
+STAMP_MAX = 1 << 64
+"""Later than any stamp, which travels in eight bytes."""
 Doubted: TypeAlias = tuple[NodeId, SightingKey]
 """A row, by author and key, that this node has said or joined in a life whose clock may have been wrong."""
 
@@ -133,13 +136,13 @@ class Projection:
             facts = decode_facts(batch.body)
         units = BATCH_UNITS + ROW_UNITS * facts.weight
         if how is _How.HIDE:
-            self._drop_facts(batch.origin, batch.dot, facts)
+            self._drop_facts(batch, facts)
             units += sum(map(self.reviews.drop, facts.reviews))
         else:
             facts = _in_time(facts, batch.stamp)
             self._take_latest(batch.origin, batch.dot, facts)
             if how is _How.SHOW:
-                self._take_notes(batch.origin, facts)
+                self._take_notes(batch, facts)
                 units += sum(map(self.reviews.take, facts.reviews))
         return units
 
@@ -156,15 +159,13 @@ class Projection:
         for done in facts.dones:
             self.survey.take_done(origin, dot, done.cell, done.quality_milli)
 
-    def _take_notes(self, origin: NodeId, facts: Facts) -> None:
-        """Facts that are counted by the batches that say them."""
+    def _take_notes(self, batch: Batch, facts: Facts) -> None:
+        """Facts that are counted by the batches that say them; none is later than its batch."""
         for put in facts.puts:
-            self.notes.put((origin, put.incarnation, put.serial), put.key, put.value, put.stamp)
-            for removed in put.removes:
-                self.notes.remove(removed)
-        for removal in facts.removals:
-            for removed in removal.removes:
-                self.notes.remove(removed)
+            dot = batch.origin, put.incarnation, put.serial
+            self.notes.put(dot, put.key, put.value, min(put.stamp, batch.stamp))
+        for removed in _removed_by(facts):
+            self.notes.remove(removed, _removed_at(removed, batch))
 
     def drop(self, batch: Batch) -> None:
         """A batch no longer matters: undo what only it said."""
@@ -178,7 +179,8 @@ class Projection:
         """Show what a batch that is held says of things of which a later one was shown and has been dropped."""
         self._change(_How.SHOW_AGAIN, batch)
 
-    def _drop_facts(self, origin: NodeId, dot: Dot, facts: Facts) -> None:
+    def _drop_facts(self, batch: Batch, facts: Facts) -> None:
+        origin, dot = batch.origin, batch.dot
         for row in facts.sightings:
             entry = self.view.get(origin, row.key)
             if entry is not None and entry.dot == dot:
@@ -191,12 +193,10 @@ class Projection:
         for done in facts.dones:
             self.survey.drop_done(origin, dot, done.cell)
         for put in facts.puts:
-            self.notes.unput((origin, put.incarnation, put.serial), put.key, put.value, put.stamp)
-            for removed in put.removes:
-                self.notes.unremove(removed)
-        for removal in facts.removals:
-            for removed in removal.removes:
-                self.notes.unremove(removed)
+            note = origin, put.incarnation, put.serial
+            self.notes.unput(note, put.key, put.value, min(put.stamp, batch.stamp))
+        for removed in _removed_by(facts):
+            self.notes.unremove(removed, _removed_at(removed, batch))
 
     def forget_origin(self, origin: NodeId) -> None:
         """An origin was shut out: its records go too."""
@@ -351,6 +351,18 @@ class Projection:
 
     def _detection(self, entry: Entry) -> DetectionView:
         return _detection_view(entry.origin, "" if entry.leader is None else entry.leader.object_id, entry.row)
+
+
+def _removed_by(facts: Facts) -> Iterator[NoteDot]:
+    for put in facts.puts:
+        yield from put.removes
+    for removal in facts.removals:
+        yield from removal.removes
+
+
+def _removed_at(dot: NoteDot, batch: Batch) -> int:
+    """Up to which stamp a batch removes a note: its own; whoever wrote the note removes it whatever clocks said."""
+    return STAMP_MAX if dot[0] == batch.origin else batch.stamp
 
 
 def _in_time(facts: Facts, stamp: int) -> Facts:

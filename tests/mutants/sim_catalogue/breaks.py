@@ -45,11 +45,11 @@ def last_dropped(sound: Any) -> Any:
 
 
 def remove_whole_key(sound: Any) -> Any:
-    def broken(self: Any, dot: Any) -> None:
-        sound(self, dot)
+    def broken(self: Any, dot: Any, stamp: int) -> None:
+        sound(self, dot, stamp)
         for key in [put.key for put in self._said.get(dot, ())]:
             for other in self._under.get(key, {}):
-                self._removed[other] = self._removed.get(other, 0) + 1
+                sound(self, other, 1 << 62)
 
     return broken
 

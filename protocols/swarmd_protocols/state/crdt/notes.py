@@ -2,7 +2,9 @@
 
 The state is a set of puts and a set of removed dots, both read out of batches; the visible value of a key is the put
 that is not removed with the highest (stamp, dot). Removals name exact dots, never "everything up to", so a delta that
-arrives out of order cannot act as a deletion.
+arrives out of order cannot act as a deletion. Nobody has seen what is said later: a removal takes away only puts of
+an earlier stamp than its batch's, so that no member removes the notes that another has yet to write. Who wrote a note
+removes it in any case.
 
 A dot names one put. An author that says two under one dot (in two batches, each well signed) is a liar, and of what it
 said the greatest (stamp, key, value) counts: a function of the batches held, whatever came last.
@@ -32,7 +34,8 @@ class NoteMap:
         """Empty."""
         self._said: dict[NoteDot, dict[_Put, int]] = {}
         """Dot to what is said under it, and by how many batches; one put, but for liars."""
-        self._removed: dict[NoteDot, int] = {}
+        self._removed: dict[NoteDot, dict[int, int]] = {}
+        """Dot to the stamps of the batches that say that it is removed, and how many say so with each."""
         self._under: dict[str, dict[NoteDot, int]] = {}
         """Key to the dots under which it is said, and how many different puts of each dot do."""
 
@@ -65,17 +68,22 @@ class NoteMap:
         if not under:
             self._under.pop(key, None)
 
-    def remove(self, dot: NoteDot) -> None:
-        """A batch says that this put is removed."""
-        self._removed[dot] = self._removed.get(dot, 0) + 1
+    def remove(self, dot: NoteDot, stamp: int) -> None:
+        """A batch of this stamp says that this put is removed."""
+        stamps = self._removed.setdefault(dot, {})
+        stamps[stamp] = stamps.get(stamp, 0) + 1
 
-    def unremove(self, dot: NoteDot) -> None:
+    def unremove(self, dot: NoteDot, stamp: int) -> None:
         """A batch that said so no longer matters."""
-        left = self._removed.get(dot, 0) - 1
+        stamps = self._removed.get(dot, {})
+        left = stamps.pop(stamp, 0) - 1
         if left > 0:
-            self._removed[dot] = left
-        else:
+            stamps[stamp] = left
+        if not stamps:
             self._removed.pop(dot, None)
+
+    def _is_removed(self, dot: NoteDot, put: _Put) -> bool:
+        return max(self._removed.get(dot, ()), default=-1) > put.stamp
 
     def dots_of(self, key: str) -> tuple[NoteDot, ...]:
         """The visible puts of a key: what a new put or removal replaces."""
@@ -96,8 +104,9 @@ class NoteMap:
         return {key: best[key][2] for key in sorted(best) if best[key][2]}
 
     def _visible(self) -> Iterator[tuple[NoteDot, _Put]]:
-        return ((dot, max(said)) for dot, said in self._said.items() if dot not in self._removed)
+        shown = ((dot, max(said)) for dot, said in self._said.items())
+        return ((dot, put) for dot, put in shown if not self._is_removed(dot, put))
 
     def _visible_under(self, key: str) -> Iterator[tuple[NoteDot, _Put]]:
         shown = ((dot, max(self._said.get(dot, ()), default=None)) for dot in self._under.get(key, ()))
-        return ((dot, put) for dot, put in shown if put is not None and put.key == key and dot not in self._removed)
+        return ((dot, put) for dot, put in shown if put and put.key == key and not self._is_removed(dot, put))
