@@ -20,8 +20,10 @@ setup: .venv/.done  ## create .venv with everything installed (editable)
 	touch $@
 
 setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bindings, AsyncAPI's and Home Assistant's schemas
-.venv-extras/.done: .venv/.done requirements/extras.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/asyncapi/package-lock.json
+.venv-extras/.done: .venv/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/asyncapi/package-lock.json
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/extras.lock
+	test -x .venv-extras/tritonclient/bin/python || $(PY) -m venv .venv-extras/tritonclient
+	.venv-extras/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tritonclient.lock
 	mkdir -p .venv-extras/npm && cp requirements/asyncapi/*.json .venv-extras/npm
 	PATH="$$PWD/.venv/bin:$$PATH" npm ci --silent --ignore-scripts --prefix .venv-extras/npm
 	ln -sfn npm/node_modules/@asyncapi/specs .venv-extras/asyncapi
@@ -126,11 +128,12 @@ deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the ot
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml $(UV) -o requirements/base.lock
-	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra ground --extra otel --extra onnx --extra openvino $(UV) -o requirements/all.lock
+	uv pip compile pyproject.toml --group dev --extra dds --extra mavlink --extra record --extra ground --extra otel --extra onnx --extra openvino --extra grpc $(UV) -o requirements/all.lock
 	uv pip compile requirements/bench.in $(UV) -o requirements/bench.lock
 	uv pip compile requirements/fuzz.in $(UV) -o requirements/fuzz.lock
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
+	uv pip compile requirements/tritonclient.in $(UV) -o requirements/tritonclient.lock
 	uv pip compile requirements/homeassistant.in --override requirements/homeassistant.override --only-binary :all: $(UV) --python-version 3.13.2 -o requirements/homeassistant.lock
 	cd requirements/asyncapi && npm install --package-lock-only --omit-lockfile-registry-resolved
 	cd ui && npm install --package-lock-only --omit-lockfile-registry-resolved

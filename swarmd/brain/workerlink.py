@@ -83,6 +83,7 @@ class WorkerLink:
         self.address = ""
         self.lane = ""
         """Where lenders fetch what is too large for the brains; "": nowhere."""
+        self.grpc = ""
         self.models: dict[str, dict[str, str]] = {}
         """By name: version, digest and runtime of the newest."""
 
@@ -99,6 +100,7 @@ class WorkerLink:
         """For `swarmd status`, and for `swarmd infer`, which looks for the address."""
         return {
             "address": self.address,
+            "grpc": self.grpc,
             "tensors": self.lane,
             "models": self.models,
             "pid": self._process.pid if self._process is not None else None,
@@ -139,6 +141,7 @@ class WorkerLink:
                     is_idle=self.gate_fd >= 0,
                     gate_fd=self.gate_fd,
                     borrows=self.lending is not None and self._config.lending.borrow,
+                    grpc=settings.grpc,
                     lends=self.lending is not None and self._config.lending.lend,
                     lane=self._config.lending.tensors if self._config.lending.borrow else "",
                 )
@@ -146,7 +149,7 @@ class WorkerLink:
             self._ask_for_models()
             raise WorkerError(await self._listen(process))
         finally:
-            self.address, self.gauges = "", {}
+            self.address, self.lane, self.grpc, self.gauges = "", "", "", {}
             self.models.clear()
             if self.lending is not None:
                 self.lending.on_worker_gone()
@@ -181,8 +184,8 @@ class WorkerLink:
 
     def _take(self, word: words.FromWorker) -> None:
         match word:
-            case words.Serving(address, lane):
-                self.address, self.lane = address, lane
+            case words.Serving(address, lane, grpc):
+                self.address, self.lane, self.grpc = address, lane, grpc
                 self._problems.clear()
                 self._log.info("inference_serving", address=address)
             case words.Loaded(model, name, version, digest, backend):

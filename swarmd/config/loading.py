@@ -307,6 +307,11 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['lending', 'tensors']}: lending.tensors is {config.lending.tensors!r}; write IP:PORT, such as "
             "0.0.0.0:7984"
         )
+    if config.inference.grpc and not (is_host_port(config.inference.grpc) and config.inference.listen):
+        problems.append(
+            f"{origins['inference', 'grpc']}: inference.grpc is {config.inference.grpc!r}; write a loopback address "
+            "and a port, such as 127.0.0.1:7985, beside inference.listen"
+        )
     for key, wanted in (("lend", config.lending.lend), ("borrow", config.lending.borrow)):
         if wanted and not config.inference.listen:
             problems.append(

@@ -222,6 +222,9 @@ class InferenceSection:
         "", "Loopback address and port of the API, such as `127.0.0.1:7983`; empty: nothing is served.",
         flag="--inference",
     )  # fmt: skip
+    grpc: str = option(
+        "", "Loopback address and port such as `127.0.0.1:7985` for gRPC beside it (`swarmd[grpc]`); empty: none."
+    )
     models: tuple[str, ...] = option(
         ("eye",), "What is served: bundles as `eye.model` names them, and `eye` for the one that the eye runs."
     )

@@ -50,6 +50,7 @@ from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.service import Service
 
 if TYPE_CHECKING:
+    from swarmd.worker.grpc_server import GrpcServer
     from swarmd.worker.lane import Fetcher, Shelf
 
 PULSE_S = 1.0
@@ -81,12 +82,15 @@ class WorkerProcess:
         self._lent: dict[int, asyncio.Task[None]] = {}
         """Jobs of other devices."""
         self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
+        self._grpc: GrpcServer | None = None
+        self._grpc_problem = ""
         self._loader = ThreadPoolExecutor(1, "load")
         self._stop = asyncio.Event()
         self._loading: set[asyncio.Task[None]] = set()
 
     def _bodies_bytes(self) -> int:
-        return self._server.held_bytes + (0 if self._fetcher is None else self._fetcher.held_bytes)
+        grpc_bytes = 0 if self._grpc is None else self._grpc.held_bytes
+        return self._server.held_bytes + grpc_bytes + (0 if self._fetcher is None else self._fetcher.held_bytes)
 
     async def run(self, words: asyncio.StreamReader) -> int:
         """Serve until the brain has gone or hears no more; the exit status."""
@@ -94,20 +98,37 @@ class WorkerProcess:
             self._say(Problem(problem))
         try:
             lane = "" if self._shelf is None else self._shelf.start(self._config.lane)
-            self._say(Serving(await self._server.start(self._config.listen), lane))
+            address = await self._server.start(self._config.listen)
+            self._say(Serving(address, lane, await self._start_grpc()))
         except TransportError as error:
             self._say(Problem(str(error)))
             return CANNOT_BIND_STATUS
+        if self._grpc_problem:  # After `Serving`, which clears older ones.
+            self._say(Problem(self._grpc_problem))
         pulse = asyncio.create_task(self._pulse())
         obey = asyncio.create_task(self._obey(words))
         await self._stop.wait()
         for task in (pulse, obey):
             task.cancel()
         await self._server.close()
+        if self._grpc is not None:
+            await self._grpc.close()
         for one in (self._shelf, self._fetcher):
             if one is not None:
                 one.close()
         return 0
+
+    async def _start_grpc(self) -> str:
+        """gRPC's address; without its library the rest is served all the same. Raises `TransportError`."""
+        if not self._config.grpc:
+            return ""
+        try:
+            from swarmd.worker.grpc_server import GrpcServer
+        except ImportError as error:
+            self._grpc_problem = f"inference.grpc: {error}; install it: pip install 'swarmd[grpc]'"
+            return ""
+        self._grpc = GrpcServer(self._api.handle, self._config.max_request_bytes)
+        return await self._grpc.start(self._config.grpc)
 
     def _say(self, word: FromWorker) -> None:
         try:

@@ -40,6 +40,8 @@ class Serve(_Word, frozen=True):
     borrows: bool = False
     """Programs may have other devices answer."""
     lends: bool = False
+    grpc: str = ""
+    """Loopback HOST:PORT; "": no gRPC."""
     lane: str = ""
     """HOST:PORT where lenders fetch what is too large for the brains; "": nothing larger leaves."""
 
@@ -93,6 +95,7 @@ class Serving(_Word, frozen=True):
 
     address: str
     lane: str = ""
+    grpc: str = ""
 
 
 class Loaded(_Word, frozen=True):

@@ -10,11 +10,18 @@ import cv2
 import numpy as np
 
 from swarmd.worker.oip import JSON_LENGTH
+from swarmd.worker.oip_grpc import INFER_REQUEST, INFER_RESPONSE
+from swarmd.worker.protobuf import decode, encode
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.inference_worker import Client
 from tests.support.paths import ROOT
+
+try:
+    import grpc
+except ImportError:
+    grpc = None
 
 PATIENCE_S = 60
 MODEL = "zoo:small-320"
@@ -47,7 +54,9 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     config = tmp_path / "b.toml"
     config.write_text('[inference]\nmodels = ["zoo:tiny-224"]\n')
     a = start("a", *API, "--set", "lending.lend=true").up()
-    borrows = ("--set", "lending.borrow=true", "--set", "lending.tensors=127.0.0.1:0")
+    borrows = ["--set", "lending.borrow=true", "--set", "lending.tensors=127.0.0.1:0"]
+    if grpc is not None:
+        borrows += ["--set", "inference.grpc=127.0.0.1:0"]
     b = start("b", *API, *borrows, "--config", str(config), join=a.status()["address"]).up()
     wait_for(lambda: digest in lenders(b).get("a", []), "an offer of a's at b", PATIENCE_S, b.log)
     wait_for(lambda: (b.status()["inference"] or {}).get("models"), "b's own model", PATIENCE_S, b.log)
@@ -84,6 +93,21 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     for one in (a, b):
         assert {row["event"] for row in one.events()} <= {"up", "join"}, "a transfer is no reason to be given up"
 
+    if grpc is not None:
+        with grpc.insecure_channel(b.status()["inference"]["grpc"]) as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            row = {"name": "image", "datatype": "UINT8", "shape": [*grey.shape, 1]}
+            message = {
+                "model_name": "solar-small-320.detect",
+                "model_version": digest,
+                "parameters": {"timeout": {"int64_param": 60_000_000}},
+                "inputs": [row],
+                "raw_input_contents": [grey.tobytes()],
+            }
+            found = decode(INFER_RESPONSE, call(encode(INFER_REQUEST, message), metadata=[("swarmd-borrow", "yes")]))
+        assert found["parameters"]["lender"]["string_param"] == "a"
+        assert found["model_version"] == digest
+
     wrong = tmp_path / "wrong.npy"
     np.save(wrong, np.zeros((1, 9, 320, 1), np.int8))
     refused = infer(b, "solar-small-320", "--version", digest, "--input", str(wrong), "--borrow")
@@ -99,7 +123,7 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     assert (unnamed.returncode, "name its digest" in unnamed.stderr) == (1, True)
 
     lent = a.status()["lending"]["counts"]
-    assert lent["lent_answered"] == 13, "metadata and answers"
+    assert lent["lent_answered"] == 13 + (grpc is not None), "metadata and answers"
     assert a.status()["lending"]["jobs"] == b.status()["lending"]["open"] == 0
 
     a.kill()

@@ -1,0 +1,175 @@
+"""The inference API over gRPC: NVIDIA's client unchanged, and what no client may do to it."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from swarmd.worker.oip_grpc import INFER_REQUEST, INFER_RESPONSE
+from swarmd.worker.protobuf import decode, encode
+from swarmd_models.bundle import load_bundle
+from swarmd_models.detector import Detector, DetectorOptions
+from tests.integration.test_inference_api import LABELS, bundle
+from tests.support.inference_worker import working
+from tests.support.mutants import assert_found
+from tests.support.paths import ROOT
+from tests.unit.test_inference_api_laws import World, law
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (swarmd[grpc])")
+from swarmd.worker import grpc_server  # noqa: E402
+from swarmd.worker.grpc_server import GrpcServer  # noqa: E402
+
+PATIENCE_S = 60.0
+CLIENT = ROOT / ".venv-extras" / "tritonclient" / "bin" / "python"
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+
+
+@pytest.mark.skipif(not CLIENT.exists(), reason="tritonclient over gRPC is not installed (make setup-extras)")
+def test_nvidias_client_works_unchanged(tmp_path: Path) -> None:
+    path = bundle(tmp_path / "one", LABELS)
+    digest = load_bundle(path).digest
+    with working(grpc="127.0.0.1:0") as worker:
+        worker.load(path)
+        serving = next(word for word in worker.said if getattr(word, "grpc", ""))
+        script = ROOT / "tests" / "support" / "triton_grpc.py"
+        done = subprocess.run(
+            [str(CLIENT), str(script), serving.grpc, "m", digest],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["live"] == [True, True]
+    assert seen["ready"] == [True, True, False]
+    assert seen["server"]["name"] == "swarmd"
+    assert seen["model"]["versions"] == [digest]
+    assert seen["model"]["inputs"][0]["shape"][1:] == ["256", "320", "1"]
+    assert seen["index"] == ["m", "m.detect"]
+    assert (seen["id"], seen["version"]) == ("7", digest)
+    picture = (np.arange(256 * 320) % 251).astype(np.uint8).reshape(256, 320)
+    mine = Detector.open(load_bundle(path), DetectorOptions()).detect(picture)
+    assert seen["labels"] == [one.label for one in mine]
+    assert seen["scores"] == pytest.approx([one.score for one in mine])
+    assert seen["shapes"] == {"boxes": [len(mine), 4], "scores": [len(mine)], "labels": [len(mine)]}
+    assert seen["async"] == seen["scores"]
+    assert seen["stream"] == ["0", "1", "2", "error", "4", "5"], "in order, and an error ends nothing"
+    refused = seen["refused"]
+    assert refused["unknown"][0] == refused["version"][0] == "StatusCode.NOT_FOUND"
+    assert refused["shape"][0] == "StatusCode.INVALID_ARGUMENT"
+    assert "has shape [256, 320]; [-1, -1, -1] is wanted" in refused["shape"][1]
+
+
+# --- laws -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def served(max_body_bytes: int = 1 << 20) -> AsyncIterator[tuple[World, GrpcServer, Any]]:
+    world = World()
+    server = GrpcServer(world.api.handle, max_body_bytes)
+    address = await server.start("127.0.0.1:0")
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield world, server, channel
+    finally:
+        for _ in range(1000):
+            world.held.go.release()
+        await server.close()
+
+
+def question(*items: float, name: str = "m") -> bytes:
+    row = {"name": "x", "datatype": "FP32", "shape": [len(items)]}
+    raw = np.array(items, np.float32).tobytes()
+    parameters = {"timeout": {"int64_param": 60_000_000}}
+    message = {"model_name": name, "parameters": parameters, "inputs": [row], "raw_input_contents": [raw]}
+    return encode(INFER_REQUEST, message)
+
+
+def numbers(data: bytes) -> list[float]:
+    (raw,) = decode(INFER_RESPONSE, data)["raw_output_contents"]
+    return np.frombuffer(raw, np.float32).tolist()  # type: ignore[no-any-return]
+
+
+@law
+async def test_a_client_that_hangs_up_frees_its_request() -> None:
+    async with served() as (world, server, channel):
+        call = channel.unary_unary(INFER)
+        first = asyncio.ensure_future(_awaited(call(question(1.0))))
+        await world.until(lambda: world.held.began, "the first to run")
+        gone = [call(question(2.0)) for _ in range(5)]
+        await world.until(lambda: world.batcher.waiting == 5, "five to wait")
+        for one in gone:
+            one.cancel()
+        await world.until(lambda: world.batcher.waiting == 0, "what they asked to be forgotten")
+        world.held.go.release()
+        assert numbers(await first) == [2.0]
+        assert world.held.began == [1.0]
+        await world.until(lambda: server.held_bytes == 0, "their bytes to be free")
+
+
+@law
+async def test_a_stream_keeps_its_order_and_has_one_question_under_way() -> None:
+    async with served() as (world, _, channel):
+        stream = channel.stream_stream(STREAM)()
+        for number in range(3):
+            await stream.write(question(float(number)))
+        for number in range(3):
+            await world.until(lambda number=number: len(world.held.began) == number + 1, "the next to run")  # type: ignore[misc]
+            assert world.batcher.waiting == 0
+            world.held.go.release()
+            async with asyncio.timeout(PATIENCE_S):
+                await stream.read()
+        await stream.done_writing()
+        assert world.held.began == [0.0, 1.0, 2.0]
+
+
+@law
+async def test_bounds_are_told_as_such() -> None:
+    async with served(max_body_bytes=1 << 16) as (world, server, channel):
+        call = channel.unary_unary(INFER)
+        for data, code in (
+            (bytes(1 << 18), "RESOURCE_EXHAUSTED"),
+            (b"\xff" * 10, "INVALID_ARGUMENT"),
+            (question(1.0, name="none"), "NOT_FOUND"),
+        ):
+            assert await _code(call(data)) == code
+        server._held_bytes = grpc_server.BODIES_MAX_BYTES
+        assert await _code(call(question(1.0))) == "UNAVAILABLE"
+        assert world.held.began == []
+
+
+async def _awaited(call: Any) -> bytes:
+    async with asyncio.timeout(PATIENCE_S):
+        return bytes(await call)
+
+
+async def _code(call: Any) -> str:
+    try:
+        await _awaited(call)
+    except grpc.aio.AioRpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def _errors_have_no_code(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(grpc_server, "_CODES", {})
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_errors_have_no_code, test_bounds_are_told_as_such),
+]
+
+
+@pytest.mark.parametrize(("mutant", "broken"), MUTANTS, ids=lambda one: one.__name__)
+def test_a_broken_rule_of_grpc_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], broken: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_found(mutant, broken, monkeypatch)
