@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui
+.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -41,6 +41,15 @@ ui/node_modules/.done: ui/package-lock.json
 
 test-ui: setup setup-extras ui/node_modules/.done  ## the ground view in a real browser; pictures in out/ui
 	$(PY) -m pytest tests/packaging/test_ui_bundle.py tests/integration/test_ground_*.py $(ARGS)
+
+docs: setup .venv/.docs  ## the pages as a site in out/site: a warning, a word misspelt or a request to another host is an error
+	rm -rf out/site && $(PY) -m sphinx -W --keep-going -q -b html -d out/site-trees docs out/site
+	$(PY) -m tests.support.site out/site
+	git ls-files '*.md' '*.py' '*.toml' '*.tsx' '*.service' ':!tests' | xargs $(PY) -m codespell_lib --ignore-words-list fro,ned,hass
+
+.venv/.docs: .venv/.done requirements/docs.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	touch $@
 
 demo: setup  ## four drones find the faults of a solar farm together
 	$(PY) -m swarmd demo $(ARGS)
@@ -134,6 +143,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
 	uv pip compile requirements/tritonclient.in $(UV) -o requirements/tritonclient.lock
+	uv pip compile requirements/docs.in -c requirements/all.lock $(UV) -o requirements/docs.lock
 	uv pip compile requirements/homeassistant.in --override requirements/homeassistant.override --only-binary :all: $(UV) --python-version 3.13.2 -o requirements/homeassistant.lock
 	cd requirements/asyncapi && npm install --package-lock-only --omit-lockfile-registry-resolved
 	cd ui && npm install --package-lock-only --omit-lockfile-registry-resolved

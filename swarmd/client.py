@@ -412,7 +412,7 @@ def connect(control: str | Path | None = None, *, timeout_s: float = TIMEOUT_S) 
     """A daemon that runs.
 
     Args:
-        control: Its control socket, or `tls://HOST[:PORT]` elsewhere; None: the only one that runs here.
+        control: Its control socket or its node's name, or `tls://HOST[:PORT]` elsewhere; None: the only one here.
         timeout_s: Seconds that an answer may take.
 
     Raises:

@@ -90,14 +90,18 @@ def default_path(name: str, environment: Mapping[str, str] | None = None) -> Pat
     Raises:
         ControlError: No folder can be made.
     """
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
     for folder in socket_folders(environment):
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             info = folder.lstat()
             if stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and os.access(folder, os.W_OK):
-                return folder / f"{safe}.sock"
+                return folder / f"{_safe(name)}.sock"
     raise ControlError("no folder for the control socket can be made; give --control PATH")
+
+
+def _safe(name: str) -> str:
+    """A node's name as the name of a file."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
 
 
 def running_sockets(environment: Mapping[str, str] | None = None) -> list[Path]:
@@ -133,10 +137,14 @@ class ControlClient:
     def __init__(self, path: Path | Remote | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """Connect to `path`, or to the only daemon that runs here.
 
+        Args:
+            path: A socket, the name of a node that runs here, or a door elsewhere.
+            timeout_s: Seconds that an answer may take.
+
         Raises:
             ControlError: Nobody answers, or several could be meant; the message lists them.
         """
-        self.path: Path | Remote = _only_one() if path is None else path
+        self.path: Path | Remote = _only_one() if path is None else _found(path)
         self._buffer = b""
         self._socket: socket.socket
         if isinstance(self.path, Remote):
@@ -223,6 +231,14 @@ class ControlClient:
     def __exit__(self, *_: object) -> None:
         """Hang up."""
         self.close()
+
+
+def _found(path: Path | Remote) -> Path | Remote:
+    """The socket that a bare word names: a file of this folder, else that of the node of this name."""
+    if isinstance(path, Remote) or path.parent != Path() or path.exists():
+        return path
+    usual = (sock for sock in running_sockets() if sock.stem == _safe(path.name))
+    return next(usual, path)
 
 
 def _only_one() -> Path:

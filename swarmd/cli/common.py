@@ -24,7 +24,7 @@ def add_control(parser: argparse.ArgumentParser) -> None:
         "--control",
         type=_place,
         metavar="SOCKET",
-        help="the daemon's control socket, or tls://HOST[:PORT] elsewhere (default: the only one running here)",
+        help="the daemon's socket or its node's name, or tls://HOST[:PORT] (default: the only one running here)",
     )
 
 

@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("swarmd.cli.doctor", "check this device for what a member needs, each with its remedy"),
     "keys": ("swarmd.cli.keys", "the fleet's root and roles; enrol, rotate, revoke"),
     "enrol": ("swarmd.cli.enrol", "on a device: make its key, and join a fleet by a token or a signed request"),
+    "quickstart": ("swarmd.cli.quickstart", "a first configuration by a few questions, and the next command"),
     "install": ("swarmd.cli.install", "write configuration, identity and systemd unit on this device"),
     "check-config": ("swarmd.cli.check_config", "print the merged configuration and where each value came from"),
     "reload": ("swarmd.cli.reload", "let the daemon read its configuration again"),

@@ -236,6 +236,8 @@ def _print_result(as_json: bool, figures: Mapping[str, Any]) -> None:
     print(f"{'faults':22} {len(figures['faults'])}")
     for violation in figures["violations"]:
         print(f"VIOLATION {violation['rule']} at {violation['at_s']} s: {violation['text']}")
+    if not figures["violations"]:
+        print("no rule was broken")
 
 
 def _fuzz(args: argparse.Namespace) -> int:

@@ -203,6 +203,13 @@ async def test_several_daemons_are_listed(tmp_path: Path, monkeypatch: pytest.Mo
             with pytest.raises(ControlError, match="2 daemons run here") as caught:
                 await asyncio.to_thread(ControlClient)
             assert f"--control {one}" in str(caught.value)
+            for name, path in (("a/b", Path("a/b")), ("a_b", one), ("two", two), ("three", Path("three"))):
+                if path.is_absolute():
+                    with await asyncio.to_thread(ControlClient, Path(name)) as named:
+                        assert named.path == path
+                else:
+                    with pytest.raises(ControlError, match=f"no daemon answers on {name}"):
+                        await asyncio.to_thread(ControlClient, Path(name))
 
 
 async def test_the_default_folder_must_be_ones_own(tmp_path: Path) -> None:
