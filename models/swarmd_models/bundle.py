@@ -214,7 +214,10 @@ class Bundle:
         return tuple(dict.fromkeys(path for path in found if path is not None))
 
     def threshold_of(self, label: str) -> float:
-        """The score from which a detection of this label counts."""
+        """The score from which a detection of this label, the model's or the one reported, counts."""
+        if label not in self.labels:
+            known = [old for old, new in self.decode.rename.items() if new == label]
+            return min((self.threshold_of(old) for old in known), default=self.threshold)
         if self.second is None or not self.decode.allows(label):
             return self.decode.threshold_of(label)
         return self.second.class_thresholds.get(label, self.second.score_threshold)

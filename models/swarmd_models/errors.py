@@ -5,6 +5,7 @@ ModelError           no state has changed
 ├── BackendError     a runtime is missing, refused the model or failed while running it
 │   └── OutputError  it answered with NaN or infinity
 ├── SourceError      a frame source cannot be opened or has gone
+│   └── SourceRefused    and it will not come by waiting: something must be changed
 ├── FrameError       one frame cannot be used
 └── SiteError        a site map or survey area does not hold; the message names the file and the remedy
 """
@@ -28,6 +29,15 @@ class OutputError(BackendError):
 
 class SourceError(ModelError):
     """A frame source cannot be opened or has gone."""
+
+
+class SourceRefused(SourceError):
+    """A frame source will not come by waiting: a password, a path or this device must be changed first."""
+
+    def __init__(self, text: str, patience_s: float = 0.0) -> None:
+        """Say why; `patience_s` seconds of trying are worth it, since a server may be told of a stream late."""
+        super().__init__(text)
+        self.patience_s = patience_s
 
 
 class FrameError(ModelError):

@@ -17,7 +17,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from swarmd_models.errors import FrameError, SourceError
+from swarmd_models.errors import FrameError, SourceError, SourceRefused
+from swarmd_models.stream_probe import is_about_user, why_refused
 from swarmd_models.types import Frame, FrameSource, Image
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -33,6 +34,9 @@ FIRST_WAIT_S = 0.5
 """Seconds before the first attempt to open a lost source again; doubled each time."""
 MAX_WAIT_S = 30.0
 """Seconds between two attempts at most."""
+NOT_FOUND_PATIENCE_S = 60.0
+"""Seconds that a path unknown to its server is tried for: servers of other cameras learn of a stream when it begins."""
+_NOT_FOUND, _REDIRECTS = 404, 300
 _MISSING_SHARE = 0.02
 """Share of a video's frames that may be missing at its end: containers count badly."""
 _MISSING_FRAMES = 5
@@ -251,13 +255,15 @@ class ReconnectingSource:
         opener: Callable[[], FrameSource],
         report: Callable[[str], None],
         wait: Callable[[float], bool] | None = None,
+        is_patient: bool = True,
     ) -> None:
         """Keep a source open.
 
         Args:
             opener: Opens it; raises `SourceError`.
-            report: Told why it went, each time.
+            report: Told why it went, each time, and "" when frames come again.
             wait: Waits so many seconds and says whether to stop; by default until `close`.
+            is_patient: Whether it is waited for before its first frame; else the first `SourceError` is raised.
         """
         self._opener = opener
         self._report = report
@@ -266,17 +272,27 @@ class ReconnectingSource:
         self._source: FrameSource | None = None
         self._index = 0
         self._wait_s = FIRST_WAIT_S
+        self._waited_s = 0.0
+        self._is_patient = is_patient
+        self._is_lost = False
         self.reconnects = 0
         """Times it was opened again."""
 
     def read(self) -> Frame | None:
-        """The next frame, however long that takes; None once closed."""
+        """The next frame, however long that takes; None once closed.
+
+        Raises:
+            SourceError: It has given no frame yet, and waiting for it is of no use.
+        """
         while not self._closed.is_set():
             try:
                 if self._source is None:
                     self._source = self._opener()
                 frame = self._source.read()
             except SourceError as error:
+                if not self._index and not self._is_worth_waiting(error):
+                    self.close()
+                    raise
                 if self._lost(str(error)):
                     return None
                 continue
@@ -285,6 +301,9 @@ class ReconnectingSource:
                     return None
                 continue
             self._wait_s = FIRST_WAIT_S
+            if self._is_lost:
+                self._is_lost = False
+                self._report("")
             index, self._index = self._index, self._index + 1
             return Frame(index, frame.captured_ns, frame.image, frame.pose)
         return None
@@ -296,13 +315,21 @@ class ReconnectingSource:
         if source is not None:
             source.close()
 
+    def _is_worth_waiting(self, error: SourceError) -> bool:
+        """Whether a source that has never given a frame may still come; one that has, may always come back."""
+        if not self._is_patient:
+            return False
+        return not isinstance(error, SourceRefused) or self._waited_s < error.patience_s
+
     def _lost(self, reason: str) -> bool:
         source, self._source = self._source, None
         if source is not None:
             source.close()
         if self._closed.is_set():
             return True
+        self._is_lost = True
         self._report(f"{reason}; trying again in {self._wait_s:g} s")
+        self._waited_s += self._wait_s
         stop = self._wait(self._wait_s)
         self._wait_s = min(self._wait_s * 2, MAX_WAIT_S)
         self.reconnects += 1
@@ -357,15 +384,29 @@ def _open_stream(url: str) -> Any:
     limits = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
     capture = cv2.VideoCapture(url, cv2.CAP_FFMPEG, limits)
     if not capture.isOpened():
-        raise SourceError(f"stream {redacted(url)} cannot be opened: no answer, refused, or not a video")
+        raise _why_not(url)
     return capture
+
+
+def _why_not(url: str) -> SourceError:
+    """Why a stream could not be opened, by its server's own word."""
+    name, answer = redacted(url), why_refused(url)
+    if answer is None:
+        return SourceError(f"stream {name} cannot be opened: no answer, refused, or not a video")
+    if is_about_user(answer):
+        given = "refuses this user and password" if "@" in url else "wants a user and a password"
+        return SourceRefused(f"stream {name}: the server {given} (status {answer.status})")
+    if answer.status == _NOT_FOUND:
+        return SourceRefused(f"stream {name}: the server has no stream of this path (status 404)", NOT_FOUND_PATIENCE_S)
+    said = "it answers, but not with a video" if answer.status < _REDIRECTS else f"the server says {answer.status}"
+    return SourceError(f"stream {name} cannot be opened: {said}")
 
 
 def _open_gstreamer(pipeline: str) -> FrameSource:
     if not cv2.videoio_registry.hasBackend(cv2.CAP_GSTREAMER):
-        raise SourceError(
-            "this OpenCV has no GStreamer (the wheels from PyPI never have); install the system's python3-opencv, "
-            "or use a device, file or rtsp:// URL"
+        raise SourceRefused(
+            "this OpenCV has no GStreamer (the wheels from PyPI never have); use a device, a file or an rtsp:// or "
+            "http:// URL, or an OpenCV that was built with GStreamer"
         )
     capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
     if not capture.isOpened():

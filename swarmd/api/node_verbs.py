@@ -349,6 +349,11 @@ class _Answers:
             latitude, longitude = number_argument(row, "latitude_deg"), number_argument(row, "longitude_deg")
             if abs(latitude) > 90 or abs(longitude) > 180:
                 raise DaemonError(f"({latitude}, {longitude}) is no place on Earth")
+            if sightings.plane is None:
+                raise DaemonError(
+                    "a place in degrees needs node.origin, which this node has not: set it, the same on every node, "
+                    "or leave the place out"
+                )
             return sightings.locate(GroundPosition(latitude, longitude, (ee, en, nn)))
         if "east_m" not in row and "north_m" not in row:
             return None, None, None, ""

@@ -134,7 +134,7 @@ class Brain:
 
     async def _start(self, events: bool) -> None:
         config = self.config
-        compose.check_pose(config)
+        compose.check_eye(config, self.log)
         identity = compose.open_identity(config, self._crypto, self.log)
         self.log.bind(identity.name)
         plane = Plane(*config.node.origin) if config.node.origin else None

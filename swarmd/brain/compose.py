@@ -14,7 +14,7 @@ import msgspec
 from swarmd import __version__
 from swarmd.api.daemon import NodeInfo
 from swarmd.brain.journal import Journal
-from swarmd.config.sections import Config
+from swarmd.config.sections import Config, EyeSection
 from swarmd.errors import ConfigError, TransportError
 from swarmd.identity.files import dev_fleet_warning, load_credentials, load_identity, open_dev_fleet
 from swarmd.logs import Logger
@@ -94,6 +94,17 @@ def read_site(config: Config, plane: Plane | None) -> "tuple[SiteMap | None, Cel
 
         cells = load_survey(Path(config.claims.cells), plane, config.claims.cell_m)
     return site_map, cells
+
+
+def check_eye(config: Config, log: Logger) -> None:
+    """Check the pose, and say what of the eye's settings has no effect; raises `ConfigError`."""
+    check_pose(config)
+    if not config.eye.source and config.eye.model != EyeSection().model:
+        log.warning("no_eye", text=f"eye.model is {config.eye.model!r}, but eye.source is empty: this node has no eye")
+    if config.pose.source and not config.node.origin:
+        log.warning(
+            "no_origin", text="pose.source tells degrees, but node.origin is not set: detections carry no position"
+        )
 
 
 def check_pose(config: Config) -> None:

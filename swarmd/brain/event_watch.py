@@ -47,7 +47,7 @@ ALARMS_PER_S = 1 / 60
 ALARMS_BURST = 3
 _AWAY_STATES = (MemberState.FAILED, MemberState.LEFT, MemberState.AWAY, MemberState.UNREACHABLE)
 _UNKNOWN_KEY = ("group key that this node does not hold", "does not open under its group key")
-_SEEING = ("running", "degraded")
+_SEEING = ("running", "degraded", "source_lost")
 _EYE_EVENTS = {
     "eye_ready": "eye-ready",
     "eye_died": "eye-restarted",

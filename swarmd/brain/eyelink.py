@@ -152,7 +152,7 @@ class EyeLink:
 
     @property
     def state(self) -> str:
-        """`starting`, `running`, `restarting`, `degraded`, `finished` or `failed`."""
+        """`starting`, `running`, `source_lost`, `restarting`, `degraded`, `finished` or `failed`."""
         return self._supervisor.state if self._supervisor is not None else "starting"
 
     def counters(self) -> dict[str, int]:
@@ -247,6 +247,10 @@ class EyeLink:
             case ipc.Problem(text, fatal):
                 self.problem = text
                 self._log.warning("eye_problem", text=text, fatal=fatal)
+            case ipc.SourceState(problem):
+                self.problem = problem
+                say = self._log.warning if problem else self._log.info
+                say("eye_source", text=problem or "frames come again")
             case ipc.Choice(text):
                 self._log.info("eye_choice", text=text)
             case ipc.CellDone(cell, quality):

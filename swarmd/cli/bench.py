@@ -81,6 +81,10 @@ def _infer(args: argparse.Namespace) -> int:
     return 0 if any("error" not in figures for figures in found) else 1
 
 
+def _note(runtime: str, golden: str) -> str:
+    return {"ok": runtime, "none": f"{runtime}; no golden vector"}.get(golden, golden)
+
+
 def _row(figures: dict[str, object]) -> tuple[object, ...]:
     if "error" in figures:
         return (figures["backend"], None, None, None, None, None, None, str(figures["error"])[:100])
@@ -96,5 +100,5 @@ def _row(figures: dict[str, object]) -> tuple[object, ...]:
         figures["infer_share"],
         figures["load_ms"],
         figures["rss_mb"],
-        figures["runtime"] if figures["golden"] == "ok" else figures["golden"],
+        _note(str(figures["runtime"]), str(figures["golden"])),
     )

@@ -24,7 +24,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--labels", default="", metavar="FILE", help="labels, one a line, instead of the model's own")
     parser.add_argument("--json", action="store_true", help="one JSON object a frame")
     parser.add_argument("--max-frames", type=_count, default=0, metavar="N", help="stop after so many frames")
-    parser.add_argument("--pose", default="", help="fixed:LAT,LON,AGL[,YAW,PITCH,ROLL], csv:FILE or dataflash:FILE")
+    parser.add_argument("--pose", default="", help="fixed:LAT,LON,AGL[,YAW[,PITCH[,ROLL]]], csv:FILE or dataflash:FILE")
     parser.add_argument("--hfov", type=float, default=0.0, metavar="DEG", help="horizontal field of view of the camera")
     parser.add_argument("--threshold", type=_share, default=0.0, help="least score, instead of the model's own")
     parser.add_argument("--backend", default="litert", metavar="LIST", help="runtimes to try, comma-separated")
@@ -64,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     options = DetectorOptions(tuple(args.backend.split(",")), args.threads, args.threshold)
     poses = open_poses(args.pose)
     eye = Eye.open(bundle, EyeOptions(options), None, _note)
-    source = open_eye_source(Configure(args.source, args.model, paced=False), _note)
+    source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)
     seen = failed = 0
     try:
         while not args.max_frames or seen < args.max_frames:
@@ -141,6 +141,10 @@ def _track(event: "TrackEvent") -> dict[str, object]:
         shown["latitude_deg"], shown["longitude_deg"] = round(place.latitude_deg, 8), round(place.longitude_deg, 8)
         shown["covariance_m2"] = [round(value, 4) for value in place.covariance_m2]
     return shown
+
+
+def _note_source(problem: str) -> None:
+    _note(problem or "frames come again")
 
 
 def _note(text: str) -> None:

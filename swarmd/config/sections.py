@@ -153,8 +153,8 @@ class PoseSection:
 
     source: str = option(
         "",
-        "`fixed:LAT,LON,HEIGHT_M[,YAW_DEG,PITCH_DEG,ROLL_DEG]`, `csv:FILE`, `dataflash:FILE`, `tlog:FILE`, `live`, or "
-        "empty: the autopilot's where `[mavlink]` is on, else the source's own or none.",
+        "`fixed:LAT,LON,HEIGHT_M[,YAW_DEG[,PITCH_DEG[,ROLL_DEG]]]`, `csv:FILE`, `dataflash:FILE`, `tlog:FILE`, `live`, "
+        "or empty: the autopilot's where `[mavlink]` is on, else the source's own or none.",
         flag="--pose",
     )
     hfov_deg: float = option(

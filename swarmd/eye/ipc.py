@@ -207,6 +207,13 @@ class CellDone(_Message, frozen=True):
     quality_milli: int
 
 
+class SourceState(_Message, frozen=True):
+    """A live source has gone or come back; told each time."""
+
+    problem: str
+    """Why no frames come; "" when they come again."""
+
+
 class Here(_Message, frozen=True):
     """Where the device is, about twice a second: the newest frame's pose, or what a moving source says of itself."""
 
@@ -252,6 +259,7 @@ FromEye: TypeAlias = (
     | Finished
     | SwapDone
     | Picture
+    | SourceState
 )
 
 _encoder = msgspec.msgpack.Encoder()

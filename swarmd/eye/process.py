@@ -39,6 +39,7 @@ from swarmd.eye.ipc import (
     Problem,
     Ready,
     ShowFrames,
+    SourceState,
     Stats,
     Stop,
     SwapBack,
@@ -137,7 +138,7 @@ class EyeProcess:
         device = describe()
         self._choice = ModelChoice(config, device, lambda text: self._link.send(Choice(text)), self._announce)
         self._poses = open_poses(config.pose)
-        self._source = open_eye_source(config, self._announce)
+        self._source = open_eye_source(config, lambda problem: self._link.send(SourceState(problem)))
         self._intrinsics = getattr(self._source, "intrinsics", None)
         chosen = self._choice.at_start(self._intrinsics.width if self._intrinsics is not None else 0)
         options = EyeOptions(

@@ -35,12 +35,13 @@ class MovingSource(Protocol):
         ...
 
 
-def open_eye_source(config: Configure, report: Callable[[str], None]) -> FrameSource:
+def open_eye_source(config: Configure, report: Callable[[str], None], is_patient: bool = True) -> FrameSource:
     """Open the source; a live one is opened again whenever it goes.
 
     Args:
         config: Names the source.
-        report: Told each time a live source has gone.
+        report: Told each time a live source has gone, and "" when its frames come again.
+        is_patient: Whether a live source is waited for before its first frame.
 
     Raises:
         SourceError: It cannot be opened and will not come back by itself.
@@ -49,7 +50,7 @@ def open_eye_source(config: Configure, report: Callable[[str], None]) -> FrameSo
         return _open_simulated(config.source)
     options = SourceOptions(paced=config.paced, loop=config.loop)
     if is_live(config.source):
-        return ReconnectingSource(lambda: open_source(config.source, options), report)
+        return ReconnectingSource(lambda: open_source(config.source, options), report, is_patient=is_patient)
     return open_source(config.source, options)
 
 

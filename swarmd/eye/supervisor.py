@@ -40,6 +40,7 @@ from swarmd.eye.ipc import (
     Heartbeat,
     Problem,
     Ready,
+    SourceState,
     Splitter,
     Stop,
     SwapDone,
@@ -84,6 +85,7 @@ _CHUNK_BYTES = 65_536
 _STDERR_LINES = 20
 """Last lines of the eye's standard error that are told when it dies."""
 BUILDING = "building_engine"
+LOST = "source_lost"
 """How the eye's words about a runtime's preparation begin."""
 _BACKEND_FAILED = "exit: status 4"
 """How an eye ends whose runtime failed several frames in a row (`process.BACKEND_FAILED_STATUS`)."""
@@ -133,7 +135,7 @@ class EyeSupervisor:
         self._deaths: deque[float] = deque(maxlen=DEGRADE_DEATHS)
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.state = "starting"
-        """starting, building_engine, running, restarting, degraded, finished or failed."""
+        """starting, building_engine, running, source_lost, restarting, degraded, finished or failed."""
         self.restarts = 0
         self.counters: Counter[str] = Counter()
         """eye_deaths by reason, commands_dropped, degradations."""
@@ -332,13 +334,16 @@ class EyeSupervisor:
                 self._note_frame(message)
             case Ready():
                 self._is_ready = True
-                self.state = "degraded" if self.counters["degradations"] else "running"
+                self.state = self._seeing()
                 self._log("eye_ready", f"{message.model} on {message.runtime}")
             case Problem(text, fatal, of_model):
                 if fatal:
                     self._fatal, self._is_models_fault = text, of_model
                 elif text.startswith(BUILDING) and not self._is_ready:
                     self.state = "building_engine"
+            case SourceState(problem):
+                if self._is_ready:
+                    self.state = LOST if problem else self._seeing()
             case Finished():
                 self._is_finished = True
             case SwapDone(ok=True):
@@ -346,6 +351,9 @@ class EyeSupervisor:
             case _:
                 pass
         self._on_message(message)
+
+    def _seeing(self) -> str:
+        return "degraded" if self.counters["degradations"] else "running"
 
     def _note_frame(self, message: FrameDone) -> None:
         if message.stage_ns:

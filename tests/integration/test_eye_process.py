@@ -21,6 +21,7 @@ from swarmd.eye.ipc import (
     Here,
     Problem,
     Ready,
+    SourceState,
     Stats,
     SwapBack,
     SwapDone,
@@ -286,8 +287,10 @@ def test_a_video_that_breaks_off_is_told(shared: Path, tmp_path: Path) -> None:
 def test_a_camera_that_is_not_there_is_waited_for() -> None:
     async def scenario() -> None:
         async with Watched("camera:77") as eye:
-            await eye.until(lambda: len(eye.of(Problem)) >= 2, "two attempts")
-            assert all("/dev/video77 cannot be opened" in p.text and not p.fatal for p in eye.of(Problem))
+            await eye.until(lambda: len(eye.of(SourceState)) >= 2, "two attempts")
+            assert all("/dev/video77 cannot be opened" in s.problem for s in eye.of(SourceState))
+            assert eye.supervisor.state == "source_lost"
+            assert not eye.of(Problem)
             await eye.until(lambda: eye.of(Stats)[-1].counters["source_reconnects"] >= 2, "counted reconnects")
             assert eye.supervisor.restarts == 0, "the eye itself is well"
 

@@ -228,6 +228,7 @@ def test_a_camera_that_disappears_is_opened_again_with_back_off_and_counted() ->
     assert waits == [0.5, 1.0, 2.0, 0.5, 0.5], "back-off doubles, and a frame resets it"
     assert source.reconnects == 5
     assert told[0] == "absent; trying again in 0.5 s"
+    assert told[3] == "", "said once, when frames come again"
     assert all(flaky.is_closed for flaky in made[:-1])
 
 
@@ -252,10 +253,23 @@ def test_a_fixed_pose_looks_down_by_default() -> None:
     assert open_poses("") is None
 
 
+def test_each_angle_of_a_fixed_pose_may_be_left_out_from_the_end() -> None:
+    def attitude(spec: str) -> tuple[float, ...]:
+        poses = open_poses(spec)
+        assert poses is not None
+        pose = poses.at(0)
+        assert pose is not None
+        return pose.camera_to_ned
+
+    assert attitude("fixed:1,2,3,90") == attitude("fixed:1,2,3,90,-90") == attitude("fixed:1,2,3,90,-90,0")
+    assert attitude("fixed:1,2,3") == attitude("fixed:1,2,3,0,-90,0") != attitude("fixed:1,2,3,90")
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
         ("fixed:1,2", "needs LAT,LON,AGL"),
+        ("fixed:1,2,3,4,5,6,7", "3 to 6 finite numbers"),
         ("fixed:a,b,c", "no number"),
         ("fixed:nan,2,3", "needs LAT"),
         ("fixed:91,2,3", "latitude must be within"),
@@ -304,6 +318,8 @@ def test_a_csv_log_is_replayed_from_the_first_frame_and_interpolated(tmp_path: P
     [
         ("", "lacks the columns t_s, latitude_deg"),
         (HEADER, "has no rows"),
+        (HEADER.replace("yaw_deg,", ""), "lacks the columns yaw_deg; which way the camera looks is not guessed"),
+        (HEADER + "1,1,8,30,,-90,0,1\n", "line 2: yaw_deg is empty"),
         (HEADER + "1,x,8,30,0,0,0,1\n", "line 2: could not convert"),
         (HEADER + "1,inf,8,30,0,0,0,1\n", "line 2: latitude_deg is inf"),
     ],

@@ -30,9 +30,10 @@ MAX_GAP_NS = 1_000_000_000
 """Between two rows further apart than this, nothing is known."""
 LIVE_ROWS = 256
 """Newest poses that the autopilot told: some five seconds at 50 Hz."""
-_COLUMNS = ("t_s", "latitude_deg", "longitude_deg", "height_agl_m", "yaw_deg", "pitch_deg", "roll_deg")
-_NADIR_RAD = -math.pi / 2
-"""Pitch of a camera that looks straight down."""
+_COLUMNS = ("t_s", "latitude_deg", "longitude_deg", "height_agl_m", "yaw_deg")
+"""What a pose log must have; "pitch_deg" and "roll_deg" are those of a camera that looks straight down by default."""
+_LOOKING_DOWN = (0.0, -90.0, 0.0)
+"""Yaw, pitch and roll, degrees."""
 
 
 class PoseProvider(Protocol):
@@ -110,10 +111,11 @@ def open_poses(spec: str) -> PoseProvider | None:
     """A provider from its description.
 
     Args:
-        spec: "" (none), "fixed:LAT,LON,AGL[,YAW,PITCH,ROLL]" (degrees, metres; looks straight down by default),
-            "csv:FILE" (columns t_s, latitude_deg, longitude_deg, height_agl_m, yaw_deg, pitch_deg, roll_deg of the
-            camera, and optionally fix, position_sigma_m, height_sigma_m, attitude_sigma_deg), "dataflash:FILE"
-            (ArduPilot log; camera fixed to the body, looking straight down) or "live" (told by the brain).
+        spec: "" (none), "fixed:LAT,LON,AGL[,YAW[,PITCH[,ROLL]]]" (degrees, metres; by default it looks straight down
+            and the picture's upper edge lies north), "csv:FILE" (columns t_s, latitude_deg, longitude_deg,
+            height_agl_m, yaw_deg of the camera, and optionally pitch_deg, roll_deg, fix, position_sigma_m,
+            height_sigma_m, attitude_sigma_deg), "dataflash:FILE" (ArduPilot log; camera fixed to the body, looking
+            straight down) or "live" (told by the brain).
 
     Raises:
         SourceError: The description or the file cannot be used.
@@ -137,10 +139,10 @@ def _parse_fixed(text: str) -> Pose:
         numbers = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise SourceError(f"pose fixed:{text} holds something that is no number") from error
-    if len(numbers) not in (3, 6) or not all(math.isfinite(n) for n in numbers):
-        raise SourceError(f"pose fixed:{text} needs LAT,LON,AGL or LAT,LON,AGL,YAW,PITCH,ROLL")
-    angles = numbers[3:] or [0.0, -90.0, 0.0]
-    pose = make_pose(0, numbers[0], numbers[1], numbers[2], angles[0], angles[1], angles[2])
+    if not 3 <= len(numbers) <= 6 or not all(math.isfinite(n) for n in numbers):
+        raise SourceError(f"pose fixed:{text} needs LAT,LON,AGL[,YAW[,PITCH[,ROLL]]], 3 to 6 finite numbers")
+    yaw, pitch, roll = (*numbers[3:], *_LOOKING_DOWN[len(numbers) - 3 :])
+    pose = make_pose(0, numbers[0], numbers[1], numbers[2], yaw, pitch, roll)
     problem = _problem(pose)
     if problem:
         raise SourceError(f"pose fixed:{text}: {problem}")
@@ -170,9 +172,10 @@ def _read_csv(path: Path) -> list[Pose]:
             raise SourceError(f"pose log {path} is larger than {MAX_LOG_BYTES >> 20} MiB")
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in _COLUMNS[:4] if name not in (reader.fieldnames or ())]
+            missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
-                raise SourceError(f"pose log {path} lacks the columns {', '.join(missing)}")
+                north = "; which way the camera looks is not guessed" if "yaw_deg" in missing else ""
+                raise SourceError(f"pose log {path} lacks the columns {', '.join(missing)}{north}")
             for row in reader:
                 poses.append(_row_to_pose(row, path, reader.line_num))
                 if len(poses) > MAX_ROWS:
@@ -191,7 +194,7 @@ def _row_to_pose(row: dict[str, str], path: Path, line: int) -> Pose:
         text = row.get(name)
         value = float(text) if text else default
         if not math.isfinite(value):
-            raise ValueError(f"{name} is {text}")
+            raise ValueError(f"{name} is {text or 'empty'}")
         return value
 
     try:
@@ -201,7 +204,7 @@ def _row_to_pose(row: dict[str, str], path: Path, line: int) -> Pose:
             number("latitude_deg", 0.0),
             number("longitude_deg", 0.0),
             number("height_agl_m", 0.0),
-            number("yaw_deg", 0.0),
+            number("yaw_deg", math.nan),
             number("pitch_deg", -90.0),
             number("roll_deg", 0.0),
         )
