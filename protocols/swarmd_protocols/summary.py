@@ -28,6 +28,8 @@ class MemberView(msgspec.Struct, frozen=True, gc=False):
     version: str
     capability: str
     meta: Mapping[str, bytes]
+    row: tuple[tuple[NodeId, str], ...] = ()
+    """Its own signed word of those of its links that are not good, 32 at most: (the other, quality as above)."""
 
 
 class TrustSummary(msgspec.Struct, frozen=True, gc=False):

@@ -18,11 +18,29 @@ from swarmd_models.geo.positions import Plane
 
 Held: TypeAlias = Mapping[str, Mapping[str, bytes]]
 """Rows by kind and id, as `Picture.frozen` gives them."""
+ROW_MAX = 32
+"""Links that a member's own row names at most; of a full row nobody knows what was left out."""
+HEARD = ("alive", "degraded")
+"""States of a member whose row is its present word."""
+UNKNOWN = "unknown"
 _ROWS = 100
 """Rows of a piece of an export: half a millisecond."""
 _NO_XML = re.compile("[^\\t\\n\\r\\x20-\\uD7FF\\uE000-\\uFFFD\\U00010000-\\U0010FFFF]")
 """What XML 1.0 has no character for. Source: W3C XML 1.0, production 2."""
 _encode = msgspec.json.encode
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """One direction of a link that is not good."""
+
+    reporter: str
+    other: str
+    quality: str
+    """By the reporter's own word."""
+    other_way: str
+    """By the other's own word; `unknown` where it is not heard, or its row is full."""
+    reporter_state: str
+    """Whether that is its present word: of a member that is not heard it is the last one."""
 
 
 def objects_of(held: Held) -> Generator[Object, None, None]:
@@ -67,6 +85,25 @@ def _objects_csv(site: Site, held: Held) -> Iterable[bytes]:
 
 def _members_csv(site: Site, held: Held) -> Iterable[bytes]:
     return csv_of(Member, (msgspec.json.decode(row, type=Member) for row in held["member"].values()))
+
+
+def _links_csv(site: Site, held: Held) -> Iterable[bytes]:
+    members = {name: msgspec.json.decode(row, type=Member) for name, row in held["member"].items()}
+    return csv_of(Link, links(members))
+
+
+def links(members: Mapping[str, Member]) -> Generator[Link, None, None]:
+    """Every link that a member says is not good, with what the other end says of it."""
+    said = {one.id: dict(one.row) for one in members.values()}
+    for one in members.values():
+        for other, quality in one.row:
+            there = members.get(other)
+            word = UNKNOWN
+            if there is not None and there.state in HEARD and len(there.row) < ROW_MAX:
+                word = said[other].get(one.id, "good")
+            elif there is not None:
+                word = said[other].get(one.id, UNKNOWN)
+            yield Link(one.name, other[:8] if there is None else there.name, quality, word, one.state)
 
 
 def _findings_csv(site: Site, held: Held) -> Iterable[bytes]:
@@ -150,6 +187,7 @@ EXPORTS: Mapping[str, tuple[str, Callable[[Site, Held], Iterable[bytes]]]] = {
     "objects.geojson": ("application/geo+json", _geojson),
     "objects.csv": ("text/csv", _objects_csv),
     "members.csv": ("text/csv", _members_csv),
+    "links.csv": ("text/csv", _links_csv),
     "findings.csv": ("text/csv", _findings_csv),
     "findings.kml": ("application/vnd.google-earth.kml+xml", _kml),
 }

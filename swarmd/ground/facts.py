@@ -47,6 +47,7 @@ def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Memb
         root=trust["root"],
         group_key=trust["group_key"],
         certificate=trust["certificate"],
+        row=[(node.hex(), quality) for node, quality in view.row],
     )
 
 

@@ -90,6 +90,7 @@ ANSWERS = (
     Answer("/api/v1/export/objects.geojson", "the objects, for a GIS", None, (), "application/geo+json"),
     Answer("/api/v1/export/objects.csv", "the objects, for a spreadsheet", None, (), "text/csv"),
     Answer("/api/v1/export/members.csv", "the members, for a spreadsheet", None, (), "text/csv"),
+    Answer("/api/v1/export/links.csv", "links that a member says are not good", None, (), "text/csv"),
     Answer("/api/v1/export/findings.csv", "the findings in the fields of IEC TS 62446-3", None, (), "text/csv"),
     Answer("/api/v1/export/findings.kml", "the same for a globe", None, (), "application/vnd.google-earth.kml+xml"),
     Answer("/api/v1/export/findings.pdf", "the same as a report, with room for a person", None, (), "application/pdf"),

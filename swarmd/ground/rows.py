@@ -55,7 +55,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     quality: str
     """Of the link between this node and it: `good`, `late`, `lossy`, `indirect`, `heard-only`, `none` or `self`."""
     broken: list[str]
-    """Broken links that anybody reports, such as "a hears b, b does not hear a"."""
+    """Its broken links by its own word, such as "a hears b, b does not hear a"."""
     capability: str
     version: str
     address: str
@@ -65,6 +65,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """Number of the group key that it holds, by its own word."""
     certificate: str | None
     """First digits of its certificate's digest, by its own word."""
+    row: list[tuple[str, str]] = []
+    """Its own row of the matrix of links: (the other's node id, quality) of those that are not good, 32 at most."""
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):

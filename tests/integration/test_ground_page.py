@@ -22,6 +22,7 @@ from tests.support.ground import (
     Served,
     fill,
     member,
+    node_id,
     position,
     release,
     serving,
@@ -144,7 +145,8 @@ def test_every_name_is_text(served: Served, browser: "Browser") -> None:
     """Whatever members, objects and events are called: no script runs, no element appears, nothing breaks the page."""
     now_s = time.time()
     for number, name in enumerate(EVIL, 10):
-        put(served, "member", member(number, "failed", name=name, broken=[f"{name} hears {name}, {name} does not"]))
+        broken = [f"{name} hears {name}, {name} does not"]
+        put(served, "member", member(number, "failed", name=name, broken=broken, row=[(node_id(0), name)]))
         put(served, "position", position(number, 10.0 + number, 10.0, now_s, name))
         put(served, "object", thing(number, 5.0 * number, 20.0, now_s, name, name))
         put(served, "event", Event(f"x{number}", now_s, name, "failed", "info", name, name, name))
@@ -155,7 +157,7 @@ def test_every_name_is_text(served: Served, browser: "Browser") -> None:
     with opened(browser, served.url) as (page, seen):
         page.on("dialog", lambda dialog: seen.complaints.append(f"dialog: {dialog.message}"))
         heard(page)
-        for key in "12345":
+        for key in "123456":
             page.keyboard.press(key)
             page.wait_for_timeout(150)
             for _ in range(14):
@@ -272,6 +274,34 @@ def test_an_alert_that_was_seen_says_by_whom_and_stands_below_what_nobody_saw(
         has(page, "Alerts 2")
 
 
+def test_the_matrix_says_who_hears_whom_by_everybodys_own_word(tmp_path: Path, browser: "Browser") -> None:
+    with serving(tmp_path, drones=40) as served, opened(browser, served.url) as (page, seen):
+        heard(page)
+        page.keyboard.press("6")
+        has(page, "Every member that is heard says that its links are good.")
+        put(served, "member", member(7, row=[(node_id(9), "heard-only"), (node_id(11), "late")]))
+        put(served, "member", member(12, "failed", row=[(node_id(7), "indirect")]))
+        until(page, "document.querySelectorAll('.row.links').length === 3", "three links")
+        has(page, "37 of 41 are left out")
+        cell = "document.querySelector('.matrix td[title=\"{0} says of {1}: {2}\"]')?.innerText"
+        for reporter, other, quality, sign in (
+            ("drone-7", "drone-9", "heard-only", "✕"),
+            ("drone-9", "drone-7", "good", "·"),
+            ("drone-7", "drone-11", "late", "◷"),
+            ("drone-12", "drone-7", "indirect", "↷"),
+            ("drone-12", "drone-9", "unknown", "?"),
+        ):
+            assert page.evaluate(cell.format(reporter, other, quality)) == sign, (reporter, other)
+        told = page.locator(".row.links").all_inner_texts()
+        assert [" ".join(one.split()) for one in told] == [
+            "drone-7 drone-9 heard-only good",
+            "drone-7 drone-11 late good",
+            "drone-12 drone-7 indirect good",
+        ]
+        picture(page, OUT, "network-dark")
+        assert seen.complaints == []
+
+
 def test_an_event_stands_beside_its_time_within_its_row(served: Served, browser: "Browser") -> None:
     for number in range(3):
         event = Event(f"x{number}", time.time(), "drone-1", "failed", "warning", "drone-2", "no answer", "from anybody")
@@ -318,12 +348,12 @@ def test_the_past_is_shown_and_played_and_the_present_comes_back(served: Served,
 @pytest.mark.skipif(not AXE.exists(), reason="no axe-core here (make setup-extras)")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(served: Served, browser: "Browser", scheme: str) -> None:
-    put(served, "member", member(1, "failed", since_s=time.time() - 5))
+    put(served, "member", member(1, "failed", since_s=time.time() - 5, row=[(node_id(2), "heard-only")]))
     put(served, "release", release(Signed("halt", None, "it sees ghosts", 1_790_000_100.0, ["0a0b0c0d"])))
     with opened(browser, served.url, scheme) as (page, _):
         heard(page)
         page.evaluate(AXE.read_text())
-        for key in "12345":
+        for key in "123456":
             page.keyboard.press(key)
             page.wait_for_timeout(200)
             page.keyboard.press("j")

@@ -226,6 +226,10 @@ def test_one_broken_pair_is_degraded_between_the_two_and_failed_nowhere():
     assert net.states(4)["n002"] is DEGRADED
     links = [line for row in net.hosts[0].node.members() for line in row.links]
     assert "n002 reaches n004 only through others" in links
+    rows = {row.name: dict(row.row) for row in net.hosts[0].node.members()}
+    ids = {row.name: row.node for row in net.hosts[0].node.members()}
+    assert rows["n002"][ids["n004"]] == rows["n004"][ids["n002"]] == "indirect"
+    assert not rows["n000"], "each member's row is its own word"
     net.blocked.clear()
     assert net.run_until(net.formed, 5) <= 2.5
 

@@ -9,6 +9,7 @@ export interface Member {
   id: string; name: string; state: string; since_s: number | null; is_self: boolean; rtt_ms: number | null;
   loss: number; quality: string; broken: string[]; capability: string; version: string; address: string;
   root: number | null; group_key: number | null; certificate: string | null;
+  row: [string, string][];
 }
 export interface Position {
   id: string; name: string; has_fix: boolean; east_m: number | null; north_m: number | null;

@@ -1,10 +1,11 @@
-// The page: header, map, panels, time. Keys: 1 to 5 panels, / find, j and k the next and the one before, space, l, 0.
+// The page: header, map, panels, time. Keys: 1 to 6 panels, / find, j and k the next and the one before, space, l, 0.
 
 import { effect } from "@preact/signals";
 import { type JSX, render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { SwarmMap, type Layers } from "./map";
 import { Alerts, Events, Members, Objects, heard } from "./panels";
+import { Network } from "./network";
 import { Releases } from "./releases";
 import { type Tab, chosen, goLive, isFirst, nowS, past, play, run, seek, serverNowS, silentSince, site, tab, timeline, version, world } from "./state";
 import { TimelineBar } from "./timeline";
@@ -12,7 +13,7 @@ import { signal } from "@preact/signals";
 import { clock, duration, hidden } from "./world";
 
 const layers = signal<Layers>({ assets: true, cells: true, links: true, trails: true, objects: true, names: true });
-const PANELS: Record<Tab, () => JSX.Element> = { objects: Objects, members: Members, events: Events, alerts: Alerts, releases: Releases };
+const PANELS: Record<Tab, () => JSX.Element> = { objects: Objects, members: Members, events: Events, alerts: Alerts, releases: Releases, network: Network };
 const TABS = Object.keys(PANELS) as Tab[];
 let map: SwarmMap | null = null;
 

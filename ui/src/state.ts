@@ -15,7 +15,7 @@ const RETRY_MS = 400;
 /** Seconds before a moment of the past that trails show. */
 const TRAIL_S = 60;
 
-export type Tab = "objects" | "members" | "events" | "alerts" | "releases";
+export type Tab = "objects" | "members" | "events" | "alerts" | "releases" | "network";
 export type Chosen = { kind: "object" | "member"; id: string } | { kind: "release"; id: string };
 
 export const site = signal<Site | null>(null);

@@ -101,6 +101,7 @@ def _own_row(core: Core, links: tuple[tuple[bytes, int], ...], meta: Mapping[str
         own.version,
         own.capability,
         meta,
+        _row_of(links),
     )
 
 
@@ -124,7 +125,12 @@ def _row(core: Core, member: Member) -> MemberView:
         member.version,
         member.capability,
         {key: value for key, (_, value, _) in (member.repair.meta or {}).items() if value},
+        _row_of(member.report.links),
     )
+
+
+def _row_of(entries: tuple[tuple[bytes, int], ...]) -> tuple[tuple[NodeId, str], ...]:
+    return tuple((NodeId(node), _QUALITY.get(quality, "late")) for node, quality in entries)
 
 
 def _links_of(core: Core, reporter: str, entries: tuple[tuple[bytes, int], ...]) -> tuple[str, ...]:
