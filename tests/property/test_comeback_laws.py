@@ -105,3 +105,27 @@ def test_whoever_was_off_comes_back_or_says_why(seed: int) -> None:
             assert told.group_key == max(trust.group_keys), story
             seen = {other: net.seen(index, f"n{other:03d}") for other in range(NODES)}
             assert seen == {other: ALIVE if other in right else None for other in range(NODES)}, story
+
+
+SOON_S = 1.5
+"""Seconds in which whoever comes back is everybody's member: a few greetings, 300 ms apart."""
+
+
+@pytest.mark.parametrize("keep_journal", [True, False])
+@pytest.mark.parametrize("changes", [1, 3])
+def test_whoever_was_off_while_keys_changed_is_let_in_within_seconds(changes: int, keep_journal: bool) -> None:
+    """Its certificate still counts; of the new keys, and without its journal of its own last life, it knows nothing."""
+    with fleet_folder() as fleet:
+        net = FleetNet(fleet, [fleet.enrol(f"n{index:03d}", "farm") for index in range(NODES)])
+        net.run(5)
+        net.kill(3)
+        for _ in range(changes):
+            fleet.change_role("root", 1, 1)
+            fleet.rotate("farm")
+        net.push(1)
+        net.run(5)
+        net.restart(3, keep_journal=keep_journal)
+        net.run(SOON_S)
+        for index in range(NODES):
+            assert {net.seen(index, f"n{other:03d}") for other in range(NODES)} == {ALIVE}, index
+        assert net.hosts[3].node.trust().group_key == max(fleet.trust_of("farm").group_keys)

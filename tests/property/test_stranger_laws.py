@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from swarmd_protocols.channel.bucket import TokenBucket
-from swarmd_protocols.channel.channel import CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE, WIRE_VERSION
+from swarmd_protocols.channel.channel import CONTACT, COOKIE, DATAGRAM, GROUP, NOTICE, WIRE_VERSION, Channel
 from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.channel.contact import Contacts
 from swarmd_protocols.crypto import ModelCrypto
@@ -255,3 +255,19 @@ def test_a_notice_is_believed_once_it_names_a_frame_of_this_boot():
     frame = head(DATAGRAM) + node._wire.channel.tag + counter.to_bytes(4, "big") + bytes(16)
     notice = other._wire.channel.seal_notice(frame)
     assert sent_bytes(node.handle(DatagramReceived(net.address(1), notice), net.now))
+
+
+@pytest.mark.parametrize("held", [1, 2], ids=["who was off while keys changed", "who holds the newest alone"])
+def test_two_notices_reach_whoever_holds_either_group_key(held: int) -> None:
+    """A hello under the old key came from its address; it may have been a thief's, who holds that key as well."""
+    crypto, keys = ModelCrypto(), {1: b"a" * 32, 2: b"b" * 32}
+    member, other, asker = (Channel(bytes([seed]) * 32, b"boot", crypto) for seed in range(3))
+    member.set_group_keys(keys)
+    other.set_group_keys(keys)
+    asker.set_group_keys({held: keys[held]})
+    contacts = Contacts(member, Counter())
+    assert contacts.take("10.0.0.9:1", GROUP, other.seal_group(b"hello", 1), S) is not None
+    pinged = head(DATAGRAM) + asker.tag + (5).to_bytes(4, "big") + bytes(16)
+    notices = [contacts.notice("10.0.0.9:1", pinged, at * S, member=True) for at in (2, 3, 4)]
+    believed = [Contacts(asker, Counter()).on_notice(notice or b"", 5) for notice in notices]
+    assert believed.count(held) >= 1

@@ -569,7 +569,7 @@ def test_unknown_ids_and_names_do_not_grow_the_node():
     assert len(node.members()) == members
     assert len(node._swim.events.logs) <= members
     contacts = node._wire.first.contacts
-    for held in (contacts._hello_sent_ns, contacts._noticed, contacts._said, contacts._cookies):
+    for held in (contacts._hello_sent_ns, contacts._noticed, contacts._groups, contacts._said, contacts._cookies):
         assert len(held) <= 1_024
     assert len(node._swim.membership.accusations.standing) <= members
     assert len(node._swim.membership.prober.open) <= 1_024

@@ -246,9 +246,17 @@ class Channel:
         """What tells one group frame from all others."""
         return group_frame[5 : 5 + NONCE_START_BYTES]
 
-    def seal_notice(self, frame: bytes) -> bytes:
-        """Tell the sender of a pair frame, by its tag and counter, that it does not open here."""
-        return _HEAD[NOTICE] + frame[1:9] + _mac(self._contact_keys[self._group_seal], b"notice", frame[1:9])
+    def seal_notice(self, frame: bytes, group: int | None = None) -> bytes:
+        """Tell the sender of a pair frame, by its tag and counter, that it does not open here.
+
+        Args:
+            frame: What does not open.
+            group: Counter of the group key that its sender is known to hold; the newest where None or not held here.
+        """
+        key = self._contact_keys.get(self._group_seal if group is None else group)
+        if key is None:
+            key = self._contact_keys[self._group_seal]
+        return _HEAD[NOTICE] + frame[1:9] + _mac(key, b"notice", frame[1:9])
 
     def open_notice(self, notice: bytes) -> tuple[int, int] | None:
         """Counter of the sender's group key and of this node's frame that did not open; None where it is forged."""

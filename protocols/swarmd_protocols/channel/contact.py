@@ -92,7 +92,10 @@ class Contacts:
         self._notice_bucket = TokenBucket(_NOTICES_PER_S, _NOTICES_PER_S)
         self._reports = TokenBucket(_REPORTS_PER_S, _REPORTS_BURST)
         self._hello_sent_ns: dict[tuple[Address, bool], int] = {}
-        self._noticed: dict[Address, int] = {}
+        self._noticed: dict[Address, tuple[int, bool]] = {}
+        """When an address was last told that its frame does not open, and whether under the newest group key."""
+        self._groups: dict[Address, int] = {}
+        """Counter of the group key of the last hello from an address: who was off while keys changed reads no newer."""
         self._said: dict[Address, _Hello] = {}
         self._cookies: dict[Address, tuple[bytes, int]] = {}
         """Cookies that others gave this node, and when."""
@@ -174,6 +177,8 @@ class Contacts:
             self._nonces_before, self._nonces = self._nonces, {}
         self._nonces[nonce] = None
         if self._proven.take(now_ns) if proven else self._unproven.take(now_ns):
+            self._groups.pop(source, None)
+            _remember(self._groups, source, group)
             return Opened(group, body)
         self._counters["hellos_refused"] += 1
         if proven or not self._cookie_bucket.take(now_ns):
@@ -183,15 +188,17 @@ class Contacts:
 
     def notice(self, source: Address, frame: bytes, now_ns: int, *, member: bool) -> bytes | None:
         """What to answer a pair frame that does not open; `member` where the source is a member's address."""
-        last_ns = self._noticed.get(source)
-        if last_ns is not None and now_ns - last_ns < _HELLO_GAP_NS:
+        last_ns, was_newest = self._noticed.get(source, (now_ns - _HELLO_GAP_NS, True))
+        if now_ns - last_ns < _HELLO_GAP_NS:
             return None
         if not member and not self._notice_bucket.take(now_ns):
             self._counters["notices_over_rate"] += 1
             return None
+        # In turn: a hello proves a group key, and not that it came from this address.
+        group = self._groups.get(source) if was_newest else None
         self._noticed.pop(source, None)
-        _remember(self._noticed, source, now_ns)
-        return self._channel.seal_notice(frame)
+        _remember(self._noticed, source, (now_ns, group is None))
+        return self._channel.seal_notice(frame, group)
 
     def on_notice(self, frame: bytes, last_counter: int) -> int | None:
         """Whether a frame of this node's really did not open there.
