@@ -325,6 +325,20 @@ def the_author_is_named(self, sender, batch, now_ns):
     return self.own_words.bring(batch.origin, batch.origin, 9 * len(batch.raw), now_ns, batch)
 
 
+KNOW_ROSTER = claims_module.Claims.know_roster
+
+
+def who_was_alone_works_at_once(self, roster, reachable, now_ns):
+    KNOW_ROSTER(self, roster, reachable, now_ns)
+    self._came_ns = -(1 << 62)
+
+
+def each_return_delays_work(self, roster, reachable, now_ns):
+    came_ns, self._came_ns = self._came_ns, -(1 << 62)
+    KNOW_ROSTER(self, roster, reachable, now_ns)
+    self._came_ns = max(came_ns, self._came_ns)
+
+
 CORRECT = Author.correct
 
 
@@ -497,6 +511,10 @@ MUTANTS = [
      events_tests.test_an_author_goes_on_where_its_last_life_ended),
     ("a record of events has no bound", records_module, "EVENTS_MAX", 10_000,
      lambda: events_tests.check_the_newest_stay("x")),
+    ("who was alone works at once", claims_module.Claims, "know_roster", who_was_alone_works_at_once,
+     claims_tests.test_who_was_alone_begins_nothing_that_others_have_done),
+    ("each return delays work", claims_module.Claims, "know_roster", each_return_delays_work,
+     claims_tests.test_a_peer_that_comes_and_goes_keeps_nobody_from_work),
     ("all speak at once", claims_module.Claims, "_patience_ns", lambda self, cell: 0, claims_tests.check_no_scramble),
     ("the turn counts, the way does not", claims_module.Claims, "_patience_ns", the_way_does_not_count,
      claims_tests.check_the_nearest_speaks_first),

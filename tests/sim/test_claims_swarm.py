@@ -315,6 +315,58 @@ def test_a_holder_that_makes_progress_is_no_squatter():
     assert claims.holder(key, now) == NodeId(b"\x02" * 16)
 
 
+ALONE_S = 40
+CELLS = tuple((f"c{number}", 2_000 * number, 0) for number in range(6))
+
+
+def alone_at_work(loss=0.0):
+    """Node 3 lost its disk, works alone and has claimed its next cell, while the others have done all of them."""
+    mesh = Mesh(4, seed=3)
+    mesh.partition(lambda index: int(index == 3))
+    mesh.crash(3, lose_disk=True)
+    mesh.boot(3)
+    for index in range(4):
+        mesh.command(index, DefineCells(CELLS))
+    for cell, _, _ in CELLS:
+        mesh.command(0, CellDone(cell, 900))
+    mesh.command(3, WantCell(0, 0, 900))
+    mesh.run(ALONE_S)
+    (cell,) = [detail.cell_id for detail in mesh.members[3].details if isinstance(detail, CellAssigned)]
+    mesh.members[3].details.clear()
+    mesh.loss = loss
+    mesh.partition(lambda index: 0)
+    mesh.command(3, CellDone(cell, 900))
+    mesh.command(3, WantCell(0, 0, 900))
+    return mesh
+
+
+def assigned(mesh, index):
+    return [detail.cell_id for detail in mesh.members[index].details if isinstance(detail, CellAssigned)]
+
+
+def test_who_was_alone_begins_nothing_that_others_have_done():
+    mesh = alone_at_work()
+    mesh.run(20)
+    assert mesh.agree()
+    assert not assigned(mesh, 3)
+
+
+def test_where_nobody_answers_work_goes_on_after_a_settle():
+    mesh = alone_at_work(loss=1.0)
+    mesh.run(ClaimConfig().settle_ns / S - 0.1)
+    assert not assigned(mesh, 3)
+    mesh.run(0.2)
+    assert len(assigned(mesh, 3)) == 1
+
+
+def test_a_peer_that_comes_and_goes_keeps_nobody_from_work():
+    mesh = alone_at_work(loss=1.0)
+    for second in range(40):
+        mesh.partition(lambda index, apart=second % 2: int(index == 3) * apart)
+        mesh.run(1)
+    assert assigned(mesh, 3)
+
+
 def check_leases_under_drift():
     """The holder, on a slow clock and stalled, stops before an observer on a fast clock starts; news is instant."""
     config, drift = ClaimConfig(settle_ns=0), 0.0199

@@ -209,7 +209,7 @@ class Replica:
         self._anti_entropy.know_peers(peers)
         roster = sorted([self._node, *(peer.node for peer in peers)])
         reachable = [self._node, *(peer.node for peer in peers if peer.reachable)]
-        self._projection.survey.claims.know_roster(roster, reachable)
+        self._projection.survey.claims.know_roster(roster, reachable, now_ns)
         effects: list[SubEffect] = []
         # Who was asked for a certificate and is no peer any more cannot answer; repair brings the batch again.
         self._intake.expire(now_ns, here=frozenset(roster))

@@ -7,7 +7,8 @@ Rules this file keeps:
   nobody else starts while the holder still works. No wall clock is read.
 - Of several live claims to one cell the winner is the one already at work, then the lowest (bid, node). Losers yield
   at once.
-- Work begins after the claim has stood for `settle`. The next cell is claimed during work on the current one, so
+- Work begins after the claim has stood for `settle`, and where the node was alone, after it has been among others for
+  as long: it may not know what is done. The next cell is claimed during work on the current one, so
   settling costs no time.
 - The nearest speaks first: a claim is said after a wait that grows with the way, and of nodes that hold nothing one
   after the other by a draw. Who hears a claim meanwhile looks for another cell, so few claims contend.
@@ -31,6 +32,8 @@ from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.crdt.facts import CELL_HASH_BYTES
 from swarmd_protocols.state.crdt.records import Lease
 
+_NEVER_NS = -(1 << 62)
+"""Earlier than any time."""
 _NEIGHBOURS_MAX = 8
 """Nearest cells that a claim looks at: those around a cell of a grid."""
 _PAUSE_NS = 50_000_000
@@ -113,6 +116,8 @@ class Claims:
         self._speaks_ns = 0
         """When it says its claim, unless it hears of another by then."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
+        self._came_ns = _NEVER_NS
+        """When this node, which was alone, came among others."""
         self._first: list[NodeId] = []
         """Those of them that come before this node by a draw."""
         self.dirty = False
@@ -140,11 +145,17 @@ class Claims:
             self._release(key)
             self.dirty = True
 
-    def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId]) -> None:
-        """Who belongs to the mission (also those out of reach), sorted, and who can be reached now."""
+    def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId], now_ns: int) -> None:
+        """Who belongs to the mission (also those out of reach), sorted, and who can be reached now.
+
+        Who comes among others after it was alone begins nothing for a settle, in which it hears what they have done;
+        once a lease at most: a peer that comes and goes keeps nobody from work.
+        """
         self._roster = roster
         reachable = frozenset(reachable)
         if reachable != self._reachable:
+            if len(self._reachable) == 1 < len(reachable) and now_ns - self._came_ns >= self._config.lease_ns:
+                self._came_ns = now_ns
             own, self._reachable = _draw(self._node), reachable
             self._first = sorted(node for node in reachable if _draw(node) < own)
 
@@ -238,7 +249,7 @@ class Claims:
         lost = [self._lose(key) for key in list(self.held) if self._must_yield(key, now_ns)]
         self._renew(now_ns)
         begun: list[str] = []
-        if self._working is None and self._wanted:
+        if self._working is None and self._wanted and now_ns >= self._came_ns + self._config.settle_ns:
             for key, held in self.held.items():
                 if now_ns >= held.settled_ns:
                     self._working = key
@@ -258,7 +269,7 @@ class Claims:
         for held in self.held.values():
             due = min(due, held.renewed_ns + config.renew_ns)
             if self._wanted and self._working is None:
-                due = min(due, held.settled_ns)
+                due = min(due, max(held.settled_ns, self._came_ns + config.settle_ns))
         if self._looking_since_ns is not None:
             due = min(due, self._speaks_ns)
         elif self._wanted and not self.held:
