@@ -48,6 +48,8 @@ class TrustSummary(msgspec.Struct, frozen=True, gc=False):
     """Who is out, and the reason."""
     forked: bool
     """Whether the root role signed two different roots."""
+    operators: tuple[bytes, ...] = ()
+    """Public keys that the newest root names for the role operator, sorted."""
 
 
 class NodeSummary(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from swarmd.api.daemon import NodeInfo, Operations
+from swarmd.ground.audit import FOLDER as AUDIT_FOLDER
+from swarmd.ground.audit import Audit
 from swarmd.ground.live import LiveFeed
+from swarmd.ground.operators import Desk
 from swarmd.ground.past import FILE_NAME
 from swarmd.ground.releases import ReleaseFeed
 from swarmd.ground.rows import Asset, Site
@@ -57,6 +60,7 @@ class Observer:
         ground = Ground(site, self._folder(info) / FILE_NAME)
         feed = LiveFeed(daemon, ground.picture, ground.mark)
         ground.evidence = feed.evidence
+        ground.desk = Desk(daemon, Audit(self._folder(info) / AUDIT_FOLDER))
         releases = ReleaseFeed(daemon, ground.picture, ground.mark)
         ground.prepare = releases.prepare
         server = GroundServer(ground, self._sockets.pop() if self._sockets else bound_socket(self._listen))
@@ -68,7 +72,7 @@ class Observer:
         try:
             ground.past.begin(time.time())
             async with asyncio.TaskGroup() as tasks:
-                for part in (_tell_time(ground), feed.run(), releases.run(), server.run()):
+                for part in (_tell_time(ground), feed.run(), releases.run(), ground.desk.run(), server.run()):
                     tasks.create_task(part)
         finally:
             ground.past.close()

@@ -7,6 +7,7 @@ import msgspec
 
 from swarmd import __version__
 from swarmd.ground import rows
+from swarmd.ground.guard import ACTS_PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +95,43 @@ ANSWERS = (
     Answer("/api/v1/export/findings.csv", "the findings in the fields of IEC TS 62446-3", None, (), "text/csv"),
     Answer("/api/v1/export/findings.kml", "the same for a globe", None, (), "application/vnd.google-earth.kml+xml"),
     Answer("/api/v1/export/findings.pdf", "the same as a report, with room for a person", None, (), "application/pdf"),
+    Answer(
+        "/api/v1/audit",
+        "who did what on which revision, here and as far as others told; the newest first, and whether the chain holds",
+        rows.AuditLog,
+        (Parameter("limit", "query", "integer", "lines, 1 to 500 (default 100)"),),
+    ),
     Answer("/api/v1/openapi.json", "this document", None),
 )
-"""Every address of the API."""
+"""Every address of the API that is asked with GET."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One address to which an operator posts JSON."""
+
+    path: str
+    summary: str
+    body: type[msgspec.Struct]
+    struct: type[msgspec.Struct]
+    needs_token: bool = True
+
+
+DEEDS = (
+    Deed("challenge", "something that only the holder of a key can answer", rows.Nothing, rows.Challenge, False),
+    Deed("login", "prove to hold an operator's key", rows.Login, rows.Session, False),
+    Deed("logout", "end the token", rows.Nothing, rows.Done),
+    Deed("draft", "the bytes of a review, to be signed with the operator's key", rows.Wish, rows.Draft),
+    Deed("review", "hand over a review that was signed", rows.SignedDraft, rows.Done),
+    Deed("act", "dismiss a failed member, have one go away, start or stop its eye", rows.Act, rows.Done),
+)
+"""What operators do, below `guard.ACTS_PATH`."""
 
 
 def document() -> dict[str, Any]:
     """The document."""
     structs = [answer.struct for answer in ANSWERS if answer.struct is not None]
+    structs += [struct for deed in DEEDS for struct in (deed.body, deed.struct)]
     _, components = msgspec.json.schema_components(
         [*structs, rows.Change, rows.Problem], ref_template="#/components/schemas/{name}"
     )
@@ -112,8 +142,12 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "swarmd ground", "version": __version__, "description": (rows.__doc__ or "").strip()},
-        "paths": {answer.path: {"get": _operation(answer)} for answer in ANSWERS},
-        "components": {"schemas": components},
+        "paths": {answer.path: {"get": _operation(answer)} for answer in ANSWERS}
+        | {f"{ACTS_PATH}{deed.path}": {"post": _deed(deed)} for deed in DEEDS},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "`Session.token`"}},
+        },
     }
 
 
@@ -140,4 +174,22 @@ def _operation(answer: Answer) -> dict[str, Any]:
             "200": {"description": answer.summary, "content": {answer.media: {"schema": schema} if schema else {}}},
             "400": {"description": "an argument is wrong", "content": problem},
         },
+    }
+
+
+def _deed(deed: Deed) -> dict[str, Any]:
+    def json(struct: type[msgspec.Struct]) -> dict[str, Any]:
+        return {"application/json": {"schema": {"$ref": f"#/components/schemas/{struct.__name__}"}}}
+
+    refusals = {
+        "400": "it is refused, in words",
+        "403": "no `Origin` of this server, no token that holds, or a key that is no operator's",
+        "409": "others have said something meanwhile",
+    }
+    return {
+        "summary": deed.summary,
+        "requestBody": {"required": True, "content": json(deed.body)},
+        "security": [{"token": []}] if deed.needs_token else [],
+        "responses": {"200": {"description": deed.summary, "content": json(deed.struct)}}
+        | {status: {"description": text, "content": json(rows.Problem)} for status, text in refusals.items()},
     }

@@ -383,3 +383,101 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     """Why there is no answer."""
 
     error: str
+
+
+# --- what operators do ------------------------------------------------------------------------------------------------
+
+
+class Challenge(msgspec.Struct, frozen=True, gc=False):
+    """What only the holder of a key can answer."""
+
+    challenge: str
+    message: str
+    """The bytes to sign with the operator's Ed25519 key, hexadecimal digits."""
+
+
+class Login(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a challenge."""
+
+    public_key: str
+    """32 bytes, hexadecimal digits."""
+    challenge: str
+    signature: str
+    """64 bytes, hexadecimal digits."""
+    name: str = ""
+    """The name that the operator goes by."""
+
+
+class Session(msgspec.Struct, frozen=True, gc=False):
+    """Somebody who has proved to hold an operator's key."""
+
+    token: str
+    """For `Authorization: Bearer`; ends with the server, and with the key's role."""
+    operator: str
+    key: str
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False):
+    """A review that an operator wants to make."""
+
+    object: str
+    verdict: str
+    """`confirm`, `reject`, `relabel`, `withdraw` or `note`."""
+    text: str = ""
+    """The right label, or the words of the note."""
+    shown: list[str] = []
+    """Digests of the reviews of it that the operator sees."""
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """A review that is to be signed."""
+
+    payload: str
+    """As it travels, hexadecimal digits."""
+    message: str
+    """The bytes to sign, hexadecimal digits."""
+    words: str
+    """What the signature will say."""
+
+
+class SignedDraft(msgspec.Struct, frozen=True, gc=False):
+    """A review with its operator's signature."""
+
+    object: str
+    payload: str
+    signature: str
+    """64 bytes, hexadecimal digits."""
+
+
+class Act(msgspec.Struct, frozen=True, gc=False):
+    """What an operator does to a member."""
+
+    what: str
+    """`dismiss`, `away`, `eye_start` or `eye_stop`."""
+    member: str
+    """Its name."""
+    seconds: float = 0.0
+    """How long it is away."""
+
+
+class Nothing(msgspec.Struct, frozen=True, gc=False):
+    """No arguments."""
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """It was done."""
+
+    text: str
+
+
+class AuditLog(msgspec.Struct, frozen=True, gc=False):
+    """Who did what on which revision at this ground station, and what it came to know that others did."""
+
+    lines: list[dict[str, str | int | bool]]
+    """The newest first."""
+    sound: int
+    """Lines whose chain is unbroken, from the first on."""
+    newest: str
+    """Hash of the newest: noted elsewhere, it shows whether the end was cut off."""
+    problem: str
+    """What is wrong with the chain; "" for nothing."""

@@ -1,7 +1,8 @@
 """The page and `/api/v1` on loopback: starlette answers, uvicorn speaks HTTP.
 
 Rules this file keeps: nothing takes the loop for more than a piece of an answer; a client that does not read costs one
-connection and misses changes, which it is told; nothing that a client sends can change anything.
+connection and misses changes, which it is told; nothing that a client sends can change anything, but for what an
+operator does who has proved to be one (`acts.py`).
 """
 
 import asyncio
@@ -33,6 +34,7 @@ try:
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
 
+    from swarmd.ground import acts
     from swarmd.ground.connection import CLIENTS_MAX, Connection
 except ImportError as problem:
     raise DaemonError(
@@ -130,6 +132,7 @@ class GroundServer:
             Route("/api/v1/releases/prepared", self._on_prepared),
             *(Route(f"/api/v1/export/{name}", self._on_export) for name in EXPORTS),
             Route("/api/v1/export/findings.pdf", self._on_report),
+            *acts.routes(self._ground),
             Route("/api/v1/openapi.json", self._on_openapi),
         ]
         handlers: dict[Any, Any] = {404: _not_found, DaemonError: _refused}

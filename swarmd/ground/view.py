@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from swarmd.errors import DaemonError
+from swarmd.ground.operators import Desk
 from swarmd.ground.past import Past
 from swarmd.ground.picture import Picture
 from swarmd.ground.rows import Change, Evidence, Mark, Prepared, Site
@@ -36,6 +37,8 @@ class Ground:
         self.site = site
         self.evidence: FindEvidence = no_evidence
         self.prepare: Prepare = prepares_nothing
+        self.desk: Desk | None = None
+        """What operators do; None where there is no swarm to act on."""
         self.picture = Picture(self._on_change)
         self.past = Past(history, self.picture.frozen, max_bytes)
         self.ended_s: float | None = None

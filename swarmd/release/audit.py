@@ -75,11 +75,18 @@ class AuditLog:
         max_bytes: A file larger than this is continued in a new one.
         name: File name; older files have a number after it.
         kept_files: How many older files stay.
+        max_field: Characters of one field; what is longer is cut.
     """
 
     def __init__(
-        self, folder: Path, max_bytes: int = MAX_BYTES, name: str = FILE_NAME, kept_files: int = KEPT_FILES
+        self,
+        folder: Path,
+        max_bytes: int = MAX_BYTES,
+        name: str = FILE_NAME,
+        kept_files: int = KEPT_FILES,
+        max_field: int = MAX_FIELD,
     ) -> None:
+        self._max_field = max_field
         self._path = folder / name
         self._max_bytes = max_bytes
         self._kept_files = kept_files
@@ -130,7 +137,7 @@ class AuditLog:
         """
         last, number, text = self.last, self._number, ""
         for entry in entries:
-            short = {key: value[:MAX_FIELD] if isinstance(value, str) else value for key, value in entry.items()}
+            short = {key: value[: self._max_field] if isinstance(value, str) else value for key, value in entry.items()}
             number += 1
             line: dict[str, object] = {"n": number, **short, "prev": last}
             last = _hash(last, line)

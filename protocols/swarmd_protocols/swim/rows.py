@@ -10,6 +10,7 @@ from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, Member
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY
 from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.roots import role_of
 from swarmd_protocols.trust.trust import plain
 
 _QUALITY = {0: "good", LINK_ONE_WAY: "heard-only", LINK_INDIRECT: "indirect", LINK_LATE: "late"}
@@ -40,6 +41,7 @@ def trust_summary(core: Core, why_out: str) -> TrustSummary:
         why_out,
         {node: plain(revoked[node]) for node in sorted(revoked)},
         trust.chain.is_forked,
+        tuple(sorted(role_of(trust.chain.current, "operator")[0].values())),
     )
 
 

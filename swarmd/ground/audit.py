@@ -1,0 +1,152 @@
+"""Who did what on which revision: a hash chain on the ground station, which anybody can check (`swarmd audit verify`).
+
+Rules this file keeps:
+
+- What an operator does here is on disk before it is answered, and what was refused is too.
+- Every review that this node comes to know of is written down once, whoever made it and wherever, as it was signed: so
+  the chains of two laptops hold what either operator did, as soon as the swarm has told them.
+- Times are this machine's; what proves who did it is the signature in the line.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from swarmd.errors import DaemonError
+from swarmd.release.audit import KEPT_FILES, AuditLog, verify_folder
+from swarmd.release.errors import ReleaseError
+from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES, open_review
+from swarmd_protocols.state.observations import ReviewView
+from swarmd_protocols.trust.envelopes import key_id
+
+FOLDER = "operators"
+"""In the state directory."""
+KNOWN_MAX = 65_536
+"""Reviews whose names are remembered, so that each is written once: all that sixteen operators may say."""
+WRITE_S = 0.5
+"""Seconds in which what is heard gathers before it is written."""
+HEARD_MAX = 4_096
+"""Reviews that wait to be written; more are heard again after a restart."""
+
+Entry = Mapping[str, str | int | bool]
+
+
+class Audit:
+    """The chain of one ground station; one writer.
+
+    Args:
+        folder: Where it lies, such as the state directory's `FOLDER`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = AuditLog(folder, max_field=2 * STATEMENT_MAX_BYTES)
+        self._known: dict[str, None] = {}
+        for entry in self._read():
+            self._know(str(entry.get("digest", "")))
+        self._heard: list[Entry] = []
+        self._writing = asyncio.Lock()
+        self.problem = ""
+        """Why what is heard cannot be written; "" while it can."""
+
+    async def did(self, what: str, by: str, key: str, **fields: str | int | bool) -> None:
+        """Write down what an operator did here; durable when this returns.
+
+        Raises:
+            DaemonError: The disk does not take it.
+        """
+        await self._write([{"t_s": int(time.time()), "what": what, "by": by, "key": key, **fields}])
+
+    async def reviewed(self, statement: bytes, object_id: str, outcome: str) -> None:
+        """Write down a review that was handed over here, whatever became of it."""
+        await self._write([{**_review_entry(statement, object_id), "what": "review", "outcome": outcome}])
+        if outcome == "taken":
+            self._know(open_review(statement).digest.hex())
+
+    def heard(self, object_id: str, reviews: Iterable[ReviewView]) -> None:
+        """Operators have said this of an object, here or elsewhere; what is new of it is written soon."""
+        for said in reviews:
+            if said.digest.hex() not in self._known and len(self._heard) < HEARD_MAX:
+                self._know(said.digest.hex())
+                self._heard.append({**_review_entry(said.statement, object_id), "what": "heard"})
+
+    async def run(self) -> None:
+        """Write what is heard, until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(WRITE_S)
+                await self._write_heard()
+        finally:
+            if self._heard:
+                self._log.add_all(self._heard)
+
+    async def lines(self, limit: int) -> Sequence[Mapping[str, object]]:
+        """The newest lines, the newest first."""
+        await self._write_heard()
+        return await asyncio.to_thread(lambda: self._read()[: -limit - 1 : -1])
+
+    async def verify(self) -> tuple[int, str, str | None]:
+        """How many lines are sound, the newest hash, and what is wrong, if anything."""
+        return await asyncio.to_thread(verify_folder, self.folder)
+
+    def _know(self, digest: str) -> None:
+        self._known[digest] = None
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+
+    async def _write_heard(self) -> None:
+        entries, self._heard = self._heard, []
+        if not entries:
+            return
+        try:
+            await self._write(entries)
+            self.problem = ""
+        except DaemonError as error:
+            self.problem = str(error)
+            self._heard = [*entries, *self._heard][:HEARD_MAX]
+
+    async def _write(self, entries: Sequence[Entry]) -> None:
+        async with self._writing:
+            # To its end also where whoever waits for it has gone: a line that is half written would break the chain.
+            writing = asyncio.get_running_loop().run_in_executor(None, self._log.add_all, entries)
+            try:
+                await asyncio.shield(writing)
+            except ReleaseError as error:
+                raise DaemonError(str(error)) from error
+            except asyncio.CancelledError:
+                await asyncio.wait([writing])
+                raise
+
+    def _read(self) -> list[Mapping[str, object]]:
+        """Every line there is, oldest first; what cannot be read is left to `verify`."""
+        found: list[Mapping[str, object]] = []
+        path = self._log.path
+        for one in [*(path.with_name(f"{path.name}.{number}") for number in range(KEPT_FILES, 0, -1)), path]:
+            if one.exists():
+                for line in one.read_text("utf-8", "replace").splitlines():
+                    try:
+                        found.append(json.loads(line))
+                    except ValueError:
+                        continue
+        return found
+
+
+def _review_entry(statement: bytes, object_id: str) -> dict[str, str | int | bool]:
+    said = open_review(statement)
+    review = said.review
+    return {
+        "t_s": int(time.time()),
+        "by": review.by,
+        "key": key_id(said.public).hex()[:8],
+        "object": object_id,
+        "verdict": review.verdict,
+        "text": review.text,
+        "seen": review.seen,
+        "basis": review.basis.hex(),
+        "revision": review.revision,
+        "made_ms": review.made_ms,
+        "digest": said.digest.hex(),
+        "statement": statement.hex(),
+    }
