@@ -45,7 +45,8 @@ class Audit:
         self._log = AuditLog(folder, max_field=2 * STATEMENT_MAX_BYTES)
         self._known: dict[str, None] = {}
         for entry in self._read():
-            self._know(str(entry.get("digest", "")))
+            if not str(entry.get("outcome", "")).startswith("refused"):
+                self._know(str(entry.get("digest", "")))
         self._heard: list[Entry] = []
         self._writing = asyncio.Lock()
         self.problem = ""
@@ -62,8 +63,16 @@ class Audit:
     async def reviewed(self, statement: bytes, object_id: str, outcome: str) -> None:
         """Write down a review that was handed over here, whatever became of it."""
         await self._write([{**_review_entry(statement, object_id), "what": "review", "outcome": outcome}])
-        if outcome == "taken":
-            self._know(open_review(statement).digest.hex())
+
+    def expect(self, digest: bytes) -> bool:
+        """This review is written down by `reviewed`, and not as heard; returns whether it is new here."""
+        is_new = digest.hex() not in self._known
+        self._know(digest.hex())
+        return is_new
+
+    def expect_no_more(self, digest: bytes) -> None:
+        """It was refused: should it be heard all the same, it is written down."""
+        self._known.pop(digest.hex(), None)
 
     def heard(self, object_id: str, reviews: Iterable[ReviewView]) -> None:
         """Operators have said this of an object, here or elsewhere; what is new of it is written soon."""

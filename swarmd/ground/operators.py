@@ -198,9 +198,12 @@ class Desk:
         if subject is None or subject.basis != said.review.basis:
             await self.audit.reviewed(statement, object_id, "refused: others have said something meanwhile")
             raise Stale("others have said something of it meanwhile; look at it again")
+        is_new = self.audit.expect(said.digest)
         try:
             self._daemon.ask("state", SayReview(statement))
         except ProtocolError as error:
+            if is_new:
+                self.audit.expect_no_more(said.digest)
             await self.audit.reviewed(statement, object_id, f"refused: {error}")
             raise DaemonError(str(error)) from error
         # The swarm has it; were it not written down, that is said.

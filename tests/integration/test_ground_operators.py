@@ -4,7 +4,7 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,26 @@ class Refused(Exception):
         self.status = status
 
 
+def by_loopback(port: int) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+
+
 class Operator:
     """What the page does for somebody who holds a key."""
 
-    def __init__(self, ground: GroundProcess, key: Path | bytes, name: str) -> None:
+    def __init__(
+        self,
+        ground: GroundProcess,
+        key: Path | bytes,
+        name: str,
+        connect: Callable[[int], http.client.HTTPConnection] = by_loopback,
+    ) -> None:
+        self.connect = connect
         self.port, self.name, self.token = ground.port, name, ""
         self.seed = key if isinstance(key, bytes) else read_role_key(key).seed
 
     def post(self, path: str, body: Mapping[str, object], **headers: str) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = self.connect(self.port)
         sent = {"Content-Type": "application/json", "Origin": f"http://127.0.0.1:{self.port}"}
         sent |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}

@@ -19,7 +19,7 @@ from swarmd.errors import TransportError
 from swarmd.ground import openapi, rows
 from swarmd.ground.connection import CLIENTS_MAX
 from swarmd.ground.exports import EXPORTS
-from swarmd.ground.guard import POLICY
+from swarmd.ground.guard import ACTS_PATH, POLICY
 from swarmd.ground.server import bound_socket
 from tests.support.daemons import PATIENCE_S
 from tests.support.ground import Served, member, position, serving, thing
@@ -169,7 +169,9 @@ def test_the_document_names_every_address_that_is_served(served: Served) -> None
     assert told["openapi"] == "3.1.0"
     source = (ROOT / "swarmd" / "ground" / "server.py").read_text()
     exports = {f"/api/v1/export/{name}" for name in EXPORTS}
-    assert set(told["paths"]) == exports | set(re.findall(r'Route\("(/api/[^"]+)"', source))
+    acts = (ROOT / "swarmd" / "ground" / "acts.py").read_text()
+    deeds = {f"{ACTS_PATH}{name}" for name in re.findall(r'route\("(\w+)"', acts)}
+    assert set(told["paths"]) == exports | deeds | set(re.findall(r'Route\("(/api/[^"]+)"', source + acts))
 
 
 def test_what_changes_reaches_a_reader_who_goes_on_from_the_snapshot(served: Served) -> None:

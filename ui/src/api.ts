@@ -16,10 +16,13 @@ export interface Position {
   latitude_deg: number; longitude_deg: number; height_agl_m: number; yaw_deg: number | null;
   sigma_m: number; battery: number | null; at_s: number;
 }
+export interface Review {
+  operator: string; key: string; verdict: string; text: string; seen: string; made_s: number; revision: number; digest: string;
+}
 export interface Thing {
   id: string; label: string; score: number; tier: string; east_m: number | null; north_m: number | null;
   covariance_m2: [number, number, number] | null; asset: string; observers: string[]; reports: number;
-  first_seen_s: number; last_seen_s: number;
+  first_seen_s: number; last_seen_s: number; review: string; detected: string; reviews: Review[];
 }
 export interface Cell { id: string; east_m: number; north_m: number; state: string; holder: string; done_by: string[] }
 export interface Alert {

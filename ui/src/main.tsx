@@ -7,6 +7,7 @@ import { SwarmMap, type Layers } from "./map";
 import { Alerts, Events, Members, Objects, heard } from "./panels";
 import { Network } from "./network";
 import { Releases } from "./releases";
+import { reviewKey } from "./review";
 import { type Tab, chosen, goLive, isFirst, nowS, past, play, run, seek, serverNowS, silentSince, site, tab, timeline, version, world } from "./state";
 import { TimelineBar } from "./timeline";
 import { signal } from "@preact/signals";
@@ -121,6 +122,7 @@ function keys(event: KeyboardEvent): void {
     return;
   }
   if (target instanceof HTMLSelectElement) return;
+  if (!(target instanceof HTMLButtonElement && event.key === " ") && reviewKey(event.key)) return event.preventDefault();
   const number = Number(event.key);
   if (number >= 1 && number <= TABS.length) tab.value = TABS[number - 1] as Tab;
   else if (event.key === "/") document.getElementById("find")?.focus();

@@ -301,7 +301,7 @@ export class SwarmMap {
     for (const one of world.object.values()) {
       if (one.east_m === null || one.north_m === null) continue;
       if (Math.abs(one.east_m - b.east) * s > b.width / 2 + 9 || Math.abs(one.north_m - b.north) * s > b.height / 2 + 9) continue;
-      (one.tier === "confirmed" ? kinds[1] : kinds[0])?.[1].push(one);
+      (one.tier === "candidate" || one.review === "rejected" ? kinds[0] : kinds[1])?.[1].push(one);
     }
     const size = s < 1.5 ? 2.5 : 4.5;
     for (const [tier, things] of kinds) {

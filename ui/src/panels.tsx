@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type Evidence, type Happening, type Member, type Position, type Thing, get } from "./api";
 import { chosen, find, nowS, past, site, version, world } from "./state";
+import { Acts, Reviews } from "./review";
 import { type Column, Table, ordered } from "./table";
 import { HEARD, clock, duration } from "./world";
 
@@ -17,7 +18,7 @@ const OBJECTS: Column<Thing>[] = [
   { name: "label", title: "label", cell: (one) => one.label, key: (one) => one.label },
   { name: "asset", title: "asset", cell: (one) => one.asset || "–", key: (one) => one.asset || "~" },
   { name: "score", title: "score", number: true, isMostFirst: true, cell: (one) => one.score.toFixed(2), key: (one) => -one.score },
-  { name: "seen", title: "seen by", number: true, isMostFirst: true, cell: (one) => <span class={one.tier === "confirmed" ? "bad" : "warn"}>{one.observers.length}</span>, key: (one) => -one.observers.length },
+  { name: "seen", title: "seen by", number: true, isMostFirst: true, cell: (one) => <span class={one.tier === "candidate" || one.review === "rejected" ? "warn" : "bad"}>{one.observers.length}</span>, key: (one) => -one.observers.length },
   { name: "age", title: "last", number: true, cell: (one) => <Age atS={one.last_seen_s} />, key: (one) => -one.last_seen_s },
 ];
 
@@ -95,12 +96,13 @@ function ObjectDetail({ one }: { one: Thing }) {
       <header><h2>{one.label}</h2><span class="space" /><Close /></header>
       <div class="dim">{[one.asset, one.id].filter(Boolean).join(" · ")}</div>
       <dl>
-        <dt>state</dt><dd class={one.tier === "confirmed" ? "bad" : "warn"}>{one.tier === "confirmed" ? `confirmed by ${one.observers.length}` : `candidate, seen by ${one.observers.length}`}</dd>
+        <dt>state</dt><dd class={one.tier === "candidate" || one.review === "rejected" ? "warn" : "bad"}>{one.review ? `${one.review} by operators, seen by ${one.observers.length}` : one.tier === "confirmed" ? `confirmed by ${one.observers.length}` : `candidate, seen by ${one.observers.length}`}{one.detected ? `; detected as ${one.detected}` : ""}</dd>
         <dt>score</dt><dd>{one.score.toFixed(2)}</dd>
         <dt>place</dt><dd>{one.east_m === null ? "none" : `${metres(one.east_m)} E ${metres(one.north_m)} N`}{sigma === null ? "" : ` ± ${sigma.toFixed(2)} m (2σ)`}</dd>
         <dt>seen by</dt><dd>{one.observers.join(", ")} · {one.reports} reports</dd>
         <dt>first, last</dt><dd>{clock(one.first_seen_s, nowS())} · <Age atS={one.last_seen_s} /> ago</dd>
       </dl>
+      <Reviews one={one} />
       {evidence?.length ? <h3>Evidence</h3> : null}
       <ul>
         {evidence?.map((sighting) => (
@@ -145,6 +147,7 @@ function MemberDetail({ one }: { one: Row }) {
         <dt>address</dt><dd>{one.address || "–"}</dd>
         <dt>trust</dt><dd>{one.root === null ? "not told" : `root ${one.root} · group key ${one.group_key ?? "–"} · certificate ${one.certificate ?? "–"}`}</dd>
       </dl>
+      <Acts one={one} />
       {one.broken.length ? <h3>Broken links</h3> : null}
       <ul>{one.broken.map((said) => <li key={said} class="warn">{said}</li>)}</ul>
     </section>

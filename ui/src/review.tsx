@@ -114,7 +114,7 @@ const logout = () => attempt(async () => {
 
 function say(one: Thing, verdict: string, text: string): void {
   void attempt(async () => {
-    const shown = one.reviews.map((said) => said.digest);
+    const shown = (one.reviews ?? []).map((said) => said.digest);
     const draft = await post<{ payload: string; message: string; words: string }>("draft", { object: one.id, verdict, text, shown });
     await post("review", { object: one.id, payload: draft.payload, signature: await sign(draft.message) });
     asking.value = null;
@@ -148,11 +148,12 @@ function One({ said }: { said: Said }) {
 /** What operators say of an object, and the means to say something. */
 export function Reviews({ one }: { one: Thing }) {
   useEffect(() => { asking.value = null; told.value = null; }, [one.id]);
+  const said = one.reviews ?? []; // The history of an older version has none.
   const isLive = past.value === null && site.value?.mode === "live";
   return (
     <div class="reviews">
-      {one.reviews.length ? <h3>{one.review === "disputed" ? <span class="bad">Operators disagree</span> : "Operators"}</h3> : null}
-      <ul aria-label="What operators say">{one.reviews.map((said) => <One key={said.digest} said={said} />)}</ul>
+      {said.length ? <h3>{one.review === "disputed" ? <span class="bad">Operators disagree</span> : "Operators"}</h3> : null}
+      <ul aria-label="What operators say">{said.map((row) => <One key={row.digest} said={row} />)}</ul>
       {isLive ? <Means one={one} /> : null}
       {told.value ? <p class={told.value.bad ? "bad" : "good"} role={told.value.bad ? "alert" : "status"}>{told.value.text}</p> : null}
     </div>
