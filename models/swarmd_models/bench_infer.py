@@ -19,7 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from swarmd_models.backends import BACKENDS, Backend, backend_class
+from swarmd_models.backends import BACKENDS, Backend, backend_class, split_device
 from swarmd_models.backends.layers import layers_of
 from swarmd_models.bundle import Bundle, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
@@ -43,7 +43,7 @@ def measure_all(model: str, labels: str, kinds: list[str], threads: int, seconds
 
 def measure(model: str, labels: str, kind: str, threads: int, seconds: float) -> dict[str, Any]:
     """Figures of one runtime in this process; raises `ModelError`."""
-    capability = backend_class(kind).probe()
+    capability = backend_class(split_device(kind)[0]).probe()
     if not capability.available:
         return {"backend": kind, "error": capability.detail}
     cv2.setNumThreads(threads)

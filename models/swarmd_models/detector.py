@@ -12,6 +12,7 @@ from swarmd_models.bundle import Bundle
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
 from swarmd_models.errors import ModelError
+from swarmd_models.golden import check_golden
 from swarmd_models.nms import suppress
 from swarmd_models.preprocess import Mapping, Preprocessor
 from swarmd_models.recognise import recognise
@@ -33,7 +34,7 @@ class DetectorOptions:
     """How to run a model."""
 
     backends: tuple[str, ...] = ("litert",)
-    """The preferred first."""
+    """The preferred first: kinds, "kind@device" or "kind@auto"."""
     threads: int = 1
     score_threshold: float = 0.0
     """Overrides the bundle's when greater than zero."""
@@ -76,7 +77,15 @@ class Detector:
             ArtefactError: The model is of no kind that the eye can use.
             BackendError: No runtime could load it.
         """
-        backend = open_backend(bundle.artefact(), options.backends, options.threads, announce)
+
+        def judge(backend: Backend) -> str:
+            """A device that was chosen must answer as the training machine did; where that is not known, it is said."""
+            if bundle.golden is None:
+                announce(f"{backend.runtime}: model {bundle.name} has no golden vector that would judge this device")
+                return ""
+            return check_golden(cls(bundle, backend))
+
+        backend = open_backend(bundle.artefact(), options.backends, options.threads, announce, judge)
         second: SecondStage | None = None
         try:
             if bundle.second is not None:

@@ -7,15 +7,17 @@ runtime that runs the very same file is held to a few quantisation steps. One th
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
-from swarmd_models.backends.base import Array, TensorSpec
+from swarmd_models.backends.base import Array, Backend, TensorSpec
 from swarmd_models.backends.litert import LiteRtBackend
+from swarmd_models.bundle import Bundle
 from swarmd_models.decoders.anchor_free import find_head
 from swarmd_models.decoders.base import real
-from swarmd_models.detector import Detector
 from swarmd_models.errors import ModelError
+from swarmd_models.second import SecondStage
 
 MIN_SQNR_DB = 30.0
 """Two good quantisations of one network agree to 37 dB and more; a wrong channel order or scale gives less than 20."""
@@ -23,7 +25,19 @@ MAX_ARRAYS = 16
 """Arrays of a golden file: inputs and outputs of two stages have six."""
 
 
-def check_golden(detector: Detector) -> str:
+class Answering(Protocol):
+    """A loaded model that can be asked: a `Detector`."""
+
+    bundle: Bundle
+    backend: Backend
+    second: SecondStage | None
+
+    def raw_outputs(self, image: Array) -> list[Array]:
+        """Copies of the raw outputs for one frame."""
+        ...
+
+
+def check_golden(detector: Answering) -> str:
     """Compare this runtime's answer to the bundle's golden vector.
 
     Returns:
@@ -46,7 +60,7 @@ def check_golden(detector: Detector) -> str:
         return f"the golden input cannot be run: {error}"
 
 
-def _read(detector: Detector) -> dict[str, Array]:
+def _read(detector: Answering) -> dict[str, Array]:
     assert detector.bundle.golden is not None
     with np.load(detector.bundle.golden.path, allow_pickle=False) as arrays:
         if len(arrays.files) > MAX_ARRAYS:
@@ -54,7 +68,7 @@ def _read(detector: Detector) -> dict[str, Array]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _compare(detector: Detector, stored: dict[str, Array], outputs: list[Array], tolerance: int) -> str:
+def _compare(detector: Answering, stored: dict[str, Array], outputs: list[Array], tolerance: int) -> str:
     specs = detector.backend.outputs
     roles = _roles(specs, "cls" in stored)
     for name, wanted in stored.items():
@@ -73,7 +87,7 @@ def _compare(detector: Detector, stored: dict[str, Array], outputs: list[Array],
     return ""
 
 
-def _compare_second(detector: Detector, cut: Array | None, wanted: Array | None, tolerance: int) -> str:
+def _compare_second(detector: Answering, cut: Array | None, wanted: Array | None, tolerance: int) -> str:
     """The second stage's answer to one cut; a bundle that has one must bring vectors for it."""
     second = detector.second
     if second is None:
@@ -113,7 +127,7 @@ def _roles(specs: tuple[TensorSpec, ...], is_head: bool) -> dict[str, int]:
     return roles
 
 
-def _stored_spec(detector: Detector, name: str, wanted: Array) -> TensorSpec:
+def _stored_spec(detector: Answering, name: str, wanted: Array) -> TensorSpec:
     """The quantisation of a stored output: that of the `.tflite` it came from."""
     if wanted.dtype.kind == "f":
         return TensorSpec(name, wanted.shape, wanted.dtype)
@@ -124,7 +138,7 @@ def _stored_spec(detector: Detector, name: str, wanted: Array) -> TensorSpec:
         original.close()
 
 
-def _second_spec(detector: Detector, wanted: Array) -> TensorSpec:
+def _second_spec(detector: Answering, wanted: Array) -> TensorSpec:
     if wanted.dtype.kind == "f":
         return TensorSpec("second_cls", wanted.shape, wanted.dtype)
     artefact = detector.bundle.second_artefact()

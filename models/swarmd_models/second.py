@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.backends import Backend, open_backend
+from swarmd_models.backends import Backend, in_order, open_backend, split_device
 from swarmd_models.backends.base import Announce, Array
 from swarmd_models.bundle import Bundle, InputRule, SecondRule
 from swarmd_models.decoders.base import check_finite, real
@@ -132,7 +132,7 @@ class SecondStage:
         assert bundle.second is not None
         artefact = bundle.second_artefact()
         assert artefact is not None
-        kinds = tuple(dict.fromkeys(_INSTEAD.get(kind, kind) for kind in order))
+        kinds = tuple(dict.fromkeys(_INSTEAD.get(kind, kind) for kind, _ in map(split_device, in_order(order))))
         backend = open_backend(artefact, kinds, threads, announce)
         try:
             return cls(bundle.second, bundle, backend)

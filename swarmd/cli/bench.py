@@ -56,15 +56,16 @@ def _infer(args: argparse.Namespace) -> int:
     Raises:
         EyeError: The model cannot be used at all, or a runtime is not known.
     """
-    from swarmd_models.backends import BACKENDS
+    from swarmd_models.backends import BACKENDS, in_order, split_device
     from swarmd_models.bench_infer import measure_all
     from swarmd_models.bundle import DEFAULT_MODEL, load_bundle
     from swarmd_models.errors import ModelError
 
     kinds = list(BACKENDS) if args.backend == "all" else args.backend.split(",")
-    unknown = [kind for kind in kinds if kind not in BACKENDS]
+    unknown = [kind for kind, _ in map(split_device, kinds) if kind not in BACKENDS]
     if unknown:
         raise EyeError(f"no backend is called {unknown[0]!r}; there are {', '.join(BACKENDS)}")
+    kinds = list(in_order(kinds))
     model = args.model or DEFAULT_MODEL
     try:
         bundle = load_bundle(model, args.labels or None)

@@ -114,7 +114,9 @@ class EyeSection:
     )
     labels: str = option("", "Label file, one name a line, for a bare `.tflite` or `.onnx`.", flag="--labels")
     backends: tuple[str, ...] = option(
-        ("litert",), "Runtimes, best first; after repeated deaths the next one is taken.", flag="--backend"
+        ("litert",),
+        "Runtimes, best first (`litert`, `onnx@cuda`, `openvino@auto`); after repeated deaths the next one is taken.",
+        flag="--backend",
     )
     fallback_models: tuple[str, ...] = option((), "Bundles to step down to when no runtime works, the better first.")
     frame_interval_ms: float = option(100.0, "Time a frame may take: what `zoo:auto` picks a model for.", low=1.0)

@@ -48,6 +48,8 @@ class Artefact:
     name: str
     tflite: Path | None
     onnx: Path | None
+    device: str = ""
+    """What the runtime shall compute on, in its own words (`cuda`, `GPU`, `edgetpu`); "": its usual way on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ used here.
 """
 
 import contextlib
+import ctypes.util
 import importlib
 import os
 from collections.abc import Iterator
@@ -17,6 +18,12 @@ from swarmd_models.backends.base import Announce, Array, Artefact, Capability, T
 from swarmd_models.backends.emulation import hide_foreign_processor
 from swarmd_models.errors import BackendError
 
+DELEGATES = {"edgetpu": "libedgetpu.so.1"}
+"""Devices to the libraries of their delegates."""
+_DELEGATE_SYMBOL = "tflite_plugin_create_delegate"
+"""What LiteRT calls in a delegate's library (`external_delegate.h`)."""
+PLAIN = "plain"
+"""The device that is the CPU without XNNPACK: slower kernels, which run what XNNPACK refuses."""
 _MODULES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter")
 
 
@@ -45,19 +52,26 @@ class LiteRtBackend:
         return Capability(True, _describe(module))
 
     @classmethod
+    def devices(cls) -> tuple[str, ...]:
+        """Delegates whose library is here: the Edge TPU's."""
+        return tuple(name for name, library in DELEGATES.items() if ctypes.util.find_library(library[3:].split(".")[0]))
+
+    @classmethod
     def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "LiteRtBackend":
         """Load the `.tflite` form of the model."""
         if artefact.tflite is None:
             raise BackendError(f"model {artefact.name} has no .tflite file, which LiteRT needs")
         module = runtime_module()
         hide_foreign_processor()
+        chosen = _chosen(module, artefact.device)
         try:
             with quiet_stderr():
-                interpreter = module.Interpreter(model_path=str(artefact.tflite), num_threads=threads)
+                interpreter = module.Interpreter(model_path=str(artefact.tflite), num_threads=threads, **chosen)
                 interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
             raise BackendError(f"LiteRT refuses {artefact.tflite.name}: {_first_sentence(error)}") from error
-        return cls(interpreter, f"{_describe(module)}, {threads} thread{'s' if threads > 1 else ''}")
+        on = f", {artefact.device}" if artefact.device else ""
+        return cls(interpreter, f"{_describe(module)}{on}, {threads} thread{'s' if threads > 1 else ''}")
 
     def input_view(self) -> Array:
         """The input tensor itself, without its batch axis."""
@@ -92,6 +106,35 @@ def runtime_module() -> ModuleType:
         except ImportError:
             continue
     raise BackendError("no LiteRT here: install `ai-edge-litert` (or, on 32-bit Arm, `tflite-runtime`)")
+
+
+def _chosen(module: ModuleType, device: str) -> dict[str, Any]:
+    """What an interpreter is told of a device: nothing for XNNPACK, plain kernels, or a delegate that was loaded.
+
+    Args:
+        module: The library.
+        device: "", `PLAIN`, one of `DELEGATES`, or a library's path; options follow as `?option=value&…`.
+
+    Raises:
+        BackendError: The delegate's library is missing, or is none.
+    """
+    if not device:
+        return {}
+    if device == PLAIN:
+        return {"experimental_op_resolver_type": module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
+    name, _, text = device.partition("?")
+    library = DELEGATES.get(name, name if "/" in name else "")
+    if not library:
+        raise BackendError(f"LiteRT has no device {name!r}; it may have {PLAIN}, {', '.join(DELEGATES)} or a library")
+    options = dict(one.partition("=")[::2] for one in text.split("&") if one)
+    try:
+        # Looked at here first: LiteRT's own object for a library that does not load complains once more as it dies.
+        if not hasattr(ctypes.CDLL(library), _DELEGATE_SYMBOL):
+            raise BackendError(f"{library} is no delegate: it lacks {_DELEGATE_SYMBOL}")
+        with quiet_stderr():
+            return {"experimental_delegates": [module.load_delegate(library, options)]}
+    except (ValueError, OSError, RuntimeError) as error:
+        raise BackendError(f"the delegate {name} cannot be loaded: {_first_sentence(error)}") from error
 
 
 def _describe(module: ModuleType) -> str:

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, for the bundle's QDQ `.onnx`; an extra (`pip install swarmd[onnx]`)."""
+"""ONNX Runtime, for the bundle's QDQ `.onnx`; an extra (`pip install swarmd[onnx]`)."""
 
 import importlib
 import importlib.util
@@ -14,6 +14,20 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(int8)": np.dtype(np.int8),
     "tensor(uint8)": np.dtype(np.uint8),
 }
+
+
+PROVIDERS = {
+    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "rocm": "ROCMExecutionProvider",
+    "qnn": "QNNExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "dml": "DmlExecutionProvider",
+    "xnnpack": "XnnpackExecutionProvider",
+}
+"""Devices to execution providers, the best first; a wheel has those that it was built with."""
+_CPU = "CPUExecutionProvider"
 
 
 class OnnxBackend:
@@ -44,11 +58,21 @@ class OnnxBackend:
         return Capability(True, f"onnxruntime {version}")
 
     @classmethod
+    def devices(cls) -> tuple[str, ...]:
+        """Devices that this wheel was built for, the best first; whether they are there shows on loading."""
+        try:
+            built = importlib.import_module("onnxruntime").get_available_providers()
+        except (ImportError, AttributeError, OSError):
+            return ()
+        return tuple(device for device, provider in PROVIDERS.items() if provider in built)
+
+    @classmethod
     def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "OnnxBackend":
         """Load the `.onnx` form of the model."""
         if artefact.onnx is None:
             raise BackendError(f"model {artefact.name} has no .onnx file, which ONNX Runtime needs")
         ort = importlib.import_module("onnxruntime")
+        provider = _provider(artefact.device, ort.get_available_providers())
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -56,8 +80,13 @@ class OnnxBackend:
         # A spinning thread pool takes a whole core from the brain for nothing.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            session = ort.InferenceSession(str(artefact.onnx), options, providers=["CPUExecutionProvider"])
-            return cls(session, f"onnxruntime {ort.__version__}, {threads} thread{'s' if threads > 1 else ''}")
+            wanted = [provider] if provider == _CPU else [provider, _CPU]
+            session = ort.InferenceSession(str(artefact.onnx), options, providers=wanted)
+            # It falls back by itself where a device's libraries are missing, and says so only in its log.
+            if session.get_providers()[0] != provider:
+                raise BackendError(f"ONNX Runtime could not begin with {provider}: its libraries or its device lack")
+            on = f", {artefact.device}" if artefact.device else ""
+            return cls(session, f"onnxruntime {ort.__version__}{on}, {threads} thread{'s' if threads > 1 else ''}")
         except BackendError:
             raise
         except Exception as error:
@@ -88,6 +117,17 @@ class OnnxBackend:
         """Free the session."""
         self._session = None
         self._results = []
+
+
+def _provider(device: str, built: list[str]) -> str:
+    if device.lower() in ("", "cpu"):
+        return _CPU
+    provider = PROVIDERS.get(device.lower())
+    if provider is None:
+        raise BackendError(f"ONNX Runtime has no device {device!r}; it may have {', '.join(PROVIDERS)}")
+    if provider not in built:
+        raise BackendError(f"this ONNX Runtime was built without {provider}; it has {', '.join(built)}")
+    return provider
 
 
 def _spec(node: Any) -> TensorSpec:

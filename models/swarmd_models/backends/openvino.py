@@ -46,15 +46,31 @@ class OpenVinoBackend:
             return Capability(False, f"OpenVINO cannot be loaded: {error}")
 
     @classmethod
+    def devices(cls) -> tuple[str, ...]:
+        """Devices beside the CPU that OpenVINO finds, the best first."""
+        try:
+            found = importlib.import_module("openvino").Core().available_devices
+        except (ImportError, AttributeError, OSError, RuntimeError):
+            return ()
+        return tuple(sorted((one for one in found if one != "CPU"), key=lambda one: (not one.startswith("GPU"), one)))
+
+    @classmethod
     def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "OpenVinoBackend":
-        """Compile the `.onnx` form of the model for the CPU."""
+        """Compile the `.onnx` form of the model for the CPU, or for the device that is named."""
         if artefact.onnx is None:
             raise BackendError(f"model {artefact.name} has no .onnx file, which OpenVINO needs")
         module = importlib.import_module("openvino")
-        settings = {**SETTINGS, "INFERENCE_NUM_THREADS": threads}
+        device = artefact.device.upper() or "CPU"
+        # Threads are the CPU's, and other plugins refuse settings that they do not know.
+        settings = {**SETTINGS, **({"INFERENCE_NUM_THREADS": threads} if device == "CPU" else {})}
         try:
-            compiled = module.Core().compile_model(str(artefact.onnx), "CPU", settings)
-            return cls(compiled, f"openvino {_version(module)}, {threads} thread{'s' if threads > 1 else ''}")
+            core = module.Core()
+            if device not in core.available_devices:
+                here = ", ".join(core.available_devices)
+                raise BackendError(f"OpenVINO finds no {device} here; it has {here}")
+            compiled = core.compile_model(str(artefact.onnx), device, settings)
+            on = f", {device}" if artefact.device else ""
+            return cls(compiled, f"openvino {_version(module)}{on}, {threads} thread{'s' if threads > 1 else ''}")
         except BackendError:
             raise
         except Exception as error:

@@ -81,6 +81,8 @@ class TensorRtBackend:
     @classmethod
     def load(cls, artefact: Artefact, threads: int, announce: Announce) -> "TensorRtBackend":
         """Load the engine of this model for this device, building it first when there is none."""
+        if artefact.device:
+            raise BackendError(f"TensorRT chooses its GPU by CUDA_VISIBLE_DEVICES; name it without @{artefact.device}")
         if artefact.onnx is None:
             raise BackendError(f"model {artefact.name} has no .onnx file, which TensorRT needs")
         trt, memory = _module(), open_cuda()
