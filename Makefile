@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui docs
+.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -87,6 +87,9 @@ test-long: setup .venv-train/.done  ## the long tests: real devices, many schedu
 
 soak: setup  ## 20 real daemons in network namespaces, brains and eyes killed at random, two hours (ARGS="--minutes 30"; root)
 	$(PY) -m tests.bench.soak $(ARGS)
+
+demo-offload: setup  ## weak drones and a station that lends them its model: found faults with and without
+	$(PY) -m swarmd demo --offload $(ARGS)
 
 demo-release: setup  ## a release's whole life on four real daemons
 	$(PY) -m swarmd.demo.release $(ARGS)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from swarmd.demo.swarm import Demo
 
 
+DRONES = ("drone-1", "drone-2")
+"""Of `--offload`."""
+
+
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb."""
     parser = subparsers.add_parser("demo", help="real daemons on loopback survey a rendered solar farm")
@@ -24,6 +28,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture (default ./out)")
     parser.add_argument("--farm", default="", metavar="KEY=VALUE&…", help="more keys for the sim://farm address")
+    parser.add_argument(
+        "--offload", action="store_true", help="two weak drones and a station that lends them its model instead"
+    )
     parser.add_argument("--mqtt", action="store_true", help="start a mosquitto and show what it gets")
     parser.add_argument("--dds", action="store_true", help="publish as ROS 2 topics and show what a reader gets")
     parser.add_argument("--view", action="store_true", help="show them in the ground view while they fly")
@@ -35,6 +42,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Fly, then print the summary; exit 1 when the drones do not agree."""
+    if args.offload:
+        return _run_offload(args)
     import asyncio
 
     from swarmd.demo.map import draw
@@ -83,6 +92,24 @@ def run(args: argparse.Namespace) -> int:
         print_json(summary)
     agreed = len(set(summary["digests"].values())) == 1
     return 0 if agreed and all(count == demo.members for count in summary["members"].values()) else 1
+
+
+def _run_offload(args: argparse.Namespace) -> int:
+    """Lending; exit 1 when it gained nothing."""
+    import asyncio
+
+    from swarmd.demo.offload import OffloadDemo, OffloadOptions
+
+    def say(text: str) -> None:
+        if not args.json:
+            print(text, file=sys.stderr)
+
+    summary = asyncio.run(OffloadDemo(OffloadOptions(seed=args.seed), say).run())
+    print_json(summary)
+    rows = summary["rows"]
+    return (
+        0 if all(rows[f"{name} with the station"]["found"] > rows[f"{name} alone"]["found"] for name in DRONES) else 1
+    )
 
 
 def _shower(table: "_Table | None", *, is_opened: bool) -> "Callable[[Demo], None]":
