@@ -15,7 +15,8 @@ import numpy as np
 
 from swarmd_models.decoders.base import logit
 from swarmd_models.errors import SourceError
-from swarmd_models.types import Detection, Frame, Image
+from swarmd_models.reviewed import Reviewed, is_placed, overlap, review_of
+from swarmd_models.types import Detection, Frame, Image, TrackEvent
 
 PRIVATE_LABELS = ("person", "face", "license plate", "licence plate", "number plate")
 INTERVAL_NS = 2_000_000_000
@@ -26,6 +27,8 @@ MAX_FILES = 100_000
 """Frames of a ring, whatever their size: a folder with more is slow to list."""
 MAX_SIDECAR_BYTES = 1 << 20
 """Of the description beside a frame."""
+SAME_BOX_IOU = 0.5
+"""Overlap from which a detection's box and a track's, which is smoothed, are of one thing. Source: PASCAL VOC."""
 _COARSE = 6
 """Side of the thumbnail that two frames are compared by, cells."""
 
@@ -56,6 +59,7 @@ class FrameRing:
         threshold_of: Callable[[str], float],
         ood: float,
         model: str,
+        events: Sequence[TrackEvent] = (),
     ) -> bool:
         """Keep the frame if the model was unsure of it; whether it was kept.
 
@@ -65,6 +69,7 @@ class FrameRing:
             threshold_of: The model's own, by label.
             ood: How unlike the reference the frame is; over 3 is kept too.
             model: Digest of the model.
+            events: What the tracker made of them: where on the ground they lie, by which a review is found for them.
         """
         is_unsure = any(_is_guess(d.score, threshold_of(d.label)) for d in detections) or ood > 3.0
         if self.problem or not is_unsure or frame.captured_ns - self._last_ns < INTERVAL_NS:
@@ -72,7 +77,7 @@ class FrameRing:
         self._last_ns = frame.captured_ns
         picture = without_private_parts(frame.image, detections)
         try:
-            self._write(frame, picture, _described(frame, detections, ood, model))
+            self._write(frame, picture, _described(frame, detections, ood, model, events))
         except (OSError, cv2.error) as error:
             self.problem = f"frames are no longer kept in {self._folder}: {error}"
             return False
@@ -115,10 +120,16 @@ def without_private_parts(image: Image, detections: Sequence[Detection]) -> Imag
     return copy
 
 
-def export_coco(folder: Path, out: Path) -> tuple[int, int]:
+def export_coco(folder: Path, out: Path, reviewed: Sequence[Reviewed] = ()) -> tuple[int, int]:
     """Write the kept frames as a COCO data set: `out/annotations.json` and `out/images/`.
 
-    Annotations are the model's own guesses, for people to correct.
+    Annotations are the model's own guesses, for people to correct; but for those of things that operators have
+    reviewed, which bear the operators' label, and are left out where it is none.
+
+    Args:
+        folder: Of a `FrameRing`.
+        out: Made where it is not there.
+        reviewed: Things that operators agree on.
 
     Returns:
         (pictures, annotations).
@@ -147,7 +158,10 @@ def export_coco(folder: Path, out: Path) -> tuple[int, int]:
                 }
             )
             for found in described["detections"]:
-                annotations.append(_annotation(found, len(annotations) + 1, len(images), categories))
+                review = review_of(found, reviewed)
+                if review is None or not review.is_rejected:
+                    number = len(annotations) + 1
+                    annotations.append(_annotation(found, number, len(images), categories, review))
         if not images:
             raise SourceError(f"no kept frames in {folder}; name a folder in the configuration (eye.keep_frames)")
         document = {
@@ -162,8 +176,11 @@ def export_coco(folder: Path, out: Path) -> tuple[int, int]:
     return len(images), len(annotations)
 
 
-def _annotation(found: dict[str, Any], number: int, image: int, categories: dict[str, int]) -> dict[str, Any]:
-    category = categories.setdefault(found["label"], len(categories) + 1)
+def _annotation(
+    found: dict[str, Any], number: int, image: int, categories: dict[str, int], review: Reviewed | None
+) -> dict[str, Any]:
+    label = found["label"] if review is None else review.label
+    category = categories.setdefault(label, len(categories) + 1)
     x1, y1, x2, y2 = found["box"]
     box = [x1, y1, x2 - x1, y2 - y1]
     return {
@@ -174,10 +191,13 @@ def _annotation(found: dict[str, Any], number: int, image: int, categories: dict
         "area": box[2] * box[3],
         "iscrowd": 0,
         "score": found["score"],
+        **({} if review is None else {"reviewed_by": list(review.operators), "object": review.id}),
     }
 
 
-def _described(frame: Frame, detections: Sequence[Detection], ood: float, model: str) -> dict[str, Any]:
+def _described(
+    frame: Frame, detections: Sequence[Detection], ood: float, model: str, events: Sequence[TrackEvent]
+) -> dict[str, Any]:
     height, width = frame.image.shape[:2]
     return {
         "captured_ns": frame.captured_ns,
@@ -186,9 +206,28 @@ def _described(frame: Frame, detections: Sequence[Detection], ood: float, model:
         "model": model,
         "ood": round(ood, 3),
         "detections": [
-            {"label": d.label, "score": round(d.score, 4), "box": [round(side, 2) for side in d.box]}
+            {
+                "label": d.label,
+                "score": round(d.score, 4),
+                "box": [round(side, 2) for side in d.box],
+                **_place(d, events),
+            }
             for d in detections
         ],
+    }
+
+
+def _place(detection: Detection, events: Sequence[TrackEvent]) -> dict[str, Any]:
+    """Where on the ground a detection lies, by the track that it is part of; nothing where that is not known."""
+    near = [(overlap(detection.box, event.box), event) for event in events if event.label == detection.label]
+    best, event = max(near, key=lambda pair: pair[0], default=(0.0, None))
+    if event is None or event.position is None or best < SAME_BOX_IOU:
+        return {}
+    where = event.position
+    return {
+        "latitude_deg": round(where.latitude_deg, 8),
+        "longitude_deg": round(where.longitude_deg, 8),
+        "covariance_m2": [round(value, 4) for value in where.covariance_m2],
     }
 
 
@@ -200,6 +239,8 @@ def _read_sidecar(path: Path) -> dict[str, Any] | None:
         described = json.loads(path.read_bytes())
         found = described["detections"]
         if not all(len(d["box"]) == 4 and isinstance(d["label"], str) and float(d["score"]) >= 0 for d in found):
+            return None
+        if not all(is_placed(d) for d in found if "latitude_deg" in d):
             return None
         if not all(key in described for key in ("captured_ns", "width", "height", "model")):
             return None

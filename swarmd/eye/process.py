@@ -276,7 +276,8 @@ class EyeProcess:
         self._watch.note(result.detections, features)
         if self._ring is not None:
             bundle = detector.bundle
-            kept = self._ring.consider(frame, result.detections, bundle.threshold_of, self._watch.ood, bundle.digest)
+            ring, ood = self._ring, self._watch.ood
+            kept = ring.consider(frame, result.detections, bundle.threshold_of, ood, bundle.digest, result.events)
             self._counters["frames_kept"] += kept
             if self._ring.problem:
                 self._announce(self._ring.problem)
