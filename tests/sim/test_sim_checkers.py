@@ -96,6 +96,12 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         {"checks.detect_s": 4.0},
     ),
     (
+        "law-borrower-has-a-port",
+        "membership.undetected",
+        [Fault(12 * S, "borrow_address", (6,), 10 * S, 5), Fault(24 * S, "power_loss", (6,), 25 * S, 0)],
+        {},
+    ),
+    (
         "law-deaf-after-noise",
         "membership.kept_out",
         [Fault(12 * S, "junk_flood", (6,), 15 * S, 400), Fault(16 * S, "lost_disk", (2,), 3 * S, 0)],

@@ -1,12 +1,13 @@
 """What the host of a silent member says: refused, open, or silent too.
 
 A host that says that no process listens is believed the second time, 25 ms later. An open host means an unresponsive
-process. A host's silence may always be a lost packet: it takes two, and a host that answered this node before is dark
-after four. A silent host is asked four times in any case, since the verdict waits that long.
+process, and where the port is known to be another member's, as much as silence does. A host's silence may always be a
+lost packet: it takes two, and a host that answered this node before is dark after four. A silent host is asked four
+times in any case, since the verdict waits that long.
 """
 
 from swarmd_protocols.effects import HostAnswer, ProbeHost
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import WAYS, Address, is_way
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member, Probe
@@ -80,7 +81,23 @@ class HostEvidence:
         for member in self.core.table.at(address):
             probe = member.link.probe
             if probe is not None and not probe.over:
-                self._on_answer(probe, answer)
+                open_to_another = answer is HostAnswer.OPEN and self._is_anothers(member, address)
+                self._on_answer(probe, HostAnswer.SILENT if open_to_another else answer)
+
+    def _is_anothers(self, member: Member, address: Address) -> bool:
+        """Whether the port at a member's address is another's: that one is heard from there, and it itself is not.
+
+        Two processes cannot listen at one port. Of its owner an open host says as much whoever borrows its address.
+        """
+        if is_way(member.link.source, member.address):
+            return False
+        ways = address.split(WAYS)
+        return any(is_way(way, self.core.own.address) for way in ways) or any(
+            other.link.heard_ns > member.link.heard_ns and is_way(other.link.source, other.address)
+            for way in ways
+            for other in self.core.table.at(way)
+            if other is not member
+        )
 
     def _on_answer(self, probe: Probe, answer: HostAnswer) -> None:
         if answer is HostAnswer.SILENT:

@@ -44,12 +44,14 @@ class HeldAccusation:
 class LinkState:
     """What this node's own questions found out about its link to a member."""
 
-    __slots__ = ("asked", "blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns", "way")
+    __slots__ = ("asked", "blocked_ns", "heard_ns", "loss", "probe", "quality", "replied_ns", "rtt_ns", "source", "way")
 
     def __init__(self) -> None:
         self.probe: Probe | None = None
         self.heard_ns = -1
         """When a fresh sealed frame last came from it."""
+        self.source: Address = ""
+        """Where that frame came from."""
         self.replied_ns = -1
         """When it last answered an own ping directly."""
         self.rtt_ns = 0

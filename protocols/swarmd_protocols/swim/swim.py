@@ -321,6 +321,7 @@ class Swim:
         core = self.core
         if source != member.address and not member.link.way and is_way(source, member.address):
             member.link.way = source
+        member.link.source = source
         now_ns = core.now_ns
         if core.isolated():
             core.heard_ns = now_ns

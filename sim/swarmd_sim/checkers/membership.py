@@ -136,10 +136,20 @@ class MembershipChecker(CheckerBase):
                 )
 
     def _limit_ns(self, victim: int, crashed_ns: int) -> int:
-        """How long a death may stay unknown: longer where the victim was deaf when it died."""
+        """How long a death may stay unknown: longer where the victim was deaf when it died.
+
+        Others have told then that they hear it though it does not hear them, and each takes that back by itself. Who
+        has said in its last life that it is at another's address is as deaf: nothing that is sent to it arrives.
+        """
         limit_ns = int(self.run.scenario.checks.detect_s * 1e9)
+        started_ns = self.run.hosts[victim].life.started_ns
         deaf = any(
-            fault.kind in ("deaf", "one_way") and victim in fault.nodes and fault.at_ns <= crashed_ns <= fault.end_ns
+            victim in fault.nodes
+            and fault.at_ns <= crashed_ns
+            and (
+                (fault.kind in ("deaf", "one_way") and crashed_ns <= fault.end_ns)
+                or (fault.kind == "borrow_address" and started_ns <= fault.end_ns)
+            )
             for fault in self.run.injector.script
         )
         return limit_ns + DEAF_NS if deaf else limit_ns

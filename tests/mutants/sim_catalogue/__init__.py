@@ -385,6 +385,12 @@ LAW: dict[str, Mutant] = {
         latest_only,
         overrides=_attacked("borrow_address", **{"faults.kinds": ["power_loss"], "checks.detect_s": 7.0}),
     ),
+    "law-borrower-has-a-port": Mutant(
+        "the open port of an address speaks for whoever says to be there",
+        "swim.hosts:HostEvidence._is_anothers",
+        gives(False),
+        overrides=_attacked("borrow_address", **{"faults.kinds": ["power_loss"]}),
+    ),
     "law-deaf-after-noise": Mutant(
         "after a stranger's noise no first contact is taken for a second",
         "channel.contact:Contacts.take",
