@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.state.clock import LOGICAL_BITS
+from swarmd_protocols.state.clock import LOGICAL_BITS, STAMP_MAX
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt.batch import Batch, Dot, Stream
 from swarmd_protocols.state.crdt.facts import Facts, Sighting, SightingKey, decode_facts
@@ -37,8 +37,6 @@ from swarmd_protocols.state.vitals import Vitals
 
 Reading: TypeAlias = Facts | tuple[Lease, ...] | dict[str, int] | bytes | list[EventRow]
 Detail: TypeAlias = ObjectChanged | DetectionLearned | CellChanged | EventsLearned
-STAMP_MAX = 1 << 64
-"""Later than any stamp, which travels in eight bytes."""
 Doubted: TypeAlias = tuple[NodeId, SightingKey]
 """A row, by author and key, that this node has said or joined in a life whose clock may have been wrong."""
 

@@ -11,6 +11,7 @@ Every byte that an author has passed on costs each relay several bytes, since it
   delivered here, and whoever lacks it asks the author itself, who pays for its own words.
 - **Repaired**, in answers to comparisons, is twice what all metadata of a member weigh, and half that rate, whether it
   floods here or not: where it floods one member alone, the others repair among themselves what that one passes on.
+  A quarter of it at once, the rest at four times a node's budget.
 
 A flood stops no comparison of what others say: changes by a flooder do not count as news that is on its way.
 """
@@ -32,6 +33,10 @@ _REPAIRED, _REPAIR_RATE_SHARE = 2, 2
 """All metadata of an author so many times are sent in answers to comparisons at once, as where a partition heals; then
 one part in so many of the budget. Two members that hold what the other lacks send it without knowing whether the other
 has newer: without an account, ever new keys told to one member cost each other ten times the budget."""
+_SOON, _SOON_RATE = 2, 4
+"""One part in so many of all metadata of an author is repaired at once, and then so many budgets a second while the
+account above lasts: so what a storm may cost in its first ten seconds, beside a model that is fetched, is 70 KB and not
+128. Of a healed partition most is repaired at once, and the fullest author's in a quarter of a minute."""
 _ASKERS_MAX, _ASKER_RATE_SHARE = 64, 4
 """Askers of whom it is kept what they were sent of an author, and how much of its rate one may have once it has had one
 copy and half of the account is spent: so whoever asks without end leaves a copy, and then most of the rate, to the
@@ -56,14 +61,17 @@ class _Author:
         "refused",
         "repairs",
         "since_ns",
+        "soon",
         "spent",
         "words",
     )
 
-    def __init__(self, left: float, pushes: float, repairs: float, now_ns: int) -> None:
+    def __init__(self, left: float, pushes: float, repairs: float, soon: float, now_ns: int) -> None:
         self.left = left
         self.pushes = pushes
         self.repairs = repairs
+        self.soon = soon
+        """What may be repaired now, of what may be repaired at all."""
         self.askers: dict[bytes, tuple[float, int]] = {}
         """What each may still be sent of a copy of its own, and when that was."""
         self.at_ns = self.since_ns = now_ns
@@ -93,7 +101,7 @@ class Relays:
         pushes_most = self._pushes_burst + _BURST_PER_MEMBER * members
         author = self._authors.pop(node, None)
         if author is None:
-            author = _Author(self._burst, pushes_most, _REPAIRED * self._burst, now_ns)
+            author = _Author(self._burst, pushes_most, _REPAIRED * self._burst, self._burst / _SOON, now_ns)
             if len(self._authors) >= _AUTHORS_MAX:
                 self._floods -= self._authors.pop(next(iter(self._authors))).floods
         self._authors[node] = author
@@ -104,6 +112,7 @@ class Relays:
             author.pushes = min(pushes_most, author.pushes + elapsed_s * self._pushes_per_s)
             author.left = min(self._burst, author.left + elapsed_s * self._per_s)
             author.repairs = min(_REPAIRED * self._burst, author.repairs + elapsed_s * self._per_s / _REPAIR_RATE_SHARE)
+            author.soon = min(self._burst / _SOON, author.soon + elapsed_s * self._per_s * _SOON_RATE)
             author.words = [min(float(_WORDS_BURST), left + elapsed_s * _WORDS_PER_S) for left in author.words]
         if author.left >= self._burst:
             self._floods -= author.floods
@@ -161,7 +170,7 @@ class Relays:
         The last ones may be more than is left, so that nothing large waits behind small things for ever.
         """
         author = self._author(node, members, now_ns)
-        if author.repairs <= 0 or (author.floods and author.left <= 0):
+        if min(author.repairs, author.soon) <= 0 or (author.floods and author.left <= 0):
             return False
         left, at_ns = author.askers.pop(asker, (self._burst, now_ns))
         rate = self._per_s / _REPAIR_RATE_SHARE / _ASKER_RATE_SHARE
@@ -173,6 +182,7 @@ class Relays:
         if not is_served:
             return False
         author.repairs -= size
+        author.soon -= size
         if author.floods:
             author.left -= size
         return True

@@ -127,7 +127,9 @@ class BoundsChecker(CheckerBase):
 
         Nor is who was hostile: what it said waits in its own queues for as long as the radio takes to carry it. Half of
         the bound is what a node sends without attacks, the other half one attacker's share: what an author may cost is
-        bounded by author, so each further one who attacks at the same time has a share of its own.
+        bounded by author (law 4), so each further one who attacks at the same time has a share of its own: 64 KiB that
+        are passed on once and 70 KB that are repaired within ten seconds come to 14 kB/s of these 20, and twice the
+        traffic budget to 2.
         """
         injector = self.run.injector
         most = self.run.scenario.checks.attacked_bytes_s

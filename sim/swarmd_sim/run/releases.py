@@ -7,7 +7,7 @@ happen to be up.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from swarmd_protocols.crypto import Crypto
@@ -142,7 +142,11 @@ class ReleaseWorld:
 
     def __post_init__(self) -> None:
         """The operator's desk."""
-        self.publisher = Publisher(self.scenario.release, self.choices, self.crypto, self.officers)
+        config = self.scenario.release
+        if config.model_sizes_kb:
+            drawn = self.choices.choose("release.model_kb", len(config.model_sizes_kb))
+            config = replace(config, model_kb=config.model_sizes_kb[drawn])
+        self.publisher = Publisher(config, self.choices, self.crypto, self.officers)
 
     def bind(self, engine: Engine, hosts: list[Host], say: Callable[[int, str], None]) -> None:
         """Know the run, and put the operator's script on the heap."""

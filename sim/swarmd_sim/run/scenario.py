@@ -321,6 +321,8 @@ def _impossible_release(scenario: Scenario) -> list[str]:
     for name, at_s in (*steps, ("next_at_s", release.next_at_s)):
         if at_s > quiet_s:
             problems.append(f"release.{name} is {at_s:g}; the quiet time at the end begins at {quiet_s:g} s")
+    if not all(8 <= size <= 4_096 for size in release.model_sizes_kb):
+        problems.append(f"release.model_sizes_kb is {list(release.model_sizes_kb)}; each must be 8 to 4096")
     stages = release.rollout
     if not stages or stages[-1] != 100 or list(stages) != sorted(set(stages)) or stages[0] < 1 or len(stages) > 8:
         problems.append(f"release.rollout is {list(stages)}; stages are rising percentages that end with 100")

@@ -224,6 +224,8 @@ class ReleaseSection:
     chance: float = 1.0
     """Share of the seeds that have releases at all (swarm testing)."""
     model_kb: int = 64
+    model_sizes_kb: tuple[int, ...] = ()
+    """Of which a run draws one, in place of `model_kb`; empty: none is drawn."""
     soak_s: int = 2
     """How long a trial lasts at least."""
     turn_s: float = 5.0
