@@ -89,6 +89,8 @@ class AntiEntropy:
         self._store = store
         self._quotas = quotas
         self.sent = Sent()
+        self.answered_bytes = 0
+        """Of whole batches, in answers to questions, ever."""
         self._peers: list[NodeId] = []
         self._swarm = 0
         """Members of the whole swarm, where the peers are only this node's neighbours."""
@@ -473,6 +475,7 @@ class AntiEntropy:
         told: list[SubEffect] = [Send(peer, messages.encode(Certificates(part)), True, Priority.SYNC) for part in keys]
         out: list[SubEffect] = []
         total = sum(len(batch.raw) for batch in batches)
+        self.answered_bytes += total
         small = total <= _DATAGRAMS_A_REPAIR * (DATAGRAM_BYTES - 100)
         for payload, fits in grouped(batches, DATAGRAM_BYTES if small else self._config.stream_bytes_max):
             out.append(Send(peer, payload, not (small and fits), Priority.SYNC))

@@ -120,7 +120,7 @@ class Intake:
         if not room or not self.quotas.answers.may_have(asker, self._holdings.store.size_bytes, now_ns):
             self.counts["unanswered"] += 1
             return
-        sent, answer = self.sent, list[SubEffect]()
+        sent, answer, begun_bytes = self.sent, list[SubEffect](), self._anti_entropy.answered_bytes
         match question:
             case Have():
                 answer = self._compare(asker, question, room, effects, now_ns)
@@ -140,6 +140,8 @@ class Intake:
                     known = messages.encode(Certificates(statements))
                     answer = sent.count("keys", [Send(asker, known, True, Priority.SYNC)])
         size_bytes = sum(len(send.payload) for send in answer if isinstance(send, Send))
+        # What it takes to read it is counted by whole batches, however short their heads travel: `ANSWER_UNITS`.
+        size_bytes = max(size_bytes, self._anti_entropy.answered_bytes - begun_bytes)
         self.quotas.answers.spend(asker, size_bytes)
         self._charge_sender(asker, size_bytes // BYTES_A_UNIT, effects, now_ns)
         effects += answer
