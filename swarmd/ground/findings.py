@@ -31,6 +31,10 @@ ABNORMAL = "2 (thermal abnormality)"
 class 3, urgent, takes temperatures: nobody here measures them, so no label proposes it."""
 
 
+REMARKS_MAX_CHARS = 300
+"""Characters of what operators said: a cell of a report."""
+
+
 class Finding(msgspec.Struct, frozen=True, gc=False):
     """One object, as a report tells it."""
 
@@ -45,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     sigma_m: float | None
     """Of the place, along the worse axis."""
     label: str
-    """What the detector calls it."""
+    """What operators agree to call it, else what the detector does."""
     score: float
     tier: str
     observers: list[str]
@@ -55,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     extent: str
     """How much of a module the label is about; "" where the label is not one of the zoo's."""
     class_proposed: str
-    """Class of abnormality that the label alone proposes; "" where it proposes none."""
+    """Class of abnormality that the label alone proposes; "" where it proposes none, or operators say it is nothing."""
     class_given: str = ""
     """By a thermographer, by hand."""
     delta_t_k: str = ""
@@ -63,17 +67,26 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     irradiance_w_m2: str = ""
     """In the module's plane, by hand."""
     remarks: str = ""
+    """What operators have said of it; else by hand."""
 
 
 def findings(site: Site, objects: Iterable[Object]) -> list[Finding]:
-    """All of them, the gravest first: confirmed before candidates, larger extents before smaller, better scores."""
+    """All of them, the gravest first: confirmed before candidates, larger extents before smaller, better scores; what
+    operators rejected comes last."""
     plane = None
     if site.latitude_deg is not None and site.longitude_deg is not None:
         plane = Plane(site.latitude_deg, site.longitude_deg)
     order = {label: place for place, label in enumerate(EXTENTS)}
     ranked = sorted(
         objects,
-        key=lambda one: (one.tier == "candidate", order.get(one.label, len(order)), -one.score, one.asset, one.id),
+        key=lambda one: (
+            one.review == "rejected",
+            one.tier == "candidate",
+            order.get(one.label, len(order)),
+            -one.score,
+            one.asset,
+            one.id,
+        ),
     )
     return [_finding(number, one, plane) for number, one in enumerate(ranked, 1)]
 
@@ -100,5 +113,6 @@ def _finding(number: int, one: Object, plane: Plane | None) -> Finding:
         first_seen_s=one.first_seen_s,
         last_seen_s=one.last_seen_s,
         extent=EXTENTS.get(one.label, ""),
-        class_proposed=ABNORMAL if one.label in EXTENTS else "",
+        class_proposed=ABNORMAL if one.label in EXTENTS and one.review != "rejected" else "",
+        remarks="; ".join(map(str, one.reviews))[:REMARKS_MAX_CHARS],
     )

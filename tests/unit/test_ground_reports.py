@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from swarmd.ground import exports, reports
 from swarmd.ground.exports import EXPORTS
-from swarmd.ground.findings import ABNORMAL, EXTENTS, Finding
-from swarmd.ground.rows import Object, Site
+from swarmd.ground.findings import ABNORMAL, EXTENTS, Finding, findings
+from swarmd.ground.rows import Object, Review, Site
 from tests.support.ground import site, thing
 
 pytest.importorskip("fpdf", reason="no fpdf2 here (pip install 'swarmd[ground]')")
@@ -170,3 +170,12 @@ def test_a_long_export_comes_in_pieces() -> None:
         pieces = list(EXPORTS[name][1](site(4), things))
         assert len(pieces) >= 2_000 // exports._ROWS
         assert max(map(len, pieces)) < 300_000, name
+
+
+def test_what_operators_say_is_in_the_remarks_and_what_they_reject_is_no_finding_of_a_class():
+    said = [Review("alice", "1f2e3d4c", "reject", "", "hot-spot", 1.0, 1, "00")]
+    one = msgspec.structs.replace(thing(1, 0.0, 0.0, 1.0), review="rejected", tier="reviewed", reviews=said)
+    other = thing(2, 1.0, 1.0, 1.0)
+    first, last = findings(site(), [one, other])
+    assert (first.id, first.remarks) == (other.id, "")
+    assert (last.id, last.remarks, last.class_proposed) == (one.id, "alice (1f2e3d4c): reject", "")
