@@ -198,6 +198,7 @@ def _scenarios(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from swarmd_sim.run.offload_rules import compared, is_worth_comparing
     from swarmd_sim.run.progress import Progress
     from swarmd_sim.run.replay import Replay, readable_timeline
     from swarmd_sim.run.scenario import load_scenario
@@ -219,7 +220,10 @@ def _run(args: argparse.Namespace) -> int:
         args.save.write_text(replay.to_json(), encoding="utf-8")
     if args.timeline and not args.json:
         print("\n".join(readable_timeline(result)))
-    _print_result(args.json, result.figures)
+    figures: dict[str, Any] = dict(result.figures)
+    if is_worth_comparing(scenario) and not args.mutant:
+        figures["rules"] = compared(scenario, args.seed, figures["offload"])
+    _print_result(args.json, figures)
     if show is not None:
         sys.stdout.flush()
         show.end(is_opened=args.open)

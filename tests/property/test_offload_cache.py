@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import borrowing, requests
 from swarmd_protocols.offload.cache import AnswerCache, CacheConfig, Kept, Key
-from tests.support.belady import belady_hits
+from swarmd_sim.world.belady import belady_hits
 from tests.support.mutants import assert_found
 from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
 

@@ -11,7 +11,9 @@ from swarmd_protocols.offload.borrowing import Borrower
 from swarmd_protocols.offload.dispatcher import Dispatcher
 from swarmd_protocols.offload.reputation import Reputation
 from swarmd_sim.run import offload as world
-from swarmd_sim.run.offload import OffloadWorld, Processor
+from swarmd_sim.run.offload import OffloadWorld
+from swarmd_sim.run.offload_fleet import LARGER_BUNDLE
+from swarmd_sim.run.processor import Processor
 from swarmd_sim.run.result import Result
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Simulation
@@ -72,7 +74,7 @@ def _no_deadline(patch: pytest.MonkeyPatch) -> None:
 
 def _another_bundle_answers(patch: pytest.MonkeyPatch) -> None:
     honest = world.answer_to
-    patch.setattr(world, "answer_to", lambda digest, data: honest(world.LARGER, data))
+    patch.setattr(world, "answer_to", lambda digest, data: honest(LARGER_BUNDLE, data))
     patch.setattr(world, "is_well_formed", lambda digest, data: True)
 
 

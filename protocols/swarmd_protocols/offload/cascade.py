@@ -103,7 +103,8 @@ class Walk:
     parts: list[bytes] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     _known: float = 0.0
-    _asked: int = 0
+    _at: int = 0
+    _given: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Know what the plan knows of everything."""
@@ -120,11 +121,12 @@ class Walk:
         Args:
             left_ns: Time until the deadline.
         """
-        while self._asked < len(self.plan.steps):
-            step = self.plan.steps[self._asked]
-            self._asked += 1
+        while self._at < len(self.plan.steps):
+            step = self.plan.steps[self._at]
+            self._at += 1
             if not self.parts or step.low <= self.confidence <= step.high:
                 if left_ns > step.least_ns:
+                    self._given.append(step)
                     return step
                 self.counts["no_time"] += 1
         return None
@@ -137,7 +139,7 @@ class Walk:
             score: What it says, as it says it.
         """
         own = self.plan.own
-        steps = [*([own] if own is not None else []), *self.plan.steps[: self._asked]]
+        steps = [*([own] if own is not None else []), *self._given]
         step = next((one for one in steps if one.digest == digest), None)
         if step is None or digest in self.parts or not 0.0 <= score <= 1.0:
             self.counts["left_out"] += 1

@@ -4,12 +4,28 @@
 - `offload.other_bundle`: an answer, or what a lender is told to run, is of the bundle that was asked for.
 - `offload.own_first`: nothing borrowed starts while a frame of the own eye waits.
 - `offload.liar_kept`: who has told a borrower so many wrong answers is asked no more by it.
+- `offload.stale`: an answer that was kept is the one to this very question, and younger than the program allowed.
+- `offload.copy_lost`: a request that two lenders had taken has its answer though one of them died.
+
+Of looks (traffic, where the plan decides; a device that is killed, frozen or slowed meanwhile is excused):
+
+- `offload.worse`: whose own model has spoken by the deadline has an answer by the deadline, once; and the answers
+  together are right at least as often as the own models alone.
+- `offload.late`: of 1,000 looks 999 are answered in time.
+- `offload.mixed`: no answer holds bundles of two releases.
+- `offload.service`: while a release rolls, no second passes in which a version is asked for and nobody answers.
 """
 
 from swarmd_protocols.offload import requests
 from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.faults.faults import FAULTS
 from swarmd_sim.run.host import Host
-from swarmd_sim.run.offload import LENT, Asked, Device, Listener, OffloadWorld, Task
+from swarmd_sim.run.offload import Listener, OffloadWorld
+from swarmd_sim.run.offload_device import Asked, Device, answer_to
+from swarmd_sim.run.offload_figures import is_mixed
+from swarmd_sim.run.offload_looks import Seen
+from swarmd_sim.run.processor import LENT, Task
+from swarmd_sim.run.scenario import NS_PER_S
 
 GRACE_NS = 200_000_000
 """After a deadline: a timer fires late where the processor is slow or a disk makes it wait."""
@@ -17,6 +33,12 @@ LIES_MAX = 8
 """Wrong answers that were found out, after which a lender is asked no more: `ReputationConfig` ejects at four."""
 ON_ITS_WAY_NS = 2_000_000_000
 """A request to a liar may have left before the last verdict."""
+IN_TIME = 0.999
+"""Of looks."""
+LOOKS_LEAST = 500
+"""Fewer say nothing about shares."""
+_OWN_FAULTS = frozenset(kind for kind, about in FAULTS.items() if about.family in ("process", "cpu", "clock", "disk"))
+"""What happens to the device itself: nobody else can answer for it."""
 
 
 class OffloadChecker(CheckerBase, Listener):
@@ -30,7 +52,12 @@ class OffloadChecker(CheckerBase, Listener):
     def __init__(self, run: RunContext, world: OffloadWorld) -> None:
         super().__init__(run)
         self._world = world
+        self._fresh_ns: dict[tuple[int, int, bytes, bytes], int] = {}
+        """When each device was last answered each question by somebody."""
+        self._section = run.scenario.offload
         world.listener = self
+        if world.looks is not None:
+            world.looks.on_end = self.on_look
 
     def on_settle(self, device: Device, asked: Asked | None, settle: requests.Settle) -> None:
         """A request is through."""
@@ -40,6 +67,40 @@ class OffloadChecker(CheckerBase, Listener):
             return
         if settle.digest != asked.digest or (settle.data is not None and settle.data[32:] != asked.digest):
             watch.violate("offload.other_bundle", f"request {settle.number} of {name} was answered by another bundle")
+        if settle.data is not None and asked.keep_ns:
+            self._on_kept(device, asked, settle)
+        if settle.data is None and asked.copies > 1 and len(asked.taken) > 1:
+            dead = sum(not self._world.lives(*lender) for lender in asked.taken)
+            if dead == 1:
+                text = f"request {settle.number} of {name} is lost with one lender, and another had taken it"
+                watch.violate("offload.copy_lost", text)
+
+    def _on_kept(self, device: Device, asked: Asked, settle: requests.Settle) -> None:
+        """An answer that may be kept, or was."""
+        now_ns = self.run.engine.now_ns
+        question = (asked.host, asked.life, asked.digest, asked.data)
+        if not settle.is_kept:
+            self._fresh_ns[question] = now_ns
+            return
+        since_ns = now_ns - self._fresh_ns.get(question, -(1 << 62))
+        # The device's oscillator may be slow by a part in a hundred.
+        if since_ns > asked.keep_ns * 1.02:
+            text = f"request {settle.number} of {device.host.name} got an answer that is {since_ns / 1e9:.1f} s old"
+            self.run.watch.violate("offload.stale", text)
+        is_liars = settle.lender is not None and self._is_liars(settle.lender)
+        if not is_liars and settle.data != answer_to(asked.digest, asked.data):
+            self.run.watch.violate("offload.stale", f"request {settle.number} got the answer to another question")
+
+    def _is_liars(self, lender: bytes) -> bool:
+        return any(one.is_liar for one in self._world.devices.values() if one.host.node_id == lender)
+
+    def on_look(self, device: Device, seen: Seen) -> None:
+        """A look is through."""
+        if seen.ends > 1:
+            self.run.watch.violate("offload.twice", f"look {seen.number} of {device.host.name} is through again")
+        if is_mixed(seen):
+            text = f"look {seen.number} of {device.host.name} mixes the answers of two releases"
+            self.run.watch.violate("offload.mixed", text)
 
     def on_infer(self, device: Device, order: requests.Infer, borrower: Host | None) -> None:
         """A device is told to run something."""
@@ -78,3 +139,39 @@ class OffloadChecker(CheckerBase, Listener):
             if device.host.process_up and not device.host.stalled and device.open:
                 text = f"{len(device.open)} requests of {device.host.name} have no end"
                 self.run.watch.violate("offload.open", text)
+        if self._section.rule == "ours" and self._world.looks is not None:
+            self._judge_looks(self._world.looks.seen)
+
+    def _judge_looks(self, looks: list[Seen]) -> None:
+        watch, world = self.run.watch, self._world
+        spared = [seen for seen in looks if not self._is_excused(seen)]
+        for seen in spared:
+            is_in_time = seen.said is not None and seen.ended_ns <= seen.deadline_ns
+            if 0 < seen.own_ns <= seen.deadline_ns and not is_in_time:
+                late_ms = (seen.ended_ns - seen.deadline_ns) / 1e6
+                how = f"{late_ms:.1f} ms late" if seen.ends else "never"
+                watch.violate("offload.worse", f"look {seen.number} of node {seen.host} was through {how}")
+                break
+        if len(spared) < LOOKS_LEAST:
+            return
+        figures = world.figures()
+        in_time = sum(seen.said is not None and seen.ended_ns <= seen.deadline_ns for seen in spared)
+        if in_time < IN_TIME * len(spared):
+            watch.violate("offload.late", f"{in_time} of {len(spared)} looks were answered in time")
+        for what in ("accuracy", "mean_ap"):
+            ours, local = float(str(figures[what])), float(str(figures[f"local_{what}"]))
+            if ours < local:
+                watch.violate("offload.worse", f"the {what} is {ours}, and alone {local}")
+        if world.rollout is not None and not self._section.release_swap and figures["seconds_without_service"]:
+            text = f"{figures['seconds_without_service']} s in which a version was asked for and nobody answered"
+            watch.violate("offload.service", text)
+
+    def _is_excused(self, seen: Seen) -> bool:
+        if not self._world.lives(seen.host, seen.life):
+            return True
+        return any(
+            fault.kind in _OWN_FAULTS
+            and seen.host in fault.nodes
+            and fault.at_ns - NS_PER_S <= seen.at_ns <= fault.end_ns + NS_PER_S
+            for fault in self.run.injector.script
+        )

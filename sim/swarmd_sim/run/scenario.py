@@ -38,6 +38,8 @@ _CHOICES = {
     ("drones", "work"): ("claims", "lanes", "log", "none"),
     ("radio", "model"): ("disc", "pathloss"),
     ("release", "revoke"): ("bad", "running", "either"),
+    ("offload", "fleet"): ("drones", "traffic"),
+    ("offload", "rule"): ("ours", "local", "always", "if"),
 }
 _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("swarm", "nodes"): (1, NODES_MAX),
@@ -81,6 +83,13 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("offload", "requests_per_s"): (0, 1_000),
     ("offload", "strong"): (0, NODES_MAX),
     ("offload", "busy"): (0, NODES_MAX),
+    ("offload", "clouds"): (0, NODES_MAX),
+    ("offload", "offers_per_s"): (1, 1_000),
+    ("offload", "copies_share"): (0, 1),
+    ("offload", "repeat_share"): (0, 1),
+    ("offload", "keep_s"): (0, 600),
+    ("offload", "release_at_s"): (0, 86_400),
+    ("offload", "release_over_s"): (1, 3_600),
     ("offload", "deadline_ms"): (1, 60_000),
     ("offload", "input_bytes"): (10, 256 << 10),
     ("checks", "settle_s"): (0, 3_600),
@@ -272,7 +281,7 @@ def _impossible(scenario: Scenario) -> list[str]:
     problems += _impossible_layout(scenario)
     problems += _impossible_pixels(scenario)
     problems += _impossible_release(scenario)
-    lenders = scenario.offload.strong + scenario.offload.busy
+    lenders = scenario.offload.strong + scenario.offload.clouds + scenario.offload.busy
     for liar in scenario.offload.liars:
         if not 0 <= liar < min(lenders, swarm.nodes):
             problems.append(f"offload.liars: node {liar} lends nothing; lenders are 0 to {lenders - 1}")

@@ -239,17 +239,39 @@ class OffloadSection:
     """`[offload]`: devices that lend and borrow inference; every node runs the daemon's protocol for it."""
 
     requests_per_s: float = 0.0
-    """What the programs of each busy and weak node ask, on average; 0: nobody lends or borrows."""
+    """What the programs of each node that asks ask, on average; 0: nobody lends or borrows."""
     lending: bool = True
     """False: everybody thinks alone, to compare with."""
+    fleet: str = "drones"
+    """"drones" or "traffic": `run/offload_fleet.py`."""
+    rule: str = "ours"
+    """"ours", or what a user would write instead: "local", "always", "if" (`run/offload_rules.py`)."""
+    compare: bool = True
+    """`swarmd sim run` runs the other rules too, with the same seed."""
     strong: int = 6
-    """The first so many nodes lend and ask nothing."""
+    """The first so many nodes lend and ask nothing; in traffic the gateways."""
+    clouds: int = 0
+    """In traffic the next so many, far away."""
     busy: int = 6
-    """The next so many lend and ask; the rest is weak and only asks."""
+    """The next so many lend and ask; in traffic the poles. The rest only asks."""
     liars: tuple[int, ...] = ()
     """Nodes among these that answer something else than the model said."""
     deadline_ms: float = 400.0
     input_bytes: int = 1200
+    offers_per_s: int = 10
+    """Offers that leave a lender; in traffic alone, whose cables carry more than drones' air."""
+    copies_share: float = 0.0
+    """Of looks of traffic whose requests go to two lenders at once."""
+    repeat_share: float = 0.0
+    """Of looks of traffic that show what this camera showed shortly before, bit by bit."""
+    keep_s: float = 0.0
+    """For how long such an answer may be kept."""
+    release_at_s: float = 0.0
+    """When a new version of all models begins to roll in traffic; 0: never."""
+    release_over_s: float = 20.0
+    """How long it rolls."""
+    release_swap: bool = False
+    """Lenders unload the old version before they load the new one, to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
