@@ -20,7 +20,7 @@ def test_every_kind_has_a_stroke_and_is_a_fault():
 
 def test_every_attack_leaves_the_hostile_host_and_ends_with_its_fault():
     scenario = load_scenario("fuzz", {"release.chance": 1.0, "swarm.seconds": 80, "checks.settle_s": 10})
-    kinds = list(ATTACKS)
+    kinds = [kind for kind in ATTACKS if not ATTACK_KINDS[kind].needs_lending]
     script = [
         Fault((20 * NS_PER_S + index * NS_PER_S), kind, (6,), NS_PER_S, max(ATTACK_KINDS[kind].per_s))
         for index, kind in enumerate(kinds)
@@ -31,6 +31,21 @@ def test_every_attack_leaves_the_hostile_host_and_ends_with_its_fault():
     acted = simulation.injector.hostile.acted
     assert [kind for kind in kinds if not acted.get(kind)] == []
     assert simulation.hosts[6].hostile  # what stays in its log was never its node's word
+
+
+def test_every_attack_on_lending_acts_where_somebody_lends_and_is_not_drawn_elsewhere():
+    lending = [kind for kind in ATTACKS if ATTACK_KINDS[kind].needs_lending]
+    script = [
+        Fault((20 + 2 * index) * NS_PER_S, kind, (1,), NS_PER_S, max(ATTACK_KINDS[kind].per_s))
+        for index, kind in enumerate(lending)
+    ]
+    short = {"swarm.seconds": 45, "checks.settle_s": 10}
+    simulation = Simulation(load_scenario("offload-fuzz", short), 5, Options(script=script))
+    assert simulation.run().violations == []
+    assert [kind for kind in lending if not simulation.injector.hostile.acted.get(kind)] == []
+    for seed in range(20):
+        drawn = Simulation(load_scenario("fuzz", {"faults.attacks": ["all"]}), seed).script
+        assert not [fault for fault in drawn if fault.kind in lending]
 
 
 def test_attacks_have_streams_of_their_own():

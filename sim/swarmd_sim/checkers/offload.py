@@ -5,7 +5,8 @@
 - `offload.own_first`: nothing borrowed starts while a frame of the own eye waits.
 - `offload.liar_kept`: who has told a borrower so many wrong answers is asked no more by it.
 - `offload.stale`: an answer that was kept is the one to this very question, and younger than the program allowed.
-- `offload.copy_lost`: a request that two lenders had taken has its answer though one of them died.
+- `offload.copy_lost`: a request that two lenders had taken has its answer, though one of them died, if the other had
+  it ready in time; judged where only deaths happen, since a frame that the air loses is lost to any protocol.
 
 Of looks (traffic, where the plan decides; a device that is killed, frozen or slowed meanwhile is excused):
 
@@ -33,6 +34,8 @@ LIES_MAX = 8
 """Wrong answers that were found out, after which a lender is asked no more: `ReputationConfig` ejects at four."""
 ON_ITS_WAY_NS = 2_000_000_000
 """A request to a liar may have left before the last verdict."""
+BACK_NS = 20_000_000
+"""An answer is back after this: twice the slowest way of the scenarios that want copies."""
 IN_TIME = 0.999
 """Of looks."""
 LOOKS_LEAST = 500
@@ -69,11 +72,18 @@ class OffloadChecker(CheckerBase, Listener):
             watch.violate("offload.other_bundle", f"request {settle.number} of {name} was answered by another bundle")
         if settle.data is not None and asked.keep_ns:
             self._on_kept(device, asked, settle)
-        if settle.data is None and asked.copies > 1 and len(asked.taken) > 1:
-            dead = sum(not self._world.lives(*lender) for lender in asked.taken)
-            if dead == 1:
-                text = f"request {settle.number} of {name} is lost with one lender, and another had taken it"
+        if settle.data is None and asked.copies > 1 and self._only_deaths:
+            there_ns = asked.deadline_ns - BACK_NS
+            ran = [index for index, life, at_ns in asked.ran if at_ns < there_ns and self._world.lives(index, life)]
+            if ran and any(not self._world.lives(*lender) for lender in asked.taken):
+                text = f"request {settle.number} of {name} is lost with a lender, and node {ran[0]} had its answer"
                 watch.violate("offload.copy_lost", text)
+
+    @property
+    def _only_deaths(self) -> bool:
+        script = self.run.injector.script
+        is_quiet = not self.run.scenario.radio.loss
+        return is_quiet and all(FAULTS[fault.kind].family == "process" for fault in script)
 
     def _on_kept(self, device: Device, asked: Asked, settle: requests.Settle) -> None:
         """An answer that may be kept, or was."""

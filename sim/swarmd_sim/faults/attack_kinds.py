@@ -17,6 +17,7 @@ class AttackKind:
         beside: A kind of fault that is drawn into its time, so that the two meet; "" for none.
         stays: The node's own word cannot be trusted afterwards: its log holds what it never said.
         needs_releases: Means nothing where no models are published.
+        needs_lending: Means nothing where nobody lends inference.
     """
 
     text: str
@@ -25,6 +26,7 @@ class AttackKind:
     beside: str = ""
     stays: bool = False
     needs_releases: bool = False
+    needs_lending: bool = False
 
 
 ATTACK_KINDS: dict[str, AttackKind] = {
@@ -98,6 +100,14 @@ ATTACK_KINDS: dict[str, AttackKind] = {
     # With officers' keys.
     "stolen_officer": AttackKind("one officer's keys, too few for any role", (1, 2), 1, beside="kill"),
     "replaced_keys": AttackKind("keys that were replaced sign on", (1, 2), 1, beside="replace_models"),
+    # Borrowed inference.
+    "lend_lies": AttackKind("the quickest lender of all answers falsely", (1, 2), 4, needs_lending=True),
+    "lend_garbage": AttackKind("the quickest lender of all answers garbage", (1, 5), 4, needs_lending=True),
+    "lend_nothing": AttackKind(
+        "the quickest lender of all answers nothing", (1, 2), 4, beside="partition", needs_lending=True
+    ),
+    "forge_offers": AttackKind("offers in others' names", (1, 20), 1, needs_lending=True),
+    "borrow_flood": AttackKind("tickets and answers are asked for without end", (2, 20), 4, needs_lending=True),
     # The officers' answer, at a bad moment (`rotations.py`).
     "revoke_thief": AttackKind("a thief is revoked, and the group key replaced", (1,), 2, beside="partition"),
     "two_desks": AttackKind("two officers revoke a thief each under one counter", (1,), 2),

@@ -11,6 +11,7 @@ from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.state.observations import Count, LocalDetection, Observed, StatusReport
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
 from swarmd_sim.faults.attacks import ATTACKS
+from swarmd_sim.faults.attacks.lending import LENDING_MANNERS
 from swarmd_sim.faults.attacks.thief import Thief
 from swarmd_sim.faults.byzantine import Forger, accuse_everybody, say
 from swarmd_sim.faults.faults import Fault
@@ -124,6 +125,11 @@ class Hostile:
             else:
                 getattr(self, f"_{fault.kind}")(host)
         self._engine.at(self._engine.now_ns + _NS_PER_S // max(1, rate), self._act, what)
+
+    def manner(self, host: Host) -> str:
+        """How a hostile host's worker answers what it is lent for; "": as it should."""
+        kinds = [fault.kind for fault in self._running.values() if host.index in fault.nodes]
+        return next((kind for kind in LENDING_MANNERS if kind in kinds), "")
 
     def _thief(self, fault: Fault, host: Host) -> Thief:
         return Thief(

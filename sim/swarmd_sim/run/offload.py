@@ -69,6 +69,8 @@ class OffloadWorld:
         self.frames: list[int] = []
         """What each frame of an eye waited until it was through, nanoseconds, on hosts that lend."""
         self.listener = Listener()
+        self.manner_of: Callable[[Host], str] = lambda host: ""
+        """How a hostile host's worker answers just now: a kind of attack, or as it should."""
         self.ended: dict[str, int] = {}
         """Counts of lives that have ended."""
         section = scenario.offload
@@ -269,8 +271,13 @@ class OffloadWorld:
         unit_ns = device.unit_ns(order.digest)
         is_lent = order.borrower is not None
         data: bytes | None = answer_to(order.digest, order.data) if unit_ns else None
-        if data is not None and is_lent and device.is_liar:
+        manner = self.manner_of(host) if is_lent else ""
+        if manner == "lend_nothing":
+            return
+        if data is not None and (manner == "lend_lies" or (is_lent and device.is_liar)):
             data = bytes(32) + data[32:]
+        if manner == "lend_garbage":
+            data = bytes(self._choices.choose("offload.garbage", 200))
         life = host.boots
         asked = None
         if borrower is not None:
@@ -285,7 +292,7 @@ class OffloadWorld:
 
         def done() -> None:
             if asked is not None:
-                asked.ran += 1
+                asked.ran.append((host.index, life, host.engine.now_ns))
             away_ns = device.about.away_ns if is_lent else 0
             if away_ns:
                 host.engine.at(host.engine.now_ns + away_ns, answer)

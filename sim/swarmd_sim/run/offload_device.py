@@ -47,8 +47,8 @@ class Asked:
     """Lenders that began with it, and their lives."""
     dead: int = 0
     """Of those, that had died when it was through."""
-    ran: int = 0
-    """Inferences that lenders ran for it."""
+    ran: list[tuple[int, int, int]] = field(default_factory=list)
+    """Inferences that lenders ran for it: which, in which life, and until when."""
     then: Callable[["Asked", requests.Settle], None] | None = None
 
 

@@ -96,7 +96,7 @@ def _lost(settled: Sequence[Asked]) -> Figures:
         if one.data_out is None and one.dead:
             lost[len(one.taken) > one.dead] += 1
         if one.copies == 1 and one.lender is not None and not one.is_kept:
-            ran, used = ran + one.ran, used + 1
+            ran, used = ran + len(one.ran), used + 1
     return {
         "lost_to_deaths": lost[0],
         "copied": doubled,

@@ -219,6 +219,8 @@ class Simulation:
             self._rotations(officers),
         )
         self.watch.untouched_since = self.injector.untouched_since
+        if self.watch.offload is not None:
+            self.watch.offload.manner_of = self.injector.hostile.manner
         self.context = RunContext(
             scenario,
             self.seed,
@@ -320,6 +322,8 @@ class Simulation:
         attacks = [k for k in ATTACK_KINDS if (k in named or "all" in named) and k not in random_faults.attacks_off]
         if self.releases is None:
             attacks = [kind for kind in attacks if not ATTACK_KINDS[kind].needs_releases]
+        if not scenario.offload.requests_per_s:
+            attacks = [kind for kind in attacks if not ATTACK_KINDS[kind].needs_lending]
         drawn += draw_attacks(
             self.choices,
             attacks,

@@ -6,6 +6,7 @@
     releases.py   models: signatures taken away, votes on what is decided, statements nobody may sign
     stolen.py     officers' keys: too few of those in force, all of those that were replaced
     lies.py       what is said differs by whom it is said to, or claims to hold what nobody has
+    lending.py    borrowed inference: offers too good to be true, lies, garbage, silence, floods
     trust.py      the fleet's own statements: root chains, certificates and group keys of one's own making
 
 Each attack is called some times a second while its fault lasts and does one stroke; `Thief.acted` counts the strokes
@@ -14,6 +15,7 @@ that left the hostile host, so that a test can tell an attack from one that only
 
 from collections.abc import Mapping
 
+from swarmd_sim.faults.attacks.lending import LENDING_ATTACKS
 from swarmd_sim.faults.attacks.lies import LIES
 from swarmd_sim.faults.attacks.members import MEMBER_ATTACKS
 from swarmd_sim.faults.attacks.outside import OUTSIDE_ATTACKS
@@ -31,5 +33,6 @@ ATTACKS: Mapping[str, Stroke] = {
     **LIES,
     **TRUST_ATTACKS,
     **STOLEN_ATTACKS,
+    **LENDING_ATTACKS,
 }
 """Every attack by its kind."""
