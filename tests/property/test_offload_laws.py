@@ -250,6 +250,26 @@ def test_a_silent_swarm_is_never_worse_than_thinking_alone(allowed_ms: int, loca
         assert local_at_ns + local_ms * MS <= need.deadline_ns, "the own model was asked too late"
 
 
+def test_a_silent_lender_that_a_hedge_makes_good_is_left() -> None:
+    """It says that it is the quickest, and answers nothing; each time another does. It is asked a few times in 9 s."""
+    one = Dispatcher(DispatcherConfig(hedge_share=1.0), random.Random(5))
+    asked = 0
+    for number in range(1, 37):
+        now_ns = number * 250 * MS
+        for lender, unit_ns in ((LENDERS[0], 1), (LENDERS[1], 10 * MS), (LENDERS[2], 10 * MS)):
+            one.handle(OfferHeard(Offer(lender, (Offered(DIGESTS[0], unit_ns, 0),), 1_000, now_ns)), now_ns)
+        effects = one.handle(Asked(Need(number, DIGESTS[0], 1, 10, now_ns + 400 * MS)), now_ns)
+        first = next(effect for effect in effects if isinstance(effect, Attempt))
+        begun_ns = now_ns
+        if first.lender == LENDERS[0]:
+            asked, begun_ns = asked + 1, now_ns + 20 * MS
+            effects = one.handle(TimerFired(number, "hedge"), begun_ns)
+            first = next(effect for effect in effects if isinstance(effect, Attempt))
+        one.handle(Answered(number, first.attempt), begun_ns + 10 * MS)
+    assert one.counts["borrowed"] == 36
+    assert asked <= 4, "who never answers looks as quick as it says"
+
+
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_two_copies_outlive_any_single_lender(data: st.DataObject) -> None:
@@ -439,6 +459,10 @@ def _any_bundle_will_do(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Offer, "of", lambda self, need: self.bundles[0] if self.bundles else None)
 
 
+def _the_outrun_are_not_measured(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_outrun", lambda self, one, attempt, now_ns: None)
+
+
 def _one_copy_is_enough(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatcher, "_copy", lambda self, one, now_ns: [])
 
@@ -488,6 +512,7 @@ def _tickets_never_end(patch: pytest.MonkeyPatch) -> None:
         (_any_bundle_will_do, found_at_all),
         (_any_grade_will_do, found_at_all),
         (_any_grade_will_do, test_the_quickest_able_bundle_is_asked_for),
+        (_the_outrun_are_not_measured, test_a_silent_lender_that_a_hedge_makes_good_is_left),
         (_one_copy_is_enough, test_two_copies_outlive_any_single_lender),
         (_no_last_moment, test_a_silent_swarm_is_never_worse_than_thinking_alone),
         (_everybody_is_trusted, test_a_liar_is_ejected_within_twenty_checks_and_an_honest_lender_is_not),

@@ -510,3 +510,34 @@ def test_two_copies_and_a_death_in_the_middle() -> None:
     assert [type(one) for one in swarm.orders[working[0]]] == [requests.Infer, requests.Drop], "it works for nobody"
     with pytest.raises(StateError, match="3 copies"):
         swarm.command(NODES[0], requests.Borrow(2, DIGEST, b"input", 1, deadline_ns, copies=3))
+
+
+def _steady(seconds: int) -> tuple[int, int, int]:
+    """Two equal lenders, a request each 200 ms: how many were asked for, how many had to wait, and tickets granted."""
+    swarm = Swarm(3)
+    swarm.turn()
+    waited, asks = 0, seconds * 5
+    for number in range(1, asks + 1):
+        swarm.later(200)
+        deadline_ns = swarm.now_ns + 150 * MS
+        swarm.command(ME, requests.Borrow(number, DIGEST, b"input", 1, deadline_ns))
+        waited += not any(isinstance(message, messages.Request) for _, _, message in swarm.said[-2:])
+        swarm.turn()
+    assert [settle.data is not None for settle in swarm.settles()] == [True] * asks
+    return asks, waited, len(said(swarm, messages.Grant))
+
+
+def test_a_ticket_is_renewed_before_it_ends_and_who_has_given_one_is_asked() -> None:
+    """Over three lives of a ticket nobody waits for one but at the beginning."""
+    asks, waited, grants = _steady(70)
+    assert asks == 350
+    assert waited <= 2, "requests wait for tickets"
+    assert grants <= 8
+
+
+def _no_renewal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Borrower, "_renew", lambda self, held, where, now_ns: [])
+
+
+def test_without_renewal_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(_no_renewal, test_a_ticket_is_renewed_before_it_ends_and_who_has_given_one_is_asked, monkeypatch)

@@ -49,6 +49,10 @@ _TICKETS_MAX = 256
 """Tickets held; the oldest goes."""
 _MARGIN_MS = 1_000
 """A ticket is not used in its last second: the lender's clock may be ahead."""
+_RENEW_MS = 6_000
+"""With less left than this a ticket that is used is asked for anew: a fifth of the longest life."""
+_LOW = 8
+"""Likewise when less than an eighth of its requests or bytes is left."""
 _AGAIN_NS = 1_000_000_000
 """A lender that gave no ticket, or has not answered, is asked again after a second."""
 _GAP_NS = 100_000_000
@@ -71,6 +75,7 @@ class _Asking:
     at_ns: int
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """Requests and attempts."""
+    is_denied: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +111,7 @@ class Borrower:
         self._numbers = numbers
         self._physical_ms = physical_ms
         self._is_well_formed = is_well_formed
-        self._dispatcher = Dispatcher(config, rng)
+        self._dispatcher = Dispatcher(config, rng, self._has_ticket)
         self._keys: dict[NodeId, bytes] = {}
         self._heard: dict[NodeId, tuple[int, int]] = {}
         """Number of a lender's last offer, and when it came."""
@@ -252,6 +257,7 @@ class Borrower:
                 continue
             if _is_good(_held(ticket), _size_bytes(one.ask), self._physical_ms(now_ns)):
                 effects += self._request(one, attempt, sender, now_ns)
+                effects += self._decide(dispatching.Left(number, attempt), now_ns)
             else:
                 effects += self._fail(number, attempt, sender, now_ns)
         return effects
@@ -262,7 +268,7 @@ class Borrower:
         if asking is None:
             return []
         self.counts["denied"] += 1
-        waiting, asking.waiting, asking.at_ns = asking.waiting, [], now_ns
+        waiting, asking.waiting, asking.at_ns, asking.is_denied = asking.waiting, [], now_ns, True
         return [effect for number, attempt in waiting for effect in self._fail(number, attempt, sender, now_ns)]
 
     def on_answer(self, sender: NodeId, message: Answer, now_ns: int) -> list[SubEffect]:
@@ -344,18 +350,37 @@ class Borrower:
             self.counts["request_bytes"] += _size_bytes(ask)
             wire = ask.number << _ATTEMPT_BITS | attempt
             request = Request(wire, held.ticket.number, digest, ask.units, left_ms, ask.data, ask.lane_bytes)
-            return [Send(lender, messages.encode_message(request), True, Priority.BULK)]
+            send = Send(lender, messages.encode_message(request), True, Priority.BULK)
+            return [send, *self._renew(held, where, now_ns)]
         asking = self._asking.get(where)
         if asking is not None and now_ns - asking.at_ns < _AGAIN_NS:
-            if not asking.waiting:  # It has just said no.
+            if asking.is_denied:
                 return self._fail(ask.number, attempt, lender, now_ns)
             asking.waiting.append((ask.number, attempt))
             return []
-        self._asking.pop(where, None)
         waiting = [] if asking is None else [pair for pair in asking.waiting if pair[0] in self._open]
-        self._asking[where] = _Asking(now_ns, [*waiting, (ask.number, attempt)])
+        return self._ask_ticket(where, [*waiting, (ask.number, attempt)], now_ns)
+
+    def _has_ticket(self, lender: NodeId, digest: bytes, now_ns: int) -> bool:
+        held = self._tickets.get((lender, digest))
+        return held is not None and _is_good(held, 0, self._physical_ms(now_ns))
+
+    def _renew(self, held: _Held, where: tuple[NodeId, bytes], now_ns: int) -> list[SubEffect]:
+        """A ticket that is almost used up is asked for anew, so that no request has to wait for one."""
+        ticket = held.ticket
+        is_low = held.count * _LOW < ticket.count_max or held.size_bytes * _LOW < ticket.bytes_max
+        is_old = self._physical_ms(now_ns) + _RENEW_MS > ticket.until_ms
+        asking = self._asking.get(where)
+        if not (is_low or is_old) or (asking is not None and now_ns - asking.at_ns < _AGAIN_NS):
+            return []
+        return self._ask_ticket(where, [], now_ns)
+
+    def _ask_ticket(self, where: tuple[NodeId, bytes], waiting: list[tuple[int, int]], now_ns: int) -> list[SubEffect]:
+        self._asking.pop(where, None)
+        self._asking[where] = _Asking(now_ns, waiting)
         while len(self._asking) > _TICKETS_MAX:
             del self._asking[next(iter(self._asking))]
+        lender, digest = where
         return [Send(lender, messages.encode_message(Ask(digest)), True, Priority.SYNC)]
 
     def _fail(self, number: int, attempt: int, lender: NodeId, now_ns: int) -> list[SubEffect]:

@@ -21,6 +21,7 @@ Deterministic; time and randomness come in.
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
@@ -62,6 +63,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """An attempt that had to wait for a ticket is on its way only now: what it takes counts from here."""
+
+    number: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """The own model has judged an answer of a lender's."""
 
@@ -84,7 +93,7 @@ class TimerFired:
     what: str
 
 
-Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Checked | Abandoned | TimerFired
+Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Left | Checked | Abandoned | TimerFired
 
 # --- effects --------------------------------------------------------------------------------------------------------
 
@@ -177,8 +186,20 @@ class _Open:
 class Dispatcher:
     """A borrower's requests."""
 
-    def __init__(self, config: DispatcherConfig, rng: random.Random) -> None:
-        """Know no lender."""
+    def __init__(
+        self,
+        config: DispatcherConfig,
+        rng: random.Random,
+        has_ticket: Callable[[NodeId, bytes, int], bool] = lambda lender, digest, now_ns: True,
+    ) -> None:
+        """Know no lender.
+
+        Args:
+            config: Bounds and habits.
+            rng: For choices between lenders.
+            has_ticket: Whether a lender's bundle may be asked without asking for a ticket first.
+        """
+        self._has_ticket = has_ticket
         self._config = config
         self._rng = rng
         self._open: dict[int, _Open] = {}
@@ -208,6 +229,8 @@ class Dispatcher:
                 return self._on_answer(number, attempt, now_ns)
             case Failed(number, attempt):
                 return self._on_failed(number, attempt, now_ns)
+            case Left(number, attempt):
+                return self._on_left(number, attempt, now_ns)
             case Checked(lender, is_right):
                 self.reputation.note(lender, is_right, now_ns)
                 self.counts["checked_right" if is_right else "checked_wrong"] += 1
@@ -253,6 +276,8 @@ class Dispatcher:
             return []
         lender = one.tried[attempt]
         self._measure(one, attempt, now_ns, is_answer=True)
+        for other in sorted(one.live - {attempt}):
+            self._outrun(one, other, now_ns)
         del self._open[number]
         effects: list[Effect] = [Deliver(number, attempt)]
         effects += [Cancel(number, other) for other in sorted(one.live - {attempt})]
@@ -329,11 +354,26 @@ class Dispatcher:
         digest = need.digest if offered is None else offered.digest
         effects: list[Effect] = [Attempt(need.number, attempt, lender, digest, need.deadline_ns)]
         if offer is not None:
-            times = self._times_of(offer.node)
-            hedge_ns = now_ns + round(times.p95_ns(stated_ns(offer, need), now_ns))
-            if hedge_ns < need.deadline_ns:
-                effects.append(SetTimer(need.number, _HEDGE, hedge_ns))
+            ways = 1 if self._is_ready(offer, need, now_ns) else 2
+            effects += self._hedge_after(one, stated_ns(offer, need), ways, now_ns)
         return effects
+
+    def _on_left(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
+        one = self._open.get(number)
+        if one is None or attempt not in one.live:
+            return []
+        one.begun_ns[attempt] = now_ns
+        offer = self._offers.get(one.tried[attempt] or NodeId(b""))
+        if offer is None or offer.of(one.need) is None or attempt != len(one.tried) - 1:
+            return []
+        return self._hedge_after(one, stated_ns(offer, one.need), 1, now_ns)
+
+    def _hedge_after(self, one: _Open, stated: int, ways: int, now_ns: int) -> list[Effect]:
+        """A timer for when a lender is slower than it ever is, if there is still time then."""
+        lender = one.tried[-1]
+        assert lender is not None
+        hedge_ns = now_ns + ways * round(self._times_of(lender).p95_ns(stated, now_ns))
+        return [SetTimer(one.need.number, _HEDGE, hedge_ns)] if hedge_ns < one.need.deadline_ns else []
 
     def _choose(self, one: _Open, now_ns: int) -> tuple[Offer, float] | None:
         asked = [node for node in one.tried if node is not None]
@@ -341,7 +381,13 @@ class Dispatcher:
             return None
         bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
         found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
-        return choose(one.need, found, self._times, self._rng, now_ns)
+        return choose(
+            one.need, found, self._times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
+        )
+
+    def _is_ready(self, offer: Offer, need: Need, now_ns: int) -> bool:
+        offered = offer.of(need)
+        return offered is not None and self._has_ticket(offer.node, offered.digest, now_ns)
 
     def _measure(self, one: _Open, attempt: int, now_ns: int, penalty_ns: int = 0, *, is_answer: bool = False) -> None:
         """What an attempt took; a failure counts as the whole time that the request had left."""
@@ -349,6 +395,19 @@ class Dispatcher:
         if lender is not None:
             took_ns = now_ns - one.begun_ns[attempt] + max(0, penalty_ns)
             self._times_of(lender).note(took_ns, now_ns, is_answer=is_answer)
+
+    def _outrun(self, one: _Open, attempt: int, now_ns: int) -> None:
+        """Another has answered first: this one takes at least as long as it has taken, which may be more than it did.
+
+        Else a lender that says nothing, and is made good by a hedge each time, would look as quick as it says.
+        """
+        lender = one.tried[attempt]
+        offer = None if lender is None else self._offers.get(lender)
+        if lender is None or offer is None or offer.of(one.need) is None:
+            return
+        took_ns, times = now_ns - one.begun_ns[attempt], self._times_of(lender)
+        if took_ns > times.mean_ns(stated_ns(offer, one.need), now_ns):
+            times.note(took_ns, now_ns, is_answer=False)
 
     def _times_of(self, lender: NodeId) -> Times:
         times = self._times[lender] = self._times.pop(lender, Times())

@@ -109,6 +109,10 @@ class Lender:
         """Of others, that have no answer yet."""
         return len(self._jobs)
 
+    def jobs_by_borrower(self) -> dict[NodeId, int]:
+        """The same, by who asked."""
+        return dict(Counter(job.bound.borrower for job in self._jobs.values()))
+
     def on_stock(self, stock: requests.Stock) -> None:
         """What the device could lend has changed."""
         self._stock = stock

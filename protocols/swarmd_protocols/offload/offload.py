@@ -113,6 +113,10 @@ class Offload:
         """Of others, without an answer."""
         return self._lender.jobs
 
+    def jobs_by_borrower(self) -> dict[NodeId, int]:
+        """The same, by who asked."""
+        return self._lender.jobs_by_borrower()
+
     # --- SubProtocol ------------------------------------------------------------------------------------------------
 
     @property

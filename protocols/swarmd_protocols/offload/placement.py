@@ -14,7 +14,7 @@ Source:
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -24,6 +24,8 @@ FRESH_NS = 2_000_000_000
 """An offer that says nothing else names nobody after this: two periods of the gossip that carries it."""
 NEAR = 1.5
 """Times the quickest one's time that is still near it: what a radio's jitter makes of equal ones."""
+_WITHOUT_TICKET = 2.0
+"""Times a lender's time where there is no ticket of its: two ways there and back instead of one."""
 OFFERED_MAX = 16
 """Bundles in one offer."""
 _FALL_NS = 10_000_000_000
@@ -172,19 +174,29 @@ def feasible(
 
 
 def choose(
-    need: Need, candidates: list[Offer], times: Mapping[NodeId, Times], rng: random.Random, now_ns: int
+    need: Need,
+    candidates: list[Offer],
+    times: Mapping[NodeId, Times],
+    rng: random.Random,
+    now_ns: int,
+    has_ticket: Callable[[Offer], bool] = lambda offer: True,
 ) -> tuple[Offer, float] | None:
     """The quicker of two that are drawn, and what it is expected to take; None where there is no candidate.
 
     Drawn are those that are not much slower than the quickest: devices differ tenfold, and two slow ones drawn together
-    would be worse than any crowd at the quick ones.
+    would be worse than any crowd at the quick ones. One whose ticket must be asked for first takes another way there
+    and back: it counts twice.
     """
     if not candidates:
         return None
-    quickest = min(_time_ns(offer, need, times, now_ns) for offer in candidates)
-    near = [offer for offer in candidates if _time_ns(offer, need, times, now_ns) <= NEAR * quickest]
+    took = {
+        offer.node: _time_ns(offer, need, times, now_ns) * (1.0 if has_ticket(offer) else _WITHOUT_TICKET)
+        for offer in candidates
+    }
+    quickest = min(took.values())
+    near = [offer for offer in candidates if took[offer.node] <= NEAR * quickest]
     drawn = near if len(near) <= 2 else rng.sample(near, 2)
-    best = min(drawn, key=lambda offer: (_time_ns(offer, need, times, now_ns), offer.node))
+    best = min(drawn, key=lambda offer: (took[offer.node], offer.node))
     return best, _time_ns(best, need, times, now_ns)
 
 

@@ -4,6 +4,9 @@
 - `offload.other_bundle`: an answer, or what a lender is told to run, is of the bundle that was asked for.
 - `offload.own_first`: nothing borrowed starts while a frame of the own eye waits.
 - `offload.liar_kept`: who has told a borrower so many wrong answers is asked no more by it.
+- `offload.garbage`: no program gets an answer that has no form.
+- `offload.jobs`: a lender has no more of others' work in hand than it may, of all and of each.
+- `offload.silent_kept`: a lender that answers nothing is asked little by each borrower.
 - `offload.stale`: an answer that was kept is the one to this very question, and younger than the program allowed.
 - `offload.copy_lost`: a request that two lenders had taken has its answer, though one of them died, if the other had
   it ready in time; judged where only deaths happen, since a frame that the air loses is lost to any protocol.
@@ -17,12 +20,14 @@ Of looks (traffic, where the plan decides; a device that is killed, frozen or sl
 - `offload.service`: while a release rolls, no second passes in which a version is asked for and nobody answers.
 """
 
+from collections import deque
+
 from swarmd_protocols.offload import requests
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.faults.faults import FAULTS
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.offload import Listener, OffloadWorld
-from swarmd_sim.run.offload_device import Asked, Device, answer_to
+from swarmd_sim.run.offload_device import Asked, Device, answer_to, is_well_formed
 from swarmd_sim.run.offload_figures import is_mixed
 from swarmd_sim.run.offload_looks import Seen
 from swarmd_sim.run.processor import LENT, Task
@@ -34,6 +39,10 @@ LIES_MAX = 8
 """Wrong answers that were found out, after which a lender is asked no more: `ReputationConfig` ejects at four."""
 ON_ITS_WAY_NS = 2_000_000_000
 """A request to a liar may have left before the last verdict."""
+SILENT_NS = 10_000_000_000
+SILENT_MAX = 12
+"""Of the forty that a borrower asks in ten seconds: one each time that what it knows of the lender has faded, those
+that were on their way, and hedges."""
 BACK_NS = 20_000_000
 """An answer is back after this: twice the slowest way of the scenarios that want copies."""
 IN_TIME = 0.999
@@ -57,6 +66,8 @@ class OffloadChecker(CheckerBase, Listener):
         self._world = world
         self._fresh_ns: dict[tuple[int, int, bytes, bytes], int] = {}
         """When each device was last answered each question by somebody."""
+        self._silent: dict[tuple[int, int, int], deque[int]] = {}
+        """When each life of a borrower asked a lender that answers nothing, in the last ten seconds."""
         self._section = run.scenario.offload
         world.listener = self
         if world.looks is not None:
@@ -70,6 +81,8 @@ class OffloadChecker(CheckerBase, Listener):
             return
         if settle.digest != asked.digest or (settle.data is not None and settle.data[32:] != asked.digest):
             watch.violate("offload.other_bundle", f"request {settle.number} of {name} was answered by another bundle")
+        if settle.data is not None and not is_well_formed(settle.digest, settle.data):
+            watch.violate("offload.garbage", f"request {settle.number} of {name} was settled with garbage")
         if settle.data is not None and asked.keep_ns:
             self._on_kept(device, asked, settle)
         if settle.data is None and asked.copies > 1 and self._only_deaths:
@@ -121,8 +134,20 @@ class OffloadChecker(CheckerBase, Listener):
             watch.violate("offload.other_bundle", f"{name} was told to run a bundle that it does not have")
         asking = self._world.devices[borrower.index]
         node = device.host.node_id
+        if self._world.manner_of(device.host) == "lend_nothing" and not borrower.hostile:
+            self._on_silent(device.host, borrower)
         if asking.wrong.get(node, 0) >= LIES_MAX and now_ns - asking.wrong_ns[node] > ON_ITS_WAY_NS:
             watch.violate("offload.liar_kept", f"{borrower.name} asks {name} after {asking.wrong[node]} wrong answers")
+
+    def _on_silent(self, lender: Host, borrower: Host) -> None:
+        now_ns = self.run.engine.now_ns
+        times = self._silent.setdefault((borrower.index, borrower.boots, lender.index), deque())
+        times.append(now_ns)
+        while times[0] < now_ns - SILENT_NS:
+            times.popleft()
+        if len(times) > SILENT_MAX:
+            text = f"{borrower.name} has asked {lender.name} {len(times)} times in 10 s, which answers nothing"
+            self.run.watch.violate("offload.silent_kept", text)
 
     def on_start(self, device: Device, task: Task, frames_waiting: int) -> None:
         """A processor begins with something."""
@@ -137,11 +162,20 @@ class OffloadChecker(CheckerBase, Listener):
             host = device.host
             if not host.process_up or host.stalled or now_ns - host.last_ran_ns > 0 or host.hostile:
                 continue
+            self._check_jobs(device)
             for asked in device.open.values():
                 since_ns = max(asked.deadline_ns, host.cpu.busy_until_ns)
                 if now_ns > since_ns + GRACE_NS:
                     late_ms = (now_ns - asked.deadline_ns) // 1_000_000
                     self.run.watch.violate("offload.open", f"request {asked.number} of {host.name}: {late_ms} ms late")
+
+    def _check_jobs(self, device: Device) -> None:
+        lending, protocol = device.about.lending, device.protocol
+        jobs = protocol.jobs_by_borrower() if protocol is not None else {}
+        most = max(jobs.values(), default=0)
+        if sum(jobs.values()) > lending.jobs_max or most > lending.jobs_each:
+            text = f"{device.host.name} has {sum(jobs.values())} jobs of others, of one {most}"
+            self.run.watch.violate("offload.jobs", text)
 
     def on_end(self, now_ns: int) -> None:
         """Everything that was asked in a life that goes on is through."""
