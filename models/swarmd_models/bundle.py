@@ -6,7 +6,7 @@ bare model is to be decoded.
 """
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from swarmd_models.bundle_files import checked_file, inside
 from swarmd_models.errors import ArtefactError
 from swarmd_models.model_notes import ModelNotes, notes_of
 from swarmd_models.onnx_file import read_onnx
+from swarmd_models.operating_point import Curve, read_curve
 from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
@@ -184,6 +185,8 @@ class Bundle:
     golden: Golden | None = None
     reference: Reference = field(default_factory=Reference)
     second: SecondRule | None = None
+    curve: Curve | None = None
+    """Thresholds over the rate of false alarms, where they were measured."""
     labels_path: Path | None = None
     """The file that the labels come from, where the bundle names one."""
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -249,6 +252,16 @@ def load_bundle(model: str | Path, labels_path: str | Path | None = None) -> Bun
     return _load_bare(path, labels)
 
 
+def at_rate(bundle: Bundle, rate: float) -> Bundle:
+    """The bundle with the thresholds of its curve at so many false alarms in 1,000; raises `ArtefactError`."""
+    if bundle.curve is None:
+        raise ArtefactError(f"{rate:g} false alarms in 1,000: bundle {bundle.name} has no [curve]")
+    chosen = bundle.curve.at(rate)
+    if bundle.second is None:
+        return replace(bundle, decode=replace(bundle.decode, class_thresholds=chosen))
+    return replace(bundle, second=replace(bundle.second, class_thresholds=chosen))
+
+
 def resolve(model: str | Path) -> Path:
     """The file that a path or "zoo:NAME" means; raises `ArtefactError` when there is none."""
     name = str(model)
@@ -303,6 +316,7 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
         golden=_golden(top, path),
         reference=_reference(top.table("reference")),
         second=second,
+        curve=read_curve(top.table("curve"), own_labels),
         labels_path=_labels_path(top, path),
         provenance=top.free_table("provenance"),
     )

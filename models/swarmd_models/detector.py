@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from swarmd_models.backends import Backend, open_backend
 from swarmd_models.backends.base import Announce, Array
-from swarmd_models.bundle import Bundle
+from swarmd_models.bundle import Bundle, at_rate
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
-from swarmd_models.errors import ModelError
+from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.golden import check_golden
 from swarmd_models.nms import suppress
 from swarmd_models.preprocess import Mapping, Preprocessor
@@ -38,6 +38,8 @@ class DetectorOptions:
     threads: int = 1
     score_threshold: float = 0.0
     """Overrides the bundle's when greater than zero."""
+    false_per_1000: float = 0.0
+    """False alarms in 1,000 healthy things that the thresholds may let through; 0: the bundle's own thresholds."""
 
 
 class Detector:
@@ -77,6 +79,7 @@ class Detector:
             ArtefactError: The model is of no kind that the eye can use.
             BackendError: No runtime could load it.
         """
+        bundle = _at_rate(bundle, options.false_per_1000, announce)
 
         def judge(backend: Backend) -> str:
             """A device that was chosen must answer as the training machine did; where that is not known, it is said."""
@@ -232,6 +235,17 @@ def _renamed_indices(bundle: Bundle) -> npt.NDArray[np.intp] | None:
 
 def _clamp(value: float, limit: int) -> float:
     return min(max(value, 0.0), float(limit))
+
+
+def _at_rate(bundle: Bundle, rate: float, announce: Announce) -> Bundle:
+    """The bundle with its thresholds for a rate of false alarms; its own where it cannot say them, and that is told."""
+    if rate <= 0.0:
+        return bundle
+    try:
+        return at_rate(bundle, rate)
+    except ArtefactError as error:
+        announce(f"model {bundle.name} keeps its own thresholds ({error})")
+        return bundle
 
 
 def _with_threshold(bundle: Bundle, score_threshold: float) -> Bundle:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from swarmd_models.bundle import DEFAULT_MODEL, Bundle, load_bundle
+from swarmd_models.bundle import DEFAULT_MODEL, Bundle, at_rate, load_bundle
 from swarmd_models.decoders.anchor_free import find_head
 from swarmd_models.decoders.base import real
 from swarmd_models.detector import Detector, DetectorOptions
@@ -365,10 +365,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--split", choices=["train", "val", "all"], help="of --crops; default val where the file has it"
     )
+    parser.add_argument(
+        "--false-per-1000",
+        type=float,
+        default=0.0,
+        metavar="R",
+        help="--frames: at the bundle's thresholds for this rate",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(arguments)
     try:
         bundle = load_bundle(options.model)
+        if options.false_per_1000:
+            bundle = at_rate(bundle, options.false_per_1000)
         if options.frames:
             result = evaluate_frames(bundle, frames_of(parse_spec(options.frames), bundle))
         else:

@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 5.0
 """Seconds for each answer; who takes longer is not there for a stream either."""
 MAX_ANSWER_BYTES = 16_384
 """Of an answer's head; cameras write a few hundred."""

@@ -244,12 +244,18 @@ def thresholds(bundle: Bundle, crops: Crops | None, share: float = 1.0) -> dict[
     Returns:
         `score_threshold` and `class_thresholds`.
     """
+    limits = [FALSE_PER_1000, FALSE_PER_1000_DRAWN] if crops is not None else [FALSE_PER_1000_DRAWN]
+    healthy, faulty = heard(bundle, crops, share)
+    return choose(bundle.labels, list(zip(healthy, limits, strict=True)), faulty)
+
+
+def heard(bundle: Bundle, crops: Crops | None, share: float) -> tuple[list[Said], list[Said]]:
+    """What a bundle says on healthy and on faulty modules: of the crops held back, where there are some, and drawn."""
     sources = [crops, None] if crops is not None else [None]
     count, fault_count = max(8, round(_CONTROL_FRAMES * share)), max(8, round(_FAULT_FRAMES * share))
-    limits = [FALSE_PER_1000 if source is not None else FALSE_PER_1000_DRAWN for source in sources]
     healthy = [said_of(bundle, frames(bundle, source, 0.0, count, 77), faults=False) for source in sources]
     faulty = [said_of(bundle, frames(bundle, source, 0.3, fault_count, 79), faults=True) for source in sources]
-    return choose(bundle.labels, list(zip(healthy, limits, strict=True)), faulty)
+    return healthy, faulty
 
 
 def choose(labels: tuple[str, ...], healthy: list[tuple[Said, float]], faulty: list[Said]) -> dict[str, Any]:

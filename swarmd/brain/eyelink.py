@@ -112,6 +112,7 @@ class EyeLink:
                 keep_frames=eye.keep_frames,
                 keep_frames_bytes=eye.keep_frames_mib << 20,
                 first_track_id=self._tracks.first_track_id,
+                false_per_1000=eye.false_alarms_per_1000,
             ),
             on_message=self._on_message,
             fallback_models=eye.fallback_models,

@@ -27,6 +27,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--pose", default="", help="fixed:LAT,LON,AGL[,YAW[,PITCH[,ROLL]]], csv:FILE or dataflash:FILE")
     parser.add_argument("--hfov", type=float, default=0.0, metavar="DEG", help="horizontal field of view of the camera")
     parser.add_argument("--threshold", type=_share, default=0.0, help="least score, instead of the model's own")
+    parser.add_argument(
+        "--false-per-1000", type=float, default=0.0, metavar="R", help="false alarms that thresholds may let through"
+    )
     parser.add_argument("--backend", default="litert", metavar="LIST", help="runtimes to try, comma-separated")
     parser.add_argument("--threads", type=_threads, default=1, metavar="N", help="threads for inference")
     parser.add_argument("--tracks", action="store_true", help="add track events to each line")
@@ -61,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
 
     cv2.setNumThreads(args.threads)
     bundle = load_bundle(args.model or DEFAULT_MODEL, args.labels or None)
-    options = DetectorOptions(tuple(args.backend.split(",")), args.threads, args.threshold)
+    options = DetectorOptions(tuple(args.backend.split(",")), args.threads, args.threshold, args.false_per_1000)
     poses = open_poses(args.pose)
     eye = Eye.open(bundle, EyeOptions(options), None, _note)
     source = open_eye_source(Configure(args.source, args.model, paced=False), _note_source, is_patient=False)

@@ -120,6 +120,12 @@ class EyeSection:
     )
     fallback_models: tuple[str, ...] = option((), "Bundles to step down to when no runtime works, the better first.")
     frame_interval_ms: float = option(100.0, "Time a frame may take: what `zoo:auto` picks a model for.", low=1.0)
+    false_alarms_per_1000: float = option(
+        0.0,
+        "False alarms in 1,000 healthy things, by the bundle's curve; 0: the bundle's own thresholds.",
+        low=0.0,
+        high=1000.0,
+    )
     keep_frames: str = option("", "Directory for frames the model was unsure of; empty keeps none, ever.")
     keep_frames_mib: int = option(
         256, "Most that the kept frames may take, MiB; the oldest go first.", low=1, high=65536

@@ -68,6 +68,8 @@ class Configure(_Message, frozen=True):
     """How long all must be well before the eye takes on more again."""
     dwell_s: float = 5.0
     """Between two steps down."""
+    false_per_1000: float = 0.0
+    """False alarms in 1,000 healthy things that thresholds may let through; 0: the bundle's own thresholds."""
 
 
 class PoseUpdate(_Message, frozen=True):

@@ -142,7 +142,7 @@ class EyeProcess:
         self._intrinsics = getattr(self._source, "intrinsics", None)
         chosen = self._choice.at_start(self._intrinsics.width if self._intrinsics is not None else 0)
         options = EyeOptions(
-            DetectorOptions(config.backends, config.threads, config.score_threshold),
+            DetectorOptions(config.backends, config.threads, config.score_threshold, config.false_per_1000),
             config.update_interval_ms,
             config.min_hits,
             config.first_track_id,
