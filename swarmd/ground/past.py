@@ -1,6 +1,8 @@
-"""The history of a picture: blocks of a minute, each a whole picture and what changed after it, in one SQLite file.
+"""The history of a picture: blocks of a minute, each a picture and what changed after it, in one SQLite file.
 
-Any moment is one block read and played to that moment, so seeking costs the same however long the history is. Marks of
+A block's picture is whole, or what differs from that of an earlier block, its *base*. Any moment is one block and its
+base read and played to that moment, so seeking costs the same however long the history is. A base and the blocks that
+need it are a *group*, and go together. Marks of
 the timeline lie in a table beside it. One thread alone reads and writes the file; what is not yet in a block is in
 memory. Where nothing was written down (the server did not run) there is a gap, and answers say so.
 
@@ -10,8 +12,7 @@ Bounds: `max_bytes` of blocks and `max_age_s`, beyond which the oldest go with t
 
 import asyncio
 import sqlite3
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,15 +21,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from swarmd.errors import DaemonError
+from swarmd.ground.blocks import Block, changed, pack, unpack, unpack_rows
 from swarmd.ground.picture import snapshot
 from swarmd.ground.rows import Change, History, Mark, Timeline
 from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
 
 FILE_NAME = "history.sqlite"
 BLOCK_S = 60.0
-"""Seconds of a block: a picture of 5,000 objects, packed, weighs as much as a minute of 200 drones' positions."""
+"""Seconds of a block, and of what a crash loses at most."""
 BLOCK_CHANGES = 12_000
-"""Changes of a block at most, some 4 MB: what playing to its end costs is some 15 ms."""
+"""Changes of a block at most, some 4 MB: what playing to its end costs is some 60 ms."""
+GROUP_BLOCKS = 360
+"""Blocks of a group at most, six hours: the oldest groups go, so that much of the past goes at once."""
+GROUP_SHARE = 8
+"""A group has at most this part of all bytes, for the same reason."""
+DIFFERS_SHARE = 4
+"""Where more than this part of a picture differs from its base, it becomes a base itself."""
 GAP_S = 5.0
 """Seconds without a word after which there is a gap: five looks at a server that runs."""
 PAGE_MAX = 2_000
@@ -43,9 +51,11 @@ BLOCKS_MAX = 60
 writes and answers others in between."""
 _LEVELS = ("info", "warning", "error")
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS blocks (
-    number INTEGER PRIMARY KEY, began_s REAL NOT NULL, ended_s REAL NOT NULL, packed BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS blocks_by_time ON blocks (began_s);
+CREATE TABLE IF NOT EXISTS minutes (
+    number INTEGER PRIMARY KEY, base INTEGER NOT NULL, began_s REAL NOT NULL, ended_s REAL NOT NULL,
+    packed BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS minutes_by_time ON minutes (began_s);
+CREATE INDEX IF NOT EXISTS minutes_by_base ON minutes (base);
 CREATE TABLE IF NOT EXISTS marks (
     at_s REAL NOT NULL, lane TEXT NOT NULL, level INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS marks_by_time ON marks (at_s);
@@ -54,11 +64,15 @@ _Rows = dict[str, dict[str, bytes]]
 _T = TypeVar("_T")
 
 
-class _Block(msgspec.Struct):
-    """What a block holds, packed."""
+@dataclass(slots=True)
+class _Group:
+    """The blocks that need one base, while more of them are written; the writing thread's."""
 
+    base: int
     rows: _Rows
-    changes: list[tuple[int, float, str, str, bytes | None]]
+    rows_bytes: int
+    bytes: int = 0
+    blocks: int = 0
 
 
 @dataclass(slots=True)
@@ -71,12 +85,12 @@ class _Open:
     rows: _Rows
     changes: list[Change] = field(default_factory=list)
 
-    def block(self) -> _Block:
-        """As it is stored."""
+    def block(self) -> Block:
+        """As it is."""
         rows = [
             (one.seq, one.at_s, one.kind, one.id, None if one.row is None else bytes(one.row)) for one in self.changes
         ]
-        return _Block(self.rows, rows)
+        return Block(self.rows, rows)
 
 
 class Past:
@@ -98,6 +112,9 @@ class Past:
         self._max_age_s = max_age_s
         self._open: _Open | None = None
         self._marks: list[Mark] = []
+        self._group: _Group | None = None
+        self._read: tuple[int, Block] = (0, Block({}, []))
+        """The block of the page that was read last: its next pages are asked for one after the other."""
         self._thread = ThreadPoolExecutor(1, "history")
         self._database = self._thread.submit(self._connect).result()
         self._next = self._thread.submit(self._newest).result() + 1
@@ -222,22 +239,37 @@ class Past:
             return open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
 
     def _newest(self) -> int:
-        return int(self._database.execute("SELECT coalesce(max(number), 0) FROM blocks").fetchone()[0])
+        return int(self._database.execute("SELECT coalesce(max(number), 0) FROM minutes").fetchone()[0])
 
     def _write(self, held: _Open) -> None:
-        packed = zlib.compress(msgspec.msgpack.encode(held.block()), 1)
-        row = (held.number, held.began_s, held.ended_s, packed)
-        if self._execute("INSERT INTO blocks VALUES (?, ?, ?, ?)", row):
+        group, packed = self._packed(held)
+        row = (held.number, group.base, held.began_s, held.ended_s, packed)
+        if self._execute("INSERT INTO minutes VALUES (?, ?, ?, ?, ?)", row):
             self.problem = ""
-        self._execute("DELETE FROM blocks WHERE ended_s < ?", (held.ended_s - self._max_age_s,))
-        oldest = "DELETE FROM blocks WHERE number = (SELECT min(number) FROM blocks) AND number < ?"
-        while self._bytes() > self._max_bytes and self._execute(oldest, (held.number,)):
+            group.bytes += len(packed)
+            group.blocks += 1
+            self._group = group
+        else:
+            self._group = None  # What is not there can be nobody's base.
+        old = "SELECT base FROM minutes GROUP BY base HAVING max(ended_s) < ?"
+        self._execute(f"DELETE FROM minutes WHERE base IN ({old})", (held.ended_s - self._max_age_s,))
+        oldest = "DELETE FROM minutes WHERE base = (SELECT min(base) FROM minutes) AND base < ?"
+        while self._bytes() > self._max_bytes and self._execute(oldest, (group.base,)):
             pass
-        self._execute("DELETE FROM marks WHERE at_s < (SELECT min(began_s) FROM blocks)", ())
+        self._execute("DELETE FROM marks WHERE at_s < (SELECT min(began_s) FROM minutes)", ())
         self._execute("DELETE FROM marks WHERE rowid <= (SELECT max(rowid) FROM marks) - ?", (MARKS_KEPT,))
 
+    def _packed(self, held: _Open) -> tuple[_Group, bytes]:
+        """A block's bytes, and the group that it is in: that of the block before, or one of its own."""
+        group, block = self._group, held.block()
+        if group is not None and group.blocks < GROUP_BLOCKS and group.bytes * GROUP_SHARE < self._max_bytes:
+            differs = changed(group.rows, block.rows)
+            if _size(differs) * DIFFERS_SHARE <= group.rows_bytes:
+                return group, pack(differs, block.changes)
+        return _Group(held.number, held.rows, _size(block.rows)), pack(block.rows, block.changes)
+
     def _bytes(self) -> int:
-        row = self._database.execute("SELECT total(length(packed)) FROM blocks").fetchone()
+        row = self._database.execute("SELECT total(length(packed)) FROM minutes").fetchone()
         return int(row[0])
 
     def _write_marks(self, marks: Iterable[Mark]) -> None:
@@ -264,9 +296,9 @@ class Past:
 
     def _at(self, at_s: float) -> Sequence[bytes]:
         row = self._database.execute(
-            "SELECT packed FROM blocks WHERE began_s <= ? ORDER BY began_s DESC LIMIT 1", (at_s,)
+            "SELECT number FROM minutes WHERE began_s <= ? ORDER BY began_s DESC LIMIT 1", (at_s,)
         ).fetchone()
-        return _moment(_Block({}, []) if row is None else _unpack(row[0]), at_s)
+        return _moment(Block({}, []) if row is None else self._stored(int(row[0]), at_s), at_s)
 
     def _history(
         self,
@@ -276,7 +308,7 @@ class Past:
         number: int,
         skip: int,
         limit: int,
-        extra: tuple[int, float, float, _Block] | None,
+        extra: tuple[int, float, float, Block] | None,
     ) -> History:
         gaps: list[tuple[float, float]] = []
         found: list[Change] = []
@@ -284,7 +316,7 @@ class Past:
         spans = [
             (int(row[0]), float(row[1]), float(row[2]))
             for row in self._database.execute(
-                "SELECT number, began_s, ended_s FROM blocks WHERE number >= ? AND ended_s >= ? AND began_s <= ? "
+                "SELECT number, began_s, ended_s FROM minutes WHERE number >= ? AND ended_s >= ? AND began_s <= ? "
                 "ORDER BY number LIMIT ?",
                 (number, from_s, to_s, BLOCKS_MAX + 1),
             )
@@ -307,14 +339,22 @@ class Past:
                     found.append(Change(seq, at_s, kind, name, None if row is None else msgspec.Raw(row)))
         return History(found, gaps, None)
 
-    def _block(self, number: int, extra: tuple[int, float, float, _Block] | None) -> _Block:
+    def _block(self, number: int, extra: tuple[int, float, float, Block] | None) -> Block:
         if extra is not None and number == extra[0]:
             return extra[3]
-        row = self._database.execute("SELECT packed FROM blocks WHERE number=?", (number,)).fetchone()
-        return _unpack(row[0])
+        if number != self._read[0]:
+            self._read = (number, self._stored(number))
+        return self._read[1]
+
+    def _stored(self, number: int, until_s: float | None = None) -> Block:
+        """A block out of the file."""
+        query = "SELECT base, packed FROM minutes WHERE number=?"
+        base, packed = self._database.execute(query, (number,)).fetchone()
+        rows = {} if base == number else unpack_rows(self._database.execute(query, (base,)).fetchone()[1])
+        return unpack(packed, rows, until_s)
 
     def _timeline(self, from_s: float, to_s: float, span: tuple[float, float] | None) -> Timeline:
-        query = "SELECT began_s, ended_s FROM blocks WHERE ended_s >= ? AND began_s <= ? ORDER BY began_s"
+        query = "SELECT began_s, ended_s FROM minutes WHERE ended_s >= ? AND began_s <= ? ORDER BY began_s"
         spans = [(float(row[0]), float(row[1])) for row in self._database.execute(query, (from_s, to_s))]
         if span is not None and span[1] >= from_s and span[0] <= to_s:
             spans.append(span)
@@ -358,11 +398,12 @@ def _cursor(text: str) -> tuple[int, int]:
     return int(number), int(index)
 
 
-def _unpack(packed: bytes) -> _Block:
-    return msgspec.msgpack.decode(zlib.decompress(packed), type=_Block)
+def _size(rows: Mapping[str, Mapping[str, bytes | None]]) -> int:
+    """Bytes of rows, and of their names."""
+    return sum(len(name) + len(row or b"") for held in rows.values() for name, row in held.items())
 
 
-def _moment(block: _Block, at_s: float) -> list[bytes]:
+def _moment(block: Block, at_s: float) -> list[bytes]:
     """A block played to a moment."""
     rows: dict[str, dict[str, Any]] = {kind: dict(held) for kind, held in block.rows.items()}
     for _, changed_s, kind, name, row in block.changes:

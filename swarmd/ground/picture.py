@@ -5,6 +5,7 @@ has the next number of this epoch. Whoever reads a snapshot in pieces while rows
 its number, holds what is there: a row is whole, so that a newer one may be in the snapshot and come again.
 """
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -104,6 +105,9 @@ class Picture:
 
     def _say(self, at_s: float, kind: str, name: str, encoded: bytes | None) -> None:
         self.seq += 1
+        at_s = (
+            math.floor(at_s * 1000) / 1000
+        )  # Nanoseconds are noise that no store can pack; downwards: not in the future.
         change = Change(self.seq, at_s, kind, name, None if encoded is None else msgspec.Raw(encoded))
         self._ring.append(change)
         self._on_change(change)

@@ -53,7 +53,7 @@ def _nothing_is_too_much(patch):
 
 def _the_past_is_the_blocks_beginning(patch):
     moment = past._moment
-    patch.setattr(past, "_moment", lambda block, at_s: moment(past._Block(block.rows, []), at_s))
+    patch.setattr(past, "_moment", lambda block, at_s: moment(past.Block(block.rows, []), at_s))
 
 
 def _marks_are_dropped(patch):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -268,7 +269,7 @@ def test_a_disk_that_is_full_is_told_until_a_block_is_written(tmp_path: Path) ->
     allow(pages)
     past.begin(0.0)
     for number in range(400):
-        writer.step(f"{number * 7919 % 10_007:x}", "open", number / 10)
+        writer.step(sha256(str(number).encode()).hexdigest(), "open", number / 10)  # What packs badly.
     past.tick(100.0)
     past._thread.submit(lambda: None).result()
     assert "full" in past.problem
@@ -340,4 +341,39 @@ def test_a_cursor_that_nobody_gave_is_refused(tmp_path: Path, cursor: str) -> No
     writer.past.begin(0.0)
     with pytest.raises(DaemonError, match="cursor"):
         get(writer.past.history(0.0, 1.0, (), cursor, 10))
+    writer.past.close()
+
+
+def test_what_changes_little_takes_little(tmp_path: Path) -> None:
+    """A plant of which one thing changes a minute: an hour of it takes a few times the plant, not sixty."""
+    writer = Writer(tmp_path)
+    writer.past.begin(0.0)
+    for number in range(1_000):
+        writer.step(sha256(str(number).encode()).hexdigest(), "open", number / 1_000)
+    writer.past.tick(61.0)
+    whole_bytes = writer.past._thread.submit(writer.past._bytes).result()
+    for minute in range(2, 62):
+        writer.step(sha256(str(minute).encode()).hexdigest(), "done", minute * 60.0)
+        writer.past.tick(minute * 60.0 + 1)
+    line = get(writer.past.timeline(0.0, 1e9))
+    size = writer.past._thread.submit(writer.past._bytes).result()
+    assert size < 4 * whole_bytes
+    assert line.to_s >= 3_600
+    assert len([one for one in writer.at(3_661.0).values() if one["state"] == "done"]) == 60
+    assert len([one for one in writer.at(1_830.0).values() if one["state"] == "done"]) == 29
+    writer.past.close()
+
+
+def test_a_base_goes_with_what_needs_it_and_never_before(tmp_path: Path) -> None:
+    """However little room there is: every moment that is told to be covered is answered as it was."""
+    writer = Writer(tmp_path, max_bytes=6_000)
+    writer.past.begin(0.0)
+    for number in range(300):
+        writer.step(sha256(str(number % 9).encode()).hexdigest(), ("open", "done")[number % 2], number * 70.0)
+    line = get(writer.past.timeline(0.0, 1e9))
+    assert writer.past._thread.submit(writer.past._bytes).result() <= 6_000
+    assert line.covered[0][0] > 0.0, "the oldest are gone"
+    for at_s, state in writer.states:
+        if any(began_s <= at_s <= ended_s for began_s, ended_s in line.covered):
+            assert writer.at(at_s) == state
     writer.past.close()
