@@ -12,6 +12,8 @@ from swarmd_protocols.summary import MemberView
 
 REVIEWS_MAX = 32
 """Statements that a row shows: both of sixteen operators."""
+NEVER_MET = "never met "
+"""Beginning of the id of a member of which this node knows the name alone."""
 Names = Mapping[NodeId, str]
 
 
@@ -49,6 +51,15 @@ def member_of(view: MemberView, since_s: float | None, *, is_self: bool) -> Memb
         certificate=trust["certificate"],
         row=[(node.hex(), quality) for node, quality in view.row],
     )
+
+
+def never_met(name: str, since_s: float) -> Member:
+    """A member that others saw fail before this node came."""
+    return Member(
+        id=NEVER_MET + said(name), name=said(name), state="failed", since_s=math.floor(since_s * 10) / 10,
+        is_self=False, rtt_ms=None, loss=0.0, quality="none", broken=[], capability="", version="", address="",
+        root=None, group_key=None, certificate=None,
+    )  # fmt: skip
 
 
 def object_of(view: ObjectView, names: Names) -> Object:

@@ -13,8 +13,9 @@ from typing import TypeAlias
 from swarmd.api.daemon import BusEvent, NodePosition, Operations, PoseSeen, PositionSeen
 from swarmd.api.views import unix_s
 from swarmd.events.alerts import Acknowledged
-from swarmd.events.record import TEXT_MAX_CHARS, Happened
-from swarmd.ground.facts import cell_of, member_of, object_of, said
+from swarmd.events.record import TEXT_MAX_CHARS, EventRecord, Happened
+from swarmd.events.store import Query
+from swarmd.ground.facts import NEVER_MET, cell_of, member_of, never_met, object_of, said
 from swarmd.ground.picture import Picture
 from swarmd.ground.rows import Alert, Event, Evidence, Mark, Member, Position
 from swarmd_models.geo.positions import Plane
@@ -34,6 +35,12 @@ BATCH = 128
 """Rows made before the loop turns: about a millisecond."""
 POSE_S = 0.2
 """Seconds between two of this node's own poses."""
+TOLD_S = 86_400.0
+"""Seconds for which a member that this node never met is shown as failed: as long as who met it lists it
+(`SwimConfig.forget_ns`)."""
+TOLD_MAX = 1_024
+"""Members of whose failures and returns the last word is kept."""
+_TOLD_KINDS = ("failed", "returned", "dismissed")
 EVIDENCE_MAX = 500
 """Sightings of one object that are told: more nodes than that see nothing at once."""
 
@@ -58,6 +65,8 @@ class LiveFeed:
         """Member to its state and when it came to be."""
         self._objects: dict[str, ObjectView | None] = {}
         """What the bus told and no look has written; None: gone."""
+        self._told: dict[str, tuple[str, float]] = {}
+        """Name to the last word of its failure or return, and when; of members that this node may never meet."""
         self._has_read = False
         """Whether the members were read once."""
         self._members_s = self._swept_s = self._posed_s = float("-inf")
@@ -69,6 +78,9 @@ class LiveFeed:
             now_ns = time.monotonic_ns()
             for node, position in self._daemon.positions().items():
                 self._on_position(node, self._daemon.name_of(node), position, now_ns)
+            since_ms = int((time.time() - TOLD_S) * 1000)
+            for record in await self._daemon.past.find(Query(since_ms=since_ms, kinds=_TOLD_KINDS)):
+                self._hear_of(record)
             while True:
                 await self._look(time.monotonic())
                 await asyncio.sleep(LOOK_S)
@@ -106,6 +118,7 @@ class LiveFeed:
                     text = f"{name} {old.value} → {new.value}" + (f" ({reason})" if reason else "")
                     self._mark(Mark(time.time(), "members", level, text))
             case Happened(record):
+                self._hear_of(record)
                 now_s = time.time()
                 row = Event(
                     record.event_id, record.at_ms / 1000, record.origin, record.kind, record.level, record.subject,
@@ -116,6 +129,15 @@ class LiveFeed:
                         part for part in (record.origin, record.kind, record.subject, record.reason) if part
                     )
                     self._mark(Mark(now_s, "events", record.level, text))
+
+    def _hear_of(self, record: EventRecord) -> None:
+        """Others say that a member failed or is back: who came after that never met it."""
+        at_s = record.at_ms / 1000
+        if record.kind in _TOLD_KINDS and self._told.get(record.subject, ("", 0.0))[1] <= at_s:
+            self._told.pop(record.subject, None)
+            self._told[record.subject] = (record.kind, at_s)
+            if len(self._told) > TOLD_MAX:
+                del self._told[next(iter(self._told))]
 
     def _on_position(self, node: NodeId, name: str, position: NodePosition | None, now_ns: int) -> None:
         now_s = time.time()
@@ -199,10 +221,24 @@ class LiveFeed:
                 gone.pop(member.node.hex(), None)
                 self._picture.put("member", self._member(member), time.time())
             await asyncio.sleep(0)
+        for row in self._never_met():
+            gone.pop(row.id, None)
+            self._picture.put("member", row, time.time())
         for name in gone:
             self._picture.drop("member", name, time.time())
-            self._since.pop(NodeId(bytes.fromhex(name)), None)
+            if not name.startswith(NEVER_MET):
+                self._since.pop(NodeId(bytes.fromhex(name)), None)
         self._has_read = True
+
+    def _never_met(self) -> list[Member]:
+        """Members that failed before this node came, by the word of who saw it."""
+        known = set(self._daemon.in_parts.names().values())
+        oldest_s = time.time() - TOLD_S
+        return [
+            never_met(name, at_s)
+            for name, (kind, at_s) in self._told.items()
+            if kind == "failed" and at_s >= oldest_s and name not in known
+        ]
 
     def _read_alerts(self) -> None:
         now_s = time.time()

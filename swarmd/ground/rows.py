@@ -42,7 +42,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """One member of the swarm."""
 
     id: str
-    """Its node id, hexadecimal digits."""
+    """Its node id, hexadecimal digits; `never met NAME` of one that failed before this node came, by others' word."""
     name: str
     state: str
     """`alive`, `suspect`, `degraded`, `failed`, `away` or `left`."""

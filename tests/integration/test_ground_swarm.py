@@ -131,3 +131,23 @@ def test_a_port_that_is_taken_ends_it_before_it_joins(tmp_path: Path, drones: li
     assert done.returncode == 1
     assert "choose another port" in done.stderr
     assert "laptop" not in drones[0].members()
+
+
+def test_a_late_observer_knows_who_failed_before_it_came(tmp_path: Path, drones: list[Daemon]) -> None:
+    third = Daemon(tmp_path, "drone-3", "--no-eye", "--set", ORIGIN, join=drones[0].status()["address"]).up()
+    try:
+        for one in drones:
+            wait_for(lambda one=one: one.members().get("drone-3") == "alive", "the third", seen=one.members)
+    finally:
+        third.close()
+    for one in drones:
+        wait_for(lambda one=one: one.members().get("drone-3") == "failed", "its loss", seen=one.members)
+    ground = GroundProcess(tmp_path, drones[0].status()["address"])
+    try:
+        ground.begin()
+        everybody = {"drone-1": "alive", "drone-2": "alive", "drone-3": "failed", "laptop": "alive"}
+        wait_for(lambda: ground.states() == everybody, "who was there before", seen=ground.states)
+        lost = next(row for row in ground.rows("member") if row["name"] == "drone-3")
+        assert lost["since_s"] is not None
+    finally:
+        ground.close()

@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,6 +12,8 @@ import msgspec
 
 from swarmd.api.daemon import NodePosition, Operations, PositionSeen
 from swarmd.events.alerts import Alert
+from swarmd.events.record import EventRecord, Happened
+from swarmd.events.store import Query
 from swarmd.ground import live
 from swarmd.ground.live import LiveFeed
 from swarmd.ground.picture import Picture
@@ -26,6 +28,10 @@ from tests.support.bridge_world import ALICE, BOB, Parts, World, happened, objec
 class Past:
     def __init__(self) -> None:
         self.alerts: list[Alert] = []
+        self.events: list[EventRecord] = []
+
+    async def find(self, query: Query) -> Sequence[EventRecord]:
+        return [one for one in self.events if query.matches(one)]
 
     def standing(self) -> Sequence[Alert]:
         return self.alerts
@@ -83,10 +89,10 @@ def rows(picture: Picture, kind: str) -> dict[str, Any]:
 class Fed:
     """A feed that runs in a test's loop, looking as fast as it can."""
 
-    def __init__(self, monkeypatch: Any, **faster: float) -> None:
+    def __init__(self, monkeypatch: Any, world: Watched | None = None, **faster: float) -> None:
         for name, value in {"LOOK_S": 0.001, "MEMBERS_S": 0.0, **faster}.items():
             monkeypatch.setattr(live, name, value)
-        self.world = Watched()
+        self.world = world or Watched()
         self.picture = Picture()
         self.marks: list[Mark] = []
         self.feed = LiveFeed(cast(Operations, self.world), self.picture, self.marks.append)
@@ -104,6 +110,13 @@ class Fed:
         for _ in range(4):
             await asyncio.sleep(0.005)
 
+    async def until(self, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Members by name, once they are as awaited."""
+        async with asyncio.timeout(60):
+            while not is_so(found := {row["name"]: row for row in rows(self.picture, "member").values()}):
+                await asyncio.sleep(0.005)
+        return found
+
 
 async def test_what_is_there_at_the_beginning_is_shown(monkeypatch: Any) -> None:
     async with Fed(monkeypatch) as fed:
@@ -115,6 +128,33 @@ async def test_what_is_there_at_the_beginning_is_shown(monkeypatch: Any) -> None
         assert (thing["tier"], thing["east_m"], thing["north_m"]) == ("confirmed", 10.0, 20.0)
         assert thing["covariance_m2"] == [0.04, 0.0, 0.04]
         assert rows(fed.picture, "cell")
+
+
+def word(kind: str, subject: str, ago_s: float = 5.0) -> EventRecord:
+    return EventRecord(int((time.time() - ago_s) * 1000), "bob", BOB.hex(), 1, int(1e6 - ago_s), kind, subject, "", "")
+
+
+async def test_who_failed_before_this_node_came_is_a_member_that_failed(monkeypatch: Any) -> None:
+    """By the word of who saw it, until somebody says that it is back, or dismissed, or it is met here."""
+    world = Watched()
+    names = ("carol", "dave", "erin", "bob", "old")
+    world.past.events = [word("failed", name, 90_000.0 if name == "old" else 40.0) for name in names]
+    world.past.events += [word("returned", "dave", 20.0), word("joined", "frank")]
+    async with Fed(monkeypatch, world=world) as fed:
+        told = await fed.until(lambda found: len(found) == 4)
+        assert {name: row["state"] for name, row in told.items()} == {
+            "alice": "alive", "bob": "alive", "carol": "failed", "erin": "failed",
+        }  # fmt: skip
+        assert abs(told["carol"]["since_s"] - (time.time() - 40)) < 5
+        assert told["carol"]["id"] == "never met carol"
+        fed.world.say(Happened(word("dismissed", "carol")))
+        fed.world.say(Happened(word("failed", "carol", 30.0)))  # An older word that came late.
+        fed.world.say(Happened(word("failed", "gina")))
+        await fed.until(lambda found: set(found) == {"alice", "bob", "erin", "gina"})
+        fed.world.say(Happened(word("returned", "erin", 0.0)))
+        for number in range(3_000):
+            fed.world.say(Happened(word("failed", f"n{number}", 1.0)))
+        assert len(await fed.until(lambda found: "n2999" in found)) == 2 + live.TOLD_MAX
 
 
 async def test_a_member_that_changes_its_state_says_since_when(monkeypatch: Any) -> None:
