@@ -86,7 +86,7 @@ class Pair:
     """Node 0 borrows, node 1 lends."""
 
     def __init__(
-        self, own: Held | None, lent: Held, own_unit_ns: int = 50 * MS, has_lane: bool = False, **config: int
+        self, own: Held | None, lent: Held, own_unit_ns: int = 10_000 * MS, has_lane: bool = False, **config: int
     ) -> None:
         lending = LendingConfig(
             input_bytes_max=LARGEST_BYTES, grants=GrantsConfig(tickets_max=4, request_bytes_max=LARGEST_BYTES)

@@ -1,0 +1,86 @@
+"""A program that asks the inference API for one bundle again and again, where the daemon is. One JSON row a request.
+
+python -m tests.support.offload_client ADDRESS NAME DIGEST REQUESTS CLIENTS DEADLINE_MS HOW
+"""
+
+import http.client
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from swarmd.worker.oip import JSON_LENGTH, read_outputs
+from swarmd_models.bundle import ZOO
+
+Row = dict[str, Any]
+
+
+def ask_all(
+    address: str, bundle: tuple[str, str], requests: int, clients: int, deadline_ms: int, how: str,
+    told: Callable[[Row], None] = lambda row: None,
+) -> list[Row]:  # fmt: skip
+    """What came of so many requests of so many clients at once; `told` of each as it comes.
+
+    Args:
+        address: Of the API.
+        bundle: Name and digest.
+        requests: In all.
+        clients: At once.
+        deadline_ms: Of each.
+        how: The header `Swarmd-Borrow`.
+        told: Called in a client's thread, one at a time.
+    """
+    picture = np.load(ZOO / "small-320.golden.npz")["image"][..., None]
+    tensor = {"name": "image", "shape": picture.shape, "datatype": "UINT8"}
+    head = json.dumps(
+        {
+            "inputs": [{**tensor, "parameters": {"binary_data_size": picture.nbytes}}],
+            "parameters": {"timeout": deadline_ms * 1000, "binary_data_output": True},
+        }
+    ).encode()
+    path = f"/v2/models/{bundle[0]}.detect/versions/{bundle[1]}/infer"
+    headers = {JSON_LENGTH: str(len(head)), "Swarmd-Borrow": how}
+    numbers, lock, rows = count(), threading.Lock(), list[Row]()
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection(address, timeout=120.0)
+        while (number := next(numbers)) < requests:
+            began_s = time.monotonic()
+            connection.request("POST", path, head + picture.tobytes(), headers)
+            response = connection.getresponse()
+            data = response.read()
+            row: Row = {"number": number, "status": response.status}
+            row |= {"lender": response.headers.get("Swarmd-Lender", ""), "began_ns": round(began_s * 1e9)}
+            row["ms"] = round((time.monotonic() - began_s) * 1e3, 1)
+            if response.status == 200:
+                length = int(response.headers[JSON_LENGTH])
+                outputs = dict(read_outputs(json.loads(data[:length])["outputs"], data[length:]))
+                row["labels"] = outputs["labels"].tolist()
+            with lock:
+                rows.append(row)
+                told(row)
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return rows
+
+
+def main(address: str, name: str, digest: str, requests: str, clients: str, deadline_ms: str, how: str) -> None:
+    """Print each row."""
+    ask_all(
+        address, (name, digest), int(requests), int(clients), int(deadline_ms), how,
+        lambda row: print(json.dumps(row), flush=True),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
