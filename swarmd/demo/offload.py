@@ -39,7 +39,7 @@ ASK_EVERY = 3
 """Of the frames of the drone that has a model: each module is in ten of them, and so in three that the station sees."""
 VIEWS = 2
 """Frames that must call a module faulty."""
-DEADLINE_US = 20_000_000
+DEADLINE_US = 60_000_000
 """Microseconds for one frame: a station on a busy machine of two cores."""
 _START_S = 120.0
 """Seconds until the daemons know each other and have loaded their models."""
@@ -159,7 +159,7 @@ class OffloadDemo:
         address = (await drone.ask())["inference"]["address"]
         finds = Finds()
         path = f"/v2/models/{self._model}.detect/versions/{self._digest}/infer"
-        connection = http.client.HTTPConnection(address, timeout=60.0)
+        connection = http.client.HTTPConnection(address, timeout=90.0)
         with contextlib.closing(connection):
             for frame in flight.frames():
                 finds.frames += 1

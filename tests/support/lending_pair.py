@@ -18,6 +18,7 @@ from swarmd.worker.process import WorkerProcess
 from swarmd_models.backends.base import Array
 from swarmd_models.service import Tensors
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import LendingConfig
 from swarmd_protocols.offload.tickets import GrantsConfig
 from tests.support.offload_swarm import DIGEST, MS, NODES, Swarm
@@ -113,17 +114,23 @@ class Pair:
 
     def command(self, node: NodeId, request: object) -> None:
         self.now()
+        if isinstance(request, requests.Borrow):  # However slow the machine: the offer is fresh.
+            self.swarm.stock(NODES[1])
+            self.deliver()
         self.swarm.command(node, request)
         asyncio.get_running_loop().call_soon(self.pump)
+
+    def deliver(self) -> None:
+        while self.swarm.wire:
+            sender, to, payload = self.swarm.wire.popleft()
+            self.swarm.perform(to, self.swarm.nodes[to].on_message(sender, payload, self.swarm.now_ns))
 
     def pump(self) -> None:
         """Everything arrives, and what the protocols order is carried out."""
         self.now()
         devices = {self.borrower.node: self.borrower, self.lender.node: self.lender}
         while self.swarm.wire or any(self.swarm.orders.values()):
-            while self.swarm.wire:
-                sender, to, payload = self.swarm.wire.popleft()
-                self.swarm.perform(to, self.swarm.nodes[to].on_message(sender, payload, self.swarm.now_ns))
+            self.deliver()
             for node, orders in self.swarm.orders.items():
                 while orders:
                     devices[node].link.carry_out(orders.pop(0))
