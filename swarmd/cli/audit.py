@@ -22,7 +22,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Walk the chain."""
     from swarmd.errors import DaemonError
-    from swarmd.release.audit import FILE_NAME, verify_folder
+    from swarmd.release.audit import FILE_NAME, has_anchor, verify_folder
     from swarmd.release.refusals import FILE_NAME as REFUSED_NAME
 
     folder = args.folder / "releases" if (args.folder / "releases" / FILE_NAME).exists() else args.folder
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     lines, last, problem = verify_folder(folder)
     refused, _, refused_problem = verify_folder(folder, REFUSED_NAME)
     problem = problem or refused_problem
-    if problem is None and args.anchor and args.anchor not in (folder / FILE_NAME).read_text("utf-8", "replace"):
+    if problem is None and args.anchor and not has_anchor(folder, args.anchor):
         problem = "the anchor is not in the log: its end was cut off"
     if args.json:
         print_json({"lines": lines, "refused_lines": refused, "last": last, "ok": problem is None, "problem": problem})

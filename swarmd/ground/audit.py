@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from swarmd.errors import DaemonError
-from swarmd.release.audit import KEPT_FILES, AuditLog, verify_folder
+from swarmd.release.audit import KEPT_FILES, AuditLog, lines_of, verify_folder
 from swarmd.release.errors import ReleaseError
 from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES, open_review
 from swarmd_protocols.state.observations import ReviewView
@@ -134,11 +134,13 @@ class Audit:
         path = self._log.path
         for one in [*(path.with_name(f"{path.name}.{number}") for number in range(KEPT_FILES, 0, -1)), path]:
             if one.exists():
-                for line in one.read_text("utf-8", "replace").splitlines():
+                for line in lines_of(one):
                     try:
-                        found.append(json.loads(line))
-                    except ValueError:
+                        entry = json.loads(line)
+                    except (ValueError, RecursionError):
                         continue
+                    if isinstance(entry, dict):
+                        found.append(entry)
         return found
 
 

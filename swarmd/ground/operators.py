@@ -26,9 +26,11 @@ from swarmd.errors import ControlError, DaemonError
 from swarmd.ground.audit import Audit
 from swarmd.ground.facts import REVIEWS_MAX
 from swarmd.ground.rows import Challenge, Done, Draft, Session
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.errors import ProtocolError
+from swarmd_protocols.ids import WAYS, NodeId
 from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS, basis_of, join_review, message_of, open_review
 from swarmd_protocols.state.observations import ObjectChanged, SayReview
 from swarmd_protocols.trust.envelopes import key_id, signed_bytes
@@ -43,6 +45,9 @@ SESSIONS_MAX = 16
 """Tokens at once; the one used longest ago goes."""
 IDLE_S = 12 * 3600.0
 """Seconds without use after which a token ends: a working day."""
+REFUSED_BURST, REFUSED_PER_S = 16, 1 / 600
+"""Logins by keys of no operator that are written down: the audit keeps 72 MB, and who can make it grow without end
+pushes out of it what operators did. At one in ten minutes that takes five years."""
 ACTS = ("dismiss", "away", "eye_start", "eye_stop")
 DOOR_S = 10.0
 """Seconds that a member's door may take."""
@@ -84,6 +89,9 @@ class Desk:
         self._clock = clock
         self._challenges: dict[str, float] = {}
         self._logins: dict[str, _Login] = {}
+        self._refusals = TokenBucket(REFUSED_PER_S, REFUSED_BURST)
+        self._refused = 0
+        """Logins by keys of no operator since one was last written down."""
 
     async def run(self) -> None:
         """Hear what operators say anywhere, and write it down, until cancelled."""
@@ -130,7 +138,7 @@ class Desk:
             raise NotAllowed("the answer is not signed by that key")
         login = _Login(public_key, name[:BY_MAX_CHARS] if name.isprintable() else "", self._clock())
         if public_key not in self._daemon.trust().operators:
-            await self.audit.did("login", login.name, login.key, outcome="refused: no operator")
+            await self._write_refused(login)
             raise NotAllowed(
                 f"the newest root that this node knows does not name the key {login.key} for the role operator: "
                 "officers add it with swarmd keys prepare root (docs/keys.md)"
@@ -141,6 +149,13 @@ class Desk:
         if len(self._logins) > SESSIONS_MAX:
             del self._logins[min(self._logins, key=lambda one: self._logins[one].used_s)]
         return Session(token, login.name or login.key, login.key)
+
+    async def _write_refused(self, login: _Login) -> None:
+        """Write down who is no operator: a few, then now and then, since anybody on this machine can make keys."""
+        self._refused += 1
+        if self._refusals.take(round(self._clock() * 1e9)):
+            count, self._refused = self._refused, 0
+            await self.audit.did("login", login.name, login.key, outcome="refused: no operator", count=count)
 
     def logout(self, token: str) -> None:
         """End a token."""
@@ -244,8 +259,10 @@ class Desk:
         found = [one for one in daemon.members() if one.name == member]
         if not found:
             raise DaemonError(f"no member {member!r} is known here")
-        host = found[0].address.rpartition(":")[0].strip("[]")
-        await asyncio.to_thread(_through_door, Remote(host, DEFAULT_PORT), verb, arguments)
+        if len(found) > 1:
+            raise DaemonError(f"{len(found)} members are called {member!r}")
+        host = found[0].address.split(WAYS)[0].rpartition(":")[0].strip("[]")
+        await asyncio.to_thread(_through_door, Remote(host, DEFAULT_PORT), found[0].node, verb, arguments)
         return f"{member}: {what}, through its door at {host}"
 
 
@@ -260,9 +277,15 @@ def _verb(what: str, seconds: float) -> tuple[str, dict[str, object]]:
     return what, {}
 
 
-def _through_door(door: Remote, verb: str, arguments: dict[str, object]) -> None:
+def _through_door(door: Remote, member: NodeId, verb: str, arguments: dict[str, object]) -> None:
     try:
         with ControlClient(door, DOOR_S) as client:
+            # A record says only its own address, and nobody proves one: what is meant for this member is for no other.
+            there = client.call("status")
+            if there.get("node_id") != member.hex():
+                raise DaemonError(
+                    f"the door at {door.host} is that of {str(there.get('node'))[:64]!r}; nothing was done"
+                )
             client.call(verb, **arguments)
     except ControlError as error:
         raise DaemonError(f"its door does not open: {error}") from error

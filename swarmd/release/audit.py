@@ -97,17 +97,16 @@ class AuditLog:
         """Go on after the last sound line; a torn tail (power cut) is cut off, anything else is left for `verify`."""
         if not self._path.exists():
             return _START, 0
-        lines = self._path.read_text("utf-8", "replace").splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            with open(self._path, "r+b") as file:
-                file.truncate(len("".join(lines[:-1]).encode()))
-            lines = lines[:-1]
-        if not lines:
+        data = self._path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            os.truncate(self._path, len(whole))
+        if not whole:
             return _START, 0
         try:
-            fields = json.loads(lines[-1])
+            fields = json.loads(whole[:-1].rpartition(b"\n")[2])
             return str(fields["hash"]), int(fields["n"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return _START, 0
 
     @property
@@ -147,8 +146,7 @@ class AuditLog:
             rolled = self._roll(len(data))
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                os.write(descriptor, data)
-                os.fsync(descriptor)
+                _append(descriptor, data)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -167,6 +165,27 @@ class AuditLog:
         return True
 
 
+def _append(descriptor: int, data: bytes) -> None:
+    """All of it, durable, or nothing: a disk that fills takes a part, and a part of a line would break the chain."""
+    before_bytes = os.fstat(descriptor).st_size
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before_bytes)
+        raise
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file of a log, without their ends.
+
+    A text in a line may hold what Unicode ends lines with (U+0085, U+2028); here a line ends with a line feed alone.
+    """
+    return path.read_bytes().decode("utf-8", "replace").removesuffix("\n").split("\n")
+
+
 def verify_folder(folder: Path, name: str = FILE_NAME) -> tuple[int, str, str | None]:
     """Walk all files of a log, oldest first.
 
@@ -177,13 +196,23 @@ def verify_folder(folder: Path, name: str = FILE_NAME) -> tuple[int, str, str | 
     Returns:
         Sound lines, the newest hash, and what is wrong, or None.
     """
-    files = [folder / f"{name}.{number}" for number in range(KEPT_FILES, 0, -1)] + [folder / name]
-    total, last = 0, ""
-    for path in files:
-        if not path.exists():
-            continue
-        count, last, finding = verify_lines(path.read_text("utf-8", "replace").splitlines(), last)
+    # Whether lines are missing in front is known as long as no file had to go.
+    has_all = name == FILE_NAME and not (folder / f"{name}.{KEPT_FILES}").exists()
+    total, last = 0, _START if has_all else ""
+    for path in _files(folder, name):
+        count, last, finding = verify_lines(lines_of(path), last)
         total += count
         if finding is not None:
             return total, last, f"{path.name}, line {finding.line}: {finding.reason}"
     return total, last, None
+
+
+def has_anchor(folder: Path, anchor: str, name: str = FILE_NAME) -> bool:
+    """Whether a line of a log that verifies has this hash; a text in a line that says so counts for nothing."""
+    return any(json.loads(line)["hash"] == anchor for path in _files(folder, name) for line in lines_of(path))
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """The files of a log that there are, oldest first."""
+    files = [*(folder / f"{name}.{number}" for number in range(KEPT_FILES, 0, -1)), folder / name]
+    return [path for path in files if path.exists()]

@@ -1,5 +1,7 @@
 """The audit log shows every change, cut and reordering; blobs at rest open for their node only."""
 
+import errno
+import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from swarmd.cli.main import main
 from swarmd.release import at_rest
 from swarmd.release.audit import FILE_NAME, AuditLog, verify_folder
 from swarmd.release.chunks import FileChunks
-from swarmd.release.errors import SlotError
+from swarmd.release.errors import ReleaseError, SlotError
 from swarmd.release.fsx import RealFiles
 from swarmd_protocols.releases.stores import describe
 
@@ -146,3 +148,56 @@ def test_chunks_become_a_blob_and_survive_a_restart(tmp_path: Path, encrypt: boo
     assert not store(quota=10).write(describe(b"other" * 999)[0], 0, b"other" * 999)
     assert again.collect(frozenset(), []) > 0
     assert not again.has_blob(blob.sha256)
+
+
+@pytest.mark.parametrize("text", ["hot\u2028spot", "hot\x85spot", "hot\u2029", "\r\n", "\x1c", "\ufeff"])
+def test_what_unicode_ends_lines_with_breaks_no_chain(tmp_path: Path, text: str) -> None:
+    """Labels are other members' words: one that holds such a character must not look like a forged log."""
+    AuditLog(tmp_path).add("review", 1, seen=text)
+    assert verify_folder(tmp_path)[2] is None
+    again = AuditLog(tmp_path)
+    again.add("review", 2, seen=text)
+    assert verify_folder(tmp_path) == (2, again.last, None)
+
+
+def test_a_disk_that_takes_half_a_line_leaves_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(tmp_path)
+    real, room = os.write, 40
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = real(descriptor, data[:room])
+        room -= taken
+        return taken
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write)
+        with pytest.raises(ReleaseError, match="No space left"):
+            log.add("accepted", 1)
+    log.add("accepted", 2)
+    assert verify_folder(tmp_path) == (6, log.last, None)
+
+
+def test_a_torn_tail_is_cut_to_the_byte(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"what": "\xff\xfe')
+    AuditLog(tmp_path)
+    assert path.read_bytes() == whole
+
+
+def test_lines_cut_off_in_front_are_found(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / FILE_NAME
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[2:]))
+    assert verify_folder(tmp_path)[2] is not None
+
+
+def test_an_anchor_that_stands_in_a_text_is_none(tmp_path: Path) -> None:
+    anchor = filled(tmp_path).last
+    (tmp_path / FILE_NAME).unlink()
+    AuditLog(tmp_path).add("accepted", 1, reason=anchor)
+    assert main(["audit", "verify", str(tmp_path), "--anchor", anchor]) == 1

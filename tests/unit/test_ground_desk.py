@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from swarmd.api.remote import Remote
 from swarmd.errors import DaemonError
 from swarmd.ground import operators as module
 from swarmd.ground.audit import Audit
@@ -259,3 +260,74 @@ def test_challenges_and_tokens_have_bounds(tmp_path: Path) -> None:
         assert len(world.desk._challenges) == module.CHALLENGES_MAX
 
     asyncio.run(run())
+
+
+def test_who_is_no_operator_cannot_fill_the_audit(tmp_path: Path) -> None:
+    """Anybody on this machine can make keys and try; what operators did must not be pushed out by that."""
+
+    async def run() -> None:
+        world = World(tmp_path)
+        for number in range(40):
+            with pytest.raises(NotAllowed, match="does not name the key"):
+                await world.login(bytes([number + 100]) * 32, "mallory")
+        assert len(await world.lines("login")) == module.REFUSED_BURST
+        world.clock.now_s += 1 / module.REFUSED_PER_S
+        with pytest.raises(NotAllowed):
+            await world.login(MALLORY, "mallory")
+        lines = await world.lines("login")
+        assert (len(lines), lines[0]["count"]) == (module.REFUSED_BURST + 1, 40 - module.REFUSED_BURST + 1)
+
+    asyncio.run(run())
+
+
+def test_a_line_that_is_no_line_ends_no_ground_station(tmp_path: Path) -> None:
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "audit.jsonl").write_text("[]\n3\n" + "[" * 100_000 + "\n")
+    audit = Audit(tmp_path / "operators")
+    assert asyncio.run(audit.lines(10)) == []
+    assert asyncio.run(audit.verify())[2] is not None
+
+
+class Door:
+    """A member's door, which says who it is and keeps what it is asked."""
+
+    name = "drone-1"
+    asked: ClassVar[list[tuple[str, str]]] = []
+
+    def __init__(self, where: Remote, timeout_s: float) -> None:
+        self.host = where.host
+
+    def __enter__(self) -> "Door":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def call(self, verb: str, **arguments: object) -> dict[str, object]:
+        self.asked.append((self.host, verb))
+        return {"node": self.name, "node_id": self.name.encode().hex()}
+
+
+@pytest.mark.parametrize("there", ["drone-1", "drone-2"])
+def test_what_is_meant_for_one_member_is_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    """A member can say another's address: its door is not the one that was meant."""
+    monkeypatch.setattr(module, "ControlClient", Door)
+    monkeypatch.setattr(Door, "name", there)
+    monkeypatch.setattr(Door, "asked", [])
+
+    async def run() -> None:
+        world = World(tmp_path)
+        at = "10.0.0.5:7946+10.1.0.5:7946"
+        world.swarm.members = lambda: [SimpleNamespace(name="drone-1", node=b"drone-1", address=at)]  # type: ignore[method-assign]
+        token = await world.login(ALICE, "alice")
+        if there == "drone-1":
+            await world.desk.act(token, "eye_stop", "drone-1", 0)
+        else:
+            with pytest.raises(DaemonError, match="nothing was done"):
+                await world.desk.act(token, "eye_stop", "drone-1", 0)
+
+    asyncio.run(run())
+    wanted = [("10.0.0.5", "status")] + [("10.0.0.5", "eye_stop")] * (there == "drone-1")
+    assert Door.asked == wanted
