@@ -30,6 +30,8 @@ class MemberView(msgspec.Struct, frozen=True, gc=False):
     meta: Mapping[str, bytes]
     row: tuple[tuple[NodeId, str], ...] = ()
     """Its own signed word of those of its links that are not good, 32 at most: (the other, quality as above)."""
+    heard_at: Address = ""
+    """Where its newest sealed frame came from, as the transport says; "" for this node, and before the first."""
 
 
 class TrustSummary(msgspec.Struct, frozen=True, gc=False):

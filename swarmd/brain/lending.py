@@ -10,7 +10,7 @@ from typing import Any
 
 from swarmd.worker import words
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.ids import WAYS, NodeId
+from swarmd_protocols.ids import WAYS, NodeId, without_zone
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
@@ -23,6 +23,14 @@ _UNANSWERED = (
     "no device has answered in time, or none offers this model (`swarmd status --json` shows who offers what), or the "
     "request does not fit it (its metadata can be borrowed likewise)"
 )
+
+
+_UNPROVEN = ("indirect", "heard-only")
+"""Qualities of links over which a member does not answer what is sent to its address."""
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 class LendingLink:
@@ -129,9 +137,16 @@ class LendingLink:
                     self._say(words.Borrowed(asked, data, name, reason, is_check_wanted and lender is not None))
 
     def _host_of(self, node: NodeId) -> str:
-        """Where a member is; "": nobody knows."""
-        address = next((member.address for member in self._members() if member.node == node), "")
-        return address.split(WAYS)[0].rpartition(":")[0].strip("[]")
+        """Where a member is; "": nobody knows.
+
+        A record says only its own address, and this device connects to no host because somebody says so: it must be
+        the one that the member's sealed frames come from, and where it answers.
+        """
+        member = next((one for one in self._members() if one.node == node), None)
+        if member is None or member.quality in _UNPROVEN:
+            return ""
+        hosts = map(_host, member.address.split(WAYS))
+        return _host(member.heard_at) if _host(without_zone(member.heard_at)) in hosts else ""
 
     def _borrow(self, word: words.Borrow) -> None:
         self._numbers += 1

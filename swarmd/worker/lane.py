@@ -12,8 +12,8 @@
 - The borrower's worker listens; nobody shakes hands who does not know its key, which only heads tell. The key is new
   with each process, the token with each request: it opens one body and takes one answer for each lender that was asked,
   until the request has ended. A lender that knows no living token gets and leaves nothing.
-- The lender fetches what it has admitted, so that a request that is refused costs no bytes. It connects to the address
-  that the membership has of the borrower; only the port is the borrower's word.
+- The lender fetches what it has admitted, so that a request that is refused costs no bytes. It connects once, to the
+  host that the borrower's sealed frames come from and its record names; only the port is the borrower's word.
 - What is fetched or left counts only with its size and SHA-256, which the brains carry: the borrower's under its
   ticket, the lender's under its signature.
 - Bounded: a frame by `MAXMSGSIZE` (ZeroMQ hangs up on who sends more), frames of one message and what waits in the
@@ -299,6 +299,8 @@ class Fetcher:
         sock.curve_serverkey = z85.encode(place.key)
         sock.curve_publickey, sock.curve_secretkey = self._keys
         _bound(sock)
+        # One connection for one request: a port at which nobody speaks for the borrower is not knocked at again.
+        sock.setsockopt(zmq.RECONNECT_IVL, -1)
         self._held[host] += size_bytes
         try:
             sock.connect(f"tcp://{format_address(host, place.port)}")

@@ -116,6 +116,52 @@ async def test_a_tensor_goes_and_comes_from_worker_to_worker() -> None:
         assert counts["borrow_request_bytes"] >= ARRAY.nbytes
 
 
+@contextlib.asynccontextmanager
+async def stranger() -> AsyncIterator[tuple[int, list[int]]]:
+    """Somebody's TCP port, and how often it was knocked at."""
+    knocks: list[int] = []
+
+    async def knock(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        knocks.append(1)
+        writer.close()
+
+    server = await asyncio.start_server(knock, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], knocks
+    finally:
+        server.close()
+
+
+@law
+async def test_who_says_to_be_where_it_is_not_sends_no_lender_there() -> None:
+    """A record says only its own address: a lender connects to no host from which the borrower is not heard."""
+    async with stranger() as (port, knocks), pair(None, Wide()) as one:
+        one.members[0].heard_at = "10.0.0.66:7946"
+        assert one.borrower.shelf is not None
+        one.borrower.shelf._address = ("127.0.0.1", port)
+        data, length = body(ARRAY)
+        data = data.replace(b"60000000", b"  900000", 1)
+        headers = {"swarmd-borrow": "yes", JSON_LENGTH.lower(): str(length)}
+        call = Call("POST", f"/v2/models/m/versions/{DIGEST.hex()}/infer", headers, bytearray(data))
+        with pytest.raises(OipError):
+            await one.borrower.api.handle(call)
+        assert knocks == []
+
+
+@law
+async def test_a_port_where_nobody_speaks_is_knocked_at_once() -> None:
+    lane.STALL_S = 1.0  # The fixture puts it back.
+    fetcher = Fetcher(MIB)
+    try:
+        async with stranger() as (port, knocks):
+            with pytest.raises(OipError, match="do not come"):
+                async with fetcher.visit("127.0.0.1", Place(port, bytes(32), bytes(16), 10, bytes(32))) as visit:
+                    await visit.fetch()
+            assert knocks == [1]
+    finally:
+        fetcher.close()
+
+
 @law
 async def test_what_comes_back_to_this_device_is_answered_here() -> None:
     """The lender takes it and fails; the own model answers, with the tensor as it lies."""

@@ -51,7 +51,7 @@ class Device:
         self.api: InferenceApi = self.world.api
         self.link = LendingLink(
             pair.swarm.nodes[node], lambda _, request: pair.command(node, request), lambda: None, lambda one: one.hex(),
-            lambda: [SimpleNamespace(node=one, address="127.0.0.1:7946") for one in NODES[:2]],  # type: ignore[misc]
+            lambda: pair.members,
         )  # fmt: skip
         self.borrowing = Borrowing(self.hear)
         self.shelf = Shelf(LARGEST_BYTES) if pair.has_lane else None
@@ -93,6 +93,10 @@ class Pair:
             input_bytes_max=LARGEST_BYTES, grants=GrantsConfig(tickets_max=4, request_bytes_max=LARGEST_BYTES)
         )
         self.has_lane = has_lane
+        self.members: list[Any] = [
+            SimpleNamespace(node=one, address="127.0.0.1:7946", heard_at="127.0.0.1:7946", quality="good")
+            for one in NODES[:2]
+        ]
         self.swarm = Swarm(2, judge=is_answer, lending=lending)
         self.swarm.keeps = set(self.swarm.nodes)
         self.now()

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from swarmd.worker.oip import OipError, Wanted, write_answer
 from swarmd.worker.process import WorkerProcess
 from swarmd_models.service import DETECT, GRAPH
 from swarmd_protocols.errors import StateError
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
 from tests.support.mutants import assert_found
 from tests.unit.test_inference_api_laws import World, law
@@ -281,6 +283,32 @@ def test_the_brain_passes_on_both_ways() -> None:
     assert (said[-1].job, said[-1].is_own) == (5, True)
     one.take(words.Ran(5, b"out"))
     assert commands.pop() == requests.Ran(5, b"out")
+
+
+BORROWER = NodeId(b"b" * 16)
+
+
+@pytest.mark.parametrize(
+    ("address", "heard_at", "quality", "host"),
+    [
+        ("10.0.0.5:7946", "10.0.0.5:7946", "good", "10.0.0.5"),
+        ("10.0.0.5:7946", "10.0.0.5:40000", "none", "10.0.0.5"),  # Behind a port of its router's.
+        ("10.0.0.5:7946+[fe80::5]:7946", "[fe80::5%3]:7946", "lossy", "fe80::5%3"),
+        ("10.0.0.5:7946", "10.0.0.66:7946", "good", ""),  # It borrows an address.
+        ("10.0.0.5:7946", "10.0.0.5:7946", "heard-only", ""),  # It borrows it in its frames, too.
+        ("10.0.0.5:7946", "10.0.0.5:7946", "indirect", ""),
+        ("10.0.0.5:7946", "", "none", ""),
+        ("", "", "good", ""),
+    ],
+)
+def test_a_lender_fetches_only_from_where_the_borrower_is_heard(
+    address: str, heard_at: str, quality: str, host: str
+) -> None:
+    one, _, said = link()
+    member = SimpleNamespace(node=BORROWER, address=address, heard_at=heard_at, quality=quality)
+    one._members = lambda: [member]  # type: ignore[list-item]
+    one.carry_out(requests.Infer(5, bytes(32), b"data", 1, 1 << 62, BORROWER, 1 << 20))
+    assert said[-1].host == host
 
 
 def test_a_worker_that_has_gone_owes_nothing_and_gets_nothing() -> None:

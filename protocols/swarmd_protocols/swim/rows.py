@@ -128,6 +128,7 @@ def _row(core: Core, member: Member) -> MemberView:
         member.capability,
         {key: value for key, (_, value, _) in (member.repair.meta or {}).items() if value},
         _row_of(member.report.links),
+        link.source,
     )
 
 
