@@ -106,6 +106,7 @@ def test_a_key_of_the_browser_reviews_by_keyboard(
         )
         has(page, "says it is crack")
         has(page, "relabelled by operators")
+        until(page, "!document.querySelector('[aria-label=\"Right label\"]')", "the field to go")
         page.keyboard.press("n")
         until(page, "document.activeElement.getAttribute('aria-label') === 'Note'", "the field")
         page.keyboard.type("<img src=x onerror=alert(1)> look")
@@ -127,7 +128,12 @@ def test_a_key_of_the_browser_reviews_by_keyboard(
         assert extractable is False
         assert base64.b64decode(line.split()[1])[-32:] == parse_public(line).public
 
-        # To confirm what it is shown as is the newest word.
+        # To confirm what it is shown as is the newest word. One thing is said at a time: the letters wait for the note.
+        until(
+            page,
+            "[...document.querySelectorAll('button')].some(b => /^confirm/.test(b.textContent) && !b.disabled)",
+            "the note to be done",
+        )
         page.keyboard.press("c")
         wait_for(lambda: ("alice", "confirm", "") in reviewed(drone), "confirmed", seen=lambda: str(reviewed(drone)))
         assert not [one for one in seen.complaints if "403" not in one]

@@ -20,7 +20,7 @@ from swarmd_protocols.crypto import SEAL_BYTES, Crypto
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 """The upper half of a frame's first byte; frames of other versions are refused and counted."""
 DATAGRAM, STREAM, BULK, GROUP, CAST, NOTICE, COOKIE, CONTACT = range(1, 9)
 PAIR_OVERHEAD_BYTES = 1 + 4 + 4 + SEAL_BYTES
