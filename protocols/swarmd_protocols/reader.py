@@ -8,8 +8,7 @@ up to a bound; what is beyond is not read. Nothing is lost by that: comparisons 
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES
 from swarmd_protocols.effects import Rejected
@@ -40,6 +39,8 @@ _ORIGINS_SHIFT = 4
 WAITING_BYTES_MAX = 4 * STREAM_MAX_BYTES
 """Bytes of one member's frames that wait until an earlier one is read: four times what a comparison brings at once.
 What is beyond is counted and left unread; nobody is named for it, since much may come at once of an honest member."""
+_FRAME_BYTES = 1_024
+"""What a frame that waits counts beside its bytes: so 4,096 of a member's wait at most, also of empty ones."""
 WAITING_MEMBERS_MAX = 16
 """Members whose frames may wait at once; the most that waits is 64 MB, where 16 members conspire."""
 NEXT_NS = 1_000
@@ -57,6 +58,26 @@ class _Frame:
     """Empty before its turn."""
     at: int = 0
     """How many of them were read."""
+
+    @property
+    def cost_bytes(self) -> int:
+        """What it counts while it waits."""
+        return len(self.body) + _FRAME_BYTES
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Frames of one member that wait, in their order."""
+
+    frames: deque[_Frame] = field(default_factory=deque)
+    cost_bytes: int = 0
+
+    def append(self, frame: _Frame) -> None:
+        self.frames.append(frame)
+        self.cost_bytes += frame.cost_bytes
+
+    def pop(self) -> None:
+        self.cost_bytes -= self.frames.popleft().cost_bytes
 
 
 class Reader:
@@ -88,13 +109,13 @@ class Reader:
         self._perform = perform
         self._on_trust = on_trust
         self._allowance = Allowance()
-        self._waiting: dict[NodeId, deque[_Frame]] = {}
+        self._waiting: dict[NodeId, _Queue] = {}
         self._is_due = False
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of frames that are not read to their end."""
-        return sum(len(frame.body) for frame in chain.from_iterable(self._waiting.values()))
+        return sum(len(frame.body) for queue in self._waiting.values() for frame in queue.frames)
 
     def take(self, member: Member, source: Address, body: bytes, *, is_stream: bool) -> None:
         """Read what a member sealed: now, or after what it sent before on the reliable path.
@@ -125,9 +146,9 @@ class Reader:
     def _wait(self, frame: _Frame) -> None:
         """To the end of what waits of its sender, as far as there is room."""
         node = frame.member.node
-        waiting = self._waiting.get(node, deque())
-        if sum(len(one.body) for one in waiting) + len(frame.body) > WAITING_BYTES_MAX or (
-            not waiting and len(self._waiting) >= WAITING_MEMBERS_MAX
+        waiting = self._waiting.get(node) or _Queue()
+        if waiting.cost_bytes + frame.cost_bytes > WAITING_BYTES_MAX or (
+            not waiting.frames and len(self._waiting) >= WAITING_MEMBERS_MAX
         ):
             self._core.counters["frames_not_read"] += 1
             return
@@ -144,8 +165,8 @@ class Reader:
         """Read one slice of the member whose turn it is."""
         self._is_due = False
         node = next(iter(self._waiting))
-        frames = self._waiting.pop(node)
-        frame = frames[0]
+        queue = self._waiting.pop(node)
+        frame = queue.frames[0]
         is_read = True
         try:
             if not frame.messages:
@@ -155,9 +176,9 @@ class Reader:
         except WireError as error:
             self.refused(frame.source, error)
         if is_read:
-            frames.popleft()
-        if frames:
-            self._waiting[node] = frames  # To the end: the next in turn goes first.
+            queue.pop()
+        if queue.frames:
+            self._waiting[node] = queue  # To the end: the next in turn goes first.
         self._come_back()
 
     def _read(self, frame: _Frame) -> bool:

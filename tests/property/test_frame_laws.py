@@ -23,6 +23,8 @@ from tests.support.whole_net import FILLER, READER, WholeNet, paid, sealed
 
 COUNT = 4_000
 """Messages of one frame: nearly as many as are read."""
+EMPTY = 5_000
+"""Frames of nothing: what waits of one member are some 4,000 of them."""
 LAST_CHECKS, LAST_EFFECTS = 64, 256
 """Of the message with which a slice ends: a push of statements is checked up to so much, a comparison answered."""
 REFUSED_MAX = 150
@@ -110,6 +112,19 @@ def test_frames_behind_a_long_one_wait_in_their_order_up_to_a_bound() -> None:
     net.run(1)
     assert reader._reader.waiting_bytes == 0
     assert paid(net, [Ping(78, bytes(8))]).events == 1
+
+
+def test_frames_of_nothing_behind_a_long_one_are_bounded() -> None:
+    net = formed()
+    reader = net.hosts[READER].node
+    reader.handle(sealed(net, [Sub("state", state.encode(state.ClockAsk(n))) for n in range(1_000)]), net.now)
+    for _ in range(EMPTY):
+        reader.handle(sealed(net, []), net.now)
+    (queue,) = reader._reader._waiting.values()
+    assert len(queue.frames) <= EMPTY - 800
+    assert queue.cost_bytes <= WAITING_BYTES_MAX
+    assert queue.cost_bytes == sum(one.cost_bytes for one in queue.frames)
+    assert reader.summary().counters["frames_not_read"] >= 800
 
 
 def whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
