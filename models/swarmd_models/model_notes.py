@@ -69,7 +69,7 @@ def _of_json(text: str) -> ModelNotes:
         names = [names.get(str(index)) for index in range(len(names))]
     labels: tuple[str, ...] = ()
     if isinstance(names, list) and len(names) <= MAX_LABELS:
-        good = all(isinstance(name, str) and 0 < len(name) <= 200 for name in names)
+        good = all(isinstance(name, str) and _is_label(name) for name in names)
         labels = tuple(names) if good else ()
     task = read.get("task")
     return ModelNotes(labels, task if task in TASKS else "", "stride" in read and bool(labels))
@@ -83,6 +83,11 @@ def _of_dictionary(text: str) -> ModelNotes:
     return ModelNotes(labels, named if named in TASKS else "", "'stride'" in text and bool(labels))
 
 
+def _is_label(text: str) -> bool:
+    """Whether a bundle can hold a text as a line of labels, and a terminal can show it."""
+    return 0 < len(text) <= 200 and text.isprintable()
+
+
 def _names(inside: str) -> tuple[str, ...]:
     """Labels out of `0: 'a', 1: 'b'` or `'a', 'b'`; empty unless the numbers run from 0 without a gap."""
     labels: list[str] = []
@@ -92,7 +97,7 @@ def _names(inside: str) -> tuple[str, ...]:
         if entry is None or len(labels) >= MAX_LABELS or (entry.group(1) and int(entry.group(1)) != len(labels)):
             return ()
         label = re.sub(r"\\(.)", r"\1", entry.group(2)[1:-1])
-        if not 0 < len(label) <= 200 or "\x00" in label:
+        if not _is_label(label):
             return ()
         labels.append(label)
         at = entry.end()

@@ -17,6 +17,9 @@ _ZIP_END, _ZIP_TAIL_BYTES = b"PK\x05\x06", 22 + 65_535
 """The signature of a ZIP's last record, and how far from the end it can begin."""
 _MAX_ARCHIVED = 64
 """Files of such an archive that are looked at; exporters put in one or two."""
+_MAX_DIRECTORY_BYTES = 1 << 20
+"""Of such an archive's directory, which is read whole: each entry of 47 bytes takes half a kilobyte."""
+_ZIP_END_BYTES, _ZIP64_LOCATOR, _ZIP64_LOCATOR_BYTES = 22, b"PK\x06\x07", 20
 _HEADER_BYTES = 8
 """Of a FlatBuffer: root offset and the identifier TFL3."""
 
@@ -77,7 +80,7 @@ def archived(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[st
     Yields:
         What can be read; an archive that is torn ends early.
     """
-    if _ZIP_END not in data[-_ZIP_TAIL_BYTES:]:
+    if not _has_small_directory(data):
         return
     import zipfile
     import zlib
@@ -91,6 +94,22 @@ def archived(data: bytes, is_wanted: Callable[[str], bool]) -> Iterator[tuple[st
                         yield info.filename, file.read(MAX_LABEL_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError):
         return
+
+
+def _has_small_directory(data: bytes) -> bool:
+    """Whether a ZIP archive ends here whose directory is small; ZIP64, which nobody needs for labels, is not read.
+
+    Every record that a reader could take for the last one must say so.
+    """
+    tail, at = data[-_ZIP_TAIL_BYTES - _ZIP64_LOCATOR_BYTES :], -1
+    found = 0
+    while (at := tail.find(_ZIP_END, at + 1)) >= 0:
+        record = tail[at : at + _ZIP_END_BYTES]
+        before = tail[max(0, at - _ZIP64_LOCATOR_BYTES) : at]
+        if int.from_bytes(record[12:16], "little") > _MAX_DIRECTORY_BYTES or before.startswith(_ZIP64_LOCATOR):
+            return False
+        found += 1
+    return found > 0
 
 
 def read_labels(path: Path) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from swarmd.cli.common import add_json, print_json
+from swarmd.cli.common import add_json, plain, print_json
 from swarmd.errors import EyeError
 from swarmd_models.bundle import HEADS
 
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    print(f"{made.path}: read as {made.reading}")
-    seen = ", ".join(f"{one['label']} {one['score']:.2f}" for one in found[:10])
+    print(f"{made.path}: read as {plain(made.reading)}")
+    seen = ", ".join(f"{plain(one['label'])} {one['score']:.2f}" for one in found[:10])
     print(f"tried with {made.runtime} on {picture}: {seen or 'nothing'}")
     if args.picture and not found:
         print(f"nothing was found in {picture}; if something should be, the reading is wrong", file=sys.stderr)

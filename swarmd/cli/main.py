@@ -76,13 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except ControlError as error:
-        print(f"swarmd {args.verb}: {error}", file=sys.stderr)
+        _complain(args.verb, str(error))
         return 3
-    except DaemonError as error:
-        print(f"swarmd {args.verb}: {error}", file=sys.stderr)
-        return 1
-    except (ModelError, ProtocolError) as error:
-        print(f"swarmd {args.verb}: {error}", file=sys.stderr)
+    except (DaemonError, ModelError, ProtocolError) as error:
+        _complain(args.verb, str(error))
         return 1
     except KeyboardInterrupt:
         return 130
@@ -93,8 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"swarmd {args.verb}: {error.filename}: {error.strerror}", file=sys.stderr)
+        _complain(args.verb, f"{error.filename}: {error.strerror}")
         return 1
+
+
+def _complain(verb: str, text: str) -> None:
+    """Say what is wrong; names in it come from files and other nodes, and steer no terminal."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    print(f"swarmd {verb}: {shown}", file=sys.stderr)
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -1,8 +1,10 @@
 """Bundles and bare models: what is used, and the sentence with which the rest is refused."""
 
 import io
+import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,6 +174,28 @@ def test_bad_labels(data: bytes, sentence: str) -> None:
 def test_missing_labels() -> None:
     with pytest.raises(ArtefactError, match=r"cannot read labels nowhere\.txt: No such file"):
         load_bundle(ZOO_TOML, "nowhere.txt")
+
+
+@pytest.mark.parametrize("is_zip64", [False, True])
+def test_an_archive_of_ever_so_many_entries_is_not_opened(is_zip64: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry of 47 bytes takes half a kilobyte of memory: 256 MiB of them would end a device."""
+    entry = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    directory = entry * 30_000
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 30_000, 30_000, len(directory), 0, 0)
+    if is_zip64:
+        wide = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 30_000, 30_000, len(directory), 8)
+        locator = struct.pack("<4sLQL", b"PK\6\7", 0, 8 + len(directory), 1)
+        end = wide + locator + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0, 0, 0)
+    opened: list[int] = []
+    init = zipfile.ZipInfo.__init__
+
+    def count(self: zipfile.ZipInfo, *arguments: Any, **named: Any) -> None:
+        opened.append(1)
+        init(self, *arguments, **named)
+
+    monkeypatch.setattr(zipfile.ZipInfo, "__init__", count)
+    assert embedded_labels(b"\0\0\0\0TFL3" + directory + end) == ()
+    assert opened == []
 
 
 def test_a_torn_archive_behind_the_model_is_no_labels() -> None:

@@ -1,6 +1,8 @@
 """`swarmd bundle init`: what it writes can be used, and answers as the bare model does."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import cv2
@@ -13,6 +15,7 @@ from swarmd_models.bundle_init import InitOptions, init_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError
 from swarmd_models.golden import check_golden
+from swarmd_models.model_notes import notes_of, notes_of_table
 from tests.support.bundles import ZOO_MODEL
 from tests.support.onnx_models import COLOURS, colour_onnx, colour_tflite, constant_onnx, picture, ultralytics
 
@@ -121,6 +124,24 @@ def test_the_verb_says_the_reading_and_refuses_in_one_sentence(
     assert "is a bundle already" in capsys.readouterr().err
     assert main([*arguments, "--force", "--classes", "purple"]) == 1
     assert "'purple' is no label" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("label", ["\x1b[2J", "a\nb", "a\u2028b", "\u202egnp"])
+def test_a_label_that_no_terminal_or_line_can_hold_is_no_label(label: str) -> None:
+    names = {"0": label, "1": "b"}
+    for text in (json.dumps({"names": names, "stride": 32}), json.dumps({"names": list(names.values())})):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("metadata.json", text)
+        assert notes_of(b"\0\0\0\0TFL3" + packed.getvalue(), is_onnx=False).labels == ()
+    assert notes_of_table({"names": f"{{0: '{label}', 1: 'b'}}"}).labels == ()
+
+
+def test_a_complaint_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "init", str(tmp_path / "a\x1b[2Jb\u202e.onnx")]) == 1
+    said = capsys.readouterr().err
+    assert "a?[2Jb?.onnx" in said
+    assert said.removesuffix("\n").isprintable()
 
 
 def test_a_release_of_a_model_that_cannot_be_decoded_is_not_built(
