@@ -1,0 +1,64 @@
+"""What a project keeps beside its code is read by machines: each file holds together, and each hook finds a fault."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+
+yaml = pytest.importorskip("yaml", reason="no PyYAML here (make setup-extras)")
+HOOKS = {"format": "x = {  'a':1 }\n", "lint": "import os\n"}
+"""A hook to a file that it must refuse."""
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def hooks() -> dict[str, list[str]]:
+    return {hook["id"]: hook["entry"].split() for hook in read(".pre-commit-config.yaml")["repos"][0]["hooks"]}
+
+
+@pytest.mark.parametrize("hook", sorted(HOOKS))
+def test_a_hook_refuses_a_planted_fault_and_takes_what_is_well(hook: str, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text('"""Well."""\n')
+    bad.write_text(HOOKS[hook])
+    assert subprocess.run([*hooks()[hook], str(good)], cwd=ROOT, capture_output=True, check=False).returncode == 0
+    assert subprocess.run([*hooks()[hook], str(bad)], cwd=ROOT, capture_output=True, check=False).returncode == 1
+
+
+def test_every_hook_is_a_program_of_this_tree() -> None:
+    assert hooks().keys() == {*HOOKS, "house"}
+    for entry in hooks().values():
+        assert subprocess.run([entry[0], "--version"], cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def test_the_hosted_ci_runs_what_is_there() -> None:
+    jobs = read(".github/workflows/ci.yml")["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert any(".ci/run" in command for command in commands)
+    targets = {word for command in commands if command.startswith("make ") for word in command.split()[1:]}
+    written = (ROOT / "Makefile").read_text()
+    assert targets
+    assert all(f"\n{target}:" in written for target in targets)
+    oldest = min(jobs["laws"]["strategy"]["matrix"]["python"], key=lambda version: int(version.split(".")[1]))
+    assert f'requires-python = ">={oldest}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_what_is_renewed_is_there() -> None:
+    for one in read(".github/dependabot.yml")["updates"]:
+        folder = ROOT / one["directory"].strip("/")
+        names = {"pip": "pyproject.toml", "npm": "package-lock.json", "github-actions": ".github/workflows/ci.yml"}
+        assert (folder / names[one["package-ecosystem"]]).is_file()
+
+
+@pytest.mark.parametrize("form", ["bug", "idea"])
+def test_a_form_asks_something(form: str) -> None:
+    told = read(f".github/ISSUE_TEMPLATE/{form}.yml")
+    assert told["name"]
+    assert told["description"]
+    assert {part["type"] for part in told["body"]} <= {"textarea", "checkboxes", "input", "dropdown", "markdown"}
+    assert any(part.get("validations", {}).get("required") for part in told["body"])
