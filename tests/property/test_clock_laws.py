@@ -208,3 +208,26 @@ def test_a_thing_that_is_seen_all_the_time_is_shown_all_the_time():
         mesh.run(60)
         assert (0, 1_000, 2_000) in shown_by_all(mesh)
         look(mesh, 0, 1, 1_000, 2_000)
+
+
+def test_a_small_step_of_the_clock_makes_nothing_seen_anew():
+    """An earlier life stamped it two hours ahead: it was seen before this life said so, and not at each later step."""
+    mesh = Mesh(4, wall=True)
+    mesh.crash(0)
+    mesh.wrong_wall_ns[0] = 2 * HOUR
+    mesh.partition(lambda index: int(index == 0))
+    mesh.boot(0)
+    look(mesh, 0, 1, 1_000, 2_000)
+    mesh.run(5)
+    mesh.crash(0)
+    mesh.wrong_wall_ns[0] = 0
+    mesh.boot(0)
+    mesh.partition(lambda index: 0)
+    mesh.run(60)
+    (before,) = [thing.last_hlc for thing in mesh.replicas[1].views.objects()]
+    mesh.run(120)
+    mesh.members[0].replica.clock._stepped_ms = 60
+    look(mesh, 0, 2, 90_000, 90_000)
+    mesh.run(20)
+    first = min(thing.last_hlc for thing in mesh.replicas[1].views.objects())
+    assert first - before <= 60 << 16

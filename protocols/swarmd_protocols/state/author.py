@@ -151,8 +151,9 @@ class Author:
             step_ms: By how much; above 0 where it was slow.
             effects: What to do.
         """
+        uncut = self.log.uncut(stamp_of(step_ms) if step_ms >= 0 else -stamp_of(-step_ms))
         if step_ms > 0:
-            self.pending = [*self.log.uncut(), *self.pending]
+            self.pending = [*uncut, *self.pending]
         self.pending += self._holdings.projection.own.restamp(step_ms)
         if self.sure_life >= self.incarnation:
             self.sure_life = self.sure_before

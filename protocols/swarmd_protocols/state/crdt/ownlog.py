@@ -115,8 +115,9 @@ class OwnLog:
         self._rows: dict[Dot, int] = {}
         self._raws: dict[Dot, bytes] = {}
         self._live: dict[FactId, Dot] = {}
-        self._cut: dict[FactId, Sighting | Join] = {}
-        """Living facts whose times a batch of this life had to cut, as they were."""
+        self._cut: dict[FactId, tuple[Sighting | Join, int]] = {}
+        """Living facts whose times a batch of this life had to cut: as they were, and when that was by today's clock;
+        nothing was seen later than that."""
         self._total = 0
         self._lives = 1
         self._cleaned: Dot = (0, 0)
@@ -159,18 +160,27 @@ class OwnLog:
         self._live.pop(name, None)
         self._cut.pop(name, None)
 
-    def uncut(self) -> list[Fact]:
-        """Facts to be said again when the clock has been set forward, with the times that a slower one cut."""
-        return list(self._cut.values())
+    def uncut(self, step: int) -> list[Fact]:
+        """Facts to be said again when the clock has been set forward, with the times that a slower one cut.
+
+        Args:
+            step: By how much it was set, as stamps count; below 0 where it was set back.
+        """
+        again: list[Fact] = []
+        for name, (item, cut) in self._cut.items():
+            self._cut[name] = item, cut + step
+            last = min(item.last, max(0, cut + step))
+            again.append(item._replace(first=min(item.first, last), last=last))
+        return again
 
     def _bounded(self, item: Fact, stamp: int) -> Fact:
         """See `bounded`; what is cut is kept, until as much is said again."""
         said = bounded(item, stamp)
         if isinstance(item, Sighting | Join) and isinstance(said, Sighting | Join):
             name = fact_id(item)
-            known = self._cut.get(name)
+            known, _ = self._cut.get(name, (None, 0))
             if said.last < item.last and (known is None or known.last < item.last):
-                self._cut[name] = item
+                self._cut[name] = item, said.last
             elif known is not None and known.last <= said.last:
                 del self._cut[name]
         return said
