@@ -69,10 +69,14 @@ def test_a_newcomer_reads_the_state_of_many_who_are_gone(authors, batches, holde
 
 
 def check_the_price():
-    """Nobody is asked for what it is sending, for what came and is still to be read, or for what is held."""
-    check_who_are_gone_are_read(20, 120, holders=1, seed=6, copies=1.5)
-    check_who_are_gone_are_read(20, 120, holders=3, seed=5, copies=2)
-    check_who_are_gone_are_read(60, 20, holders=3, seed=5)
+    """Nobody is asked for what it is sending, for what came and is still to be read, or for what is held.
+
+    Heads travel short, so that a copy takes fewer bytes than are held: the price is 0.8, 0.8 and 1.5 copies beside what
+    is said anyway. Asked twice it is 1.4 to 1.9 of the first two, and 2.6 of the third.
+    """
+    check_who_are_gone_are_read(20, 120, holders=1, seed=6, copies=1.1)
+    check_who_are_gone_are_read(20, 120, holders=3, seed=5, copies=1.2)
+    check_who_are_gone_are_read(60, 20, holders=3, seed=5, copies=2)
 
 
 def test_a_newcomer_is_sent_little_twice():
