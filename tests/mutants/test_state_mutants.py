@@ -348,6 +348,10 @@ def once_sure_is_sure_for_ever(self, step_ms, effects):
     self.sure_life = sure_life
 
 
+def cut_without_a_bound(self, step):
+    return [item for item, _ in self._cut.values()]
+
+
 RESTAMP = OwnSightings.restamp
 
 
@@ -426,8 +430,10 @@ MUTANTS = [
      times.test_a_clock_an_hour_ahead_lets_go_of_nothing_that_others_were_told),
     ("what a wrong clock stamped is old", projection_module.Projection, "renew", lambda *args: [],
      times.test_what_a_life_with_a_wrong_clock_said_is_not_lost),
-    ("what a slow clock cut stays cut", OwnLog, "uncut", lambda self: [],
+    ("what a slow clock cut stays cut", OwnLog, "uncut", lambda self, step: [],
      clocks.test_three_slow_peers_that_set_a_starting_clock_make_nothing_old),
+    ("what was cut is said again as it was", OwnLog, "uncut", cut_without_a_bound,
+     clocks.test_a_small_step_of_the_clock_makes_nothing_seen_anew),
     ("one answer settles a clock", replica_module.Replica, "_is_settled", lambda self, now_ns: True,
      clocks.test_one_slow_peer_makes_no_starting_node_say_its_log_again),
     ("once sure is sure for ever", Author, "correct", once_sure_is_sure_for_ever,
