@@ -6,6 +6,7 @@ Needs `pip install 'swarmd[dds]'`, and no ROS 2. With ROS 2: ros2 topic echo /sw
 """
 
 import contextlib
+import os
 import sys
 import time
 
@@ -18,9 +19,9 @@ from cyclonedds.util import duration
 from swarmd.bridges.ros2.messages import Detection3DArray
 
 
-def main(domain: str = "0") -> None:
+def main(domain: str = "") -> None:
     """Read for ever; a reader that comes late gets the picture as it is."""
-    participant = DomainParticipant(int(domain))
+    participant = DomainParticipant(int(domain or os.environ.get("ROS_DOMAIN_ID") or "0"))
     quality = Qos(Policy.Reliability.Reliable(duration(milliseconds=100)), Policy.Durability.TransientLocal)
     objects = DataReader(participant, Topic(participant, "rt/swarm/objects", Detection3DArray), qos=quality)
     known: set[str] = set()

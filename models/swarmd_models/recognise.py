@@ -97,7 +97,8 @@ def _recognise_head(
     said = ", ".join(f"{spec.name} {spec.shape}" for spec in outputs)
     raise ArtefactError(
         f"model {bundle.name} has outputs that no decoder here knows ({said}); known are SSD with postprocess, the "
-        "anchor-free head, YOLOv5/v8/11 and classifiers; a bundle can name the decoder"
+        "anchor-free head, YOLOv5/v8/11 and classifiers; a bundle that is written by hand can name the `decoder` "
+        "(docs/eye.md)"
     )
 
 

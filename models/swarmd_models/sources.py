@@ -56,12 +56,16 @@ class SourceOptions:
     """Videos, pictures and folders start again at their end."""
 
 
+_INDEX = r"([0-9]{1,3})"
+"""A camera's number; a file of such a name is written with its folder, as ./7."""
+
+
 def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
     """Open what a description names.
 
     Args:
-        spec: A video, picture or folder; a device ("/dev/video0", "camera:0"); a URL (rtsp, rtsps, http, https, udp);
-            "gst:PIPELINE".
+        spec: A video, picture or folder; a device ("/dev/video0", "camera:0", "0"); a URL (rtsp, rtsps, http, https,
+            udp); "gst:PIPELINE".
         options: Pace and loop.
 
     Raises:
@@ -73,12 +77,14 @@ def open_source(spec: str, options: SourceOptions | None = None) -> FrameSource:
         return _open_gstreamer(spec[4:])
     if re.match(r"^(rtsps?|https?|udp|tcp)://", spec):
         return CaptureSource(_open_stream(spec), redacted(spec))
-    device = re.fullmatch(r"(?:camera:|/dev/video)(\d{1,3})", spec)
+    device = re.fullmatch(rf"(?:camera:|/dev/video)?{_INDEX}", spec)
     if device:
         return CaptureSource(_open_camera(int(device[1])), spec)
     path = Path(spec)
     if not path.exists():
-        raise SourceError(f"no source at {spec}")
+        raise SourceError(
+            f"no source at {spec}: no such file or folder; a camera is /dev/video0, a stream rtsp://HOST/PATH"
+        )
     if path.is_dir():
         return PictureSource(_pictures_in(path), options.loop)
     if path.suffix.lower() in IMAGE_SUFFIXES:
@@ -99,7 +105,9 @@ def quieten_opencv() -> None:
 def is_live(spec: str) -> bool:
     """Whether a source may come back after it has gone: cameras and streams."""
     return (
-        spec.startswith(("gst:", "camera:", "/dev/video")) or re.match(r"^(rtsps?|https?|udp|tcp)://", spec) is not None
+        spec.startswith(("gst:", "camera:", "/dev/video"))
+        or re.fullmatch(_INDEX, spec) is not None
+        or re.match(r"^(rtsps?|https?|udp|tcp)://", spec) is not None
     )
 
 

@@ -234,8 +234,11 @@ class ControlClient:
 
 
 def _found(path: Path | Remote) -> Path | Remote:
-    """The socket that a bare word names: a file of this folder, else that of the node of this name."""
-    if isinstance(path, Remote) or path.parent != Path() or path.exists():
+    """The socket that a bare word names: a socket of this folder, else that of the node of this name.
+
+    A folder or file of that name is no socket: `swarmd keys enrol fleet drone-1 --out drone-1` leaves such a folder.
+    """
+    if isinstance(path, Remote) or path.parent != Path() or path.is_socket():
         return path
     usual = (sock for sock in running_sockets() if sock.stem == _safe(path.name))
     return next(usual, path)

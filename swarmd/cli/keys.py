@@ -50,7 +50,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     root.add_argument("-o", "--out", type=Path, metavar="FILE", help="for officers to sign (FLEET/root-1.prepared)")
     role = _verb(verbs, "role", "new keys in the folder for a role, and a root that names them instead of the old ones")
-    role.add_argument("role", help="root, enrol, revoke, release, floor or heartbeat")
+    role.add_argument("role", help="root, enrol, revoke, release, floor, heartbeat or operator")
     role.add_argument("--need", type=int, required=True, metavar="K", help="signatures the role needs")
     role.add_argument("--keys", type=int, required=True, metavar="N", help="keys to make")
     role.add_argument(

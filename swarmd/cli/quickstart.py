@@ -61,7 +61,10 @@ def _ros2(loaded: "Loaded") -> Iterator[tuple[str, str]]:
         "what it sees, as ROS 2 reads it",
         f"{prefix}ros2 topic echo /swarm/detections vision_msgs/msg/Detection3DArray",
     )
-    yield "a detector node of your own feeds it", f"{prefix}ros2 topic info -v /{_node(loaded)}/detections_in"
+    from swarmd.bridges.ros2.names import token
+
+    node = token(_node(loaded))
+    yield "a detector node of your own feeds it", f"{prefix}ros2 topic info -v /{node}/detections_in"
 
 
 def _mqtt(loaded: "Loaded") -> Iterator[tuple[str, str]]:
@@ -245,7 +248,7 @@ def _configuration(out: Path, name: str, given: dict[str, str], yes: bool) -> in
             *kind.steps(loaded),
             (
                 "a second node on this machine joins",
-                f"swarmd run -c {out} --name {loaded.config.node.name}-2 --listen [::]:0 --join 127.0.0.1:{port}",
+                f"swarmd run -c {out} --name {_node(loaded)}-2 --listen [::]:0{_alone(loaded)} --join 127.0.0.1:{port}",
             ),
             (
                 "see the swarm in a browser (pip install 'swarmd[ground]')",
@@ -386,6 +389,15 @@ def _scenario_problem(answers: dict[str, str]) -> str:
 
 def _node(loaded: "Loaded") -> str:
     return loaded.config.node.name or socket.gethostname()
+
+
+def _alone(loaded: "Loaded") -> str:
+    """What a second node on this machine leaves to the first: a camera and an autopilot's port serve one process."""
+    from swarmd_models.sources import is_live
+
+    config = loaded.config
+    camera = " --no-eye" if config.eye.enabled and is_live(config.eye.source) else ""
+    return camera + (" --set mavlink.enabled=false" if config.mavlink.enabled else "")
 
 
 def _say(steps: list[tuple[str, str]]) -> None:

@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     from swarmd.identity.signers import open_signer
     from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS
 
+    if args.verdict == "relabel" and not args.text:
+        raise DaemonError("relabel needs the right label: swarmd review OBJECT relabel LABEL --key KEY")
     signer = open_signer(args.key, passphrases(args))
     if signer.role not in ("", "operator"):
         raise DaemonError(f"{args.key} is a key of the role {signer.role}; this takes one of the role operator")

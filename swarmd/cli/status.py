@@ -40,11 +40,12 @@ def run(args: argparse.Namespace) -> int:
             print(f"              {eye['problem']}")
     pilot = status["autopilot"]
     if pilot is not None:
-        heard = "not heard yet" if pilot["heard_s"] is None else f"heard {pilot['heard_s']:.0f} s ago"
         fix = {None: "no position yet", True: "fix", False: "no fix"}[pilot["fix"]]
-        print(
-            f"  autopilot   system {pilot['system_id']} on {pilot['connection']}, {heard}, {fix}, mode {pilot['mode']}"
-        )
+        if pilot["heard_s"] is None:
+            print(f"  autopilot   not heard yet on {pilot['connection']}")
+        else:
+            heard = f"system {pilot['system_id']} on {pilot['connection']}, heard {pilot['heard_s']:.0f} s ago"
+            print(f"  autopilot   {heard}, {fix}, mode {pilot['mode']}")
     served = status["inference"]
     if served is not None:
         models = ", ".join(sorted(served["models"])) or "no model yet"

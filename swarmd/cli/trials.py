@@ -147,8 +147,13 @@ def _model(config: Config) -> Iterator[Problem]:
 
 
 def _source(config: Config) -> Iterator[Problem]:
+    from swarmd_models.sources import is_live
+
     source = config.eye.source
-    if config.eye.enabled and source.startswith("/") and not Path(source).exists():
+    if not config.eye.enabled or not source or source.startswith("sim:"):
+        return
+    # A stream or "camera:0" is no file; a device is one, and is to be there.
+    if (source.startswith("/dev/") or not is_live(source)) and not Path(source).exists():
         yield "eye.source", f"{source} is not there; `ls /dev/video*` lists cameras"
 
 

@@ -197,6 +197,9 @@ def _unknown(setting: _Setting) -> str:
         return f"there is no section [{setting.section}]{_nearest(setting.section, known)}"
     if _field(setting.section, setting.key) is None:
         names = [f.name for f in dataclasses.fields(known[setting.section])]
+        elsewhere = [name for name in known if _field(name, setting.key) is not None]
+        if len(elsewhere) == 1:
+            return f"[{setting.section}] has no key `{setting.key}`; did you mean `{elsewhere[0]}.{setting.key}`?"
         return f"[{setting.section}] has no key `{setting.key}`{_nearest(setting.key, names)}"
     return ""
 

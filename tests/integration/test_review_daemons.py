@@ -88,6 +88,9 @@ def test_a_review_is_made_by_a_command_shown_everywhere_and_revoked(
     assert "no operator's" in refused.stderr
     wrong = command("review", row["id"], "confirm", "--key", fleet / "keys" / "nothing", "--control", drone.control)
     assert wrong.returncode == 1
+    unsaid = command("review", row["id"], "relabel", "--key", key, "--control", drone.control)
+    assert unsaid.returncode == 1
+    assert "relabel LABEL" in unsaid.stderr
     assert command("review", "ffff", "confirm", "--key", key, "--control", drone.control).returncode == 1
 
 

@@ -14,6 +14,7 @@ SLIPS = {
     "pose.source": ("fixed:1,2", "needs LAT,LON,AGL"),
     "dedup.site_map": ("/nowhere/site.json", "/nowhere/site.json"),
     "claims.cells": ("/nowhere/cells.csv", "/nowhere/cells.csv"),
+    "eye.source": ("flight.mp4", "ls /dev/video*"),
     "eye.fallback_models": ("zoo:smal-320", "smal-320"),
     "dds.interface": ("wlan77", "wlan77"),
     "inference.listen": ("0.0.0.0:7983", "loopback"),

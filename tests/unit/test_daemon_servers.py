@@ -203,6 +203,9 @@ async def test_several_daemons_are_listed(tmp_path: Path, monkeypatch: pytest.Mo
             with pytest.raises(ControlError, match="2 daemons run here") as caught:
                 await asyncio.to_thread(ControlClient)
             assert f"--control {one}" in str(caught.value)
+            # An identity lies in a folder that is called as its node is; it hides no socket.
+            (tmp_path / "here" / "two").mkdir(parents=True)
+            monkeypatch.chdir(tmp_path / "here")
             for name, path in (("a/b", Path("a/b")), ("a_b", one), ("two", two), ("three", Path("three"))):
                 if path.is_absolute():
                     with await asyncio.to_thread(ControlClient, Path(name)) as named:

@@ -17,6 +17,7 @@ from swarmd_models.sources import (
     ReconnectingSource,
     SourceOptions,
     VideoSource,
+    is_live,
     open_source,
     read_picture,
     redacted,
@@ -66,6 +67,13 @@ def test_a_paced_video_waits_for_its_time_and_stops_at_once_when_closed(tmp_path
     now[0] = 0
     source.close()
     assert source.read() is None
+
+
+@pytest.mark.parametrize("spec", ["997", "camera:997"])
+def test_a_camera_is_named_by_its_number(spec: str) -> None:
+    assert is_live(spec)
+    with pytest.raises(SourceError, match="camera /dev/video997 cannot be opened"):
+        open_source(spec)
 
 
 def test_missing_video(tmp_path: Path) -> None:

@@ -38,6 +38,21 @@ def test_the_daemon_reads_what_was_written(
     assert list(tmp_path.iterdir()) == [tmp_path / "first.toml"]
 
 
+def test_what_comes_next_can_be_typed_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    farm = ("--set", LISTEN, "--set", "eye.source=sim://farm", "--set", "node.name=drone-1")
+    assert begin(tmp_path, "ros2", "--yes", *farm) == 0
+    assert "ros2 topic info -v /drone_1/detections_in" in capsys.readouterr().out
+    (tmp_path / "first.toml").unlink()
+    assert begin(tmp_path, "autopilot", "--yes", *farm) == 0
+    second = next(line for line in capsys.readouterr().out.splitlines() if "--name drone-1-2" in line)
+    assert "--set mavlink.enabled=false" in second
+    assert "--no-eye" not in second
+    (tmp_path / "first.toml").unlink()
+    camera = ("--set", LISTEN, "--set", "eye.source=rtsp://127.0.0.1:1/none", "--set", "node.name=drone-1")
+    assert begin(tmp_path, "mqtt", "--yes", *camera) == 0
+    assert "--name drone-1-2 --listen [::]:0 --no-eye --join" in capsys.readouterr().out
+
+
 def test_the_simulator_reads_what_was_written(tmp_path: Path) -> None:
     assert begin(tmp_path, "laptop", "--yes", "--set", "swarm.nodes=7") == 0
     scenario = load_scenario(str(tmp_path / "first.toml"))
@@ -56,6 +71,7 @@ def test_every_kind_has_a_test_of_its_file() -> None:
         (["ros2", "--yes", "--set", "dds.domain"], "--set SECTION.KEY=VALUE"),
         (["ros2", "--yes", "--set", "dds.domain=999"], "dds.domain"),
         (["ros2", "--yes", "--set", "dds.doman=1"], "did you mean `domain`"),
+        (["ros2", "--yes", "--set", "node.advertise=10.0.0.1:7946"], "did you mean `transport.advertise`"),
         (["mqtt", "--yes", "--set", "mqtt.port=many"], "mqtt.port"),
         (["laptop", "--yes", "--set", "swarm.nodes=-1"], "swarm.nodes"),
         (["laptop", "--yes", "--set", "radio.los=0.1"], "radio.los"),
