@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     folder = args.folder / "releases" if (args.folder / "releases" / FILE_NAME).exists() else args.folder
     if not (folder / FILE_NAME).exists():
         raise DaemonError(
-            f"no {FILE_NAME} in {args.folder}; give the daemon's state folder (the log begins with the first release "
-            "that the node accepts)"
+            f"no {FILE_NAME} in {args.folder}; give the daemon's state folder, such as swarmd-state/NAME (its log "
+            "begins with the first release that the node accepts), or the folder operators in that of a `swarmd ground`"
         )
     lines, last, problem = verify_folder(folder)
     refused, _, refused_problem = verify_folder(folder, REFUSED_NAME)

@@ -67,7 +67,10 @@ def chosen_swarm(fleet: "Fleet", swarm: str | None) -> str:
     if len(known) == 1:
         return known[0]
     if not known:
-        raise FleetError(f"the fleet in {fleet.folder} has no swarm yet; enrol its first node with --swarm and a name")
+        raise FleetError(
+            f"the fleet in {fleet.folder} has no swarm yet; name it: "
+            "`swarmd keys prepare group-key FLEET --swarm NAME --first`, or `swarmd keys enrol FLEET NODE --swarm NAME`"
+        )
     raise FleetError(f"the fleet has {len(known)} swarms; say which: --swarm {' | '.join(known[:16])}")
 
 

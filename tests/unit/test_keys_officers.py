@@ -258,7 +258,7 @@ def test_the_only_swarm_is_taken_and_of_several_one_is_asked_for(
     monkeypatch.chdir(tmp_path)
     assert main(["keys", "root", "fleet", "--name", "acme", "--role", "root=1/1"]) == 0
     assert main(["keys", "rotate", "fleet"]) == 1
-    assert "has no swarm yet" in capsys.readouterr().err
+    assert "has no swarm yet; name it: `swarmd keys prepare group-key" in capsys.readouterr().err
     assert main(["keys", "enrol", "fleet", "a", "--swarm", "farm", "--out", "a"]) == 0
     assert main(["keys", "rotate", "fleet"]) == 0
     assert "new group key of swarm farm" in capsys.readouterr().out
