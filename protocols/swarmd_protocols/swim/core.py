@@ -345,9 +345,10 @@ class Core:
         """Whether what an author said is pushed at once; what this node says itself always is."""
         return author == self.own.node or self.relays.may_push(author, size, len(self.table), self.now_ns)
 
-    def may_repair(self, author: bytes, size: int, asker: bytes) -> bool:
+    def may_repair(self, author: bytes, size: int, asker: bytes, *, at_once: bool = False) -> bool:
         """Whether a comparison is answered with what an author said; what this node says itself always is."""
-        return author == self.own.node or self.relays.may_repair(author, size, len(self.table), self.now_ns, asker)
+        members, relays = len(self.table), self.relays
+        return author == self.own.node or relays.may_repair(author, size, members, self.now_ns, asker, at_once=at_once)
 
     def isolated(self) -> bool:
         """Whether this node hears nobody at all although it should: then the fault is more likely its own."""

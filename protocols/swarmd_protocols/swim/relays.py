@@ -36,7 +36,8 @@ has newer: without an account, ever new keys told to one member cost each other 
 _SOON, _SOON_RATE = 2, 4
 """One part in so many of all metadata of an author is repaired at once, and then so many budgets a second while the
 account above lasts: so what a storm may cost in its first ten seconds, beside a model that is fetched, is 70 KB and not
-128. Of a healed partition most is repaired at once, and the fullest author's in a quarter of a minute."""
+128. Of a healed partition most is repaired at once, and the fullest author's in a quarter of a minute. User events are
+not held up by it: they come in order, so that a pause holds up all that follow."""
 _ASKERS_MAX, _ASKER_RATE_SHARE = 64, 4
 """Askers of whom it is kept what they were sent of an author, and how much of its rate one may have once it has had one
 copy and half of the account is spent: so whoever asks without end leaves a copy, and then most of the rate, to the
@@ -164,13 +165,24 @@ class Relays:
         author.pushes -= size
         return True
 
-    def may_repair(self, node: bytes, size: int, members: int, now_ns: int, asker: bytes = b"") -> bool:
+    def may_repair(
+        self, node: bytes, size: int, members: int, now_ns: int, asker: bytes = b"", *, at_once: bool = False
+    ) -> bool:
         """Whether a comparison is answered with these bytes of an author; they are spent if so.
 
         The last ones may be more than is left, so that nothing large waits behind small things for ever.
+
+        Args:
+            node: The author.
+            size: Bytes of one message of its.
+            members: Members known.
+            now_ns: The time.
+            asker: Who is answered.
+            at_once: The whole account may go at once.
         """
         author = self._author(node, members, now_ns)
-        if min(author.repairs, author.soon) <= 0 or (author.floods and author.left <= 0):
+        left = author.repairs if at_once else min(author.repairs, author.soon)
+        if left <= 0 or (author.floods and author.left <= 0):
             return False
         left, at_ns = author.askers.pop(asker, (self._burst, now_ns))
         rate = self._per_s / _REPAIR_RATE_SHARE / _ASKER_RATE_SHARE

@@ -221,7 +221,7 @@ class UserEvents:
                 continue
             sent_bytes, last = 0, 0
             for sequence, encoded in log.after(max(told.get(node, 0), self._sent.reached(peer, node, core.now_ns))):
-                if not core.may_repair(node, len(encoded), peer):
+                if not core.may_repair(node, len(encoded), peer, at_once=True):
                     break
                 found.append(encoded)
                 last, sent_bytes = sequence, sent_bytes + len(encoded)
