@@ -16,7 +16,7 @@ from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.trust.envelopes import sign_statement
 from tests.integration.test_ground_operators import PLACE
 from tests.integration.test_ground_swarm import GroundProcess
-from tests.support.browser import chromium, has, opened, picture, until
+from tests.support.browser import chromium, has, opened, picture, text, until
 from tests.support.daemons import Daemon, wait_for
 from tests.support.ground import CHROMIUM, NO_CHROMIUM
 from tests.support.paths import ROOT
@@ -135,6 +135,10 @@ def test_a_key_of_the_browser_reviews_by_keyboard(
             "the note to be done",
         )
         page.keyboard.press("c")
-        wait_for(lambda: ("alice", "confirm", "") in reviewed(drone), "confirmed", seen=lambda: str(reviewed(drone)))
+        wait_for(
+            lambda: ("alice", "confirm", "") in reviewed(drone),
+            "confirmed",
+            seen=lambda: f"{reviewed(drone)}; the page says: {text(page)[:1500]}",
+        )
         assert not [one for one in seen.complaints if "403" not in one]
         assert all(url.startswith(f"http://127.0.0.1:{ground.port}/") for url in seen.requests)

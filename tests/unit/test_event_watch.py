@@ -15,6 +15,7 @@ from swarmd.events.alerts import Alerts
 from swarmd.events.kinds import Level
 from swarmd.events.record import EventRecord
 from swarmd.logs import Logger
+from swarmd_protocols.channel.channel import WIRE_VERSION
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.effects import (
     Alarm,
@@ -362,14 +363,15 @@ def test_a_node_of_another_wire_is_named_until_it_is_silent(brain):
         SimpleNamespace(node=PEER, name="drone-2", address="[fe80::2]:7946+10.0.0.2:7946"),
         SimpleNamespace(node=OTHER, name="drone-3", address="10.0.0.3:7946"),
     ]
-    newer = bytes([3 << 4 | 1]) + bytes(60)
+    newer = bytes([WIRE_VERSION + 1 << 4 | 1]) + bytes(60)
     refused_by_a_node([("10.0.0.2:7946", newer)] * 2, brain)
     assert brain.standing() == [], "two frames may be anything"
     refused_by_a_node([("10.0.0.2:7946", newer), *[("10.0.0.9:1", newer)] * 3], brain)
     assert brain.standing() == ["wire-version"]
     (alert,) = brain.alerts.standing()
     assert alert.text == (
-        "drone-2 (10.0.0.2:7946) speaks wire version 3, 10.0.0.9:1 speaks wire version 3; this node speaks 2"
+        f"drone-2 (10.0.0.2:7946) speaks wire version {WIRE_VERSION + 1}, 10.0.0.9:1 speaks wire version "
+        f"{WIRE_VERSION + 1}; this node speaks {WIRE_VERSION}"
     )
     assert alert.level is Level.WARNING
     refused_by_a_node([("10.0.0.3:50000", bytes([1 << 4 | 1]) + bytes(60))] * 3, brain)
@@ -381,7 +383,7 @@ def test_a_node_of_another_wire_is_named_until_it_is_silent(brain):
 def test_the_members_names_are_asked_for_seldom(brain):
     wires, asked = OtherWires(), []
     for _ in range(3):
-        wires.refused("10.0.0.9:1", "frame of wire version 3; this node speaks 2", 0.0)
+        wires.refused("10.0.0.9:1", f"frame of wire version {WIRE_VERSION + 1}; this node speaks {WIRE_VERSION}", 0.0)
     for second in range(60):
         assert wires.told(lambda: asked.append(1) or [], float(second))
     assert len(asked) <= 7
@@ -390,7 +392,7 @@ def test_the_members_names_are_asked_for_seldom(brain):
 def test_rubbish_names_nobody_and_floods_are_bounded(brain):
     rng = Random(7)
     rubbish = [("192.0.2.1:9", bytes([first]) + rng.randbytes(60)) for first in rng.sample(range(256), 64)]
-    flood = [(f"192.0.2.{number}:9", bytes([3 << 4 | 1]) + bytes(60)) for number in range(2, 64)]
+    flood = [(f"192.0.2.{number}:9", bytes([WIRE_VERSION + 1 << 4 | 1]) + bytes(60)) for number in range(2, 64)]
     refused_by_a_node(rubbish + flood, brain)
     assert brain.standing() == []
     assert len(brain.watch._wires) <= SOURCES_MAX
