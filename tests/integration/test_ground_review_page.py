@@ -113,8 +113,8 @@ def test_a_key_of_the_browser_reviews_by_keyboard(
         page.keyboard.type("<img src=x onerror=alert(1)> look")
         page.keyboard.press("Enter")
         wait_for(lambda: len(reviewed(drone)) == 2, "the note", seen=lambda: str(reviewed(drone)))
-        # In the list: the page knows it too, so that the next word is said of what is shown. (The server's answer, which
-        # comes sooner, says the note as well; what is said of an older revision is refused.)
+        # In the list: the page knows it too, so that the next word is said of what is shown. The server's answer, which
+        # comes sooner, says the note as well; what is said of an older revision is refused.
         listed = "[...document.querySelectorAll('li')].some(one => / notes .*alert\\(1\\)> look/.test(one.textContent))"
         until(page, listed, "the note in the list")
         has(page, "<img src=x onerror=alert(1)> look")
