@@ -25,7 +25,9 @@ def floods_of_metadata_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def comparisons_have_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    def may_repair(self: Relays, node: bytes, size: int, members: int, now_ns: int, asker: bytes = b"") -> bool:
+    def may_repair(
+        self: Relays, node: bytes, size: int, members: int, now_ns: int, asker: bytes = b"", *, at_once: bool = False
+    ) -> bool:
         author = self._author(node, members, now_ns)
         if author.floods:
             author.left -= size
