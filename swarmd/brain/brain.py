@@ -248,10 +248,10 @@ class Brain:
             seeds=seeds,
         )
         if offload is not None:
-            from swarmd.brain.lending import LendingLink
-
-            self._lending = LendingLink(offload, driver.command, parts.battery_milli, self._name_of, node.members)
-            driver.on_order(offload.name, self._lending.carry_out)
+            self._lending = compose.join_offload(
+                offload, driver, journal.directory, parts.battery_milli, self._name_of, node.members, self.log
+            )
+            stack.callback(self._lending.close)
         history = self._history = History(parts, trust, journal)
         stack.callback(history.store.close)
         await history.open()

@@ -4,7 +4,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from swarmd.transports.factory import resolve
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError
-from swarmd_protocols.ids import Address
+from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.dedup.config import DedupConfig
@@ -36,9 +36,12 @@ from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.trust import Trust
 
 if TYPE_CHECKING:
+    from swarmd.brain.driver import Driver
+    from swarmd.brain.lending import LendingLink
     from swarmd_models.geo.sitemap import SiteMap
     from swarmd_models.geo.survey import Cells
     from swarmd_protocols.offload.offload import Offload
+    from swarmd_protocols.summary import MemberView
 
 BOOT_KEY = b"daemon/boot"
 POSITIONS_PER_S = 4
@@ -233,6 +236,36 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         replica.clock.physical_ms,
         is_answer,
     )
+
+
+def join_offload(
+    protocol: "Offload",
+    driver: "Driver",
+    state: Path,
+    battery_milli: Callable[[], int | None],
+    name_of: Callable[[NodeId], str],
+    members: Callable[[], Iterable["MemberView"]],
+    log: Logger,
+) -> "LendingLink":
+    """The link between worker and protocol, joined to the driver.
+
+    Args:
+        protocol: Decides.
+        driver: Performs.
+        state: The daemon's folder.
+        battery_milli: As `LendingLink` has it, and the rest.
+        name_of: A member's name.
+        members: All of them.
+        log: Where a disk is told of that takes no lines.
+    """
+    from swarmd.brain.lending import LendingLink
+    from swarmd.brain.lending_audit import LendingAudit
+
+    audit = LendingAudit(state / "lending", name_of, log)
+    link = LendingLink(protocol, driver.command, battery_milli, name_of, members, audit)
+    driver.on_order(protocol.name, link.carry_out)
+    driver.on_lost = link.on_lost
+    return link
 
 
 def open_releases(

@@ -69,6 +69,8 @@ class Driver:
         self._handle_time = metrics.stage("handle")
         self._late_time = metrics.stage("timer_late")
         self._commit_time = metrics.stage("commit")
+        self.on_lost: Callable[[Address], None] = lambda address: None
+        """Told of each connection to a member that stood and was ended by the other side."""
         self.counts = {"events": 0, "effects": 0, "crashes": 0, "rejected": 0, "alarms": 0}
 
     def handlers(self) -> TransportHandlers:
@@ -78,6 +80,7 @@ class Driver:
             stream=lambda source, data: self.post(StreamReceived(source, data)),
             send_failed=lambda destination, reason: self.post(SendFailed(destination, reason)),
             host_probed=self._on_host_probed,
+            lost=lambda destination: self.on_lost(destination),
         )
 
     def attach(self, node: Node, transport: Transport) -> None:

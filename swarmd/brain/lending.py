@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from swarmd.brain.lending_audit import LendingAudit
 from swarmd.worker import words
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.ids import WAYS, NodeId, without_zone
+from swarmd_protocols.ids import WAYS, Address, NodeId, without_zone
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
@@ -43,6 +44,7 @@ class LendingLink:
         battery_milli: Callable[[], int | None],
         name_of: Callable[[NodeId], str],
         members: Callable[[], Iterable[MemberView]] = tuple,
+        audit: LendingAudit | None = None,
     ) -> None:
         """Know no worker yet; `bind` gives it one.
 
@@ -52,7 +54,9 @@ class LendingLink:
             battery_milli: The charge in thousandths; None: no battery, or unknown.
             name_of: A member's name.
             members: All of them, with their addresses.
+            audit: Where it is written who lent what to whom; None: nowhere.
         """
+        self._audit = audit
         self.protocol = protocol
         self._command = command
         self._battery_milli = battery_milli
@@ -84,6 +88,19 @@ class LendingLink:
             "counts": self.counts(),
         }
 
+    def on_lost(self, address: Address) -> None:
+        """A connection to a member was ended by it, or for it: what it works on is asked of others too."""
+        lenders = self.protocol.lenders()
+        if lenders:
+            for one in self._members():
+                if one.address == address and one.node in lenders:
+                    self._command(NAME, requests.Doubt(one.node))
+
+    def close(self) -> None:
+        """Write what has not been written."""
+        if self._audit is not None:
+            self._audit.close(self.protocol.ledger.take())
+
     def take(self, word: words.Borrow | words.Abandon | words.Judged | words.Ran | words.Pulse) -> None:
         """The worker speaks."""
         match word:
@@ -102,6 +119,8 @@ class LendingLink:
             case words.Pulse():
                 held = [requests.Held(bytes.fromhex(digest), ns) for digest, ns in word.held.items()]
                 self._command(NAME, requests.Stock(tuple(held), word.queue_ns, self._battery_milli()))
+                if self._audit is not None and self._audit.is_due:
+                    self._audit.write(self.protocol.ledger.take())
 
     def on_worker_gone(self) -> None:
         """It has ended: it holds nothing, runs nothing and waits for nothing."""

@@ -55,6 +55,9 @@ class TransportHandlers:
     stream: Callable[[Address, bytes], None]
     send_failed: Callable[[Address, str], None]
     host_probed: Callable[[Address, HostAnswer], None] = field(default=lambda destination, answer: None)
+    lost: Callable[[Address], None] = field(default=lambda destination: None)
+    """A connection to a peer that stood was ended, not by this node: the peer may have died. Evidence of nothing more;
+    a transport without connections never says it."""
 
 
 class Transport(Protocol):

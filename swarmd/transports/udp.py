@@ -95,8 +95,10 @@ class UdpTransport:
             self._closed = True
             raise
         self._prober = HostProber(reach, handlers.host_probed, self._counts)
-        self._streams = Dialler(self._context, self._keys, STREAM_PATH, reach, handlers.send_failed, self._counts)
-        self._bulk = Dialler(self._context, self._keys, BULK_PATH, reach, handlers.send_failed, self._counts)
+        self._streams, self._bulk = (
+            Dialler(self._context, self._keys, path, reach, handlers.send_failed, self._counts, handlers.lost)
+            for path in (STREAM_PATH, BULK_PATH)
+        )
         self._datagrams.start()
         self._listener.start()
         self._streams.start(reach.address, is_ipv6(host))

@@ -92,7 +92,7 @@ class ZmqTransport:
         reach = self._reach = Reach(host, port, self._advertise, self._interfaces)
         self._prober = HostProber(reach, handlers.host_probed, self._counts)
         self._diallers = {
-            path: Dialler(self._context, self._keys, path, reach, handlers.send_failed, self._counts)
+            path: Dialler(self._context, self._keys, path, reach, handlers.send_failed, self._counts, handlers.lost)
             for path in (DATAGRAM_PATH, STREAM_PATH, BULK_PATH)
         }
         self._listener.start()

@@ -109,6 +109,7 @@ class Dialler:
         reach: Reach,
         failed: Callable[[Address, str], None],
         counts: "Counter[str]",
+        lost: Callable[[Address], None] = lambda destination: None,
     ) -> None:
         """Prepare; nothing is opened before `start`.
 
@@ -119,7 +120,9 @@ class Dialler:
             reach: Knows the ways to a destination.
             failed: Called, never from within `send`, with a destination and one of the reasons of `base`.
             counts: Where frames, bytes and drops are counted.
+            lost: Called with the destination of a connection that stood and was ended by the other side.
         """
+        self._lost = lost
         self._context = context
         self._keys = keys
         self._path = path
@@ -342,7 +345,10 @@ class Dialler:
         elif event == zmq.EVENT_CONNECT_DELAYED:
             connection.dialling_since_s = now_s
         elif event == zmq.EVENT_DISCONNECTED:
+            has_stood = connection.standing
             self._on_lost(connection)
+            if has_stood:
+                self._lost(connection.address)
             self._next_way(connection)
         elif event == zmq.EVENT_CLOSED:
             self._on_lost(connection)

@@ -24,6 +24,7 @@ from swarmd_protocols.offload.dispatcher import (
     Deliver,
     Dispatcher,
     DispatcherConfig,
+    Doubted,
     Effect,
     Failed,
     OfferHeard,
@@ -169,6 +170,10 @@ class Borrower(RuleBasedStateMachine):
         if (number, attempt) not in self.live:
             event = Answered(number, attempt) if answers else Failed(number, attempt)
             assert self.dispatcher.handle(event, self.now_ns) == []
+
+    @rule(node=st.sampled_from(LENDERS))
+    def break_a_connection(self, node: NodeId) -> None:
+        self.perform(self.dispatcher.handle(Doubted(node), self.now_ns))
 
     @rule(passed_ms=st.integers(1, 400) | st.just(2_100))
     def wait(self, passed_ms: int) -> None:

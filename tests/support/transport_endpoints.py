@@ -42,6 +42,7 @@ class Endpoint:
     streams: list[tuple[Address, bytes]] = field(default_factory=list)
     failures: list[tuple[Address, str]] = field(default_factory=list)
     probes: list[tuple[Address, HostAnswer]] = field(default_factory=list)
+    losses: list[Address] = field(default_factory=list)
 
     @property
     def address(self) -> Address:
@@ -54,6 +55,7 @@ class Endpoint:
                 stream=lambda source, data: self.streams.append((source, data)),
                 send_failed=lambda destination, reason: self.failures.append((destination, reason)),
                 host_probed=lambda destination, answer: self.probes.append((destination, answer)),
+                lost=self.losses.append,
             )
         )
         return self

@@ -100,6 +100,33 @@ def test_a_lender_that_goes_is_replaced_at_once() -> None:
     assert [one.lender for one in swarm.settles()] == [THIRD if first == LENDER else LENDER]
 
 
+def test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_who_did_what() -> None:
+    swarm = Swarm(3)
+    swarm.keeps = {LENDER, THIRD}
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    first = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
+    other = THIRD if first == LENDER else LENDER
+    swarm.command(ME, requests.Doubt(first))
+    swarm.command(ME, requests.Doubt(ME))
+    swarm.keeps = {first}
+    swarm.turn()
+    assert [one.lender for one in swarm.settles()] == [other]
+    assert swarm.nodes[ME].counts()["borrow_rerouted"] == 1
+    (line,) = swarm.nodes[ME].ledger.take()
+    assert (line.what, line.member, line.digest, line.count, line.size_bytes) == ("borrowed", other, DIGEST, 1, 5)
+    lent = {row.what: row for row in swarm.nodes[other].ledger.take()}
+    assert {what: row.member for what, row in lent.items()} == {"granted": ME, "lent": ME}
+    assert lent["lent"].proof == line.proof, "both speak of the same answers"
+    swarm.hear(other, ME, messages.Request(77, 1, DIGEST, 1, 100, b""))
+    assert [(row.what, row.member) for row in swarm.nodes[other].ledger.take()] == [("refused_unknown", ME)]
+    for _ in range(8):
+        swarm.command(ME, requests.Judged(other, False))
+    assert [(row.what, row.count) for row in swarm.nodes[ME].ledger.take()] == [("found_wrong", 8), ("ejected", 1)]
+    assert swarm.nodes[ME].counts()["borrow_ejected"] == 1
+
+
 # --- hostile lenders ------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ from swarmd_protocols.offload.dispatcher import (
     Failed,
     OfferHeard,
 )
+from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.messages import Answer, Ask, Bound, Deny, Grant, Offered, Refusal, Request
 from swarmd_protocols.offload.placement import Need, Offer, ability_number
@@ -102,9 +103,11 @@ class Borrower:
         rng: Random,
         numbers: Iterator[int],
         physical_ms: Callable[[int], int],
+        ledger: Ledger,
         is_well_formed: Callable[[bytes, bytes], bool],
     ) -> None:
         """Know no lender; the arguments are those of `Offload`."""
+        self._ledger = ledger
         self._node = node
         self._crypto = crypto
         self._config = config
@@ -176,7 +179,11 @@ class Borrower:
         """An answer was held against the own model."""
         if not judged.is_right:
             self._kept.forget(judged.lender)
-        return self._decide(Checked(judged.lender, judged.is_right), now_ns)
+        return self._note_check(judged.lender, judged.is_right, now_ns)
+
+    def on_doubt(self, lender: NodeId, now_ns: int) -> list[SubEffect]:
+        """The connection to it has broken."""
+        return self._decide(dispatching.Doubted(lender), now_ns)
 
     def on_abandon(self, number: int, now_ns: int) -> list[SubEffect]:
         """The program that asked has gone; nothing where the request is through."""
@@ -285,7 +292,7 @@ class Borrower:
             self.counts["garbage"] += 1
             self._kept.forget(sender)
             effects = self._refuse(sender, "an answer that is not signed for this request, or has no proper form")
-            effects += self._decide(Checked(sender, False), now_ns)
+            effects += self._note_check(sender, False, now_ns)
             return effects + self._fail(number, attempt, sender, now_ns)
         one.answers[attempt] = message.data
         return self._decide(Answered(number, attempt), now_ns)
@@ -361,6 +368,16 @@ class Borrower:
         waiting = [] if asking is None else [pair for pair in asking.waiting if pair[0] in self._open]
         return self._ask_ticket(where, [*waiting, (ask.number, attempt)], now_ns)
 
+    def _note_check(self, lender: NodeId, is_right: bool, now_ns: int) -> list[SubEffect]:
+        was_ejected = self.is_ejected(lender, now_ns)
+        effects = self._decide(Checked(lender, is_right), now_ns)
+        if not is_right:
+            self._ledger.note("found_wrong", lender)
+        if self.is_ejected(lender, now_ns) and not was_ejected:
+            self.counts["ejected"] += 1
+            self._ledger.note("ejected", lender)
+        return effects
+
     def _has_ticket(self, lender: NodeId, digest: bytes, now_ns: int) -> bool:
         held = self._tickets.get((lender, digest))
         return held is not None and _is_good(held, 0, self._physical_ms(now_ns))
@@ -409,6 +426,8 @@ class Borrower:
         data = None if attempt is None else one.answers[attempt]
         lender = None if attempt is None else one.lenders.get(attempt)
         digest = one.ask.digest if attempt is None else one.digests[attempt]
+        if data is not None and lender is not None:
+            self._ledger.note("borrowed", lender, digest, _size_bytes(one.ask), data)
         if data is not None and _may_be_kept(one.ask):
             self._kept.put(_key(one), Kept(data, lender, now_ns + one.ask.keep_ns), now_ns)
         settle = requests.Settle(number, data, lender, digest, is_check_wanted)

@@ -3,7 +3,7 @@
 ```
  Asked ──▶ lender ──answer──▶ Deliver
    │          │ slower than its own 95th percentile, and the budget allows: a second lender (hedge)
-   │          │ fails, goes, is withdrawn: another, at once
+   │          │ fails, goes, is withdrawn, its connection breaks: another, at once
    └──────────┴─ the last moment at which the own model can still answer: the own model
                  the deadline: Deliver nothing
 ```
@@ -79,6 +79,13 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubted:
+    """The connection to a lender has broken: it may be dead, long before membership can tell."""
+
+    lender: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class Abandoned:
     """Nobody waits for a request any more; harmless for one that is through."""
 
@@ -93,7 +100,7 @@ class TimerFired:
     what: str
 
 
-Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Left | Checked | Abandoned | TimerFired
+Event: TypeAlias = Asked | OfferHeard | Answered | Failed | Left | Checked | Doubted | Abandoned | TimerFired
 
 # --- effects --------------------------------------------------------------------------------------------------------
 
@@ -149,6 +156,12 @@ Effect: TypeAlias = Attempt | Cancel | Deliver | Check | SetTimer
 
 TIMERS = _HEDGE, _LAST_MOMENT, _DEADLINE = "hedge", "last-moment", "deadline"
 """Words of `SetTimer`."""
+_DOUBT_NS = 2_000_000_000
+"""For so long a lender whose connection broke is asked only where there is no other, unless it is heard before:
+two periods of offers, after which membership has named a dead one."""
+_DOUBT_GAP_NS = 1_000_000_000
+"""One broken connection of a lender in a second sends requests to others: who hangs up all the time cannot double all
+work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +220,8 @@ class Dispatcher:
         self._times: dict[NodeId, Times] = {}
         """Kept when an offer is withdrawn: else whoever answers nobody would withdraw and be as good as new. The one
         that was asked longest ago first."""
+        self._doubts: dict[NodeId, tuple[int, bool]] = {}
+        """When a lender's connection last broke, and whether it has not been heard since; the oldest first."""
         self._hedges = config.hedge_burst
         self._checks: dict[NodeId, int] = {}
         """How many of a lender's first answers were checked; the one that answered longest ago first."""
@@ -235,6 +250,8 @@ class Dispatcher:
                 self.reputation.note(lender, is_right, now_ns)
                 self.counts["checked_right" if is_right else "checked_wrong"] += 1
                 return []
+            case Doubted(lender):
+                return self._on_doubted(lender, now_ns)
             case Abandoned(number):
                 return self._end(number, "abandoned") if number in self._open else []
             case TimerFired(number, what):
@@ -257,6 +274,7 @@ class Dispatcher:
 
     def _on_offer(self, offer: Offer, now_ns: int) -> list[Effect]:
         self._offers.pop(offer.node, None)
+        self._believe(offer.node)
         if not offer.is_reachable:
             return [
                 effect
@@ -270,11 +288,36 @@ class Dispatcher:
             del self._offers[next(iter(self._offers))]
         return []
 
+    def _on_doubted(self, lender: NodeId, now_ns: int) -> list[Effect]:
+        """What only this lender works on is asked of another too; its own answer still counts, if it comes first."""
+        last = self._doubts.get(lender)
+        if lender not in self._offers or (last is not None and now_ns - last[0] < _DOUBT_GAP_NS):
+            return []
+        self._doubts.pop(lender, None)
+        self._doubts[lender] = now_ns, True
+        while len(self._doubts) > self._config.reputation.lenders_max:
+            del self._doubts[next(iter(self._doubts))]
+        effects: list[Effect] = []
+        for one in list(self._open.values()):
+            if not one.live or any(one.tried[attempt] != lender for attempt in one.live):
+                continue
+            found = self._choose(one, now_ns)
+            if found is not None:
+                effects += self._ask(one, found[0], now_ns)
+            elif one.need.local_ns and None not in one.tried:
+                effects += self._ask(one, None, now_ns)
+            else:
+                continue
+            self.counts["rerouted"] += 1
+        return effects
+
     def _on_answer(self, number: int, attempt: int, now_ns: int) -> list[Effect]:
         one = self._open.get(number)
         if one is None or attempt not in one.live:
             return []
         lender = one.tried[attempt]
+        if lender is not None:
+            self._believe(lender)
         self._measure(one, attempt, now_ns, is_answer=True)
         for other in sorted(one.live - {attempt}):
             self._outrun(one, other, now_ns)
@@ -380,10 +423,20 @@ class Dispatcher:
         if len(asked) >= self._config.attempts_max:
             return None
         bad = [node for node in self._offers if self.reputation.is_ejected(node, now_ns)]
-        found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
+        doubted = [
+            node for node, (at_ns, is_silent) in self._doubts.items() if is_silent and now_ns - at_ns < _DOUBT_NS
+        ]
+        found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad, *doubted], now_ns)
+        if not found and doubted:
+            found = feasible(one.need, self._offers.values(), self._times, [*asked, *bad], now_ns)
         return choose(
             one.need, found, self._times, self._rng, now_ns, lambda offer: self._is_ready(offer, one.need, now_ns)
         )
+
+    def _believe(self, lender: NodeId) -> None:
+        """It has been heard: whatever broke, it lives."""
+        if lender in self._doubts:
+            self._doubts[lender] = self._doubts[lender][0], False
 
     def _is_ready(self, offer: Offer, need: Need, now_ns: int) -> bool:
         offered = offer.of(need)

@@ -16,6 +16,7 @@ from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import CancelTimer, Order, Rejected, SetTimer, TimerKey
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.messages import (
     PAYLOAD_MAX_BYTES,
     REASONS,
@@ -75,6 +76,8 @@ class _Job:
     bound: Bound
     time_ns: int
     """That it is expected to take."""
+    size_bytes: int
+    """Of its input."""
 
 
 class Lender:
@@ -89,8 +92,10 @@ class Lender:
         boot: int,
         numbers: Iterator[int],
         physical_ms: Callable[[int], int],
+        ledger: Ledger,
     ) -> None:
         """Have nothing to lend yet; the arguments are those of `Offload`, and `numbers` gives each job its own."""
+        self._ledger = ledger
         self._node = node
         self._seed = seed
         self._crypto = crypto
@@ -155,12 +160,15 @@ class Lender:
         if not self._words.take(borrower, 1, now_ns):
             return self._unheard(borrower)
         if not self.is_willing or self._held(digest) is None:
+            self._ledger.note("denied_not-lending", borrower)  # Its digest is the borrower's word.
             return [_say(borrower, Deny(digest, REASONS.index("not-lending")))]
         ticket = self._grants.grant(borrower, digest, self._physical_ms(now_ns))
         if ticket is None:
             self.counts["denied"] += 1
+            self._ledger.note("denied_spent", borrower, digest)
             return [_say(borrower, Deny(digest, REASONS.index("spent")))]
         self.counts["granted"] += 1
+        self._ledger.note("granted", borrower, digest)
         return [_say(borrower, Grant(ticket))]
 
     def on_request(self, borrower: NodeId, request: Request, now_ns: int) -> list[SubEffect]:
@@ -183,11 +191,12 @@ class Lender:
             reason = "late"
         if reason:
             self.counts[f"refused_{reason}"] += 1
+            self._ledger.note(f"refused_{reason}", borrower, b"" if held is None else held.digest, size)
             return [_say(borrower, Refusal(request.id, REASONS.index(reason)))]
         job = next(self._numbers)
         until_ns = now_ns + request.left_ms * _MS
         bound = Bound(borrower, self._node, request.id, request.digest, sha256(request.data).digest())
-        self._jobs[job] = _Job(bound, time_ns)
+        self._jobs[job] = _Job(bound, time_ns, size)
         self.counts["taken"] += 1
         order = requests.Infer(
             job, request.digest, request.data, request.units, until_ns, borrower, request.lane_bytes
@@ -208,8 +217,10 @@ class Lender:
         if data is None or len(data) > PAYLOAD_MAX_BYTES:
             reason = "failed" if data is None else "too-large"
             self.counts[f"refused_{reason}"] += 1
+            self._ledger.note(f"refused_{reason}", bound.borrower, bound.digest, one.size_bytes)
             return [CancelTimer(_due(job)), _say(bound.borrower, Refusal(bound.id, REASONS.index(reason)))]
         self.counts["answered"] += 1
+        self._ledger.note("lent", bound.borrower, bound.digest, one.size_bytes, data)
         signature = self._crypto.sign(self._seed, messages.answer_bytes(bound, data))
         return [CancelTimer(_due(job)), _say(bound.borrower, Answer(bound.id, data, signature))]
 
@@ -236,6 +247,7 @@ class Lender:
 
     def _unheard(self, borrower: NodeId) -> list[SubEffect]:
         self.counts["over_rate"] += 1
+        self._ledger.note("over_rate", borrower)
         return [Rejected(borrower.hex(), "asks to borrow more often than one member may")]
 
     def _held(self, digest: bytes) -> requests.Held | None:

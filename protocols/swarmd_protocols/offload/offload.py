@@ -21,6 +21,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
 from swarmd_protocols.offload.borrowing import NUMBER_MAX, Borrower
 from swarmd_protocols.offload.dispatcher import DispatcherConfig
+from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
@@ -79,8 +80,12 @@ class Offload:
         """
         numbers = count(1)
         self._config = config
-        self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms)
-        self._borrower = Borrower(node, crypto, config.dispatcher, rng, numbers, physical_ms, is_well_formed)
+        self.ledger = Ledger()
+        """Of both sides; the driver takes its lines."""
+        self._lender = Lender(node, seed, crypto, config.lending, boot, numbers, physical_ms, self.ledger)
+        self._borrower = Borrower(
+            node, crypto, config.dispatcher, rng, numbers, physical_ms, self.ledger, is_well_formed
+        )
         self._reachable: dict[NodeId, bytes] = {}
         self._said_ns = -(1 << 62)
         self._is_armed = False
@@ -152,6 +157,8 @@ class Offload:
                 return self._borrower.on_ran(job, data, now_ns) or self._lender.on_ran(job, data)
             case requests.Judged():
                 return self._borrower.on_judged(request, now_ns)
+            case requests.Doubt(lender):
+                return self._borrower.on_doubt(lender, now_ns)
             case requests.Abandon(number):
                 return self._borrower.on_abandon(number, now_ns)
             case _:

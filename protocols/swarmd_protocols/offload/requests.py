@@ -7,6 +7,7 @@
  driver ── Ran ────────────────▶ offload      what came of it
  driver ◀────────────── Drop ── offload      nobody waits for it any more
  driver ── Judged ─────────────▶ offload      a borrowed answer was held against the own model
+ driver ── Doubt ──────────────▶ offload      the connection to a lender has broken
  driver ── Abandon ────────────▶ offload      the program has gone ──▶ Settle, without an answer
 ```
 """
@@ -83,13 +84,19 @@ class Judged(msgspec.Struct, frozen=True, gc=False):
     is_right: bool
 
 
+class Doubt(msgspec.Struct, frozen=True, gc=False):
+    """The connection to a lender has broken: what waits for it is asked of another at once. No word against it."""
+
+    lender: NodeId
+
+
 class Abandon(msgspec.Struct, frozen=True, gc=False):
     """Nobody waits for the answer of a `Borrow` any more."""
 
     number: int
 
 
-Command: TypeAlias = Stock | Borrow | Ran | Judged | Abandon
+Command: TypeAlias = Stock | Borrow | Ran | Judged | Doubt | Abandon
 
 
 class Infer(msgspec.Struct, frozen=True):

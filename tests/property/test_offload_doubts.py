@@ -1,0 +1,177 @@
+"""Laws of a lender whose connection breaks: another works at once, nothing is lost, and nobody doubles work by it."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import dispatcher
+from swarmd_protocols.offload.dispatcher import (
+    Answered,
+    Asked,
+    Attempt,
+    Deliver,
+    Dispatcher,
+    DispatcherConfig,
+    Doubted,
+    OfferHeard,
+)
+from swarmd_protocols.offload.ledger import LINES_MAX, NOBODY, Ledger
+from swarmd_protocols.offload.placement import Need, Offer, Offered
+from tests.support.mutants import assert_found
+
+MS = 1_000_000
+DIGEST = bytes([7]) * 32
+LENDERS = [NodeId(bytes([index]) * 16) for index in range(1, 5)]
+
+
+def borrower(lenders: int, seed: int = 1, **config: Any) -> Dispatcher:
+    one = Dispatcher(DispatcherConfig(**config), random.Random(seed))
+    for lender in LENDERS[:lenders]:
+        hear(one, lender, 0)
+    return one
+
+
+def hear(one: Dispatcher, lender: NodeId, now_ns: int) -> None:
+    assert one.handle(OfferHeard(Offer(lender, (Offered(DIGEST, 10 * MS, 0),), 1_000, now_ns)), now_ns) == []
+
+
+def ask(one: Dispatcher, number: int, now_ns: int, local_ms: int = 0, copies: int = 1) -> list[Attempt]:
+    need = Need(number, DIGEST, 1, 10, now_ns + 10_000 * MS, True, local_ms * MS, 0, copies=copies)
+    return [effect for effect in one.handle(Asked(need), now_ns) if isinstance(effect, Attempt)]
+
+
+@given(
+    lenders=st.integers(1, 4),
+    requests=st.lists(st.tuples(st.sampled_from([0, 5_000]), st.integers(1, 2)), min_size=1, max_size=12),
+    seed=st.integers(0, 1 << 16),
+)
+@settings(max_examples=80, deadline=None)
+def test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once(
+    lenders: int, requests: list[tuple[int, int]], seed: int
+) -> None:
+    one = borrower(lenders, seed)
+    asked = {
+        number: ask(one, number, 0, local_ms, copies) for number, (local_ms, copies) in enumerate(requests, start=1)
+    }
+    doubted = LENDERS[0]
+    effects = one.handle(Doubted(doubted), 5 * MS)
+    assert not [effect for effect in effects if isinstance(effect, Deliver | dispatcher.Cancel)], "a doubt ends nothing"
+    again = {effect.number: effect for effect in effects if isinstance(effect, Attempt)}
+    for number, attempts in asked.items():
+        local_ms, _ = requests[number - 1]
+        is_alone = {attempt.lender for attempt in attempts} == {doubted}
+        can_go = lenders > 1 or local_ms > 0
+        assert (number in again) == (is_alone and can_go), "another works on it, exactly where nobody else did"
+        if number in again:
+            assert again[number].lender != doubted
+            assert (again[number].lender is None) == (lenders == 1)
+    for number, attempts in asked.items():
+        effects = one.handle(Answered(number, attempts[0].attempt), 9 * MS)
+        told = [effect.attempt for effect in effects if isinstance(effect, Deliver)]
+        assert told == [attempts[0].attempt], "the answer of a lender that lives counts all the same"
+    assert one.open_requests == 0
+
+
+@given(seed=st.integers(0, 1 << 16), ways=st.sampled_from(["heard", "answers", "late", "silent"]))
+@settings(max_examples=60, deadline=None)
+def test_a_doubted_lender_is_asked_again_when_it_is_heard_or_where_there_is_no_other(seed: int, ways: str) -> None:
+    one = borrower(2, seed)
+    first = ask(one, 1, 0)[0]
+    doubted, other = first.lender, next(lender for lender in LENDERS[:2] if lender != first.lender)
+    assert doubted is not None
+    one.handle(Doubted(doubted), 1 * MS)
+    now_ns = 2 * MS
+    assert {attempt.lender for number in range(10, 30) for attempt in ask(one, number, now_ns)} == {other}
+    if ways == "heard":
+        hear(one, doubted, now_ns)
+    elif ways == "answers":
+        one.handle(Answered(1, 0), now_ns)
+    elif ways == "late":
+        now_ns += 2_000 * MS
+        for lender in LENDERS[:2]:  # Offers are fresh for two seconds.
+            hear(one, lender, now_ns)
+    else:
+        one.handle(OfferHeard(Offer(other, (), 0, now_ns, is_reachable=False)), now_ns)
+    asked = {attempt.lender for number in range(40, 60) for attempt in ask(one, number, now_ns)}
+    assert doubted in asked, "it is asked again"
+
+
+def test_who_hangs_up_all_the_time_doubles_one_request_a_second() -> None:
+    """A lender answers, and breaks its connection after each request: the others do its work once a second."""
+    one = borrower(2)
+    extra = now_ns = 0
+    for number in range(1, 400):
+        now_ns += 10 * MS
+        for lender in LENDERS[:2]:
+            hear(one, lender, now_ns)
+        (first,) = ask(one, number, now_ns)
+        if first.lender == LENDERS[0]:
+            effects = one.handle(Doubted(LENDERS[0]), now_ns)
+            extra += sum(isinstance(effect, Attempt) for effect in effects)
+        one.handle(Answered(number, 0), now_ns + 1 * MS)
+    assert 0 < extra <= 1 + now_ns // (1_000 * MS)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.binary(max_size=4)), max_size=900))
+@settings(max_examples=30, deadline=None)
+def test_the_ledger_is_bounded_and_counts_everything(rows: list[tuple[str, int, bytes]]) -> None:
+    ledger = Ledger()
+    for what, member, answer in rows:
+        ledger.note(what, NodeId(member.to_bytes(16, "big")), b"", len(answer), answer)
+        assert len(ledger) <= LINES_MAX
+    lines = ledger.take()
+    assert sum(line.count for line in lines) == len(rows)
+    assert sum(line.size_bytes for line in lines) == sum(len(answer) for _, _, answer in rows)
+    assert {line.member for line in lines if line.what == "more"} <= {NOBODY}
+    assert ledger.take() == []
+
+
+def test_a_proof_covers_the_answers_and_their_order() -> None:
+    def proof(*answers: bytes) -> bytes:
+        ledger = Ledger()
+        for answer in answers:
+            ledger.note("lent", LENDERS[0], DIGEST, 1, answer)
+        return ledger.take()[0].proof
+
+    assert proof(b"a", b"b") == proof(b"a", b"b")
+    assert len({proof(b"a", b"b"), proof(b"b", b"a"), proof(b"a"), proof(b"ab")}) == 4
+
+
+# --- Faults on purpose ----------------------------------------------------------------------------------------------
+
+
+def _doubts_are_not_heard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_on_doubted", lambda self, lender, now_ns: [])
+
+
+def _a_doubt_is_a_failure(patch: pytest.MonkeyPatch) -> None:
+    def fail(self: Dispatcher, lender: NodeId, now_ns: int) -> Any:
+        return self._on_offer(Offer(lender, (), 0, now_ns, is_reachable=False), now_ns)
+
+    patch.setattr(Dispatcher, "_on_doubted", fail)
+
+
+def _never_believed_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_believe", lambda self, lender: None)
+
+
+def _every_doubt_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dispatcher, "_DOUBT_GAP_NS", 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (_doubts_are_not_heard, test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once),
+        (_a_doubt_is_a_failure, test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once),
+        (_never_believed_again, test_a_doubted_lender_is_asked_again_when_it_is_heard_or_where_there_is_no_other),
+        (_every_doubt_counts, test_who_hangs_up_all_the_time_doubles_one_request_a_second),
+    ],
+)
+def test_mutants(fault: Callable[[pytest.MonkeyPatch], None], law: Callable[[], Any], monkeypatch: Any) -> None:
+    assert_found(fault, law, monkeypatch)

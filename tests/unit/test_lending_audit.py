@@ -1,0 +1,96 @@
+"""The lines of who lent what to whom: one chain, a write a minute at most, and a full disk stops nothing."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarmd.brain.lending import LendingLink
+from swarmd.brain.lending_audit import PERIOD_S, LendingAudit
+from swarmd.cli.main import main
+from swarmd.logs import Logger
+from swarmd.release.audit import AuditLog, verify_folder
+from swarmd.release.errors import ReleaseError
+from swarmd.worker import words
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import requests
+from swarmd_protocols.offload.ledger import NOBODY, Ledger
+
+NODE, OTHER = NodeId(bytes(range(16))), NodeId(bytes(range(16, 32)))
+DIGEST = bytes(range(32))
+
+
+class World:
+    """An audit with a clock of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now_s = 0.0
+        self.out = io.StringIO()
+        self.folder = folder / "lending"
+        log = Logger("n", stream=self.out)
+        self.audit = LendingAudit(self.folder, lambda node: f"drone-{node[0]}", log, lambda: self.now_s)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "audit.jsonl").read_text().splitlines()]
+
+
+def test_lines_are_written_once_a_minute_and_the_chain_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world, ledger = World(tmp_path), Ledger()
+    protocol: Any = SimpleNamespace(ledger=ledger, lenders=dict)
+    link = LendingLink(protocol, lambda name, request: None, lambda: None, lambda node: "", audit=world.audit)
+    pulse = words.Pulse(0, {}, {})
+    for _ in range(3):
+        ledger.note("lent", NODE, DIGEST, 80_000, b"answer")
+    link.take(pulse)
+    assert not world.folder.exists(), "not due"
+    world.now_s = PERIOD_S
+    link.take(pulse)
+    ledger.note("ejected", OTHER)
+    link.take(pulse)
+    world.now_s += PERIOD_S / 2
+    ledger.note("more", NOBODY)
+    link.close()
+    first, *rest = world.rows()
+    assert {key: first[key] for key in ("what", "member", "name", "bundle", "count", "bytes")} == {
+        "what": "lent", "member": NODE.hex(), "name": "drone-0", "bundle": DIGEST.hex(), "count": 3, "bytes": 240_000
+    }  # fmt: skip
+    assert len(first["proof"]) == 64
+    assert [(row["what"], row.get("name")) for row in rest] == [("ejected", "drone-16"), ("more", None)]
+    assert verify_folder(world.folder)[2] is None
+    assert main(["audit", "verify", str(world.folder)]) == 0
+    assert "3 lines, unbroken" in capsys.readouterr().out
+
+
+def test_a_disk_that_takes_nothing_is_told_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: AuditLog, entries: object) -> bool:
+        raise ReleaseError("the disk is full")
+
+    monkeypatch.setattr(AuditLog, "add_all", refuse)
+    world, ledger = World(tmp_path), Ledger()
+    ledger.note("granted", NODE, DIGEST)
+    world.audit.close(ledger.take())
+    assert "the disk is full" in world.out.getvalue()
+
+
+def test_nothing_to_say_makes_no_file(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.audit.close()
+    assert not world.folder.exists()
+
+
+@pytest.mark.parametrize("has_lenders", [True, False])
+def test_a_lost_connection_is_a_doubt_about_that_lender_alone(has_lenders: bool) -> None:
+    asked: list[object] = []
+    members = [SimpleNamespace(node=node, address=f"10.0.0.{at}:7946") for at, node in enumerate((NODE, OTHER), 1)]
+    protocol: Any = SimpleNamespace(lenders=lambda: {NODE: ("ab",)} if has_lenders else {})
+    link = LendingLink(
+        protocol, lambda name, request: asked.append(request), lambda: None, lambda node: "", lambda: members
+    )  # type: ignore[arg-type]
+    for at in (1, 2, 3):
+        link.on_lost(f"10.0.0.{at}:7946")
+    assert asked == ([requests.Doubt(NODE)] if has_lenders else []), "only who lends, and only by its whole address"
