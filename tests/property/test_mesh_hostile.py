@@ -14,13 +14,14 @@ from swarmd_protocols.channel.codec import encode, join
 from swarmd_protocols.effects import DatagramReceived, MemberState, SendCast
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.mesh import mesh_view, reports
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, agreed, life_key, reached
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import ASKS_PER_S, GREETINGS_PER_S, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.relays import Relays
+from swarmd_protocols.swim.rules import BOOT_SHIFT
 from tests.support.mesh_net import MeshNet, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 
@@ -155,7 +156,7 @@ def lie(net: MeshNet, thief: int, hears: list[int], gone: list[int]) -> None:
             core.own.node,
             net.view(thief).reports._links.next_sequence(),
             b"".join(own_of(net, other)[:KEY_BYTES] + b"\x04" for other in sorted(hears)),
-            b"".join(own_of(net, other)[:KEY_BYTES] for other in gone),
+            b"".join(life_key(own_of(net, other), net.hosts[other].node._core.own.boot) for other in gone),
             False,
         )
     )
@@ -362,10 +363,11 @@ def _who_is_lost_needs_no_word_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_says_who_is_gone(patch: pytest.MonkeyPatch) -> None:
-    def note(self, reporter, gone):  # type: ignore[no-untyped-def]
-        self.near.gone.update(dict.fromkeys(gone, self.core.now_ns))
+    def is_gone(self, member):  # type: ignore[no-untyped-def]
+        life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
+        return any(life in ended for ended in self.reports.gone.values())
 
-    patch.setattr(MeshView, "_note_gone", note)
+    patch.setattr(MeshView, "_is_gone", is_gone)
 
 
 def _no_author_has_an_account(patch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,16 @@ from swarmd_protocols.effects import MemberState, UserEvent
 from swarmd_protocols.swim import full_view
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
+from swarmd_protocols.swim.hosts import HostEvidence
 from swarmd_protocols.swim.mesh import mesh_view, near
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, fate, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Key, fate, life_key, reached
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
 from swarmd_protocols.swim.mesh.near import NEAR_MOST, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.rules import BOOT_SHIFT
 from tests.support.mesh_net import MeshNet, everybody, line
 from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
 from tests.support.swim_net import S
@@ -144,6 +146,125 @@ def a_killed_process_between_two_parts_is_failed_for_both() -> None:
     assert net.run_until(net.formed, 6) is not None
 
 
+def who_missed_a_death_is_told_later(away_s: float, *, casts: bool, seed: int) -> None:
+    """The end of a line is out of reach while one two hops away is killed, and comes back."""
+    net = formed(4, seed, casts=casts)
+    net.relink(line(4) - {(0, 1)})
+    net.run(3.3)
+    net.kill(2)
+    net.run(away_s)
+    net.relink(line(4))
+    assert net.run_until(lambda: net.all_see(FAILED, 2, [0, 1]), 5) is not None
+    assert (net.sees(0, 1), net.sees(0, 3)) == (ALIVE, UNREACHABLE)
+    net.restart(2)
+    assert net.run_until(net.formed, 8) is not None
+
+
+def who_missed_a_death_in_a_short_cut_is_told() -> None:
+    for casts in (True, False):
+        who_missed_a_death_is_told_later(0.5, casts=casts, seed=1)
+
+
+def who_missed_a_death_in_a_long_cut_is_told() -> None:
+    for casts in (True, False):
+        for seed, away_s in ((1, 3), (2, 12)):
+            who_missed_a_death_is_told_later(away_s, casts=casts, seed=seed)
+
+
+def a_death_is_told_behind_a_witness_that_reports_on() -> None:
+    """Its neighbour's later reports, about others, take the place of the first before that has come through."""
+    net = MeshNet(6, line(5) | {(1, 5)})
+    assert net.run_until(net.formed, 20) is not None
+    net.run(6)
+    net.relink(line(5) - {(0, 1)} | {(1, 5)})
+    net.run(3.3)
+    net.kill(2)
+    net.run(2)
+    net.kill(5)
+    net.run(2)
+    net.relink(line(5))
+    assert net.run_until(lambda: net.all_see(FAILED, 2, [0, 1]) and net.all_see(FAILED, 5, [0, 1]), 5) is not None
+
+
+def a_dark_one_whose_parts_meet_again_has_failed() -> None:
+    """Cut off by it, both parts call it unreachable; a link around it shows that nobody hears it."""
+    for casts in (True, False):
+        net = formed(5, casts=casts)
+        net.hosts[2].dark = True
+        net.run(6)
+        assert [net.sees(0, other) for other in (2, 3, 4)] == [UNREACHABLE] * 3
+        since_ns = net.now
+        net.relink(line(5) | {(1, 3)})
+        assert net.run_until(lambda net=net: net.all_see(FAILED, 2, [0, 1, 3, 4]), 12) is not None
+        assert {name for _, name in net.failures(since_ns)} == {"n002"}
+        net.hosts[2].dark = False
+        assert net.run_until(net.formed, 12) is not None
+
+
+def a_death_is_told_at_thirty_percent_loss() -> None:
+    for casts in (True, False):
+        for seed in range(8):
+            net = formed(4, seed, casts=casts)
+            net.loss = 0.3
+            net.run(1 + seed * 0.13)
+            net.kill(2)
+            assert net.run_until(lambda net=net: net.all_see(FAILED, 2, [0, 1]), 10) is not None, (casts, seed)
+
+
+def parts_that_changed_apart_fail_nobody_when_they_meet() -> None:
+    """What a part reported before the cut is stale in the other: its nodes hear others by now."""
+    for seed in (1, 2, 3):
+        net = MeshNet(10, line(10), seed, loss=0.1)
+        assert net.run_until(net.formed, 30) is not None
+        net.run(6)
+        since_ns = net.now
+        here, there = line(4), line(10) - line(5)
+        net.relink(here | there)
+        net.run(4)
+        ring = {(4, 7), (7, 9), (9, 5), (5, 8), (8, 6), (6, 4)}
+        net.relink(here | there | ring)
+        net.run(6)
+        net.relink(here | ring)
+        net.run(6)
+        net.relink(here | ring | {(0, 9)})
+        assert net.run_until(net.formed, 12) is not None
+        net.run(5)
+        assert net.failures(since_ns) == []
+
+
+def a_refusal_that_others_belie_fails_nobody() -> None:
+    """A host refused its neighbour for a moment, and others hear the process on; later a cut takes all of that part."""
+    ring = line(6) | {(0, 5)}
+    net = MeshNet(6, ring)
+    assert net.run_until(net.formed, 20) is not None
+    net.run(6)
+    core = net.hosts[2].node._core
+    core.now_ns = net.now
+    core.view.loses_link(next(member for member in core.table.reachable if member.name == "n003"), gone=True)
+    net.relink(ring - {(2, 3)})
+    net.run(20)
+    since_ns = net.now
+    net.relink(ring - {(2, 3), (0, 5)})
+    assert net.run_until(lambda: net.all_see(UNREACHABLE, 3, [0, 1, 2]), 6) is not None
+    net.run(8)
+    assert net.failures(since_ns) == []
+
+
+def who_ended_and_lives_again_beyond_a_cut_has_not_failed() -> None:
+    """A witness knows of one life only: the next one is cut off, whatever it says."""
+    net = formed(5)
+    net.kill(2)
+    assert net.run_until(lambda: net.all_see(FAILED, 2, [0, 1, 3, 4]), 4) is not None
+    net.restart(2)
+    assert net.run_until(net.formed, 8) is not None
+    net.run(2)
+    since_ns = net.now
+    net.relink(line(5) - {(1, 2)})
+    assert net.run_until(lambda: net.sees(0, 2) is UNREACHABLE and net.sees(1, 3) is UNREACHABLE, 6) is not None
+    net.run(8)
+    assert (0, "n002") not in net.failures(since_ns)
+
+
 def a_frozen_process_fails_nobody() -> None:
     net = MeshNet(6, line(6) | {(0, 5)})
     assert net.run_until(net.formed, 20) is not None
@@ -218,6 +339,12 @@ def near_ones_are_few_where_all_hear_all() -> None:
     assert sum(held) <= (near.NEAR_MAX + 2) * len(held)
 
 
+def life_of(net: MeshNet, index: int) -> Key:
+    """How a report names the life that a node is in."""
+    own = net.hosts[index].node._core.own
+    return life_key(own.node, own.boot)
+
+
 def own_report(net: MeshNet, index: int, entries: list[int], gone: list[int], sequence: int) -> bytes:
     """What a node's stolen key signs about whom it hears."""
     keys = {other: host.node._core.own.node[:KEY_BYTES] for other, host in enumerate(net.hosts)}
@@ -227,7 +354,7 @@ def own_report(net: MeshNet, index: int, entries: list[int], gone: list[int], se
             core.own.node,
             sequence,
             b"".join(keys[other] + b"\x04" for other in entries),
-            b"".join(keys[other] for other in gone),
+            b"".join(life_of(net, other) for other in gone),
             False,
         )
     )
@@ -293,6 +420,42 @@ def _refusals_are_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Near, "lose", lambda self, member, gone: original(self, member, gone=False))
 
 
+def _a_fate_is_told_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MeshView, "_weigh_again", lambda self, member: None)
+
+
+def _an_end_is_reported_once(patch: pytest.MonkeyPatch) -> None:
+    original = Near.gone
+
+    def gone(self):
+        ended = original(self)
+        self._saw_gone.clear()
+        return ended
+
+    patch.setattr(Near, "gone", gone)
+
+
+def _who_was_heard_in_a_probe_is_not_refused_in_it(patch: pytest.MonkeyPatch) -> None:
+    original = HostEvidence._weigh_refusals
+
+    def weigh(self, probe):
+        if probe.member.link.heard_ns < probe.started_ns:
+            original(self, probe)
+
+    patch.setattr(HostEvidence, "_weigh_refusals", weigh)
+
+
+def _a_refusal_counts_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "is_reached", lambda self, member: None)
+
+
+def _an_end_is_of_every_life(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Near, "saw_gone", lambda self, member: member.node in self._saw_gone)
+    patch.setattr(Near, "answered", lambda self, member: None)
+    for module in (near, mesh_view):
+        patch.setattr(module, "life_key", lambda node, boot: node[:KEY_BYTES])
+
+
 def _a_frozen_process_is_a_lost_link(patch: pytest.MonkeyPatch) -> None:
     original = Prober._step_link
 
@@ -333,7 +496,8 @@ def _who_is_said_to_be_gone_has_failed(patch: pytest.MonkeyPatch) -> None:
     original = MeshView._is_reached
 
     def is_reached(self, member):
-        if member.node[:KEY_BYTES] in self.near.gone and member.where < 0:
+        life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
+        if any(life in ended for ended in self.reports.gone.values()) and member.where < 0:
             member.failed = True
             self._judge.evaluate(member, "somebody says so")
             return
@@ -357,9 +521,17 @@ LAWS: list[tuple[Law, Mutant]] = [
     (everybody_on_a_line_lives, _hidden_ones_are_not_noted),
     (small_swarms_are_a_mesh_too, _three_have_to_be_hidden_in_any_swarm),
     (losses_cut_nobody_off, _every_link_is_given_up_as_soon),
+    (parts_that_changed_apart_fail_nobody_when_they_meet, _whoever_is_not_reached_has_failed),
     (a_cut_part_is_unreachable_and_comes_back, _whoever_is_not_reached_has_failed),
     (a_death_is_told_from_a_cut, _whoever_is_not_reached_is_cut_off),
     (a_killed_process_between_two_parts_is_failed_for_both, _refusals_are_not_told),
+    (who_missed_a_death_in_a_short_cut_is_told, _an_end_is_reported_once),
+    (who_missed_a_death_in_a_long_cut_is_told, _a_fate_is_told_once),
+    (a_death_is_told_behind_a_witness_that_reports_on, _an_end_is_reported_once),
+    (a_dark_one_whose_parts_meet_again_has_failed, _a_fate_is_told_once),
+    (a_death_is_told_at_thirty_percent_loss, _who_was_heard_in_a_probe_is_not_refused_in_it),
+    (a_refusal_that_others_belie_fails_nobody, _a_refusal_counts_for_ever),
+    (who_ended_and_lives_again_beyond_a_cut_has_not_failed, _an_end_is_of_every_life),
     (a_frozen_process_fails_nobody, _a_frozen_process_is_a_lost_link),
     (news_reaches_the_far_end_once, _far_ones_are_not_told),
     (news_crosses_a_node_that_begins_between_two_sides, _two_have_to_deny_a_first_answer),

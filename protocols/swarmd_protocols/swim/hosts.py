@@ -73,7 +73,9 @@ class HostEvidence:
         if probe.over or probe.refusals < 2 or core.now_ns - probe.refused_ns < _REFUSED_GAP_NS:
             return
         # Whoever can forge refusals on the path cannot keep the member from answering in the meantime.
-        if probe.member.link.heard_ns < probe.started_ns:
+        if probe.member.link.heard_ns >= probe.refused_ns:
+            probe.refusals = 0  # It was there: should it end yet, the refusals that follow say so.
+        else:
             self._judge.fail(probe.member, "its host says that no process listens there", gone=True)
 
     def on_host(self, address: Address, answer: HostAnswer) -> None:

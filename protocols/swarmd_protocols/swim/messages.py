@@ -314,7 +314,7 @@ class NearBody(msgspec.Struct, frozen=True, array_like=True):
     """Type "near": the newest `sequence` of a reporter replaces the older ones, and its `Links`.
 
     entries   first 4 bytes of a node's id | cost of the link, quarters of a transmission (1 byte); 5 bytes a node
-    gone      first 4 bytes of the id of each whose host says that no process listens there
+    gone      of each whose host says that no process listens there: first 4 bytes of its id, exclusive or its boot
     """
 
     reporter: _Id

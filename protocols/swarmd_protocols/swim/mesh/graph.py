@@ -28,6 +28,15 @@ class Fate(Enum):
     """Somebody who could hear it is not reached either: they are cut off, and may be well."""
 
 
+def life_key(node: bytes, boot: int) -> Key:
+    """How a report names the life of a node whose end was seen: what is said of one life is nothing about the next.
+
+    >>> life_key(b"\\x00\\x00\\x01\\x00rest of the id", 3), life_key(b"\\x00\\x00\\x01\\x00rest of the id", 4)
+    (b'\\x00\\x00\\x01\\x03', b'\\x00\\x00\\x01\\x04')
+    """
+    return (int.from_bytes(node[:KEY_BYTES]) ^ boot & 0xFFFF_FFFF).to_bytes(KEY_BYTES)
+
+
 def link_cost(loss: float) -> int:
     """What a link costs whose round trips are lost at this share.
 

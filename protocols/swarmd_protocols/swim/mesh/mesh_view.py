@@ -16,7 +16,7 @@ from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView, hidden_wanted
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, reached
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
@@ -24,6 +24,7 @@ from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.neighbors import Neighbors
 from swarmd_protocols.swim.passive import PassiveView
 from swarmd_protocols.swim.prober import Prober
+from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_protocols.swim.seams import Judge, Roll
 
 _S, _MS = 1_000_000_000, 1_000_000
@@ -32,8 +33,11 @@ UNREACHED_NS = 800 * _MS
 reported within 0.5 s (`reports.py`), and passes ten hops in 0.2 s."""
 _GONE_NS = 100 * _MS
 """The same where somebody saw that no process listens there: only its own restart could change that."""
-_GONE_COUNTS_NS = 5 * _S
-"""What was seen of a process counts for so long, nanoseconds: it may have begun another life since."""
+_WEIGHED_AGAIN_NS = 3 * _S
+"""Who was told cut off is told failed where the reports have said so for so long, nanoseconds: of a part that has come
+back the reports of many hops come by repair, a round trip each, the newest not first."""
+_NOTHING_DUE = -1
+"""In place of a time: the fate of a member was told, and nothing that has come since says otherwise."""
 _BEGIN_NS = 5 * _S
 """Nobody's fate is told so long after the view has become a mesh, nanoseconds: the reports are on their way."""
 _REACH_NS = 10 * _MS
@@ -89,9 +93,9 @@ class MeshView(FullView):
         self.costs: dict[Key, int] = {}
         """Who is reached, and what the cheapest chain costs."""
         self._unreached: dict[bytes, int] = {}
-        """Members that are not, and since when."""
+        """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._cut_off: set[bytes] = set()
-        """Those of them whose part of the swarm is."""
+        """Those of them of whom it was told that their part of the swarm is."""
 
     # --- beginning and ending ----------------------------------------------------------------------------------------
 
@@ -102,6 +106,7 @@ class MeshView(FullView):
         self._life += 1
         self._unreached.clear()
         self._cut_off.clear()
+        self.near.begin()
         self.reports.begin()
         answered = sorted(core.table.reachable, key=lambda member: (-member.link.replied_ns, member.node))
         for at, member in enumerate(answered):
@@ -126,6 +131,11 @@ class MeshView(FullView):
         ):
             self._all_heard_ns = core.now_ns
         self.reports.soon(lost=False)
+        for member in core.table.by_node.values():
+            if member.node[:KEY_BYTES] in self.costs:
+                self.near.is_reached(member)
+            elif member.state in REACHABLE:
+                self._reach_soon()  # Its record says that it lives, and no report has followed.
         if core.now_ns - self._all_heard_ns >= _ALL_HEARD_NS:
             self._end()
 
@@ -231,37 +241,29 @@ class MeshView(FullView):
 
     def loses_link(self, member: Member, *, gone: bool) -> bool:
         """See `View.loses_link`: silence is a lost link, and what that means follows from all reports."""
-        if self.near.lose(member, gone=gone):
+        was_near = self.near.lose(member, gone=gone)
+        if was_near:
+            self.core.port.peers_changed()
+        if was_near or gone:
             self.reports.soon(lost=True)
             self._reach_soon()
-            self.core.port.peers_changed()
         return True
 
     # --- who hears whom ----------------------------------------------------------------------------------------------
 
     def _own_report(self) -> tuple[dict[Key, int], list[Key], bool]:
-        gone = sorted(self.near.saw_gone)
-        self.near.saw_gone.clear()
-        return self.near.keys(), gone, self._hears_all()
+        return self.near.keys(), self.near.gone(), self._hears_all()
 
     def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> None:
         """See `View.on_near`."""
-        taken = self.reports.on_near(message, via, nonce)
-        if taken is None:
+        dropped = self.reports.on_near(message, via, nonce)
+        if dropped is None:
             return
-        core, (reporter, dropped, gone) = self.core, taken
-        if gone:
-            self._note_gone(reporter.node[:KEY_BYTES], gone)
+        core = self.core
         for member in list(core.table.reachable):
             if member.node[:KEY_BYTES] in dropped and core.now_ns - member.link.heard_ns > _SILENT_NS:
                 self._prober.verify(member)
         self._reach_soon()
-
-    def _note_gone(self, reporter: Key, gone: set[Key]) -> None:
-        """Somebody saw that processes are gone: it counts of those that said themselves that they hear it."""
-        for node, heard in self.reports.heard.items():
-            if node[:KEY_BYTES] in gone and reporter in heard:
-                self.near.gone[node[:KEY_BYTES]] = self.core.now_ns
 
     # --- who is reached ----------------------------------------------------------------------------------------------
 
@@ -289,8 +291,12 @@ class MeshView(FullView):
             if member.node[:KEY_BYTES] in self.costs:
                 self._is_reached(member)
             elif not member.unheard and not member.failed and member.node not in self._unreached:
-                self._unreached[member.node] = core.now_ns
-                self._suspect(member)
+                if core.now_ns - self._begun_ns >= _BEGIN_NS:
+                    member.suspected = True
+                    self._judge.evaluate(member, "no chain of reports leads to it")
+                self._weigh(member, UNREACHED_NS, self._begun_ns + _BEGIN_NS)
+            elif member.node in self._cut_off:
+                self._weigh_again(member)
 
     def _is_reached(self, member: Member) -> None:
         self._unreached.pop(member.node, None)
@@ -302,33 +308,54 @@ class MeshView(FullView):
             member.suspected = member.failed = False
             self._judge.evaluate(member, "a chain of reports leads to it again", joined=was_gone)
 
-    def _suspect(self, member: Member) -> None:
-        core = self.core
-        seen_ns = self.near.gone.get(member.node[:KEY_BYTES], -(2**62))
-        wait_ns = _GONE_NS if core.now_ns - seen_ns < _GONE_COUNTS_NS else UNREACHED_NS
-        due_ns = max(core.now_ns + wait_ns, self._begun_ns + _BEGIN_NS)
-        if core.now_ns - self._begun_ns >= _BEGIN_NS:
-            member.suspected = True
-            self._judge.evaluate(member, "no chain of reports leads to it")
-        core.scheduler.at(due_ns, self._tell_fate, (member, core.now_ns))
+    def _weigh_again(self, member: Member) -> None:
+        """It was told cut off: what is held by now may say that it has failed."""
+        if self._fate(member) is Fate.UNREACHABLE:
+            self._unreached[member.node] = _NOTHING_DUE
+        elif self._unreached[member.node] == _NOTHING_DUE:
+            self._weigh(member, _WEIGHED_AGAIN_NS, 0)
+
+    def _weigh(self, member: Member, wait_ns: int, begun_ns: int) -> None:
+        now_ns = self._unreached[member.node] = self.core.now_ns
+        wait_ns = _GONE_NS if self._is_gone(member) else wait_ns
+        self.core.scheduler.at(max(now_ns + wait_ns, begun_ns), self._tell_fate, (member, now_ns))
 
     def _tell_fate(self, unreached: tuple[Member, int]) -> None:
         member, since_ns = unreached
         core = self.core
         if core.view is not self or self._unreached.get(member.node) != since_ns or member.failed:
             return
-        key = member.node[:KEY_BYTES]
-        seen_ns = self.near.gone.get(key, -(2**62))
-        is_gone = core.now_ns - seen_ns < _GONE_COUNTS_NS
-        unheard_of = not self.reports.is_of_this_life(member)
-        hearers = [*self.reports.heard.get(member.node, {})]
-        hearers += [node[:KEY_BYTES] for node, heard in self.reports.heard.items() if key in heard]
-        alone = not core.table.reachable or unheard_of
         member.suspected = False
-        if not is_gone and (alone or fate(key, self.costs, hearers, is_gone) is Fate.UNREACHABLE):
+        if self._fate(member) is Fate.UNREACHABLE:
+            self._unreached[member.node] = _NOTHING_DUE
             self._cut_off.add(member.node)
             self._judge.evaluate(member, "its part of the swarm is cut off")
             return
+        del self._unreached[member.node]
+        self._cut_off.discard(member.node)
         member.failed = True
         core.counters["failures"] += 1
         self._judge.evaluate(member, "nobody who could hear it hears it")
+
+    def _fate(self, member: Member) -> Fate:
+        """What all that is held says of a member that is not reached."""
+        key, heard = member.node[:KEY_BYTES], self.reports.heard
+        is_gone = self._is_gone(member)
+        if not is_gone and not (self.core.table.reachable and self.reports.is_of_this_life(member)):
+            return Fate.UNREACHABLE  # This node is alone, or nobody knows who could hear the member.
+        hearers = [*heard.get(member.node, {}), *(node[:KEY_BYTES] for node, others in heard.items() if key in others)]
+        return fate(key, self.costs, hearers, is_gone)
+
+    def _is_gone(self, member: Member) -> bool:
+        """Whether this node, or one that the member has reported itself and that is reached, saw this life's end.
+
+        Who is reached takes back what a later life has overtaken; what others said last may be of any time.
+        """
+        if self.near.saw_gone(member):
+            return True
+        life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
+        named = self.reports.heard.get(member.node, {})
+        return any(
+            life in ended and node[:KEY_BYTES] in named and node[:KEY_BYTES] in self.costs
+            for node, ended in self.reports.gone.items()
+        )

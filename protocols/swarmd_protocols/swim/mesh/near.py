@@ -9,7 +9,7 @@ from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
-from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Key, link_cost
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Key, life_key, link_cost
 from swarmd_protocols.swim.messages import Beacon
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
@@ -31,6 +31,11 @@ _ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
 each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
 _PROVEN_NS = 40 * _S
 """A sealed answer so lately, nanoseconds, and a beacon since: it is in reach. A beacon alone could be anybody's."""
+_GONE_MOST = 24
+"""Lives whose end was seen and that a report names, the newest: as many as it names neighbours."""
+_THERE_AFTER_ALL_NS = 15 * _S
+"""Who is still reached so long after its host refused, nanoseconds, is there: whoever else hears a dead one has found
+out within 12 s, even if it seemed frozen there."""
 
 
 class Near:
@@ -45,10 +50,12 @@ class Near:
         """Who was asked because of a beacon and has not answered: when, and how long it is not asked again."""
         self._asks = TokenBucket(ASKS_PER_S, 2 * ASKS_PER_S)
         self._greetings = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
-        self.gone: dict[Key, int] = {}
-        """Whose host said that no process listens there, and when: what this node saw, and what others report."""
-        self.saw_gone: set[Key] = set()
-        """Those that this node saw and has not reported yet."""
+        self._saw_gone: dict[bytes, tuple[int, int]] = {}
+        """Of members whose host said that no process listens there, the boot that ended and when that was seen."""
+
+    def begin(self) -> None:
+        """The view has become a mesh: who was gone in an earlier one may have answered since."""
+        self._saw_gone.clear()
 
     def say(self) -> int:
         """Cast that this node is here; gives when to do so again."""
@@ -86,6 +93,7 @@ class Near:
     def answered(self, member: Member) -> None:
         """A member answered: the next beacon is a reason to ask again."""
         self._asked.pop(member.node, None)
+        self._saw_gone.pop(member.node, None)
 
     def seems_in_reach(self, member: Member, within_ns: int) -> bool:
         """Whether a member was heard directly so lately, or a beacon in its name."""
@@ -113,9 +121,8 @@ class Near:
     def lose(self, member: Member, *, gone: bool) -> bool:
         """A member is silent, or its host refuses; whether it was near."""
         if gone:
-            key = member.node[:KEY_BYTES]
-            self.gone[key] = self.core.now_ns
-            self.saw_gone.add(key)
+            self._saw_gone.pop(member.node, None)
+            self._saw_gone[member.node] = member.incarnation >> BOOT_SHIFT, self.core.now_ns
         if member.link.probe is not None:
             member.link.probe.over = True
             member.link.probe = None
@@ -129,5 +136,20 @@ class Near:
         """Drop what is kept of a member."""
         self._beacons.pop(node, None)
         self._asked.pop(node, None)
-        self.gone.pop(node[:KEY_BYTES], None)
-        self.saw_gone.discard(node[:KEY_BYTES])
+        self._saw_gone.pop(node, None)
+
+    def saw_gone(self, member: Member) -> bool:
+        """Whether this node has seen that no process of the member's present life listens."""
+        return self._saw_gone.get(member.node, (-1, 0))[0] == member.incarnation >> BOOT_SHIFT
+
+    def is_reached(self, member: Member) -> None:
+        """A chain leads to a member: its host's refusal counts no more where others have heard it for so long since."""
+        if self.core.now_ns - self._saw_gone.get(member.node, (0, self.core.now_ns))[1] > _THERE_AFTER_ALL_NS:
+            del self._saw_gone[member.node]
+
+    def gone(self) -> list[Key]:
+        """The lives whose end this node has seen, and that nothing has followed."""
+        held = self.core.table.by_node
+        members = (held[node] for node in self._saw_gone if node in held)
+        ended = [life_key(member.node, member.incarnation >> BOOT_SHIFT) for member in members if self.saw_gone(member)]
+        return sorted(ended[-_GONE_MOST:])

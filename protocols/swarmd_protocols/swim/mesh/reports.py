@@ -49,6 +49,8 @@ class NearReports:
         self._unproven = TokenBucket(_CASTS_PER_S, _CASTS_PER_S)
         self.heard: dict[bytes, Heard] = {}
         """By author's id, whom it hears by its last report of this life."""
+        self.gone: dict[bytes, frozenset[Key]] = {}
+        """Likewise, the lives whose end it has seen (`life_key`). Who has seen none is left out."""
         self._numbers: dict[bytes, int] = {}
         """Their sequences: a report of broken links that is newer says that the author's view is full again."""
         self._echoes: dict[bytes, int] = {}
@@ -59,13 +61,13 @@ class NearReports:
         """Authors that say that nobody is out of their reach."""
         self._due_ns: int | None = None
         self._said_ns = -(2**62)
-        self._said: tuple[Heard, bool] = {}, False
+        self._said: tuple[Heard, list[Key], bool] = {}, [], False
 
     def begin(self) -> None:
         """The view has become a mesh: what was reported before the last one ended is over."""
         for node in [node for node in self.heard if not self._is_newest(node)]:
             self.forget(node)
-        self._said, self._due_ns = ({}, False), None
+        self._said, self._due_ns = ({}, [], False), None
 
     def _is_newest(self, node: bytes) -> bool:
         member = self.core.table.by_node.get(node)
@@ -85,20 +87,18 @@ class NearReports:
             return
         self._due_ns = None
         heard, gone, hears_all = self.own()
-        if heard.keys() == self._said[0].keys() and not gone and hears_all == self._said[1]:
+        if heard.keys() == self._said[0].keys() and (gone, hears_all) == self._said[1:]:
             return
-        self._said, self._said_ns = (heard, hears_all), core.now_ns
+        self._said, self._said_ns = (heard, gone, hears_all), core.now_ns
         entries = b"".join(key + bytes((cost,)) for key, cost in sorted(heard.items()))
-        body = encode(NearBody(core.own.node, self._links.next_sequence(), entries, b"".join(sorted(gone)), hears_all))
+        body = encode(NearBody(core.own.node, self._links.next_sequence(), entries, b"".join(gone), hears_all))
         encoded = encode(NearMessage(body, core.sign("near", body)))
         self._links.publish((), body, encoded)
         self._say_at_once(core.own.node, encoded)
         core.counters["near_reports"] += 1
 
-    def on_near(
-        self, message: NearMessage, via: Member | None, nonce: bytes = b""
-    ) -> tuple[Member, set[Key], set[Key]] | None:
-        """A member reports whom it hears; who, whom it hears no more, and who is gone. None where that is not new."""
+    def on_near(self, message: NearMessage, via: Member | None, nonce: bytes = b"") -> set[Key] | None:
+        """A member reports whom it hears; whom it hears no more. None where that is not new."""
         core = self.core
         try:
             body = decode_body(_NEAR_BODY, message.body)
@@ -131,12 +131,15 @@ class NearReports:
         heard = {body.entries[i : i + KEY_BYTES]: max(1, body.entries[i + KEY_BYTES]) for i in at}
         self.heard[reporter.node], self._numbers[reporter.node] = heard, body.sequence
         (self.hears_all.add if body.hears_all else self.hears_all.discard)(reporter.node)
-        gone = {body.gone[i : i + KEY_BYTES] for i in range(0, len(body.gone), KEY_BYTES)}
+        self.gone.pop(reporter.node, None)
+        if body.gone:
+            at = range(0, len(body.gone), KEY_BYTES)
+            self.gone[reporter.node] = frozenset(body.gone[i : i + KEY_BYTES] for i in at)
         encoded = reporter.report.links_encoded
         if core.heard(reporter.node, reporter.name, len(encoded), f"report of who is near {body.sequence}"):
             self._pass_on(reporter, encoded)
         core.changed_by(reporter.node)
-        return reporter, set(before) - set(heard), gone
+        return set(before) - set(heard)
 
     def _is_played_again(self, node: bytes, nonce: bytes) -> bool:
         """Whether this very cast has been heard: anybody can record one, and three of them would silence this node."""
@@ -192,6 +195,7 @@ class NearReports:
     def forget(self, node: bytes) -> None:
         """Drop what a member reported."""
         self.heard.pop(node, None)
+        self.gone.pop(node, None)
         self._numbers.pop(node, None)
         self._echoes.pop(node, None)
         self._nonces.pop(node, None)
