@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui docs
+.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -84,6 +84,9 @@ fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs 
 test-long: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
 	SWARMD_DEVICELAB=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 RELEASE_SOAK=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
 	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default tests/unit/test_recipe_short.py
+
+test-upgrade: setup  ## roll four real daemons from an older version to this one while detections flow (FROM=v0.1.0)
+	SWARMD_UPGRADE_FROM=$(FROM) $(PY) -m pytest -s tests/integration/test_upgrade.py tests/integration/test_rolling_upgrade.py $(ARGS)
 
 soak: setup  ## 20 real daemons in network namespaces, brains and eyes killed at random, two hours (ARGS="--minutes 30"; root)
 	$(PY) -m tests.bench.soak $(ARGS)

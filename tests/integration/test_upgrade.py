@@ -87,41 +87,6 @@ def flags(folder: Path, name: str, listen: str = "127.0.0.1:0") -> list[str]:
     return ["--dev-fleet", str(folder / "fleet"), "--name", name, "--listen", listen]
 
 
-def test_an_older_revision_and_this_one_are_one_swarm_and_it_is_upgraded_in_place(tmp_path: Path) -> None:
-    """The oldest program that speaks this wire, not this one under another name."""
-    tree = older.lay_out(older.of_this_wire(), tmp_path / "tree")
-    old = older.OlderDaemon("old", tmp_path / "old", flags(tmp_path, "old"), tree).start()
-    new = PlainDaemon("new", tmp_path / "new", flags(tmp_path, "new"))
-    upgraded = PlainDaemon("old", tmp_path / "old", flags(tmp_path, "old", old.address))
-    everybody = {"old": "alive", "new": "alive"}
-    try:
-        new.start([old.address])
-        all_see([old, new], everybody)
-        for one, east_m in ((old, 10.0), (new, 90.0)):
-            one.ask("observe", detections=[{"label": "crack", "score": 0.8, "east_m": east_m, "north_m": 2.0}])
-        old.ask("event", name="hello", payload="from the old one")
-        wait_for(lambda: [one.status()["detections"] for one in (old, new)] == [2, 2], "both have both")
-        wait_for(lambda: old.status()["digest"] == new.status()["digest"], "one picture")
-        wait_for(lambda: '"hello"' in new.out.read_text(), "the user event", seen=new.out.read_text)
-        node, before = old.status()["node_id"], incarnation(new, "old")
-        old.stop()
-        all_see([new], {"old": "left", "new": "alive"})
-        upgraded.start([new.address])
-        all_see([upgraded, new], everybody)
-        assert upgraded.status()["node_id"] == node
-        assert incarnation(new, "old") > before
-        wait_for(lambda: upgraded.status()["digest"] == new.status()["digest"], "one picture again")
-        assert upgraded.status()["detections"] == 2
-        assert not [one["code"] for one in new.status()["alerts"] if one["code"] == "wire-version"]
-    finally:
-        for daemon in (old, new, upgraded):
-            daemon.stop()
-
-
-def incarnation(at: PlainDaemon, name: str) -> int:
-    return next(int(row["incarnation"]) for row in at.ask("members")["members"] if row["name"] == name)
-
-
 def test_a_node_of_another_wire_is_named_and_the_swarm_goes_on(tmp_path: Path) -> None:
     """The newest program of another wire, at the address where a member was."""
     tree = older.lay_out(older.of_another_wire(), tmp_path / "tree")

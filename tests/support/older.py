@@ -1,6 +1,7 @@
 """Older revisions of this repository, laid out beside the one under test and run by the same interpreter."""
 
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -51,9 +52,22 @@ def of_another_wire() -> str:
     pytest.skip("no older revision of this tree here speaks another wire")
 
 
-def lay_out(revision: str, folder: Path) -> Path:
-    """The program of a revision, in a folder of its own."""
-    data = git("archive", revision, "swarmd", "protocols", "models", "sim")
+def to_roll_from() -> str:
+    """What `SWARMD_UPGRADE_FROM` names, else the newest tag before this revision that speaks this wire, else the oldest
+    revision that has this wire's golden vectors."""
+    if named := os.environ.get("SWARMD_UPGRADE_FROM"):
+        return git("rev-parse", "--verify", f"{named}^{{commit}}").decode().strip()
+    here = git("rev-parse", "HEAD").decode().strip()
+    for tag in git("tag", "--merged", "HEAD", "--sort=-creatordate").decode().split():
+        revision = git("rev-parse", f"{tag}^{{commit}}").decode().strip()
+        if revision != here and wire_of(revision) == wire_of("HEAD"):
+            return revision
+    return of_this_wire()
+
+
+def lay_out(revision: str, folder: Path, *more: str) -> Path:
+    """The program of a revision, in a folder of its own, with what else is named of its tree."""
+    data = git("archive", revision, "swarmd", "protocols", "models", "sim", *more)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder, filter="data")
     return folder
