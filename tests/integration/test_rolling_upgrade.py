@@ -103,8 +103,8 @@ def nobody_was_suspected_for_good(swarm: Sequence[Device]) -> None:
 def test_a_swarm_is_upgraded_one_device_at_a_time_and_no_detection_is_lost(current: Path, tmp_path: Path) -> None:
     revision = older.to_roll_from()
     assert older.wire_of(revision) == older.wire_of("HEAD"), (
-        f"{revision[:12]} speaks wire version {older.wire_of(revision)}, this tree {older.wire_of('HEAD')}: two swarms, "
-        "so there is no rolling upgrade from it (docs/upgrades.md, 'A fleet, wire raised')"
+        f"{revision[:12]} speaks wire version {older.wire_of(revision)}, this tree {older.wire_of('HEAD')}: they are "
+        "two swarms, so there is no rolling upgrade from it (docs/upgrades.md, 'A fleet, wire raised')"
     )
     swarm = devices(tmp_path, program_of(revision, tmp_path), NAMES)
     everybody = dict.fromkeys(NAMES, "alive")

@@ -4,6 +4,7 @@ A block whose title says "leave it running" stays until the tutorial ends. A pag
 commands that print it: each of its lines must be found in the output, in this order, `…` being anything. What needs a
 moment (a daemon that starts) is typed again, as a person would. Installation is what `.ci/run` has done already
 (`tests/packaging/test_wheel.py` holds what is installed); of it only the extras' names are held here.
+`make bench-tutorials` types the same pages, installation included, on a bare Debian.
 """
 
 import os
@@ -15,7 +16,6 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,37 +23,12 @@ import pytest
 from tests.support.exclusive import own_name
 from tests.support.namespaces import marks
 from tests.support.paths import ROOT
+from tests.support.tutorials import PAGES, blocks, shows
 
 pytestmark = marks(timeout_s=600)
-PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
-_FENCE = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _EXTRAS = re.compile(r"swarmd\[([\w,]+)\]")
 _PATIENCE_S = 120.0
 """Seconds until what a page promises must have come, on a machine that does much else."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """Commands of a page, and what the page says they print."""
-
-    title: str
-    commands: str
-    expected: tuple[str, ...]
-
-
-def blocks(page: Path) -> list[Block]:
-    found: list[Block] = []
-    for language, title, text in _FENCE.findall(page.read_text()):
-        if language == "text":
-            found[-1] = Block(found[-1].title, found[-1].commands, tuple(text.strip().splitlines()))
-        elif language == "sh":
-            found.append(Block(title, text, ()))
-    return found
-
-
-def shows(said: str, expected: tuple[str, ...]) -> bool:
-    pattern = ".*?".join(".*?".join(re.escape(part) for part in line.split("…")) for line in expected)
-    return re.search(pattern, said, re.DOTALL) is not None
 
 
 @pytest.fixture
