@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui docs
+.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -126,6 +126,9 @@ bench-inference: setup  ## the inference API beside a bare loop of the same runt
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)
+
+bench-tutorials: setup  ## each tutorial typed on a bare Debian, from installation to a first swarm (../shared/lab; root)
+	$(PY) -m tests.bench.bench_tutorials $(ARGS)
 
 bench-ui: setup setup-extras  ## the ground view under 200 drones and 5,000 objects, in Chromium without a GPU
 	$(PY) -m tests.bench.bench_ui $(ARGS)
