@@ -34,6 +34,8 @@ from swarmd_protocols.state.crdt.records import Lease
 
 _NEVER_NS = -(1 << 62)
 """Earlier than any time."""
+_FOREVER_NS = 1 << 62
+"""Later than any time."""
 _NEIGHBOURS_MAX = 8
 """Nearest cells that a claim looks at: those around a cell of a grid."""
 _PAUSE_NS = 50_000_000
@@ -103,6 +105,10 @@ class Claims:
         """Cell to the nodes that did it and the quality, thousandths."""
         self._heard: dict[bytes, dict[NodeId, Heard]] = {}
         self._records: dict[NodeId, tuple[Lease, ...]] = {}
+        self._best: dict[bytes, tuple[int, tuple[bool, int, NodeId] | None]] = {}
+        """Cell to the best of the claims heard, and until when it is that if nothing more is heard of the cell."""
+        self._draws: dict[bytes, int] = {}
+        """Cell to the draw in this node's bids for it."""
         self.held: dict[bytes, Held] = {}
         """Own claims in the order in which they will be worked on."""
         self._working: bytes | None = None
@@ -140,6 +146,7 @@ class Claims:
         if len(table) > self._config.cells_max:
             raise StateError(f"{len(table)} cells are more than claims.cells_max ({self._config.cells_max})")
         self.cells = table
+        self._draws.clear()
         self._beside, self._reach_cm = _neighbours(list(table.values()))
         for key in [key for key in self.held if key not in table]:
             self._release(key)
@@ -164,6 +171,7 @@ class Claims:
         before = {lease.cell: lease for lease in self._records.get(node, ())}
         self._records[node] = leases
         for lease in leases:
+            self._best.pop(lease.cell, None)
             old = before.pop(lease.cell, None)
             claims = self._heard.setdefault(lease.cell, {})
             heard = claims.get(node)
@@ -183,6 +191,7 @@ class Claims:
             self._unhear(lease.cell, node)
 
     def _unhear(self, cell: bytes, node: NodeId) -> None:
+        self._best.pop(cell, None)
         claims = self._heard.get(cell, {})
         claims.pop(node, None)
         if not claims:
@@ -229,15 +238,25 @@ class Claims:
         return None if best is None else best[2]
 
     def _best_heard(self, key: bytes, now_ns: int) -> tuple[bool, int, NodeId] | None:
+        """The winner of the claims to a cell that others hold; the same until it is heard of anew, or ends.
+
+        Asked for every cell at every event: among N drones each cell has claims of many.
+        """
+        known = self._best.get(key)
+        if known is not None and now_ns <= known[0]:
+            return known[1]
+        claims = self._heard.get(key)
+        if claims is None:
+            return None
         best: tuple[bool, int, NodeId] | None = None
-        for node, heard in self._heard.get(key, {}).items():
-            if now_ns - heard.renewed_ns > self._config.observer_ns:
-                continue
-            if heard.idle_renewals >= self._config.squat_renewals:
+        until_ns, observer_ns, squat_renewals = _FOREVER_NS, self._config.observer_ns, self._config.squat_renewals
+        for node, heard in claims.items():
+            if now_ns - heard.renewed_ns > observer_ns or heard.idle_renewals >= squat_renewals:
                 continue
             order = (not heard.lease.working, heard.lease.bid, node)
             if best is None or order < best:
-                best = order
+                best, until_ns = order, heard.renewed_ns + observer_ns
+        self._best[key] = until_ns, best
         return best
 
     def step(self, now_ns: int) -> tuple[list[str], list[str]]:
@@ -354,7 +373,10 @@ class Claims:
     def _bid(self, cell: Cell) -> int:
         """Lower wins: the way there, plus what a low battery makes it worth, then a draw."""
         battery_cm = (1000 - self._battery_milli) * self._config.battery_weight_cm // 1000
-        draw = int.from_bytes(blake2b(cell.key + self._node, digest_size=2).digest(), "big")
+        draw = self._draws.get(cell.key)
+        if draw is None:
+            draw = int.from_bytes(blake2b(cell.key + self._node, digest_size=2).digest(), "big")
+            self._draws[cell.key] = draw
         return (max(0, self._way_cm(cell) + battery_cm) << 16) | draw
 
     def _choose(self, now_ns: int) -> bytes | None:
@@ -363,7 +385,7 @@ class Claims:
         Where none is free, the nearest that waits for a holder who has more than twice the way, or a far longer one.
         """
         best: tuple[bool, int, int, bytes] | None = None
-        waiting: tuple[int, bytes] | None = None
+        waiting: list[tuple[int, bytes, int]] = []
         east, north = self._origin()
         roster, reachable, done, heard = self._roster, self._reachable, self.done, self._heard
         for key, cell in self.cells.items():
@@ -372,8 +394,8 @@ class Claims:
             way_cm = abs(cell.east_cm - east) + abs(cell.north_cm - north)
             if key in heard and (holder := self._best_heard(key, now_ns)) is not None:
                 is_waiting, bid = holder[0], holder[1]
-                if is_waiting and self._is_far(bid, cell) and (waiting is None or (way_cm, key) < waiting):
-                    waiting = (way_cm, key)
+                if is_waiting:
+                    waiting.append((way_cm, key, bid))
                 continue
             away = roster[cell.owner_draw % len(roster)] not in reachable
             if best is not None and (away, way_cm) > best[:2]:
@@ -383,7 +405,7 @@ class Claims:
                 best = order
         if best is not None:
             return best[3]
-        return None if waiting is None else waiting[1]
+        return next((key for _, key, bid in sorted(waiting) if self._is_far(bid, self.cells[key])), None)
 
     def _is_far(self, bid: int, cell: Cell) -> bool:
         """Whether another's bid for a cell says so long a way that this node had better go."""
@@ -393,8 +415,7 @@ class Claims:
 
     def _rank(self) -> int:
         """How many of the reachable nodes that hold nothing come before this one, by a draw."""
-        at_work = {node for claims in self._heard.values() for node in claims}
-        return sum(node not in at_work for node in self._first)
+        return sum(not self._records.get(node) for node in self._first)
 
     def _free_beside(self, key: bytes) -> int:
         return sum(
