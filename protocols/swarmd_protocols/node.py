@@ -8,6 +8,7 @@ local request that cannot be carried out, and `IdentityError` from the construct
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from random import Random
 from typing import assert_never
@@ -44,6 +45,7 @@ from swarmd_protocols.subprotocol import (
     Cast,
     HearsCasts,
     HearsTrust,
+    MindsTraffic,
     Send,
     SubEffect,
     SubProtocol,
@@ -61,7 +63,7 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.swim.rows import member_rows, names, own_state, peers_of, trust_summary
 from swarmd_protocols.swim.rules import BOOT_MAX, BOOT_SHIFT
-from swarmd_protocols.swim.sender import FrameSender, trust_key
+from swarmd_protocols.swim.sender import FrameSender, bytes_out, trust_key
 from swarmd_protocols.swim.swim import Swim
 from swarmd_protocols.trust.identity import Identity, open_trust
 from swarmd_protocols.trust.trust import TRUST_JOURNAL, AddStatement, Trust
@@ -147,6 +149,9 @@ class Node:
             identity.certificate,
         )
         self._subs = {sub.name: sub for sub in subprotocols}
+        for sub in subprotocols:
+            if isinstance(sub, MindsTraffic):
+                sub.traffic.watch(partial(bytes_out, self._core.counters))
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._reader = Reader(self._core, self._wire, self._swim, self._subs, self._perform, self._on_trust)
         self._armed_ns: int | None = None

@@ -8,7 +8,7 @@ a difference between two nodes is found within one probe period.
 Priority is strict: probes, then leases, then detections, then sync, then bulk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -129,6 +129,24 @@ class ComparesInTurn(Protocol):
 
     def selections(self) -> Sequence[bytes]:
         """All that `due` may be while the summary is what it is: the few that a peer's answer is held against."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who gives way to what the rest of the node sends."""
+
+    def watch(self, read_sent: Callable[[], int]) -> None:
+        """Called once: what to ask for all bytes that the node has sent in this life."""
+        ...
+
+
+@runtime_checkable
+class MindsTraffic(Protocol):
+    """A sub-protocol a part of which gives way to what the rest of the node sends."""
+
+    @property
+    def traffic(self) -> Watcher:
+        """That part."""
         ...
 
 

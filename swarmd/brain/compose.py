@@ -286,6 +286,7 @@ def open_releases(
         encrypt=settings.encrypt,
         cache=settings.model if settings.cache else "",
         turn_s=settings.turn_s,
+        upload_bytes_s=settings.upload_kib_s << 10,
         cast_bytes_s=settings.cast_kib_s << 10 if transport.casts else 0,
     )
     return ReleaseService.open(state_dir(config, identity), service, identity, trust, crypto, records, log)

@@ -145,6 +145,13 @@ class ModelsSection:
     quota_mib: int = option(256, "Blobs and half-fetched blobs take at most this on disk.", low=16, high=1 << 20)
     cache: bool = option(False, "Without an eye: keep the files of releases all the same, to give them to others.")
     encrypt: bool = option(False, "Keep models encrypted on disk, under the node's key.")
+    upload_kib_s: int = option(
+        16384,
+        "What this node gives of files to its peers, KiB a second over any ten seconds; less where its other words "
+        "need more; 0: as fast as the links carry. The default fills a link of 100 Mbit/s.",
+        low=0,
+        high=1 << 20,
+    )
     cast_kib_s: int = option(
         1000,
         "Where the transport has a channel that all share (dds with multicast): how fast a blob is cast on it, once "

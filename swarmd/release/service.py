@@ -43,6 +43,7 @@ from swarmd_protocols.releases.releases import NAME, Releases, ReleasesConfig
 from swarmd_protocols.releases.slots import Record, Slot, pinned
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.stores import describe
+from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.view import TrustView
@@ -72,6 +73,8 @@ class ServiceConfig:
     cache: str = ""
     """Model id whose files an observer keeps, to give them to others."""
     turn_s: float = 120.0
+    upload_bytes_s: int = 0
+    """What is given of files a second over any ten seconds; 0: as fast as the links carry."""
     cast_bytes_s: int = 0
     """How fast blobs are cast on a channel that all share; 0 where there is none."""
     soak_scale: float = 1.0
@@ -160,6 +163,7 @@ class ReleaseService:
                 caches=(config.cache,) if config.cache and not config.model else (),
                 facts=_facts(),
                 turn_ns=int(config.turn_s * 1e9),
+                swarming=SwarmingConfig(upload_bytes_s=config.upload_bytes_s),
                 cast=CastConfig(bytes_s=config.cast_bytes_s) if config.cast_bytes_s else None,
             ),
             random.Random(random.SystemRandom().getrandbits(64)),

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.statements import Blob
-from swarmd_protocols.releases.swarm_actions import Ask
+from swarmd_protocols.releases.swarm_actions import Ask, Refuse, SwarmAction
 from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
+from swarmd_protocols.releases.upload_budget import UploadBudget
 from swarmd_protocols.releases.upload_window import UploadWindow
+from tests.support.mutants import assert_found
 from tests.support.release_swarm import SwarmWorld
 
 
@@ -109,3 +111,65 @@ def test_late_chunks_are_asked_once_more_at_the_end_and_never_many() -> None:
     assert swarm.complete
     assert now_ns < SwarmingConfig().request_timeout_ns, "not only after the peer was given up"
     assert swarm._hedged == 1, "the silent peer's chunk, and no flood of others"
+
+
+def paced(bytes_s: int) -> SwarmWorld:
+    """Nine nodes that may give so many bytes a second; a chunk of this world is 4 bytes and fills an uplink for 1 s."""
+    world = SwarmWorld(8, 48, 8, 1)
+    for node in world.nodes:
+        node.budget = UploadBudget(bytes_s)
+    return world
+
+
+def law_chunks_that_wait_for_their_budget_come_once() -> None:
+    """Half as fast as the uplinks are; a request that its asker has given up is not answered any more."""
+    for bytes_s in (2, 1):
+        outcome = paced(bytes_s).run()
+        assert outcome.duplicates <= 0.02, outcome
+        assert outcome.seeder <= 1.15, outcome
+        assert outcome.last <= 8 / bytes_s, outcome
+
+
+def law_who_waits_for_the_budget_is_not_refused() -> None:
+    """A refused peer asks again after a moment: while nothing may be given, that is all talk."""
+    world, refused = paced(1), [0]
+    perform = world.perform
+
+    def count(node: int, actions: list[SwarmAction], now: int) -> None:
+        refused[0] += sum(isinstance(action, Refuse) for action in actions)
+        perform(node, actions, now)
+
+    world.perform = count  # type: ignore[method-assign]
+    world.run()
+    assert refused[0] <= 8 * 48, refused
+
+
+def test_chunks_wait_for_their_budget_and_come_once() -> None:
+    law_chunks_that_wait_for_their_budget_come_once()
+
+
+def test_who_waits_for_the_budget_is_not_refused() -> None:
+    law_who_waits_for_the_budget_is_not_refused()
+
+
+def test_a_giver_that_answers_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(
+        lambda patch: patch.setattr(BlobSwarm, "_waits", lambda self, one, now_ns: one.wants is not None),
+        law_chunks_that_wait_for_their_budget_come_once,
+        monkeypatch,
+    )
+
+
+def test_a_giver_that_refuses_while_it_must_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = BlobSwarm.on_ask
+
+    def refusing(self: BlobSwarm, node: NodeId, index: int, now_ns: int) -> list[SwarmAction]:
+        if self.budget.is_spent(self.blob.chunk_size(index), now_ns):
+            return [Refuse(node, index)]
+        return real(self, node, index, now_ns)
+
+    assert_found(
+        lambda patch: patch.setattr(BlobSwarm, "on_ask", refusing),
+        law_who_waits_for_the_budget_is_not_refused,
+        monkeypatch,
+    )

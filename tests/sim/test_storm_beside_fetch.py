@@ -5,6 +5,7 @@ Counted are bytes of the busiest honest member over ten seconds, in the fuzzer's
 
 import pytest
 
+from swarmd_protocols.releases.upload_budget import UploadBudget
 from swarmd_protocols.swim import relays
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.scenario import load_scenario
@@ -20,7 +21,7 @@ STORM_BYTES_S = 10_000
 """What a storm may add over ten seconds: 64 KiB passed on by each, 70 KB repaired, and twice the budget come to less,
 since most of what is passed on is repaired or repaired by another."""
 BOUND_BYTES_S = 40_000
-"""`checks.attacked_bytes_s` of the fuzzer, for the sizes that it draws."""
+"""`checks.attacked_bytes_s` of the fuzzer, beside a model of any size."""
 
 
 def busiest_bytes_s(model_kb: int, *, storm: str) -> float:
@@ -57,7 +58,7 @@ def busiest_bytes_s(model_kb: int, *, storm: str) -> float:
 def test_law_a_storm_of_metadata_costs_as_much_beside_any_model(model_kb: int) -> None:
     calm, stormy = busiest_bytes_s(model_kb, storm=""), busiest_bytes_s(model_kb, storm="meta_storm")
     assert stormy - calm <= STORM_BYTES_S
-    assert model_kb > 256 or stormy <= BOUND_BYTES_S
+    assert stormy <= BOUND_BYTES_S
 
 
 def beside_a_small_model() -> None:
@@ -67,3 +68,17 @@ def beside_a_small_model() -> None:
 def test_what_is_repaired_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The account of all repairs alone lets twice an author's metadata go out at once."""
     assert_found(lambda patch: patch.setattr(relays, "_SOON", 1 / 4), beside_a_small_model, monkeypatch)
+
+
+def beside_a_large_model() -> None:
+    assert busiest_bytes_s(1_000, storm="") <= BOUND_BYTES_S * 3 / 4
+
+
+def test_law_a_large_model_leaves_room_for_a_storm() -> None:
+    beside_a_large_model()
+
+
+def test_a_model_that_is_given_as_fast_as_it_is_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(
+        lambda patch: patch.setattr(UploadBudget, "is_spent", lambda *_: False), beside_a_large_model, monkeypatch
+    )

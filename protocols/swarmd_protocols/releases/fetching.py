@@ -39,6 +39,7 @@ from swarmd_protocols.releases.requests import (
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarm_actions import Ask, Blame, Give, Refuse, SwarmAction, Tell
 from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
+from swarmd_protocols.releases.upload_budget import UploadBudget
 from swarmd_protocols.releases.waiting import Waiting
 from swarmd_protocols.subprotocol import Priority, Send, SubEffect
 
@@ -78,6 +79,7 @@ class Fetcher:
         self._reads: dict[tuple[bytes, int], list[NodeId]] = {}
         self._unwritten = 0
         self.blamed: dict[NodeId, int] = {}
+        self.budget = UploadBudget(config.upload_bytes_s)
         self._limits = FileLimits()
 
     @property
@@ -323,7 +325,8 @@ class Fetcher:
     def _open(self, blob: Blob, hashes: bytes, have: int, super_seed: bool) -> BlobSwarm:
         parts = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
         rng = random.Random(self._rng.getrandbits(64))
-        swarm = self._swarms[blob.sha256[:PREFIX_BYTES]] = BlobSwarm(blob, parts, have, rng, self._config, super_seed)
+        swarm = BlobSwarm(blob, parts, have, rng, self._config, super_seed, self.budget)
+        self._swarms[blob.sha256[:PREFIX_BYTES]] = swarm
         return swarm
 
     def _hello(self, tag: bytes, now_ns: int) -> list[SubEffect]:

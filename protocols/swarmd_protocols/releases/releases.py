@@ -75,6 +75,8 @@ class Releases:
         self.statements = StatementBook(trust)
         self.book = ReportBook()
         self.fetcher = Fetcher(rng, config.swarming, config.cast)
+        self.traffic = self.fetcher.budget
+        """See `MindsTraffic`: chunks take what the node's other words leave."""
         self._inventory = Inventory()
         self._word = OwnWord(public_key, sign)
         self._timers = Timers()

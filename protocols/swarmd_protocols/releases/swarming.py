@@ -26,6 +26,7 @@ from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import Counts, pick
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarm_actions import Ask, Blame, Give, Refuse, SwarmAction, Tell
+from swarmd_protocols.releases.upload_budget import UploadBudget
 from swarmd_protocols.releases.upload_window import UploadWindow
 
 
@@ -42,6 +43,8 @@ class SwarmingConfig:
     """Chunks on their way that fill the uplink; a late one (`UploadWindow`) waits for its packets and not for that."""
     upload_window_max: int = 8
     """With the late ones."""
+    upload_bytes_s: int = 0
+    """Bytes of chunks a second over any ten seconds, of all files (`UploadBudget`); 0: as fast as the links carry."""
     backoff_ns: int = 60_000_000
     """After a refusal, before that peer is asked again."""
     offers: int = 1
@@ -88,6 +91,8 @@ class _Neighbour:
     """Refused: not to be asked before then."""
     wants: int | None = None
     """The one chunk it has asked us for and we have not sent."""
+    wants_ns: int = 0
+    """Since when: it waits for so long, and then asks somebody else."""
     heard_ns: int = 0
     repeat_ns: int = 0
     repeat_at_ns: int = 0
@@ -114,6 +119,7 @@ class BlobSwarm:
     rng: random.Random
     config: SwarmingConfig = SwarmingConfig()
     super_seed: bool = False
+    budget: UploadBudget = field(default_factory=lambda: UploadBudget(0))
     silent: bool = False
     """Shows nothing: its chunks are being cast."""
     hold_until_ns: int = 0
@@ -257,14 +263,20 @@ class BlobSwarm:
         if is_given or neighbour.has >> index & 1:
             self.useless += 1  # Said again, and on its way or there already.
             return []
-        if neighbour.wants == index:
+        if neighbour.wants == index and self._waits(neighbour, now_ns):
             return []
         self.useless += neighbour.wants is not None
-        waiting = sum(one.wants is not None for one in self._near.values())
-        if waiting >= self._window.room(self._sending.values(), now_ns):
+        waiting = sum(self._waits(one, now_ns) for one in self._near.values())
+        # Who waits for the budget is not refused: it would ask again a moment later, and get nothing sooner.
+        is_spent = self.budget.is_spent(self.blob.chunk_size(index), now_ns)
+        if not is_spent and waiting >= self._window.room(self._sending.values(), now_ns):
             return [Refuse(node, index)]
-        neighbour.wants = index
+        neighbour.wants, neighbour.wants_ns = index, now_ns
         return self._pump(now_ns)
+
+    def _waits(self, neighbour: _Neighbour, now_ns: int) -> bool:
+        """Whether what it asked for is still awaited there: later it would come unasked."""
+        return neighbour.wants is not None and now_ns - neighbour.wants_ns < self.config.request_timeout_ns * 7 // 8
 
     def on_refuse(self, node: NodeId, index: int, now_ns: int) -> list[SwarmAction]:
         """A peer is busy; the chunk is asked elsewhere, and the peer again a little later."""
@@ -436,11 +448,13 @@ class BlobSwarm:
             waiting = [
                 (one.wants, node)
                 for node, one in self._near.items()
-                if one.wants is not None and not self._is_on_its_way(node)
+                if one.wants is not None and self._waits(one, now_ns) and not self._is_on_its_way(node)
             ]
             if not waiting:
                 break
             index, node = min(waiting, key=lambda item: self._copies.of(item[0])) if self.super_seed else waiting[0]
+            if not self.budget.take(self.blob.chunk_size(index), now_ns):
+                break
             neighbour = self._near.pop(node)
             neighbour.wants, neighbour.gave, neighbour.gave_ns = None, index, now_ns
             self._near[node] = neighbour  # To the end: the next in turn goes first.

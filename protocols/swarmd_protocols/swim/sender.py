@@ -1,6 +1,6 @@
 """The way out and in: sealing, addressing, riders, byte budget, first contacts. Between membership and the driver."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from swarmd_protocols.channel.budget import ByteBudget
 from swarmd_protocols.channel.channel import BULK, DATAGRAM, PAIR_OVERHEAD_BYTES, STREAM, TAG_BYTES, Channel, Session
@@ -64,6 +64,11 @@ def batched(parts: Sequence[bytes], room_bytes: int) -> list[list[bytes]]:
 def trust_key(kind: str, statement: bytes) -> bytes:
     """The journal's key of a statement of trust."""
     return TRUST_JOURNAL + kind.encode() + b"/" + fingerprint(statement).to_bytes(8, "big")
+
+
+def bytes_out(counters: Mapping[str, int]) -> int:
+    """Bytes of all frames sent, of these counts."""
+    return counters["datagram_bytes_out"] + counters["stream_bytes_out"] + counters["cast_bytes_out"]
 
 
 class FrameSender:

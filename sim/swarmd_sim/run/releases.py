@@ -20,6 +20,7 @@ from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.slots import Record, Slot, decode_record, encode_record, pinned
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.stores import MemoryStore, carry_out
+from swarmd_protocols.releases.swarming import SwarmingConfig
 from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.view import TrustView
 from swarmd_sim.faults.disk import ModelledDisk
@@ -181,7 +182,11 @@ class ReleaseWorld:
             crypto.public_key(identity.seed),
             lambda message: crypto.sign(identity.seed, message),
             trust,
-            ReleasesConfig(models=(MODEL,), turn_ns=int(self.scenario.release.turn_s * NS_PER_S)),
+            ReleasesConfig(
+                models=(MODEL,),
+                turn_ns=int(self.scenario.release.turn_s * NS_PER_S),
+                swarming=SwarmingConfig(upload_bytes_s=self.scenario.release.upload_bytes_s),
+            ),
             self.choices.rng("node.releases"),
             {key: value for key, value in records.items() if key.startswith(b"releases/")},
         )

@@ -226,6 +226,8 @@ class ReleaseSection:
     model_kb: int = 64
     model_sizes_kb: tuple[int, ...] = ()
     """Of which a run draws one, in place of `model_kb`; empty: none is drawn."""
+    upload_bytes_s: int = 0
+    """What a node gives of files a second, over any ten; 0: as fast as the links carry."""
     soak_s: int = 2
     """How long a trial lasts at least."""
     turn_s: float = 5.0
