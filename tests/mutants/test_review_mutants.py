@@ -8,6 +8,7 @@ from swarmd_protocols.state import reviews as module
 from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.crdt import reviews as statements
 from swarmd_protocols.state.crdt.reviews import SignedReview, open_review
+from swarmd_protocols.state.heirs import Heirs
 from swarmd_protocols.state.reviews import Reviews
 from swarmd_protocols.state.shown import Shown
 from swarmd_protocols.trust.envelopes import signed_bytes
@@ -148,6 +149,30 @@ def nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reviews, "take", lambda self, said: 0)
 
 
+def nobody_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Heirs, "due", lambda self, heard, now_ns: [])
+
+
+def everybody_inherits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Heirs, "_turn", lambda self, said, others: 0)
+
+
+def what_was_replaced_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reviews, "orphans", lambda self: [open_review(one) for one in self.missing])
+
+
+def anybodys_words_are_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    def orphans(self: Reviews) -> list[SignedReview]:
+        return [said for said in map(open_review, self.missing) if self._has_place(said)]
+
+    monkeypatch.setattr(Reviews, "orphans", orphans)
+
+
+def carriers_that_go() -> None:
+    for seed in range(4):
+        laws.check_carriers_that_go(seed)
+
+
 @each_mutant(
     [
         (the_join, signatures_are_not_checked),
@@ -167,6 +192,10 @@ def nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         (laws.check_revocation, objects_are_not_told),
         (laws.check_hostile_member, what_is_older_is_taken_here),
         (laws.check_merged_objects, a_review_stays_with_the_register),
+        (carriers_that_go, nobody_inherits),
+        (carriers_that_go, everybody_inherits_at_once),
+        (carriers_that_go, what_was_replaced_is_inherited),
+        (laws.check_what_is_no_operators_goes, anybodys_words_are_inherited),
     ]
 )
 def test_each_mutant_is_found(law, mutant, monkeypatch):

@@ -366,6 +366,93 @@ def test_reviews_outlive_restarts_of_everybody_and_cleaning():
         assert [one.label for one in replica.views.objects() if one.reviews] == ["crack"]
 
 
+def carriers(mesh, statement):
+    """How many logs of members that count say a statement, as member 1 holds them."""
+    logs = mesh.members[1].replica._holdings.store.logs.values()
+    return sum(any(statement in batch.raw for batch in log.facts.values()) for log in logs)
+
+
+def check_carriers_that_go(seed):
+    """Who carried a review is revoked: one of those who heard it says it again, and nothing that was replaced."""
+    rng = random.Random(seed)
+    mesh = Mesh(rng.randrange(4, 9), seed=seed, loss=rng.choice((0.0, 0.1)))
+    name_operators(mesh, ALICE, BOB)
+    a_thing(mesh, 1, asset="t03-m17")
+    mesh.run(3)
+    replaced = say(mesh, 0, ALICE, "reject", by="alice")
+    mesh.run(2)
+    newest = say(mesh, 0, ALICE, "relabel", "crack", by="alice")
+    note = say(mesh, 0, BOB, "note", "the junction box", by="bob")
+    mesh.run_until(lambda: mesh.agree() and all(len(shown(one)[2]) == 2 for one in mesh.replicas), 20)
+    expected = shown(mesh.replicas[1])
+    thief = mesh.members[0]
+    told = [one for one in mesh.members if one is not thief and (one.index == 1 or rng.random() < 0.5)]
+    mesh.revoke(thief, told=told)
+    mesh.crash(0)
+    mesh.run(rng.choice((0.5, 30)))
+    if rng.random() < 0.5:
+        mesh.crash(2)  # Perhaps the one whose turn it was.
+    mesh.spread_trust()
+    name_operators(mesh, ALICE)
+    left = [one for one in expected[2] if one[0] == "alice"]
+
+    def is_back():
+        return mesh.agree() and all(shown(one)[2] == left for one in mesh.replicas)
+
+    mesh.run_until(is_back, 180, step_s=1)
+    assert [shown(one)[:2] for one in mesh.replicas] == [("relabelled", "crack")] * len(mesh.replicas)
+    mesh.run(60)
+    assert is_back()
+    assert 1 <= carriers(mesh, newest) <= 2
+    assert carriers(mesh, replaced) == 0
+    assert carriers(mesh, note) <= 2
+    # Who comes later has it from whoever says it, and never met who said it first.
+    late = mesh.newcomer(90)
+    mesh.spread_trust()
+    mesh.run_until(lambda: mesh.agree() and late.replica.views.objects(), 60, step_s=1)
+    assert shown(late.replica)[2] == left
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_review_outlives_who_carried_it(seed):
+    check_carriers_that_go(seed)
+
+
+def test_a_review_outlives_the_key_that_its_carrier_had():
+    """A laptop is enrolled anew under its name: what its old key said is out, but for what its operator signed."""
+    mesh = Mesh(5, seed=19)
+    name_operators(mesh, ALICE)
+    a_thing(mesh, 1, asset="t03-m17")
+    mesh.run(3)
+    say(mesh, 0, ALICE, "relabel", "crack", by="alice")
+    mesh.run_until(lambda: mesh.agree() and all(shown(one)[2] for one in mesh.replicas), 20)
+    mesh.crash(0)
+    mesh.enrol_again(0, 2)
+    expected = ("relabelled", "crack", [("alice", "relabel", "crack")])
+    mesh.run_until(lambda: mesh.agree() and all(shown(one) == expected for one in mesh.replicas), 180, step_s=1)
+
+
+def check_what_is_no_operators_goes():
+    """What nobody with the role says now is not said again, whatever signed it."""
+    mesh = Mesh(4, seed=17)
+    name_operators(mesh, ALICE, CAROL)
+    a_thing(mesh, 1, asset="t03-m17")
+    mesh.run(3)
+    hers = say(mesh, 0, CAROL, "reject", by="carol")
+    mesh.run_until(lambda: mesh.agree() and all(shown(one)[2] for one in mesh.replicas), 20)
+    name_operators(mesh, ALICE)
+    mesh.revoke(mesh.members[0])
+    mesh.crash(0)
+    mesh.run(120)
+    assert mesh.agree()
+    assert carriers(mesh, hers) == 0
+    assert all(not one._projection.reviews.missing for one in mesh.replicas)
+
+
+def test_what_is_no_operators_any_more_goes_with_its_carrier():
+    check_what_is_no_operators_goes()
+
+
 def test_an_operator_has_bounded_room_here_too():
     mesh = Mesh(1, seed=13)
     name_operators(mesh, ALICE)

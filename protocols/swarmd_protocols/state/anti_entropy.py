@@ -115,6 +115,11 @@ class AntiEntropy:
         """A period of what every node says, longer in larger swarms, so that a node's share of the air stays."""
         return period_ns * max(1, max(len(self._peers), self._swarm) // _SMALL_SWARM)
 
+    @property
+    def peers(self) -> Sequence[NodeId]:
+        """Who is spoken to."""
+        return self._peers
+
     def know_peers(self, peers: Sequence[Peer]) -> None:
         """Who can be reached."""
         self._swarm = max((peer.swarm for peer in peers), default=0)

@@ -39,6 +39,7 @@ from swarmd_protocols.state.crdt.messages import (
     Recent,
     Wanted,
 )
+from swarmd_protocols.state.heirs import Heirs
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.observations import (
@@ -138,6 +139,7 @@ class Replica:
         self._intake = Intake(
             node, public_key, config, trust, signer, self._holdings, self._anti_entropy, self._author, quotas
         )
+        self._heirs = Heirs(node, reviews)
         self.views = ReplicaViews(node, self._holdings, self._author, self._intake)
         self._timers: dict[TimerKey, int] = {}
         self._problems: list[str] = []
@@ -380,6 +382,7 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
+        self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
 
     def _is_settled(self, now_ns: int) -> bool:
         """Whether the clock will not be set by a single peer, or nobody came in the time in which three would have."""

@@ -41,6 +41,9 @@ OPERATOR_MAX = 4_096
 """Statements of one operator that count: two (verdict and note) for each of 2,000 things, two days of one person's
 work at ten seconds a thing."""
 
+MISSING_MAX = 4_096
+"""Statements kept that no batch says any more: as many as count of one operator, 3 MB at the largest."""
+
 _Slot: TypeAlias = tuple[Target, bool]
 """What a newer statement of the same operator replaces: (thing, whether it is a note)."""
 _Ranked: TypeAlias = tuple[Order, bytes]
@@ -81,6 +84,8 @@ class Reviews:
         """Public keys that speak for an operator."""
         self.touched: dict[Target, None] = {}
         """Things of which something else is said since the caller last cleared this."""
+        self.missing: dict[bytes, None] = {}
+        """Statements that held and that no batch says any more (`heirs.py`); of more than `MISSING_MAX` the latest."""
         self.invalid = 0
         """Statements whose signature did not hold, since the start."""
 
@@ -103,6 +108,7 @@ class Reviews:
             self.invalid += 1
             return VERIFY_UNITS
         self._said[said.statement] = 1
+        self.missing.pop(said.statement, None)
         insort(self._under.setdefault(said.public, {}).setdefault(self._slot(said.review), []), _ranked(said))
         target = self._target(said.review)
         by = self._about.setdefault(target, {})
@@ -117,6 +123,9 @@ class Reviews:
         if count != 1:
             return 0
         del self._said[said.statement]
+        self.missing[said.statement] = None
+        if len(self.missing) > MISSING_MAX:
+            del self.missing[next(iter(self.missing))]
         slots, slot, target = self._under[said.public], self._slot(said.review), self._target(said.review)
         ranked = slots[slot]
         del ranked[bisect_left(ranked, _ranked(said))]
@@ -170,6 +179,22 @@ class Reviews:
         """What stands in the slot of a statement: what the operator said last, of what is held."""
         ranked = self._under.get(public, {}).get(self._slot(review))
         return open_review(ranked[-1][1]) if ranked else None
+
+    def orphans(self) -> list[SignedReview]:
+        """Statements that no batch says any more and that would count if one did; the others are forgotten."""
+        best: dict[tuple[bytes, _Slot], SignedReview] = {}
+        for statement in self.missing:
+            said = open_review(statement)
+            slot = (said.public, self._slot(said.review))
+            if said.public in self.operators and (slot not in best or best[slot].order < said.order):
+                best[slot] = said
+        found = [said for said in best.values() if self._has_place(said)]
+        self.missing = {said.statement: None for said in found}
+        return found
+
+    def _has_place(self, said: SignedReview) -> bool:
+        newest = self.newest(said.public, said.review)
+        return newest.order <= said.order if newest is not None else self.count_of(said.public) < OPERATOR_MAX
 
     def check(self, said: SignedReview) -> None:
         """Whether a statement that is handed over here counts, so that its operator hears at once where it does not.
