@@ -139,6 +139,7 @@ vectors: setup  ## write the golden bytes of the wire anew (a changed one is a n
 package: setup .venv-package/.done  ## build the wheel and test it beside a hostile models/; write its bill of materials
 	$(PY) -m pytest tests/packaging
 	mkdir -p out && .venv-package/bin/cyclonedx-py requirements requirements/all.lock $(BILL) -o out/swarmd.cdx.json
+	.venv-package/bin/python requirements/page_bill.py out/swarmd.cdx.json ui/package-lock.json
 BILL := --pyproject pyproject.toml --output-reproducible --short-PURLs --sv 1.6 --validate
 
 deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the other)

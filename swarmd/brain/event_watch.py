@@ -21,7 +21,7 @@ from swarmd_protocols.ids import WAYS, NodeId
 from swarmd_protocols.releases.agent import Note
 from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
-from swarmd_protocols.state.observations import EventsLearned
+from swarmd_protocols.state.observations import EventsLearned, ObjectChanged, ObjectView
 from swarmd_protocols.trust.trust import Trust, TrustChanged
 
 CLOCK_STEP_MS = 100
@@ -42,6 +42,8 @@ NAMES_MAX = 4_096
 """Members whose names are remembered though they are members no longer: who is shut out is off the list at once."""
 RELEASES_MAX = 4_096
 """Steps of releases that are remembered as written down: of some hundred releases; then they may be told again."""
+REVIEWS_MAX = 8_192
+"""Operators' statements that are remembered as written down: all that count of two operators (`OPERATOR_MAX`)."""
 ALARMS_PER_S = 1 / 60
 """One code's alarms are written down at this rate after the first few: each is in the log as well."""
 ALARMS_BURST = 3
@@ -78,6 +80,8 @@ class EventWatch:
         self._wires = OtherWires()
         self._releases: set[tuple[str, str, str]] = set()
         """(kind, subject, evidence) of what has been written down of releases: a new life says nothing of it again."""
+        self._reviews: dict[str, None] = {}
+        """Evidence of the reviews that have been written down, the latest last."""
         self._promoted: dict[str, int] = {}
         self._halted: set[tuple[str, int]] = set()
         self._root = trust.root.version
@@ -98,6 +102,8 @@ class EventWatch:
                 self._recorder.record("user-event", name, said_by, text, cause=origin, account="user events")
             case StateChanged(_, EventsLearned(origin, rows)):
                 self._recorder.learn(origin, rows)
+            case StateChanged(_, ObjectChanged("new" | "update", view)) if view.reviews:
+                self._on_reviews(view)
             case StateChanged(_, RolloutChanged() as changed):
                 self._on_rollout(changed)
             case StateChanged("node", TrustChanged()):
@@ -149,9 +155,27 @@ class EventWatch:
             self._joins[address] = address
             self._joining_s = time.monotonic()
 
-    def know_releases(self, rows: Iterable[EventRecord]) -> None:
-        """What earlier lives have written down of releases."""
-        self._releases |= {(row.kind, row.subject, row.evidence) for row in rows}
+    def _on_reviews(self, view: ObjectView) -> None:
+        """Each statement is told once, whichever object bears it then."""
+        for said in view.reviews:
+            evidence = f"review {said.digest.hex()[:16]} by key {said.key}"
+            if evidence not in self._reviews:
+                self._know_review(evidence)
+                what = f"{said.operator}: {said.verdict} {said.text}".rstrip()
+                self._recorder.record("reviewed", view.object_id, what, evidence, account="reviews")
+
+    def _know_review(self, evidence: str) -> None:
+        self._reviews[evidence] = None
+        if len(self._reviews) > REVIEWS_MAX:
+            del self._reviews[next(iter(self._reviews))]
+
+    def know_past(self, rows: Iterable[EventRecord]) -> None:
+        """What earlier lives have written down of releases and reviews, oldest first."""
+        for row in rows:
+            if row.kind == "reviewed":
+                self._know_review(row.evidence)
+            else:
+                self._releases.add((row.kind, row.subject, row.evidence))
 
     # --- what is looked at ------------------------------------------------------------------------------------------
 

@@ -78,9 +78,9 @@ class History:
     async def open(self) -> None:
         """Open the file."""
         self._last_kind = await self.store.open()
-        releases = tuple(kind for kind in KINDS if kind.startswith("release-"))
-        rows = await self.store.find(Query(kinds=releases, origin=self._parts.identity.node.hex()))
-        self.watch.know_releases(rows)
+        once = tuple(kind for kind in KINDS if kind.startswith("release-") or kind == "reviewed")
+        rows = await self.store.find(Query(kinds=once, origin=self._parts.identity.node.hex()))
+        self.watch.know_past(rows)
         words = Query(kinds=("alert-acknowledged", "alert-cleared"), origin=self._parts.identity.node.hex())
         self.alerts.restore(acknowledged(await self.store.find(words)))
 

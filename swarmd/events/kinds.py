@@ -69,6 +69,9 @@ KINDS: dict[str, Kind] = {
     "release-revoked": Kind(_W, _WITNESS, "a release was revoked"),
     "release-trial": Kind(_I, _HERE, "this node tried a release; the reason is the verdict"),
     "release-rolled-back": Kind(_W, _SWARM, "this node went back from a release"),
+    "reviewed": Kind(
+        _I, _HERE, "an operator reviewed the object that the subject names; the reason says who says what"
+    ),
     "root-replaced": Kind(_W, _WITNESS, "a new root of the fleet counts"),
     "revoked": Kind(_W, _WITNESS, "an officer shut members out; the subject names them, the reason is the officer's"),
     "group-key": Kind(_I, _WITNESS, "the swarm's group key was replaced"),

@@ -1,19 +1,24 @@
 """The ground view under load: 200 drones that say ten times a second where they are, 5,000 objects, 10,000 assets.
 
-    python -m tests.bench.bench_ui [--seconds 20]
+    python -m tests.bench.bench_ui [--seconds 20] [--ticks 6000] [--recording FILE.mcap] [--only PART …]
 
-Prints one JSON object. CPU is the process time of the page's renderer (from /proc), divided by the frames that the map
-drew: it says what a frame costs however busy the machine is. Chromium runs without a GPU.
+Prints one JSON object. Parts: `page` (the made-up flight), `observer` (what a real daemon spends while `swarmd ground`
+is a member beside it), `recording` (a file of `swarmd sim run --record`: any moment of it on the page). CPU is the
+process time of the page's renderer (from /proc), divided by the frames that the map drew: it says what a frame costs
+however busy the machine is. Chromium runs without a GPU.
 """
 
 import argparse
 import asyncio
+import contextlib
 import gzip
 import json
 import math
 import os
 import random
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,38 +26,26 @@ from pathlib import Path
 from typing import Any
 
 from swarmd.ground.past import Past
-from tests.support.browser import chromium, has, opened, until
+from tests.integration.test_ground_swarm import ORIGIN, GroundProcess
+from tests.support.browser import chromium, has, heap_bytes, opened, renderer_cpu_s, seconds_of, until
+from tests.support.daemons import Daemon, wait_for
+from tests.support.exclusive import own_port
 from tests.support.ground import Served, position, serving, site
 from tests.support.paths import ROOT
 
 DRONES, OBJECTS, ASSETS, HZ = 200, 5_000, 10_000, 10
 SPEED_M_S = 8.0
 SEEKS = 40
+TICKS_A_BREATH = 20
+"""Ticks between two waits for the page, so that it keeps up with whatever speed the server has here."""
+OBSERVED = 20
+"""Objects that each of the two daemons sees again every second while its cost is measured."""
+PARTS = ("page", "observer", "recording")
+ROUNDS = 3
+"""Measurements of one daemon, of which the median counts."""
 DRAWINGS = 200
 """Of one measurement: the kernel counts CPU in hundredths of a second."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def renderer_cpu_s() -> float:
-    """CPU of all renderers of browsers that this process started."""
-    total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes()
-            if b"--type=renderer" in command and _is_ours(int(folder.name)):
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-        except (OSError, ValueError):
-            continue
-    return total / _TICKS_PER_S
-
-
-def _is_ours(pid: int) -> bool:
-    while pid > 1:
-        if pid == os.getpid():
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
 
 
 class Flight:
@@ -72,6 +65,14 @@ class Flight:
             self._served.do(self._move)
             page.wait_for_timeout(max(1.0, 1000 / HZ - (time.monotonic() - began_s) * 1000))
 
+    def rush(self, ticks: int, page: Any) -> None:
+        """As many moves as fast as the page takes them."""
+        for number in range(ticks):
+            self._served.do(self._move)
+            if number % TICKS_A_BREATH == TICKS_A_BREATH - 1:
+                newest = self._served.ground.picture.seq
+                until(page, f"ground.seq() >= {newest}", "the page to keep up")
+
     def _move(self, ground: Any) -> None:
         now_s = time.time()
         for number, place in enumerate(self._places):
@@ -80,15 +81,6 @@ class Flight:
             place[2] = way + 0.01
             ground.picture.put("position", position(number, round(east_m, 2), round(north_m, 2), now_s), now_s)
         self.changes += DRONES
-
-
-def heap_bytes(page: Any) -> int:
-    """Of the page's script, after a collection."""
-    session = page.context.new_cdp_session(page)
-    session.send("HeapProfiler.collectGarbage")
-    used = int(session.send("Runtime.getHeapUsage")["usedSize"])
-    session.detach()
-    return used
 
 
 def frames_cost(page: Any, flight: Flight, seconds: float, pan: bool) -> dict[str, float]:
@@ -142,8 +134,114 @@ def longest_piece_ms(served: Served) -> float:
             return round(1000 * longest, 3)
 
 
-def measure(seconds: float) -> dict[str, Any]:
-    """All of it."""
+def page_seeks(page: Any, from_s: float, to_s: float) -> dict[str, float]:
+    """From the wish to the picture on the page: wall time, and CPU of the renderer."""
+    rng, times = random.Random(5), []
+    cpu_s = renderer_cpu_s()
+    for _ in range(SEEKS):
+        at_s = rng.uniform(from_s, to_s)
+        times.append(
+            page.evaluate(
+                f"(async () => {{ const began = performance.now(); await ground.seek({at_s}); ground.paint();"
+                " return performance.now() - began; })()"
+            )
+        )
+        page.wait_for_timeout(100)
+    return {
+        "wall_median_ms": round(statistics.median(times), 1),
+        "wall_p95_ms": round(statistics.quantiles(times, n=20)[-1], 1),
+        "renderer_cpu_ms": round(1000 * (renderer_cpu_s() - cpu_s) / SEEKS, 1),
+    }
+
+
+def silence(folder: Path, browser: Any) -> dict[str, float]:
+    """How long it takes until a server that ends is said, and one that is back."""
+    folder.mkdir()
+    port = own_port()
+    served = Served(folder, port=port)
+    with opened(browser, served.url) as (page, _):
+        has(page, "receiving")
+        said_s = seconds_of(lambda: (served.close(), has(page, "server does not answer")))
+        served = Served(folder, port=port)
+        back_s = seconds_of(lambda: has(page, "receiving"))
+    served.close()
+    return {"said_s": round(said_s, 2), "back_s": round(back_s, 2)}
+
+
+def recording(path: Path) -> dict[str, Any]:
+    """A recording on the page: any moment of it."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ends:
+        command = [sys.executable, "-m", "swarmd", "ground", str(path), "--page", "127.0.0.1:0"]
+        process = ends.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder))
+        ends.callback(process.terminate)
+        assert process.stdout is not None
+        url = re.search(r"http://\S+", process.stdout.readline())
+        assert url is not None, f"{path} cannot be shown"
+        with chromium() as browser, opened(browser, url[0]) as (page, _):
+            until(page, "document.querySelector('[aria-posinset]')", "the first rows", 60)
+            line = page.evaluate("fetch('/api/v1/timeline').then(answer => answer.json())")
+            found: dict[str, Any] = {"members": page.evaluate("ground.world().member.size")}
+            found["seek"] = page_seeks(page, line["from_s"], line["to_s"])
+            found["drawing_while_panning_cpu_ms"] = drawing_cost(page, pan=True)
+            found["heap_mb"] = round(heap_bytes(page) / 1e6, 2)
+            return found
+
+
+def observer(seconds: float) -> dict[str, Any]:
+    """What a daemon spends beside another one, and what more while an observer is a third member."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ends:
+        folder, origin = Path(name), ("--no-eye", "--set", ORIGIN)
+        first = Daemon(folder, "drone-1", *origin).up()
+        ends.callback(first.close)
+        second = Daemon(folder, "drone-2", *origin, join=first.status()["address"]).up()
+        ends.callback(second.close)
+        wait_for(lambda: first.members().get("drone-2") == "alive", "the second")
+        _sight(first, second, 10)
+        before = [_spent(first, second, seconds) for _ in range(ROUNDS)]
+        ground = GroundProcess(folder, first.status()["address"]).begin()
+        ends.callback(ground.close)
+        wait_for(lambda: len(ground.rows("object")) >= OBSERVED, "the objects at the observer")
+        _sight(first, second, 10)
+        after = [_spent(first, second, seconds) for _ in range(ROUNDS)]
+    alone, watched = (tuple(statistics.median(one) for one in zip(*rounds, strict=True)) for rounds in (before, after))
+    return {
+        "cpu_percent_alone": round(alone[0], 2),
+        "cpu_percent_observed": round(watched[0], 2),
+        "rss_mib_alone": round(alone[1], 2),
+        "rss_mib_observed": round(watched[1], 2),
+    }
+
+
+def _spent(first: Daemon, second: Daemon, seconds: float) -> tuple[float, float]:
+    """CPU of the first in per cent of a core, and its memory, while both see things."""
+    assert first.process is not None
+    stat = Path(f"/proc/{first.process.pid}/stat")
+
+    def cpu_s() -> float:
+        fields = stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    spent_s, began_s = cpu_s(), time.monotonic()
+    _sight(first, second, seconds)
+    percent = 100 * (cpu_s() - spent_s) / (time.monotonic() - began_s)
+    return percent, int(stat.with_name("statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def _sight(first: Daemon, second: Daemon, seconds: float) -> None:
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        for daemon in (first, second):
+            seen = [
+                {"label": "hot-spot", "score": 0.9, "track": f"t{number}", "event": "update", "north_m": 4.0,
+                 "east_m": 5.0 * number, "covariance_m2": [0.01, 0.0, 0.01]}
+                for number in range(OBSERVED)
+            ]  # fmt: skip
+            daemon.ask("observe", detections=seen)
+        time.sleep(1)
+
+
+def measure(seconds: float, ticks: int) -> dict[str, Any]:
+    """The made-up flight."""
     found: dict[str, Any] = {"drones": DRONES, "objects": OBJECTS, "assets": ASSETS, "hz": HZ}
     with tempfile.TemporaryDirectory() as folder:
         with serving(Path(folder), DRONES, OBJECTS, site=site(ASSETS)) as served, chromium() as browser:
@@ -161,16 +259,19 @@ def measure(seconds: float) -> dict[str, Any]:
                 found["drawing_while_panning_cpu_ms"] = drawing_cost(page, pan=True)
                 found["watching"] = frames_cost(page, flight, seconds, pan=False)
                 found["panning"] = frames_cost(page, flight, seconds, pan=True)
-                before, changes = heap_bytes(page), flight.changes
-                flight.fly(seconds, page)
+                before = heap_bytes(page)
+                flight.rush(ticks, page)
                 found["heap_mb"] = round(heap_bytes(page) / 1e6, 2)
                 found["heap_growth_mb"] = round((heap_bytes(page) - before) / 1e6, 2)
-                found["heap_growth_over_changes"] = flight.changes - changes
+                found["heap_growth_over_ticks"] = ticks
+                line = page.evaluate("fetch('/api/v1/timeline').then(answer => answer.json())")
+                found["seek_on_the_page"] = page_seeks(page, line["from_s"], line["to_s"])
+                page.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'l' }))")
                 found["drawing_long_trails_cpu_ms"] = drawing_cost(page, pan=True)
+            found["silence"] = silence(Path(folder) / "silence", browser)
         found["seek"] = asyncio.run(seeks(Path(folder)))
     static = ROOT / "swarmd" / "ground" / "static"
     found["page_gz_bytes"] = sum(len(gzip.compress(one.read_bytes())) for one in static.iterdir())
-    found["load_average"] = os.getloadavg()[0]
     return found
 
 
@@ -205,7 +306,19 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (%(default)s)")
-    json.dump(measure(parser.parse_args().seconds), sys.stdout, indent=2)
+    parser.add_argument("--ticks", type=int, default=6_000, help="over which the page's heap is watched (%(default)s)")
+    parser.add_argument("--recording", type=Path, help="of `swarmd sim run --record`")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    wish = parser.parse_args()
+    found: dict[str, Any] = {}
+    if "page" in wish.only:
+        found["page"] = measure(wish.seconds, wish.ticks)
+    if "observer" in wish.only:
+        found["observer"] = observer(wish.seconds)
+    if "recording" in wish.only and wish.recording is not None:
+        found["recording"] = recording(wish.recording)
+    found["load_average"] = os.getloadavg()[0]
+    json.dump(found, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 

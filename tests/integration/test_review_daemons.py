@@ -43,6 +43,10 @@ def pair(tmp_path: Path) -> Iterator[tuple[Daemon, Daemon]]:
         one.close()
 
 
+def reviewed(daemon: Daemon) -> list[str]:
+    return sorted(row["reason"] for row in daemon.ask("events", kinds=["reviewed"])["events"])
+
+
 def test_a_review_is_made_by_a_command_shown_everywhere_and_revoked(
     tmp_path: Path, pair: tuple[Daemon, Daemon]
 ) -> None:
@@ -57,6 +61,11 @@ def test_a_review_is_made_by_a_command_shown_everywhere_and_revoked(
     done("review", thing["id"], "note", "=cmd|x", "--key", key, "--control", laptop.control)
 
     row = wait_for(lambda: [row for row in shown(drone) if len(row["reviews"]) == 2], "both at the drone")[0]
+    for daemon in (drone, laptop):  # Each is an event, once, at every node that comes to know it.
+        wait_for(lambda daemon=daemon: len(reviewed(daemon)) == 2, "two events", seen=daemon.log)
+        assert reviewed(daemon) == sorted(
+            f"{one['operator']}: {one['verdict']} {one['text']}".rstrip() for one in row["reviews"]
+        )
     assert (row["label"], row["detected"], row["review"], row["tier"]) == (
         "crack",
         "hot-spot",

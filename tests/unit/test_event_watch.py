@@ -33,6 +33,7 @@ from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.releases.agent import Note
 from swarmd_protocols.releases.requests import RolloutChanged
 from swarmd_protocols.state.clock import EPOCH_2020_NS
+from swarmd_protocols.state.observations import ObjectChanged, ReviewView
 from swarmd_protocols.trust.identity import make_dev_identity
 from swarmd_protocols.trust.trust import TrustChanged
 from tests.support.swim_net import Net
@@ -186,9 +187,38 @@ def test_releases_are_told_once_in_all_lives(brain):
     brain.say(StateChanged("releases", RolloutChanged("eye", b"o", 4, "halted", 0)))
     assert brain.standing() == [], "and what was halted before it, told later, is over too"
     brain.recorded.rows.clear()
-    brain.watch.know_releases([EventRecord(0, "me", "", 1, 1, "release-promoted", "eye 2", "", "release 70")])
+    brain.watch.know_past([EventRecord(0, "me", "", 1, 1, "release-promoted", "eye 2", "", "release 70")])
     brain.say(StateChanged("releases", RolloutChanged("eye", b"p", 2, "promoted", 0)))
     assert brain.recorded.rows == []
+
+
+def said(number, verdict="confirm", text="", operator="alice"):
+    return ReviewView(operator, "0a0b0c0d", verdict, text, "hot-spot", 1_000, 1, bytes([number]) * 16, b"")
+
+
+def test_a_review_is_told_once_whichever_object_bears_it(brain):
+    def bears(kind, object_id, *reviews):
+        brain.say(StateChanged("state", ObjectChanged(kind, SimpleNamespace(object_id=object_id, reviews=reviews), "")))
+
+    bears("new", "a1")
+    bears("update", "a1", said(1, "relabel", "crack"))
+    bears("update", "a1", said(1, "relabel", "crack"), said(2, "reject", operator="bob"))
+    bears("superseded", "a1", said(3))
+    bears("update", "b2", said(1, "relabel", "crack"), said(2, "reject", operator="bob"))
+    expected = [
+        ("reviewed", "a1", "alice: relabel crack", f"review {'01' * 8} by key 0a0b0c0d"),
+        ("reviewed", "a1", "bob: reject", f"review {'02' * 8} by key 0a0b0c0d"),
+    ]
+    assert brain.recorded.rows == expected
+    assert brain.recorded.accounts == ["reviews"] * 2, "of a flood of them most are left out"
+    brain.recorded.rows.clear()
+    brain.watch.know_past([EventRecord(0, "me", "", 1, 1, "reviewed", "a1", "", f"review {'09' * 8} by key 0a0b0c0d")])
+    bears("update", "a1", said(9))
+    assert brain.recorded.rows == [], "an earlier life told it"
+    for number in range(watch_module.REVIEWS_MAX + 9):
+        one = ReviewView("x", "0a0b0c0d", "note", "", "", 1, 1, number.to_bytes(16, "little"), b"")
+        bears("update", "a1", one)
+    assert len(brain.watch._reviews) == watch_module.REVIEWS_MAX
 
 
 def test_what_the_agent_did_here(brain):

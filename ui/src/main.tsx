@@ -8,7 +8,7 @@ import { Alerts, Events, Members, Objects, heard } from "./panels";
 import { Network } from "./network";
 import { Releases } from "./releases";
 import { reviewKey } from "./review";
-import { type Tab, chosen, goLive, isFirst, nowS, past, play, run, seek, serverNowS, silentSince, site, tab, timeline, version, world } from "./state";
+import { type Tab, chosen, goLive, isFirst, newestSeq, nowS, past, play, run, seek, serverNowS, silentSince, site, tab, timeline, version, world } from "./state";
 import { TimelineBar } from "./timeline";
 import { signal } from "@preact/signals";
 import { clock, duration, hidden } from "./world";
@@ -153,4 +153,4 @@ document.addEventListener("keydown", keys);
 render(<Page />, document.getElementById("app") as HTMLElement);
 void run();
 /** What tests and the bench read; nothing here changes anything but the window onto the map. */
-Object.assign(window, { ground: { world, spent: () => map?.spent, pan: (dx: number, dy: number) => map?.pan(dx, dy), fit: () => map?.fit(), paint: () => map?.paint(), past, silentSince, seek } });
+Object.assign(window, { ground: { world, trails: () => world().trails, seq: newestSeq, spent: () => map?.spent, pan: (dx: number, dy: number) => map?.pan(dx, dy), fit: () => map?.fit(), paint: () => map?.paint(), past, silentSince, seek } });

@@ -39,8 +39,8 @@ export class SwarmMap {
   private objects: Bitmap;
   private asked = 0;
   private themeNumber = 0;
-  /** How long drawing took, milliseconds, and how many frames were drawn: what the bench reads. */
-  spent = { ms: 0, frames: 0 };
+  /** How long drawing took, milliseconds, how many frames were drawn, and bitmaps painted for them: what the bench reads. */
+  spent = { ms: 0, frames: 0, bitmaps: 0 };
 
   constructor(private canvas: HTMLCanvasElement, private shown: () => Shown | null, private onPick: (pick: Pick | null) => void) {
     this.context = canvas.getContext("2d", { alpha: false, willReadFrequently: true }) as CanvasRenderingContext2D;
@@ -238,6 +238,7 @@ export class SwarmMap {
       b.context.clearRect(0, 0, b.canvas.width, b.canvas.height);
       b.context.setTransform(this.ratio, 0, 0, this.ratio, (wide / 2) * this.ratio, (high / 2) * this.ratio);
       paint(b);
+      this.spent.bitmaps++;
       painted = true;
     } else if (isStale) this.ask();
     const grow = this.scale / (b.scale || this.scale);

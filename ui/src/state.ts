@@ -14,6 +14,8 @@ const TRY_MS = 15_000;
 const RETRY_MS = 400;
 /** Seconds before a moment of the past that trails show. */
 const TRAIL_S = 60;
+/** Rows of history that they are made of. */
+const TRAIL_ROWS = 2000;
 
 export type Tab = "objects" | "members" | "events" | "alerts" | "releases" | "network";
 export type Chosen = { kind: "object" | "member"; id: string } | { kind: "release"; id: string };
@@ -62,6 +64,8 @@ function redraw(): void {
 
 let epoch = "";
 let seq = 0;
+/** The newest change that the present holds. */
+export const newestSeq = (): number => seq;
 
 async function follow(stop: AbortSignal): Promise<void> {
   if (!epoch) {
@@ -148,22 +152,37 @@ let readToS = Infinity;
 let isFetching = false;
 let playedMs = 0;
 
-/** Show a moment of the past. */
+/** Show a moment of the past; the trails follow. */
 export async function seek(atS: number): Promise<void> {
   const number = ++seeking;
   past.value = atS;
   try {
-    const [picture, before] = await Promise.all([
-      get<Snapshot>("snapshot", { at_s: atS.toFixed(3) }),
-      get<History>("history", { from_s: (atS - TRAIL_S).toFixed(3), to_s: atS.toFixed(3), kind: "position", limit: 2000 }),
-    ]);
+    const picture = await get<Snapshot>("snapshot", { at_s: atS.toFixed(3) });
     if (number !== seeking) return;
     then.forgetTrails();
-    then.reset({ ...picture.rows, position: [] });
-    for (const change of before.changes) then.apply(change);
-    for (const row of picture.rows.position) then.apply({ seq: 0, at_s: atS, kind: "position", id: row.id, row });
+    then.reset(picture.rows);
     waitingChanges = [];
     [cursor, playFromS, gaps, readToS] = ["", atS, [], Infinity];
+    version.value++;
+    void trail(number, atS);
+  } catch {
+    // As above.
+  }
+}
+
+/** Draw the ways that led to a moment that is shown. */
+async function trail(number: number, atS: number): Promise<void> {
+  const ask = (fromS: number) => get<History>("history", { from_s: fromS.toFixed(3), to_s: atS.toFixed(3), kind: "position", limit: TRAIL_ROWS });
+  try {
+    let before = await ask(atS - TRAIL_S);
+    const last = before.changes[before.changes.length - 1];
+    // So many move that a page does not reach the moment: as long a time again, but the latest.
+    if (before.next !== null && last) before = await ask(2 * atS - TRAIL_S - last.at_s);
+    if (number !== seeking || past.value !== atS) return; // Another moment, or it plays.
+    const shown = [...then.position.values()];
+    then.forgetTrails();
+    for (const change of before.changes) then.apply(change);
+    for (const row of shown) then.apply({ seq: 0, at_s: atS, kind: "position", id: row.id, row });
     version.value++;
   } catch {
     // As above.

@@ -74,12 +74,19 @@ export class World {
 /** States in which a member is heard. */
 export const HEARD = new Set(["alive", "degraded"]);
 
+/** One in so many members that do not answer are said before they are taken for failed, which takes a node alone a minute. */
+const CUT_SHARE = 4;
+
 export interface Cut { title: string; text: string; grave: boolean }
 
 /** What this node does not see, in words; null while it hears everybody. */
 export function hidden(world: World, seenBy: string, nowS: number): Cut | null {
   const others = [...world.member.values()].filter((one) => !one.is_self && one.state !== "left" && one.state !== "away");
-  const lost = others.filter((one) => one.state === "failed");
+  const gone = others.filter((one) => one.state === "failed" || one.state === "unreachable");
+  const silent = others.filter((one) => one.state === "suspect" || gone.includes(one));
+  // One that is suspected is mostly back in a moment; everybody, or two that are many, are what a cut looks like at first.
+  const isCut = silent.length === others.length || (silent.length >= 2 && silent.length * CUT_SHARE >= others.length);
+  const lost = isCut ? silent : gone;
   if (!lost.length) return null;
   const since = Math.min(...lost.map((one) => one.since_s ?? Infinity));
   const forS = Number.isFinite(since) ? `for ${duration(nowS - since)}` : "since before this page's server began";
