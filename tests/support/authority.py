@@ -23,12 +23,12 @@ class Authority:
         )
         return self
 
-    def issue(self, who: str, extra: str = "", days: int = 2) -> tuple[Path, Path]:
-        """A certificate and its key for `who`, good as client and as server on 127.0.0.1 unless `extra` says less."""
+    def issue(self, who: str, extra: str = "", days: int = 2, address: str = "127.0.0.1") -> tuple[Path, Path]:
+        """A certificate and its key for `who`, good as client and as server on `address` unless `extra` says less."""
         base = self.directory / f"{self.name}-{who}"
         key, request, certificate = (base.with_suffix(end) for end in (".key", ".csr", ".crt"))
         extensions = base.with_suffix(".ext")
-        extensions.write_text(f"subjectAltName=IP:127.0.0.1\n{extra}")
+        extensions.write_text(f"subjectAltName=IP:{address}\n{extra}")
         openssl(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={who}"),
             *("-keyout", str(key), "-out", str(request)),
