@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials docs
+.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -123,6 +123,9 @@ bench-hostile: setup  ## what one hostile member, accuser, stranger or client ca
 
 bench-inference: setup  ## the inference API beside a bare loop of the same runtime
 	$(PY) -m tests.bench.bench_inference $(ARGS)
+
+bench-offload: setup  ## borrowed inference over an emulated radio: weak borrowers, dying and lying lenders (ARGS="--only kill"); needs root and ../shared/lab
+	$(PY) -m tests.bench.bench_offload $(ARGS)
 
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)

@@ -18,6 +18,8 @@ from swarmd_protocols.offload.offload import Offload
 from swarmd_protocols.summary import MemberView
 
 _MS = 1_000_000
+_LOST_MAX = 8
+"""Broken connections that are shown."""
 _JUDGED_MAX = 256
 """Answers that the worker may judge; what it says of older ones is lost."""
 _UNANSWERED = (
@@ -68,6 +70,8 @@ class LendingLink:
         """Requests of the living worker: the protocol's number to the worker's."""
         self._jobs: set[int] = set()
         """That the living worker has."""
+        self._lost: list[dict[str, Any]] = []
+        """Whose connections broke, when, and how many requests went to others for it; the newest last."""
         self._judged: dict[int, NodeId] = {}
         """Who answered what the living worker asked, by the worker's number."""
 
@@ -85,16 +89,24 @@ class LendingLink:
             "lenders": {self._name_of(node): list(digests) for node, digests in self.protocol.lenders().items()},
             "open": self.protocol.open_requests,
             "jobs": self.protocol.jobs,
+            "lost": self._lost,
             "counts": self.counts(),
         }
 
     def on_lost(self, address: Address) -> None:
         """A connection to a member was ended by it, or for it: what it works on is asked of others too."""
         lenders = self.protocol.lenders()
-        if lenders:
-            for one in self._members():
-                if one.address == address and one.node in lenders:
-                    self._command(NAME, requests.Doubt(one.node))
+        if not lenders:
+            return
+        for one in self._members():
+            if one.address == address and one.node in lenders:
+                noticed_ns, before = time.monotonic_ns(), self.protocol.counts()["borrow_rerouted"]
+                self._command(NAME, requests.Doubt(one.node))
+                self._lost = [*self._lost, {
+                    "lender": self._name_of(one.node), "monotonic_ns": noticed_ns,
+                    "rerouted": self.protocol.counts()["borrow_rerouted"] - before,
+                    "took_us": (time.monotonic_ns() - noticed_ns) // 1_000,
+                }][-_LOST_MAX:]  # fmt: skip
 
     def close(self) -> None:
         """Write what has not been written."""
@@ -117,7 +129,10 @@ class LendingLink:
                 self._jobs.discard(job)
                 self._command(NAME, requests.Ran(job, data))
             case words.Pulse():
-                held = [requests.Held(bytes.fromhex(digest), ns) for digest, ns in word.held.items()]
+                held = [
+                    requests.Held(bytes.fromhex(digest), ns, *word.able.get(digest, ("", 0)))
+                    for digest, ns in word.held.items()
+                ]
                 self._command(NAME, requests.Stock(tuple(held), word.queue_ns, self._battery_milli()))
                 if self._audit is not None and self._audit.is_due:
                     self._audit.write(self.protocol.ledger.take())
@@ -144,7 +159,7 @@ class LendingLink:
             case requests.Drop(job):
                 self._jobs.discard(job)
                 self._say(words.Drop(job))
-            case requests.Settle(number, data, lender, _, is_check_wanted):
+            case requests.Settle(number, data, lender, digest, is_check_wanted, is_kept):
                 asked = self._asked.pop(number, None)
                 if asked is not None:
                     name = "" if lender is None else self._name_of(lender)
@@ -153,7 +168,9 @@ class LendingLink:
                         self._judged[asked] = lender
                         while len(self._judged) > _JUDGED_MAX:
                             del self._judged[next(iter(self._judged))]
-                    self._say(words.Borrowed(asked, data, name, reason, is_check_wanted and lender is not None))
+                    is_checked = is_check_wanted and lender is not None
+                    by = "" if data is None else digest.hex()
+                    self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept))
 
     def _host_of(self, node: NodeId) -> str:
         """Where a member is; "": nobody knows.
@@ -173,7 +190,8 @@ class LendingLink:
         deadline_ns = time.monotonic_ns() + word.left_ms * _MS
         request = requests.Borrow(
             self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns, word.local_ns,
-            lane_bytes=word.lane_bytes, local_wait_ns=word.local_wait_ns,
+            lane_bytes=word.lane_bytes, local_wait_ns=word.local_wait_ns, ability=word.ability,
+            grade_min_milli=word.grade_min_milli, keep_ns=word.keep_ms * _MS,
         )  # fmt: skip
         try:
             self._command(NAME, request)

@@ -44,6 +44,15 @@ EYE = "eye"
 """In `inference.models`: what the eye runs."""
 
 
+def able_of(config: Config, entry: str) -> tuple[str, int]:
+    """Ability and grade, in thousandths, that the configuration gives an entry of `inference.models`."""
+    for text in config.inference.abilities:
+        model, ability, grade = text.rsplit(maxsplit=2)
+        if model == entry:
+            return ability, round(float(grade) * 1e3)
+    return "", 0
+
+
 class WorkerLink:
     """One supervised worker."""
 
@@ -144,6 +153,7 @@ class WorkerLink:
                     grpc=settings.grpc,
                     lends=self.lending is not None and self._config.lending.lend,
                     lane=self._config.lending.tensors if self._config.lending.borrow else "",
+                    plan=self._config.lending.plan if self._config.lending.borrow else "",
                 )
             )
             self._ask_for_models()
@@ -219,7 +229,7 @@ class WorkerLink:
                 labels = self._config.eye.labels
             if self._asked.get(entry) != model:
                 self._asked[entry] = model
-                self._say(words.Load(model, labels))
+                self._say(words.Load(model, labels, *able_of(self._config, entry)))
 
     def say(self, word: words.ToWorker) -> bool:
         """Tell the worker something; False where none runs, or one that has not read what it was told."""

@@ -38,6 +38,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--url", default="", metavar="HOST:PORT", help="the API (default: that of the daemon here)")
     parser.add_argument("--priority", type=int, choices=(1, 2, 3), default=2, help="1 is the most urgent")
     parser.add_argument("--borrow", action="store_true", help="another member may answer (lending.borrow)")
+    parser.add_argument(
+        "--unsure", action="store_true", help="better models of others are asked where the own one is in doubt "
+        "(lending.plan)"
+    )  # fmt: skip
+    parser.add_argument(
+        "--grade-min", type=float, default=0.0, metavar="G", help="with able:ABILITY as MODEL: the least grade"
+    )
+    parser.add_argument("--keep-s", type=float, default=0.0, metavar="N", help="a borrowed answer may be kept so long")
     parser.add_argument("--version", default="", metavar="DIGEST", help="exactly this bundle; needed to borrow by name")
     parser.add_argument("--deadline-ms", type=int, metavar="N", help="answer within so many milliseconds")
     add_control(parser)
@@ -127,7 +135,9 @@ def _infer(
 
     from swarmd.worker.oip import OipError, datatype_of, read_outputs
 
-    allowed = {"Swarmd-Borrow": "yes"} if args.borrow else {}
+    allowed = {"Swarmd-Borrow": "unsure" if args.unsure else "yes"} if args.borrow or args.unsure else {}
+    wishes = (("Swarmd-Grade-Min", args.grade_min), ("Swarmd-Keep", args.keep_s))
+    allowed |= {header: f"{number:g}" for header, number in wishes if number}
     (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]
     if array.ndim == len(port["shape"]) - 1:
         array = array[None]
@@ -181,6 +191,8 @@ def _call(
     if response.status != http.client.OK:
         raise WorkerError(f"{value.get('error', 'no reason was given')} ({response.status})")
     value["lender"] = response.headers.get("Swarmd-Lender", "")
+    value["parts"] = response.headers.get("Swarmd-Parts", "")
+    value["kept"] = response.headers.get("Swarmd-Kept", "")
     return dict(value), data[length:]
 
 
@@ -207,4 +219,4 @@ def _show(head: dict[str, Any], outputs: dict[str, "Array"], args: argparse.Name
 
 def _answerer(head: dict[str, Any]) -> dict[str, Any]:
     told = {"model": head["model_name"], "version": head["model_version"]}
-    return {**told, "lender": head["lender"]} if head["lender"] else told
+    return told | {key: head[key] for key in ("lender", "parts", "kept") if head[key]}

@@ -315,6 +315,18 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['inference', 'grpc']}: inference.grpc is {config.inference.grpc!r}; write a loopback address "
             "and a port, such as 127.0.0.1:7985, beside inference.listen"
         )
+    for text in config.inference.abilities:
+        model, *rest = text.rsplit(maxsplit=2) or [""]
+        if len(rest) != 2 or model not in config.inference.models or len(rest[0]) > 64 or not is_share(rest[1]):
+            problems.append(
+                f"{origins['inference', 'abilities']}: inference.abilities holds {text!r}; write MODEL ABILITY GRADE, "
+                "MODEL as in inference.models and GRADE within 0 and 1, such as 'zoo:small-320 detect/pv-fault 0.72'"
+            )
+    if config.lending.plan and not Path(config.lending.plan).is_file():
+        problems.append(
+            f"{origins['lending', 'plan']}: lending.plan is {config.lending.plan!r}, where no file is; "
+            "docs/inference-api.md shows one"
+        )
     for key, wanted in (("lend", config.lending.lend), ("borrow", config.lending.borrow)):
         if wanted and not config.inference.listen:
             problems.append(
@@ -335,6 +347,14 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
     if problem := reply_prefix_problem(config.mqtt):
         problems.append(f"{origins['mqtt', 'reply_prefix']}: {problem}")
     return problems
+
+
+def is_share(text: str) -> bool:
+    """Whether it is a number within 0 and 1."""
+    try:
+        return 0.0 <= float(text) <= 1.0
+    except ValueError:
+        return False
 
 
 def _door(door: OperatorsSection, origins: Mapping[tuple[str, str], str]) -> list[str]:

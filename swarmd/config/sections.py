@@ -251,6 +251,11 @@ class InferenceSection:
         256, "Requests that wait at most; a more urgent one pushes out the last.", low=1, high=4096
     )
     max_request_mib: int = option(16, "Size of one request.", low=1, high=64)
+    abilities: tuple[str, ...] = option(
+        (),
+        "What entries of `models` are able to, and how well: `MODEL ABILITY GRADE`, such as `zoo:small-320 "
+        "detect/pv-fault 0.72`; programs ask for `able:ABILITY`.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +271,9 @@ class LendingSection:
         "",
         "Address and port, such as `0.0.0.0:7984`, where lenders fetch what is larger than 256 KiB; empty: nothing "
         "larger leaves this device.",
+    )
+    plan: str = option(
+        "", "File of plans: which better models are asked where the own one is unsure (`Swarmd-Borrow: unsure`)."
     )
     battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
     max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)

@@ -56,6 +56,7 @@ class OffloadOptions:
     fps: float = 5.0
     noise: float = 4.0
     """Of the cameras, in ordinary ones': cheap drones."""
+    size: str = "640x512"
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ class OffloadDemo:
             await self._until(drone, lambda status: self._digest in _offered(status), offered)
         await self._until(small, lambda status: bool((status.get("inference") or {}).get("models")), "its model")
         self._say(f"three daemons are up after {time.monotonic() - began_s:.1f} s; the station lends {STATION}")
-        flight = _Flight(self._options)
+        flight = Flight(self._options)
         finds = {
             "drone-1 alone": Finds(),
             "drone-1 with the station": await self._fly(flight, bare, own="", every=1),
@@ -154,7 +155,7 @@ class OffloadDemo:
             "seconds": round(time.monotonic() - began_s, 1),
         }
 
-    async def _fly(self, flight: "_Flight", drone: _Daemon, own: str, every: int) -> Finds:
+    async def _fly(self, flight: "Flight", drone: _Daemon, own: str, every: int) -> Finds:
         """All frames: each by the own model, if there is one; one in `every` by the station."""
         address = (await drone.ask())["inference"]["address"]
         finds = Finds()
@@ -173,7 +174,7 @@ class OffloadDemo:
     async def _look(
         self,
         finds: Finds,
-        flight: "_Flight",
+        flight: "Flight",
         frame: Frame,
         connection: http.client.HTTPConnection,
         path: str,
@@ -221,12 +222,12 @@ class OffloadDemo:
             await asyncio.sleep(_POLL_S)
 
 
-class _Flight:
+class Flight:
     """The same frames each time, and what is on the ground in them."""
 
     def __init__(self, options: OffloadOptions) -> None:
         self._address = (
-            f"sim://farm?seed={options.seed}&faults={options.faults}&frames={options.frames}&size=640x512&fly=lanes"
+            f"sim://farm?seed={options.seed}&faults={options.faults}&frames={options.frames}&size={options.size}&fly=lanes"
             f"&fps={options.fps}&noise={options.noise}"
             "&pace=max&position_sigma=0&attitude_sigma=0"
         )
@@ -242,6 +243,7 @@ class _Flight:
         self.seen = {asset for asset, count in counts.items() if count >= VIEWS}
 
     def frames(self) -> Iterator[Frame]:
+        """All frames, anew."""
         source = FarmSource(parse_farm_url(self._address))
         while (frame := source.read()) is not None:
             yield frame

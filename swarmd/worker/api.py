@@ -23,9 +23,19 @@ from urllib.parse import unquote
 import msgspec
 
 from swarmd import __version__
+from swarmd.worker.answers import JSON, able_named, binary, borrowed, json_answer, late
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
-from swarmd.worker.borrowing import Borrowing, may_leave, wants_quickest
-from swarmd.worker.elsewhere import Elsewhere, Errand, Found, Own
+from swarmd.worker.borrowing import Borrowing, may_leave, wants_plan, wants_quickest
+from swarmd.worker.elsewhere import (
+    TIMEOUT_MAX_MS,
+    UNITS_MAX,
+    Elsewhere,
+    Errand,
+    Own,
+    errand_of,
+    json_length,
+    keep_ms_of,
+)
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.lent import (
     INFER,
@@ -38,7 +48,7 @@ from swarmd.worker.lent import (
     pack_answer,
     pack_left,
 )
-from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, port_row, read_question, write_answer
+from swarmd.worker.oip import OipError, Question, port_row, read_question, write_answer
 from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
 from swarmd.worker.runner import Ran, Runner, Task
 from swarmd.worker.words import Lend
@@ -46,20 +56,14 @@ from swarmd_models.errors import FrameError, ModelError
 from swarmd_models.service import DETECT, GRAPH, Run, Tensors
 
 if TYPE_CHECKING:
+    from swarmd.worker.cascade import Asking, Cascading
     from swarmd.worker.lane import Fetcher, Shelf
 
-UNITS_MAX = 64
-"""Items in one request: what one batch may have."""
-TIMEOUT_MAX_MS = 60_000
-"""A request may name no later deadline: what waits longer is a batch job."""
 DIGEST_CHARS = 64
 """Of a bundle's digest."""
 _LENGTH_BYTES = 4
 """Before an answer that travels through the brains."""
-LENDER_HEADER = "Swarmd-Lender"
-"""Of an answer: the device that gave it, where it was another."""
 EXTENSIONS = ("binary_tensor_data", "schedule_policy", "model_repository")
-_JSON = ("Content-Type", "application/json")
 _PRIORITIES = {0: NORMAL, 1: HIGH, 2: NORMAL, 3: LOW}
 
 
@@ -104,6 +108,8 @@ class InferenceApi:
         self._elsewhere: Elsewhere | None = None
         if borrowing is not None:
             self._elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind)
+        self.cascading: Cascading | None = None
+        """Walks plans; None: there is none."""
         self._shelf = shelf
         self._fetcher = fetcher
         self._batcher = batcher
@@ -122,13 +128,19 @@ class InferenceApi:
         parts = [unquote(part) for part in call.path.strip("/").split("/")]
         match call.method, parts:
             case "GET" | "HEAD", ["v2"]:
-                return _json({"name": "swarmd", "version": __version__, "extensions": EXTENSIONS})
+                return json_answer({"name": "swarmd", "version": __version__, "extensions": EXTENSIONS})
             case "GET" | "HEAD", ["v2", "health", "live"]:
                 return Answer(200)
             case "GET" | "HEAD", ["v2", "health", "ready"]:
                 return Answer(200 if self.residency.names() else 503)
             case "POST", ["v2", "repository", "index"]:
-                return _json([row for name in self.residency.names() for row in self._index(name)])
+                return json_answer(
+                    [
+                        {"name": name, "version": one, "state": "READY", "reason": ""}
+                        for name in self.residency.names()
+                        for one in self.residency.versions(name)
+                    ]
+                )
             case _, ["v2", "models", name, "versions", version, *rest]:
                 return await self._model(call, name, version, rest)
             case _, ["v2", "models", name, *rest]:
@@ -139,11 +151,12 @@ class InferenceApi:
     @staticmethod
     def complain(status: int, text: str) -> Answer:
         """An error's answer."""
-        return _json({"error": text}, status)
+        return json_answer({"error": text}, status)
 
     def counts(self) -> dict[str, int]:
         """Of requests, spot checks and tensors on the lane, by what became of them."""
-        return dict(self.counters + (Counter() if self._elsewhere is None else self._elsewhere.counters))
+        parts = (self._elsewhere, self.cascading)
+        return dict(sum((one.counters for one in parts if one is not None), self.counters.copy()))
 
     def gauges(self) -> dict[str, float]:
         """Numbers of now."""
@@ -159,20 +172,21 @@ class InferenceApi:
     # --- Models -------------------------------------------------------------------------------------------------
 
     async def _model(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
+        able = able_named(call, name)
         try:
-            resident, lane = self.residency.find(name, version)
+            resident, lane = self.residency.find_able(name, *able) if able[0] else self.residency.find(name, version)
         except NotResidentError as error:
             if self._elsewhere is not None and may_leave(call):
-                return await self._borrow_unknown(call, name, version, rest)
+                return await self._borrow_unknown(call, name, version, rest, able)
             self.counters["not_resident"] += rest == ["infer"]
             raise OipError(404, str(error)) from error
         match call.method, rest:
             case "GET" | "HEAD", ["ready"]:
                 return Answer(200)
             case "GET" | "HEAD", []:
-                return _json(self._metadata(name, resident, lane))
+                return json_answer(self._metadata(name, resident, lane))
             case "POST", ["infer"]:
-                return await self._infer_somewhere(call, name, resident, lane)
+                return await self._infer_somewhere(call, name, resident, lane, able)
             case _:
                 raise OipError(405, "GET a model's metadata or `ready`; POST `infer`")
 
@@ -187,14 +201,19 @@ class InferenceApi:
             "parameters": {"release": service.bundle.version, "labels": service.bundle.labels},
         }
 
-    def _index(self, name: str) -> list[dict[str, str]]:
-        return [{"name": name, "version": one, "state": "READY", "reason": ""} for one in self.residency.versions(name)]
-
     # --- For other devices, and by them -------------------------------------------------------------------------
 
-    def stock(self) -> tuple[dict[str, int], int]:
-        """What could be lent: times by digest, and this device's own work before it."""
-        return {one: self._batcher.unit_ns(one) for one in self.residency.digests()}, self._batcher.own_ns
+    def use_plans(self, plans: "Mapping[str, Asking]") -> None:
+        """Walk these where programs want it; this device borrows."""
+        from swarmd.worker.cascade import Cascading
+
+        assert self._elsewhere is not None
+        self.cascading = Cascading(plans, self.run_own, self._elsewhere.ask)
+
+    def stock(self) -> tuple[dict[str, int], int, dict[str, tuple[str, int]]]:
+        """What could be lent: times by digest, this device's own work before it, and abilities by digest."""
+        times = {one: self._batcher.unit_ns(one) for one in self.residency.digests()}
+        return times, self._batcher.own_ns, self.residency.abilities()
 
     async def lend(self, word: Lend) -> bytes:
         """Answer another device's request, behind all of this one's own; raises `OipError`."""
@@ -226,7 +245,7 @@ class InferenceApi:
                 answer = b"".join(pieces)
                 return pack_left(Left(json_bytes, len(answer), await visit.leave(answer)))
         except TimeoutError as error:
-            raise _late() from error
+            raise late() from error
 
     async def _lend_own(
         self, word: Lend, place: Place, json_bytes: int | None, resident: Resident, lane: str, name: str
@@ -252,31 +271,27 @@ class InferenceApi:
         self.counters["lent"] += not word.is_own
         return outcome
 
-    async def _borrow_unknown(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
+    async def _borrow_unknown(
+        self, call: Call, name: str, version: str, rest: list[str], able: tuple[str, int]
+    ) -> Answer:
         """Have another device answer for a model that is not here."""
         if rest == ["infer"]:
             self._judge_place(call)
-        if not (len(version) == DIGEST_CHARS and set(version) <= set("0123456789abcdef")):
+        if not able[0] and not (len(version) == DIGEST_CHARS and set(version) <= set("0123456789abcdef")):
             raise OipError(
                 404,
                 f"{name[:80]!r} is not served here; to borrow it name its digest, all {DIGEST_CHARS} digits: "
                 "/v2/models/NAME/versions/DIGEST, or `swarmd infer --version DIGEST`",
             )
         lane = DETECT if name.endswith(SUFFIX) else GRAPH
-        units, left_ms, json_bytes = 1, self._deadline_ms, None
         match call.method, rest:
             case "GET" | "HEAD", []:
                 what = METADATA
             case "POST", ["infer"]:
-                what, json_bytes = INFER, _json_length(call)
-                units, timeout_us = peek(call.body, json_bytes)
-                units = 1 if lane == DETECT else units
-                left_ms = min(TIMEOUT_MAX_MS, timeout_us // 1000) or left_ms
-                if units > UNITS_MAX:
-                    raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
+                what = INFER
             case _:
                 raise OipError(404, "only a model's metadata and `infer` can be borrowed")
-        return await self._borrow(Errand(version, what, lane, json_bytes, call.body, units, left_ms))
+        return await self._borrow(errand_of(call, what, lane, "" if able[0] else version, self._deadline_ms, able))
 
     async def _borrow(self, errand: Errand, own: Own | None = None) -> Answer:
         assert self._elsewhere is not None
@@ -286,38 +301,52 @@ class InferenceApi:
             self.counters["not_borrowed"] += 1
             raise
         self.counters["borrowed" if found.lender else "answered"] += 1
-        return _found(found)
+        return borrowed(found)
 
     async def _run_behind(self, own: Own, deadline_ns: int) -> Tensors:
         """Have the own model answer when there is nothing else to do."""
+        return await self.run_own(own, LENT, deadline_ns)
+
+    async def run_own(self, own: Own, priority: int, deadline_ns: int) -> Tensors:
+        """Have the own model answer; raises `OipError`."""
         inputs = own.question.inputs
         steps = own.resident.service.steps(own.lane, inputs)
         size_bytes = sum(array.nbytes for array in inputs.values())
-        return await self._answer(self._admit(steps, own.resident, own.lane, size_bytes, LENT, deadline_ns))
+        return await self._answer(self._admit(steps, own.resident, own.lane, size_bytes, priority, deadline_ns))
 
-    async def _infer_somewhere(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
+    async def _infer_somewhere(
+        self, call: Call, name: str, resident: Resident, lane: str, able: tuple[str, int]
+    ) -> Answer:
         """Here, or where the program allows it, at another: where this device is too busy, or another is quicker."""
         elsewhere = self._elsewhere if may_leave(call) else None
         wants_soonest = elsewhere is not None and wants_quickest(call) and elsewhere.may_travel(call.body)
         is_busy = not (wants_soonest and self._batcher.unit_ns(resident.digest))
-        if is_busy:
+        walks = elsewhere is not None and wants_plan(call)
+        if is_busy and not walks:
             try:
                 return await self._infer(call, name, resident, lane)
             except BusyError:
                 if elsewhere is None:
                     raise
-        json_bytes = _json_length(call)
+        json_bytes = json_length(call)
         question = self._read(call.body, json_bytes, resident, lane)
         self._judge_place(call, question.priority)
         units = self._units(resident.service.steps(lane, question.inputs))
         left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
-        errand = Errand(resident.digest, INFER, lane, json_bytes, call.body, units, left_ms)
-        return await self._borrow(errand, Own(resident, lane, question, units, is_busy))
+        errand = Errand(resident.digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call))
+        own = Own(resident, lane, question, units, is_busy)
+        if not walks:
+            return await self._borrow(errand, own)
+        if self.cascading is None or lane != DETECT:
+            raise OipError(400, "`Swarmd-Borrow: unsure` wants lending.plan, and a picture (MODEL.detect)")
+        answer = await self.cascading.answer(name, own, errand, _PRIORITIES[question.priority])
+        self.counters["answered"] += 1
+        return answer
 
     # --- Inference ----------------------------------------------------------------------------------------------
 
     async def _infer(self, call: Call, name: str, resident: Resident, lane: str) -> Answer:
-        question = self._read(call.body, _json_length(call), resident, lane)
+        question = self._read(call.body, json_length(call), resident, lane)
         self._judge_place(call, question.priority)
         run = resident.service.steps(lane, question.inputs)
         self._units(run)
@@ -326,7 +355,7 @@ class InferenceApi:
         priority = _PRIORITIES[question.priority]
         pieces, json_bytes = await self._run(name, question, run, resident, lane, len(call.body), priority, deadline_ns)
         self.counters["answered"] += 1
-        return Answer(200, pieces, (_JSON,) if json_bytes is None else _binary(json_bytes))
+        return Answer(200, pieces, (JSON,) if json_bytes is None else binary(json_bytes))
 
     def _read(self, body: bytes | bytearray, json_bytes: int | None, resident: Resident, lane: str) -> Question:
         service = resident.service
@@ -401,7 +430,7 @@ class InferenceApi:
                 return await pending.answer
         except TimeoutError as error:
             self.counters["late"] += 1
-            raise _late() from error
+            raise late() from error
         finally:
             # One that already runs keeps its bundle until it has run.
             if self._batcher.withdraw(pending.request.number):
@@ -411,7 +440,7 @@ class InferenceApi:
         """Start the next batch, if none runs."""
         now_ns = time.monotonic_ns()
         for request in self._batcher.expire(now_ns):
-            self._fail(request.number, "late", _late())
+            self._fail(request.number, "late", late())
         batch = self._batcher.take(now_ns)
         if batch is None:
             return
@@ -463,27 +492,3 @@ class InferenceApi:
     def _forget(self, number: int) -> None:
         pending = self._pending.pop(number)
         self.residency.release(pending.resident)
-
-
-def _json_length(call: Call) -> int | None:
-    stated = call.headers.get(JSON_LENGTH.lower())
-    if stated is not None and not (stated.isascii() and stated.isdigit() and len(stated) < 12):
-        raise OipError(400, f"{JSON_LENGTH} is {stated[:20]!r}, which is no length")
-    return None if stated is None else int(stated)
-
-
-def _binary(json_bytes: int) -> tuple[tuple[str, str], ...]:
-    return ("Content-Type", "application/octet-stream"), (JSON_LENGTH, str(json_bytes))
-
-
-def _found(found: Found) -> Answer:
-    headers = (_JSON,) if found.json_bytes is None else _binary(found.json_bytes)
-    return Answer(200, (found.body,), (*headers, *(((LENDER_HEADER, found.lender),) if found.lender else ())))
-
-
-def _late() -> OipError:
-    return OipError(504, "the deadline has passed")
-
-
-def _json(value: object, status: int = 200) -> Answer:
-    return Answer(status, (msgspec.json.encode(value),), (_JSON,))

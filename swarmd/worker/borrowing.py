@@ -14,8 +14,12 @@ from swarmd.worker.oip import OipError
 
 BORROW_HEADER = "swarmd-borrow"
 """In lower case; `yes`, `1` or `true`: another device may answer where this one cannot; `quickest`: whoever is soonest,
-by the measured times."""
-_QUICKEST = "quickest"
+by the measured times; `unsure`: another, by `lending.plan`, where the own model is in doubt."""
+KEEP_HEADER, GRADE_HEADER = "swarmd-keep", "swarmd-grade-min"
+"""Seconds for which the answer may be kept; the least grade of a bundle that is asked for by what it is able to."""
+KEEP_MAX_S = 600.0
+"""What is kept for longer is no cache of live pictures."""
+_QUICKEST, _UNSURE = "quickest", "unsure"
 OPEN_MAX = 64
 """Requests at other devices at once."""
 _PATIENCE_S = 5.0
@@ -24,12 +28,29 @@ _PATIENCE_S = 5.0
 
 def may_leave(call: Call) -> bool:
     """Whether a program allows that another device answers."""
-    return call.headers.get(BORROW_HEADER, "").lower() in ("1", "yes", "true", _QUICKEST)
+    return call.headers.get(BORROW_HEADER, "").lower() in ("1", "yes", "true", _QUICKEST, _UNSURE)
 
 
 def wants_quickest(call: Call) -> bool:
     """Whether a program wants whoever is soonest, this device or another."""
     return call.headers.get(BORROW_HEADER, "").lower() == _QUICKEST
+
+
+def wants_plan(call: Call) -> bool:
+    """Whether a program wants better models asked where the own one is in doubt."""
+    return call.headers.get(BORROW_HEADER, "").lower() == _UNSURE
+
+
+def number_of(call: Call, header: str, most: float) -> float:
+    """A header's number within 0 and `most`; 0.0 where it is absent. Raises `OipError` (400)."""
+    text = call.headers.get(header, "0")
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= most:
+        raise OipError(400, f"{header} is {text[:20]!r}; a number within 0 and {most:g} is wanted")
+    return number
 
 
 class Borrowing:
@@ -50,6 +71,8 @@ class Borrowing:
         local_ns: int = 0,
         local_wait_ns: int = 0,
         lane_bytes: int = 0,
+        able: tuple[str, int] = ("", 0),
+        keep_ms: int = 0,
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment.
 
@@ -61,6 +84,8 @@ class Borrowing:
             local_ns: What the own model takes for it; 0: it is not here.
             local_wait_ns: What the own model has to do first.
             lane_bytes: Of the input that is laid out beside `data`.
+            able: Any bundle with this ability, and this grade in thousandths or better, may answer; "": that one alone.
+            keep_ms: For how long the answer may be kept.
 
         Raises:
             OipError: Nobody answers in time (503).
@@ -70,7 +95,9 @@ class Borrowing:
         self._numbers += 1
         number = self._numbers
         answer = self._open[number] = asyncio.get_running_loop().create_future()
-        self._say(words.Borrow(number, digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes))
+        self._say(
+            words.Borrow(number, digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes, *able, keep_ms)
+        )
         try:
             async with asyncio.timeout(left_ms / 1e3 + _PATIENCE_S):
                 borrowed: words.Borrowed = await answer

@@ -14,9 +14,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from swarmd.worker.batcher import Batcher
-from swarmd.worker.borrowing import Borrowing
+from swarmd.worker.borrowing import KEEP_HEADER, KEEP_MAX_S, Borrowing, number_of
 from swarmd.worker.checks import SpotChecks, agrees
+from swarmd.worker.http_server import Call
 from swarmd.worker.lent import (
+    INFER,
+    METADATA,
     PAYLOAD_MAX_BYTES,
     REQUEST_HEAD_BYTES,
     Place,
@@ -27,14 +30,18 @@ from swarmd.worker.lent import (
     pack_place,
     pack_request,
 )
-from swarmd.worker.oip import OipError, Question, read_answer, write_answer
+from swarmd.worker.oip import JSON_LENGTH, OipError, Question, peek, read_answer, write_answer
 from swarmd.worker.residency import Residency, Resident
 from swarmd.worker.words import Borrowed
-from swarmd_models.service import Tensors
+from swarmd_models.service import DETECT, Tensors
 
 if TYPE_CHECKING:
     from swarmd.worker.lane import Shelf
 
+UNITS_MAX = 64
+"""Items in one request: what one batch may have."""
+TIMEOUT_MAX_MS = 60_000
+"""A request may name no later deadline: what waits longer is a batch job."""
 _TRIES = 6
 """Times that one request is sent out whose answers are not what was signed: four of these end a lender's trust."""
 _UNMEASURED_NS = 100_000_000
@@ -66,6 +73,10 @@ class Errand:
     body: bytes | bytearray
     units: int
     left_ms: int
+    able: tuple[str, int] = ("", 0)
+    """Ability and least grade: any bundle that has them may answer; "": the one with this digest alone."""
+    keep_ms: int = 0
+    """For how long the answer may be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,46 @@ class Found:
     json_bytes: int | None
     lender: str
     """"": the own model has answered."""
+    digest: str = ""
+    """Of the bundle that has."""
+    is_kept: bool = False
+
+
+def errand_of(
+    call: Call, what: int, lane: str, digest: str, default_ms: int, able: tuple[str, int] = ("", 0)
+) -> Errand:
+    """A program's request for a model that is not here, as it leaves; raises `OipError`.
+
+    Args:
+        call: The request.
+        what: `INFER` or `METADATA`.
+        lane: Of the model.
+        digest: Of the bundle; "" where any able one may answer.
+        default_ms: Until its deadline where it names none.
+        able: See `Errand`.
+    """
+    if what == METADATA:
+        return Errand(digest, METADATA, lane, None, call.body, 1, default_ms, able)
+    json_bytes = json_length(call)
+    units, timeout_us = peek(call.body, json_bytes)
+    units = 1 if lane == DETECT else units
+    if units > UNITS_MAX:
+        raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
+    left_ms = min(TIMEOUT_MAX_MS, timeout_us // 1000) or default_ms
+    return Errand(digest, INFER, lane, json_bytes, call.body, units, left_ms, able, keep_ms_of(call))
+
+
+def keep_ms_of(call: Call) -> int:
+    """For how long a program lets an answer be kept; raises `OipError` (400)."""
+    return round(number_of(call, KEEP_HEADER, KEEP_MAX_S) * 1e3)
+
+
+def json_length(call: Call) -> int | None:
+    """Of the JSON part of a body; None: all of it. Raises `OipError` (400)."""
+    stated = call.headers.get(JSON_LENGTH.lower())
+    if stated is not None and not (stated.isascii() and stated.isdigit() and len(stated) < 12):
+        raise OipError(400, f"{JSON_LENGTH} is {stated[:20]!r}, which is no length")
+    return None if stated is None else int(stated)
 
 
 class Elsewhere:
@@ -133,18 +184,20 @@ class Elsewhere:
                 break
             local_ns = wait_ns = 0
             if own is not None:
-                local_ns = (self._batcher.unit_ns(question.digest) or _UNMEASURED_NS) * question.units
+                local_ns = (self._batcher.unit_ns(own.resident.digest) or _UNMEASURED_NS) * question.units
                 # Who has just refused would do so again: whoever can answer by the deadline is sooner.
                 wait_ns = left_ms * 1_000_000 if own.is_busy else self._batcher.own_ns
             borrowed = await self._borrowing.ask(
-                question.digest, data, question.units, left_ms, local_ns, wait_ns, lane_bytes
+                question.digest, data, question.units, left_ms, local_ns, wait_ns, lane_bytes,
+                question.able, question.keep_ms,
             )  # fmt: skip
             found = await self._open(question, borrowed, place)
             if found is None:
                 self._borrowing.judge(borrowed.number, False)
                 left_ms = (until_ns - time.monotonic_ns()) // 1_000_000
                 continue
-            if borrowed.is_check_wanted and own is not None:
+            # What another able bundle has seen says nothing about who ran it.
+            if borrowed.is_check_wanted and own is not None and found.digest == own.resident.digest:
                 self._begin_check(borrowed.number, own, found)
             if error := complaint_of(found.body, found.json_bytes):
                 raise error
@@ -154,15 +207,16 @@ class Elsewhere:
     async def _open(self, question: Errand, borrowed: Borrowed, place: Place | None) -> Found | None:
         """What an answer holds; None: not what its lender signed."""
         assert borrowed.data is not None
+        digest = borrowed.digest or question.digest
         left = left_answer(borrowed.data)
         if left is None:
-            return Found(*open_answer(borrowed.data), borrowed.lender)
+            return Found(*open_answer(borrowed.data), borrowed.lender, digest, borrowed.is_kept)
         if place is None or self._shelf is None:
             return None
         body = await self._shelf.take(place, left.size_bytes, left.sha256)
-        if body is None or not is_body(bytes.fromhex(question.digest), body, left.json_bytes):
+        if body is None or not is_body(bytes.fromhex(digest), body, left.json_bytes):
             return None
-        return Found(body, left.json_bytes, borrowed.lender)
+        return Found(body, left.json_bytes, borrowed.lender, digest)
 
     def _begin_check(self, number: int, own: Own, found: Found) -> None:
         """Hold a lender's answer against the own model."""

@@ -15,7 +15,7 @@ import msgspec
 from swarmd.api.loopback import is_loopback
 from swarmd.errors import TransportError
 from swarmd.worker import oip_grpc
-from swarmd.worker.borrowing import BORROW_HEADER
+from swarmd.worker.borrowing import BORROW_HEADER, GRADE_HEADER, KEEP_HEADER
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.oip import JSON_LENGTH, OipError
 from swarmd.worker.protobuf import Schema
@@ -27,6 +27,8 @@ BODIES_MAX_BYTES = 64 << 20
 _HEAD_BYTES = 64 << 10
 """Of a message, beside its tensors."""
 _SERVICE = "inference.GRPCInferenceService"
+_WISHES = (BORROW_HEADER, GRADE_HEADER, KEEP_HEADER)
+"""Of a call's metadata what is heard."""
 _LENDER = "swarmd-lender"
 """As the answer's header over HTTP is called, in lower case."""
 _CODES = {
@@ -176,7 +178,7 @@ def _unary(answer: Callable[[bytes, Any], Awaitable[bytes]]) -> Callable[[bytes,
 
 def _headers(context: Any) -> dict[str, str]:
     """What a call says beside its message, as far as anybody here wants to know."""
-    return {key: str(value) for key, value in context.invocation_metadata() or () if key == BORROW_HEADER}
+    return {key: str(value) for key, value in context.invocation_metadata() or () if key in _WISHES}
 
 
 def _path(name: str, version: str) -> str:

@@ -79,6 +79,14 @@ class WorkerProcess:
         self._api = InferenceApi(
             Batcher(batching), self._runner, config.deadline_ms, self._borrowing, self._shelf, self._fetcher
         )
+        self._plan_problem = ""
+        if config.plan:
+            from swarmd.worker.cascade import PlanError, read_plans
+
+            try:
+                self._api.use_plans(read_plans(config.plan))
+            except PlanError as error:
+                self._plan_problem = str(error)
         self._lent: dict[int, asyncio.Task[None]] = {}
         """Jobs of other devices."""
         self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
@@ -103,8 +111,8 @@ class WorkerProcess:
         except TransportError as error:
             self._say(Problem(str(error)))
             return CANNOT_BIND_STATUS
-        if self._grpc_problem:  # After `Serving`, which clears older ones.
-            self._say(Problem(self._grpc_problem))
+        for problem in filter(None, (self._grpc_problem, self._plan_problem)):  # `Serving` clears older ones.
+            self._say(Problem(problem))
         pulse = asyncio.create_task(self._pulse())
         obey = asyncio.create_task(self._obey(words))
         await self._stop.wait()
@@ -147,8 +155,8 @@ class WorkerProcess:
     async def _obey(self, words: asyncio.StreamReader) -> None:
         while line := await words.readline():
             match word := decode_to_worker(line):
-                case Load(model, labels):
-                    task = asyncio.create_task(self._load(model, labels))
+                case Load():
+                    task = asyncio.create_task(self._load(word))
                     self._loading.add(task)
                     task.add_done_callback(self._loading.discard)
                 case Lend():
@@ -177,10 +185,10 @@ class WorkerProcess:
             raise  # asyncio tells it.
         self._say(Ran(word.job, data))
 
-    async def _load(self, model: str, labels: str) -> None:
-        loop = asyncio.get_running_loop()
+    async def _load(self, word: Load) -> None:
+        loop, model = asyncio.get_running_loop(), word.model
         try:
-            service = await loop.run_in_executor(self._loader, self._open, model, labels)
+            service = await loop.run_in_executor(self._loader, self._open, model, word.labels)
         except ModelError as error:
             self._say(Problem(str(error)[:PROBLEM_MAX_CHARS], model=model))
             return
@@ -189,7 +197,7 @@ class WorkerProcess:
             self._say(Problem(text[:PROBLEM_MAX_CHARS], model=model))
             return
         try:
-            self._api.residency.add(service)
+            self._api.residency.add(service, word.ability, word.grade_milli)
         except NotResidentError as error:
             self._runner.call(service.close)
             self._say(Problem(str(error), model=model))

@@ -23,6 +23,9 @@ class Resident:
     """One bundle that is served, or still has requests to answer."""
 
     service: Service
+    ability: str = ""
+    """What it is able to, by its owner's word; "": it does not say."""
+    grade_milli: int = 0
     in_use: int = 0
     """Requests that were taken and not answered."""
     is_retired: bool = False
@@ -46,8 +49,13 @@ class Residency:
         self._versions: dict[str, list[Resident]] = {}
         """The newest last."""
 
-    def add(self, service: Service) -> Resident:
+    def add(self, service: Service, ability: str = "", grade_milli: int = 0) -> Resident:
         """Serve a bundle as the newest of its name; one that is served already becomes the newest again.
+
+        Args:
+            service: The bundle.
+            ability: What it is able to; "": it does not say.
+            grade_milli: How well, thousandths.
 
         Raises:
             NotResidentError: There are too many names.
@@ -59,7 +67,7 @@ class Residency:
         for twin in [one for one in versions if one.digest == service.bundle.digest]:
             versions.remove(twin)
             self._retire(twin)
-        versions.append(resident := Resident(service))
+        versions.append(resident := Resident(service, ability, grade_milli))
         while len(versions) > VERSIONS_MAX:
             self._retire(versions.pop(0))
         return resident
@@ -94,6 +102,29 @@ class Residency:
                 if one.digest == digest and lane in one.service.lanes:
                     return one
         raise NotResidentError(f"no bundle {digest[:16]} is served here")
+
+    def find_able(self, name: str, ability: str, grade_min_milli: int) -> tuple[Resident, str]:
+        """The best of the newest bundles that are able to something, and the lane that `name` ends with.
+
+        Raises:
+            NotResidentError: There is none.
+        """
+        lane = DETECT if name.endswith(SUFFIX) else GRAPH
+        newest = [versions[-1] for versions in self._versions.values()]
+        found = [one for one in newest if lane in one.service.lanes and one.ability == ability]
+        best = max(found, key=lambda one: (one.grade_milli, one.digest), default=None)
+        if best is None or best.grade_milli < grade_min_milli:
+            raise NotResidentError(
+                f"no bundle of grade {grade_min_milli / 1e3:g} or more is able to {ability[:80]!r} here"
+            )
+        return best, lane
+
+    def abilities(self) -> dict[str, tuple[str, int]]:
+        """Ability and grade of those that have one, by digest."""
+        return {
+            one.digest: (one.ability, one.grade_milli)
+            for versions in self._versions.values() for one in versions if one.ability
+        }  # fmt: skip
 
     def digests(self) -> list[str]:
         """Of all bundles that are served."""

@@ -44,6 +44,8 @@ class Serve(_Word, frozen=True):
     """Loopback HOST:PORT; "": no gRPC."""
     lane: str = ""
     """HOST:PORT where lenders fetch what is too large for the brains; "": nothing larger leaves."""
+    plan: str = ""
+    """A file of plans (`cascade.py`); "": none."""
 
 
 class Load(_Word, frozen=True):
@@ -51,6 +53,10 @@ class Load(_Word, frozen=True):
 
     model: str
     labels: str = ""
+    ability: str = ""
+    """What it is able to, by its owner's word; "": it does not say."""
+    grade_milli: int = 0
+    """How well, thousandths."""
 
 
 class Lend(_Word, frozen=True):
@@ -85,6 +91,10 @@ class Borrowed(_Word, frozen=True):
     """Why there is no answer."""
     is_check_wanted: bool = False
     """Hold it against the own model when there is time, and say `Judged`."""
+    digest: str = ""
+    """Of the bundle that answered."""
+    is_kept: bool = False
+    """The answer was kept from an equal request."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------
@@ -128,6 +138,8 @@ class Pulse(_Word, frozen=True):
     """Measured nanoseconds of one inference by the digest of each bundle that is served; 0: not measured yet."""
     queue_ns: int = 0
     """Work of this device's own programs that waits."""
+    able: dict[str, tuple[str, int]] = {}
+    """Ability and grade of those bundles that have one, by digest."""
 
 
 class Borrow(_Word, frozen=True):
@@ -144,6 +156,12 @@ class Borrow(_Word, frozen=True):
     """What it has to do first."""
     lane_bytes: int = 0
     """Laid out for lenders to fetch."""
+    ability: str = ""
+    """Any bundle that is able to it may answer."""
+    grade_min_milli: int = 0
+    """The least grade of a lender's bundle, with `ability`."""
+    keep_ms: int = 0
+    """The answer may be kept for so long, and one that was kept serves; 0: neither."""
 
 
 class Abandon(_Word, frozen=True):

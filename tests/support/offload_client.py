@@ -1,6 +1,8 @@
 """A program that asks the inference API for one bundle again and again, where the daemon is. One JSON row a request.
 
-python -m tests.support.offload_client ADDRESS NAME DIGEST REQUESTS CLIENTS DEADLINE_MS HOW
+python -m tests.support.offload_client ADDRESS NAME DIGEST REQUESTS CLIENTS DEADLINE_MS HOW [PICTURES.npy]
+
+With an empty DIGEST the newest of that name is asked. Pictures are asked about in turn.
 """
 
 import http.client
@@ -11,6 +13,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -22,7 +25,7 @@ Row = dict[str, Any]
 
 def ask_all(
     address: str, bundle: tuple[str, str], requests: int, clients: int, deadline_ms: int, how: str,
-    told: Callable[[Row], None] = lambda row: None,
+    told: Callable[[Row], None] = lambda row: None, pictures: "np.ndarray | None" = None,
 ) -> list[Row]:  # fmt: skip
     """What came of so many requests of so many clients at once; `told` of each as it comes.
 
@@ -34,16 +37,19 @@ def ask_all(
         deadline_ms: Of each.
         how: The header `Swarmd-Borrow`.
         told: Called in a client's thread, one at a time.
+        pictures: N x rows x columns x channels; None: the golden one of small-320.
     """
-    picture = np.load(ZOO / "small-320.golden.npz")["image"][..., None]
-    tensor = {"name": "image", "shape": picture.shape, "datatype": "UINT8"}
+    if pictures is None:
+        pictures = np.load(ZOO / "small-320.golden.npz")["image"][None, ..., None]
+    tensor = {"name": "image", "shape": pictures.shape[1:], "datatype": "UINT8"}
     head = json.dumps(
         {
-            "inputs": [{**tensor, "parameters": {"binary_data_size": picture.nbytes}}],
+            "inputs": [{**tensor, "parameters": {"binary_data_size": pictures[0].nbytes}}],
             "parameters": {"timeout": deadline_ms * 1000, "binary_data_output": True},
         }
     ).encode()
-    path = f"/v2/models/{bundle[0]}.detect/versions/{bundle[1]}/infer"
+    name, digest = quote(bundle[0], safe=""), bundle[1]
+    path = f"/v2/models/{name}.detect{f'/versions/{digest}' if digest else ''}/infer"
     headers = {JSON_LENGTH: str(len(head)), "Swarmd-Borrow": how}
     numbers, lock, rows = count(), threading.Lock(), list[Row]()
 
@@ -51,7 +57,7 @@ def ask_all(
         connection = http.client.HTTPConnection(address, timeout=120.0)
         while (number := next(numbers)) < requests:
             began_s = time.monotonic()
-            connection.request("POST", path, head + picture.tobytes(), headers)
+            connection.request("POST", path, head + pictures[number % len(pictures)].tobytes(), headers)
             response = connection.getresponse()
             data = response.read()
             row: Row = {"number": number, "status": response.status}
@@ -60,7 +66,9 @@ def ask_all(
             if response.status == 200:
                 length = int(response.headers[JSON_LENGTH])
                 outputs = dict(read_outputs(json.loads(data[:length])["outputs"], data[length:]))
-                row["labels"] = outputs["labels"].tolist()
+                row["labels"], row["boxes"] = outputs["labels"].tolist(), outputs["boxes"].tolist()
+                row["version"] = json.loads(data[:length])["model_version"]
+                row["parts"] = response.headers.get("Swarmd-Parts", "")
             with lock:
                 rows.append(row)
                 told(row)
@@ -74,11 +82,13 @@ def ask_all(
     return rows
 
 
-def main(address: str, name: str, digest: str, requests: str, clients: str, deadline_ms: str, how: str) -> None:
+def main(
+    address: str, name: str, digest: str, requests: str, clients: str, deadline_ms: str, how: str, pictures: str = ""
+) -> None:
     """Print each row."""
     ask_all(
         address, (name, digest), int(requests), int(clients), int(deadline_ms), how,
-        lambda row: print(json.dumps(row), flush=True),
+        lambda row: print(json.dumps(row), flush=True), np.load(pictures) if pictures else None,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,7 +88,7 @@ def test_nothing_to_say_makes_no_file(tmp_path: Path) -> None:
 def test_a_lost_connection_is_a_doubt_about_that_lender_alone(has_lenders: bool) -> None:
     asked: list[object] = []
     members = [SimpleNamespace(node=node, address=f"10.0.0.{at}:7946") for at, node in enumerate((NODE, OTHER), 1)]
-    protocol: Any = SimpleNamespace(lenders=lambda: {NODE: ("ab",)} if has_lenders else {})
+    protocol: Any = SimpleNamespace(lenders=lambda: {NODE: ("ab",)} if has_lenders else {}, counts=Counter)
     link = LendingLink(
         protocol, lambda name, request: asked.append(request), lambda: None, lambda node: "", lambda: members
     )  # type: ignore[arg-type]

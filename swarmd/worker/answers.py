@@ -1,0 +1,46 @@
+"""What goes back to a program: bodies, and headers that say who has answered."""
+
+import msgspec
+
+from swarmd.worker.borrowing import GRADE_HEADER, number_of
+from swarmd.worker.elsewhere import Found
+from swarmd.worker.http_server import Answer, Call
+from swarmd.worker.oip import JSON_LENGTH, OipError
+from swarmd.worker.residency import SUFFIX
+
+LENDER_HEADER = "Swarmd-Lender"
+"""Of an answer: the device that gave it, where it was another."""
+PARTS_HEADER, KEPT_HEADER = "Swarmd-Parts", "Swarmd-Kept"
+"""Digests of the bundles whose answers are in one that a plan gave; `yes` where the answer was kept."""
+ABLE = "able:"
+"""Before an ability, in place of a model's name: whichever bundle is able to it."""
+JSON = ("Content-Type", "application/json")
+
+
+def able_named(call: Call, name: str) -> tuple[str, int]:
+    """The ability and the least grade that stand in place of a model's name; "" where they do not."""
+    if not name.startswith(ABLE):
+        return "", 0
+    return name.removeprefix(ABLE).removesuffix(SUFFIX), round(number_of(call, GRADE_HEADER, 1.0) * 1e3)
+
+
+def binary(json_bytes: int) -> tuple[tuple[str, str], ...]:
+    """Headers of a body whose JSON part has so many bytes."""
+    return ("Content-Type", "application/octet-stream"), (JSON_LENGTH, str(json_bytes))
+
+
+def borrowed(found: Found) -> Answer:
+    """What another device, or at the last moment this one, has said."""
+    headers = (JSON,) if found.json_bytes is None else binary(found.json_bytes)
+    lender = ((LENDER_HEADER, found.lender),) if found.lender else ()
+    return Answer(200, (found.body,), (*headers, *lender, *(((KEPT_HEADER, "yes"),) if found.is_kept else ())))
+
+
+def late() -> OipError:
+    """Nobody has answered in time."""
+    return OipError(504, "the deadline has passed")
+
+
+def json_answer(value: object, status: int = 200) -> Answer:
+    """An answer that is JSON."""
+    return Answer(status, (msgspec.json.encode(value),), (JSON,))
