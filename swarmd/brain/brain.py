@@ -249,7 +249,7 @@ class Brain:
         )
         if offload is not None:
             self._lending = compose.join_offload(
-                offload, driver, journal.directory, parts.battery_milli, self._name_of, node.members, self.log
+                config, offload, driver, journal.directory, parts.battery_milli, self._name_of, node.members, self.log
             )
             stack.callback(self._lending.close)
         history = self._history = History(parts, trust, journal)

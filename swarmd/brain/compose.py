@@ -21,6 +21,7 @@ from swarmd.logs import Logger
 from swarmd.release.service import ReleaseService, ServiceConfig
 from swarmd.transports.base import Transport
 from swarmd.transports.factory import resolve
+from swarmd_models.device import temperature_c
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError
@@ -230,7 +231,13 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         identity.node,
         identity.seed,
         crypto,
-        OffloadConfig(settings.lend, settings.borrow, lending=lending),
+        OffloadConfig(
+            settings.lend,
+            settings.borrow,
+            lend_to=frozenset(settings.lend_to),
+            borrow_from=frozenset(settings.borrow_from),
+            lending=lending,
+        ),
         boot,
         random.Random(random.SystemRandom().getrandbits(64)),
         replica.clock.physical_ms,
@@ -239,6 +246,7 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
 
 
 def join_offload(
+    config: Config,
     protocol: "Offload",
     driver: "Driver",
     state: Path,
@@ -250,6 +258,7 @@ def join_offload(
     """The link between worker and protocol, joined to the driver.
 
     Args:
+        config: Says from which temperature on nothing is lent.
         protocol: Decides.
         driver: Performs.
         state: The daemon's folder.
@@ -262,7 +271,8 @@ def join_offload(
     from swarmd.brain.lending_audit import LendingAudit
 
     audit = LendingAudit(state / "lending", name_of, log)
-    link = LendingLink(protocol, driver.command, battery_milli, name_of, members, audit)
+    is_hot = lambda: (temperature_c() or -273.0) > config.lending.temperature_max_c  # noqa: E731
+    link = LendingLink(protocol, driver.command, battery_milli, name_of, members, audit, is_hot)
     driver.on_order(protocol.name, link.carry_out)
     driver.on_lost = link.on_lost
     return link

@@ -47,6 +47,7 @@ class LendingLink:
         name_of: Callable[[NodeId], str],
         members: Callable[[], Iterable[MemberView]] = tuple,
         audit: LendingAudit | None = None,
+        is_hot: Callable[[], bool] = lambda: False,
     ) -> None:
         """Know no worker yet; `bind` gives it one.
 
@@ -57,7 +58,10 @@ class LendingLink:
             name_of: A member's name.
             members: All of them, with their addresses.
             audit: Where it is written who lent what to whom; None: nowhere.
+            is_hot: Whether the device is too hot to lend; asked once a second.
         """
+        self._is_hot = is_hot
+        self._is_resting = False
         self._audit = audit
         self.protocol = protocol
         self._command = command
@@ -90,6 +94,7 @@ class LendingLink:
             "open": self.protocol.open_requests,
             "jobs": self.protocol.jobs,
             "lost": self._lost,
+            "hot": self._is_resting,
             "counts": self.counts(),
         }
 
@@ -129,10 +134,11 @@ class LendingLink:
                 self._jobs.discard(job)
                 self._command(NAME, requests.Ran(job, data))
             case words.Pulse():
-                held = [
+                self._is_resting = self._is_hot()
+                held = [] if self._is_resting else [
                     requests.Held(bytes.fromhex(digest), ns, *word.able.get(digest, ("", 0)))
                     for digest, ns in word.held.items()
-                ]
+                ]  # fmt: skip
                 self._command(NAME, requests.Stock(tuple(held), word.queue_ns, self._battery_milli()))
                 if self._audit is not None and self._audit.is_due:
                     self._audit.write(self.protocol.ledger.take())

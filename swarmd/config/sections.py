@@ -275,6 +275,13 @@ class LendingSection:
     plan: str = option(
         "", "File of plans: which better models are asked where the own one is unsure (`Swarmd-Borrow: unsure`)."
     )
+    lend_to: tuple[str, ...] = option(
+        (), "Names that members were enrolled under: only they may borrow here; empty: every member."
+    )
+    borrow_from: tuple[str, ...] = option(
+        (), "The same of lenders: only they see what programs here let leave this device; empty: every member."
+    )
+    temperature_max_c: float = option(75.0, "Above this temperature of the device nothing is lent.", low=0, high=150)
     battery_min: float = option(0.4, "Below this share of the charge nothing is lent.", low=0.0, high=1.0)
     max_jobs: int = option(16, "Requests of others at once.", low=1, high=64)
     max_jobs_each: int = option(4, "Of these, of one borrower.", low=1, high=64)

@@ -31,6 +31,6 @@ def _request(self: borrowing.Borrower, *rest: Any) -> list[SubEffect]:
 _WHOLE = borrowing.Borrower._request
 
 if __name__ == "__main__":
-    borrowing.Borrower._request = _request  # type: ignore[method-assign]
+    borrowing.Borrower._request = _request  # type: ignore[method-assign, assignment]
     borrowing._is_good = lambda held, size_bytes, now_ms: True
     sys.exit(main(sys.argv[1:]))

@@ -95,3 +95,18 @@ def test_a_lost_connection_is_a_doubt_about_that_lender_alone(has_lenders: bool)
     for at in (1, 2, 3):
         link.on_lost(f"10.0.0.{at}:7946")
     assert asked == ([requests.Doubt(NODE)] if has_lenders else []), "only who lends, and only by its whole address"
+
+
+def test_a_device_that_is_too_hot_offers_nothing() -> None:
+    asked: list[Any] = []
+    heat = [False]
+    protocol: Any = SimpleNamespace(ledger=Ledger())
+    link = LendingLink(
+        protocol, lambda name, request: asked.append(request), lambda: None, lambda node: "", is_hot=lambda: heat[0]
+    )
+    pulse = words.Pulse(0, {}, {}, {DIGEST.hex(): 7}, 0, {DIGEST.hex(): ("detect/pv-fault", 720)})
+    for hot in (False, True, False):
+        heat[0] = hot
+        link.take(pulse)
+        held = () if hot else (requests.Held(DIGEST, 7, "detect/pv-fault", 720),)
+        assert asked.pop() == requests.Stock(held, 0, None)

@@ -127,6 +127,32 @@ def test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_wh
     assert swarm.nodes[ME].counts()["borrow_ejected"] == 1
 
 
+def test_only_who_may_borrows_or_lends() -> None:
+    for lend_to, borrow_from, said, answered in (
+        ({ME.hex()}, {LENDER.hex()}, True, True),
+        ({THIRD.hex()}, set(), False, False),
+        (set(), {THIRD.hex()}, True, False),
+    ):
+        swarm = Swarm(2)
+        swarm.said.clear()
+        for node, side in ((LENDER, "lend_to"), (ME, "borrow_from")):
+            names = frozenset(lend_to if side == "lend_to" else borrow_from)
+            swarm.nodes[node]._config = replace(swarm.nodes[node]._config, **{side: names})
+            swarm.meet(node)
+        swarm.wire.clear()
+        swarm.later(1_100)
+        swarm.stock(LENDER)
+        swarm.turn()
+        assert any(to == ME for _, to, _ in swarm.said) == said, "who may not borrow is told nothing"
+        swarm.borrow()
+        swarm.turn()
+        assert [one.data is not None for one in swarm.settles()] == [answered]
+        if not lend_to or ME.hex() in lend_to:
+            continue
+        swarm.hear(LENDER, ME, messages.Ask(DIGEST))
+        assert not any(isinstance(message, messages.Grant) for _, _, message in swarm.said), "nor given a ticket"
+
+
 # --- hostile lenders ------------------------------------------------------------------------------------------------
 
 
@@ -458,6 +484,14 @@ def _turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lender, "_unit_ns", lambda self, held: 1)
 
 
+def _anybody_may(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("swarmd_protocols.offload.offload._may", lambda peer, names: True)
+
+
+def _nobody_is_doubted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_on_doubted", lambda self, lender, now_ns: [])
+
+
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_answers_are_believed, test_an_answer_counts_only_for_what_was_asked),
     (_form_is_not_looked_at, test_an_answer_counts_only_for_what_was_asked),
@@ -477,6 +511,8 @@ MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] =
     (_deadlines_pass, test_a_request_that_nobody_answers_ends_at_its_deadline),
     (_failures_are_never_forgotten, test_a_lender_that_failed_once_is_tried_again),
     (_turns_have_no_end, test_many_items_in_one_request_take_no_longer_than_a_turn),
+    (_anybody_may, test_only_who_may_borrows_or_lends),
+    (_nobody_is_doubted, test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_who_did_what),
     (_cancels_are_kept, test_the_own_model_answers_at_the_last_moment),
 ]
 

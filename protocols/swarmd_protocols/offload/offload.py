@@ -47,6 +47,10 @@ class OffloadConfig:
     """In a larger swarm the period grows, so that about so many offers a second leave this node; at most to
     `period_max_ns`."""
     period_max_ns: int = 10_000_000_000
+    lend_to: frozenset[str] = frozenset()
+    """Names that members were enrolled under: only they are lent to; empty: every member."""
+    borrow_from: frozenset[str] = frozenset()
+    """Likewise, of whom anything is borrowed: only they see what leaves this device."""
     lending: LendingConfig = field(default_factory=LendingConfig)
     dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
 
@@ -86,7 +90,10 @@ class Offload:
         self._borrower = Borrower(
             node, crypto, config.dispatcher, rng, numbers, physical_ms, self.ledger, is_well_formed
         )
-        self._reachable: dict[NodeId, bytes] = {}
+        self._borrowers: dict[NodeId, bytes] = {}
+        """Who can be reached and may borrow, with their keys."""
+        self._lenders: dict[NodeId, bytes] = {}
+        """The same of who may lend."""
         self._said_ns = -(1 << 62)
         self._is_armed = False
         self._is_offering = False
@@ -136,10 +143,13 @@ class Offload:
     def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
         """Whom to tell, whom to believe, and who is out."""
         # In a mesh nothing comes through to whoever is far, so it is neither told nor asked.
-        keys = {peer.node: peer.public_key for peer in peers if peer.reachable and not peer.far and peer.public_key}
-        is_news = any(node not in self._reachable for node in keys)
-        self._reachable = keys
-        effects = self._borrower.on_keys(keys, now_ns) if self._config.borrows else []
+        config = self._config
+        near = [peer for peer in peers if peer.reachable and not peer.far and peer.public_key]
+        keys = {peer.node: peer.public_key for peer in near if _may(peer, config.lend_to)}
+        is_news = any(node not in self._borrowers for node in keys)
+        self._borrowers = keys
+        self._lenders = {peer.node: peer.public_key for peer in near if _may(peer, config.borrow_from)}
+        effects = self._borrower.on_keys(self._lenders, now_ns) if config.borrows else []
         for borrower in self._lender.borrowers():
             if borrower not in keys:
                 effects += self._lender.on_gone(borrower)
@@ -179,7 +189,7 @@ class Offload:
 
     def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
         """A word of a lender's or a borrower's; what this device does not do is not answered."""
-        if sender not in self._reachable:
+        if sender not in self._borrowers and sender not in self._lenders:
             return []
         try:
             message = messages.decode_message(payload)
@@ -187,9 +197,11 @@ class Offload:
             return [Rejected(sender.hex(), str(error))]
         match message:
             case messages.Ask() | messages.Request() | messages.Cancel():
-                return self._on_lender(sender, message, now_ns) if self._config.lends else []
+                is_heard = self._config.lends and sender in self._borrowers
+                return self._on_lender(sender, message, now_ns) if is_heard else []
             case _:
-                return self._on_borrower(sender, message, now_ns) if self._config.borrows else []
+                is_heard = self._config.borrows and sender in self._lenders
+                return self._on_borrower(sender, message, now_ns) if is_heard else []
 
     def summary(self) -> bytes:
         """Nothing here is compared."""
@@ -254,9 +266,9 @@ class Offload:
 
     def _say_when_due(self, now_ns: int) -> list[SubEffect]:
         config = self._config
-        if not config.lends or not (self._lender.is_willing or self._is_offering) or not self._reachable:
+        if not config.lends or not (self._lender.is_willing or self._is_offering) or not self._borrowers:
             return []
-        period_ns = max(config.period_ns, len(self._reachable) * 1_000_000_000 // config.messages_per_s)
+        period_ns = max(config.period_ns, len(self._borrowers) * 1_000_000_000 // config.messages_per_s)
         period_ns = min(period_ns, config.period_max_ns)
         due_ns = self._said_ns + period_ns
         if now_ns < due_ns:
@@ -264,7 +276,7 @@ class Offload:
         self._said_ns = now_ns
         self._is_offering = self._lender.is_willing
         payload = messages.encode_message(self._lender.offer(_GOOD_PERIODS * period_ns // _MS))
-        effects: list[SubEffect] = [Send(peer, payload, False, Priority.SYNC) for peer in self._reachable]
+        effects: list[SubEffect] = [Send(peer, payload, False, Priority.SYNC) for peer in self._borrowers]
         return effects + (self._arm(now_ns + period_ns) if self._is_offering else [])
 
     def _arm(self, due_ns: int) -> list[SubEffect]:
@@ -272,3 +284,7 @@ class Offload:
             return []
         self._is_armed = True
         return [SetTimer(_SAY, due_ns)]
+
+
+def _may(peer: Peer, names: frozenset[str]) -> bool:
+    return not names or peer.name in names
