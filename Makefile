@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials docs bench-offload
+.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -62,6 +62,13 @@ check: setup  ## format, lint, the rules of the house, types
 
 test: setup  ## every test that a laptop runs, on all cores
 	$(PY) -m pytest -n auto --dist loadfile $(ARGS)
+
+coverage: setup .venv/.coverage  ## lines and branches that the rules and laws reach; fails under the floor in pyproject.toml
+	$(PY) -m pytest -n auto --dist loadfile -m "not slow" --cov --cov-report=term:skip-covered --cov-report=json:out/coverage.json tests/unit tests/property $(ARGS)
+
+.venv/.coverage: .venv/.done requirements/coverage.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/coverage.lock
+	touch $@
 
 test-train: .venv-train/.done  ## the tests of training, in its environment (PyTorch)
 	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default $(TRAIN_TESTS) $(ARGS)
@@ -130,6 +137,9 @@ bench-offload: setup  ## borrowed inference over an emulated radio: weak borrowe
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)
 
+bench-gate: setup  ## the eye's and a datagram's cost beside an earlier revision's, in turn; fails above 1.25 (FROM=v0.1.0)
+	$(PY) -m tests.bench.gate --from "$(FROM)" $(ARGS)
+
 bench-tutorials: setup  ## each tutorial typed on a bare Debian, from installation to a first swarm (../shared/lab; root)
 	$(PY) -m tests.bench.bench_tutorials $(ARGS)
 
@@ -145,6 +155,9 @@ package: setup .venv-package/.done  ## build the wheel and test it beside a host
 	.venv-package/bin/python requirements/page_bill.py out/swarmd.cdx.json ui/package-lock.json
 BILL := --pyproject pyproject.toml --output-reproducible --short-PURLs --sv 1.6 --validate
 
+release: setup  ## wheel, source archive, both .deb, bill of materials, notes and checksums of TAG=v0.1.0 in out/release
+	.ci/release $(TAG)
+
 deb: setup  ## out/swarmd_*.deb for this machine's Debian (ARGS=arm64 for the other)
 	systemd/deb/build $(ARGS)
 
@@ -156,6 +169,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
 	uv pip compile requirements/tritonclient.in $(UV) -o requirements/tritonclient.lock
+	uv pip compile requirements/coverage.in -c requirements/all.lock $(UV) -o requirements/coverage.lock
 	uv pip compile requirements/docs.in -c requirements/all.lock $(UV) -o requirements/docs.lock
 	uv pip compile requirements/homeassistant.in --override requirements/homeassistant.override --only-binary :all: $(UV) --python-version 3.13.2 -o requirements/homeassistant.lock
 	cd requirements/asyncapi && npm install --package-lock-only --omit-lockfile-registry-resolved

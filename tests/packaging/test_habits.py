@@ -1,6 +1,8 @@
 """What a project keeps beside its code is read by machines: each file holds together, and each hook finds a fault."""
 
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,55 @@ def test_every_hook_is_a_program_of_this_tree() -> None:
         assert subprocess.run([entry[0], "--version"], cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
+def steps(workflow: str) -> list[dict[str, Any]]:
+    return [step for job in read(f".github/workflows/{workflow}.yml")["jobs"].values() for step in job["steps"]]
+
+
+def test_a_tag_becomes_all_that_is_released() -> None:
+    found = steps("release")
+    commands = " ".join(step.get("run", "") for step in found)
+    for part in ("make release", "make test-upgrade", "make bench-gate", "gh release create"):
+        assert part in commands
+    used = {step["uses"].split("@")[0] for step in found if "uses" in step}
+    assert {"actions/attest-build-provenance", "actions/attest-sbom", "docker/build-push-action"} <= used
+    (image,) = [step["with"] for step in found if step.get("uses", "").startswith("docker/build-push")]
+    assert (ROOT / image["file"]).is_file()
+    assert read(".github/workflows/release.yml")["permissions"] == {"contents": "read"}, "a job asks for what it needs"
+
+
+def test_who_is_asked_owns_something() -> None:
+    lines = [line.split() for line in (ROOT / ".github/CODEOWNERS").read_text().splitlines() if line[:1] not in "#"]
+    assert lines[0][0] == "*"
+    for pattern, *owners in lines:
+        assert owners
+        assert all(owner.startswith("@") for owner in owners)
+        assert pattern == "*" or (ROOT / pattern.strip("/")).exists(), pattern
+
+
+def test_the_floor_of_coverage_refuses_what_is_below(tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="no coverage here (make .venv/.coverage)")
+    floor = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]["report"]["fail_under"]
+    assert 80 <= floor <= 100
+    own = tmp_path / ".coveragerc"
+    own.write_text(f"[run]\nsource = {tmp_path}\n[report]\nfail_under = {floor}\n")
+
+    def reached(count: int) -> int:
+        body = "".join(f"    x = {number}\n" for number in range(100))
+        (tmp_path / "one.py").write_text("x = 1\n" * count + f"def unreached():\n{body}")
+        coverage = [sys.executable, "-m", "coverage"]
+        for words in (["run", "--rcfile", str(own), str(tmp_path / "one.py")], ["report", "--rcfile", str(own)]):
+            done = subprocess.run([*coverage, *words], cwd=tmp_path, capture_output=True, check=False)
+        return done.returncode
+
+    assert reached(20_000) == 0
+    assert reached(20) == 2
+
+
 def test_the_hosted_ci_runs_what_is_there() -> None:
     jobs = read(".github/workflows/ci.yml")["jobs"]
-    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    commands = [step["run"] for step in (*steps("ci"), *steps("release")) if "run" in step]
     assert any(".ci/run" in command for command in commands)
-    targets = {word for command in commands if command.startswith("make ") for word in command.split()[1:]}
+    targets = {word for command in commands if command.startswith("make ") for word in command.split()[1:2]}
     written = (ROOT / "Makefile").read_text()
     assert targets
     assert all(f"\n{target}:" in written for target in targets)
