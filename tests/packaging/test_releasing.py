@@ -28,6 +28,10 @@ def laid_out(folder: Path) -> Path:
     return folder
 
 
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
 def built(tree: Path, out: Path) -> dict[str, str]:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(out)]
     subprocess.run(command, cwd=tree, check=True, capture_output=True, timeout=300)
@@ -48,7 +52,7 @@ def test_two_builds_are_equal_to_the_last_bit(tmp_path: Path) -> None:
     first = built(one, tmp_path / "a")
     assert first == built(two, tmp_path / "b")
     assert {name.rsplit(".", 1)[1] for name in first} == {"whl", "gz"}
-    (two / "swarmd" / "__init__.py").open("a").write("# Not what was tagged.\n")
+    append(two / "swarmd" / "__init__.py", "# Not what was tagged.\n")
     assert first != built(two, tmp_path / "c"), "a changed tree gives another archive"
 
 
@@ -104,7 +108,7 @@ def test_the_command_builds_what_the_tag_says(tmp_path: Path) -> None:
     (clone / "CHANGELOG.md").write_text(dated(text))
     git("commit", "-qam", "Release")
     git("tag", "-f", TAG)
-    (clone / "swarmd" / "__init__.py").open("a").write("# Lies in the folder, is not in the tag.\n")
+    append(clone / "swarmd" / "__init__.py", "# Lies in the folder, is not in the tag.\n")
     done = release()
     assert done.returncode == 0, done.stderr
     out = clone / "out" / "release"
