@@ -1,7 +1,7 @@
 """The file of events: SQLite (WAL), one thread that alone reads and writes it, bounds on everything.
 
 - `put` returns at once; what was put together is one transaction, synced before it counts as written
-  (`synchronous=FULL`), so a power cut takes at most what was put within the last sync.
+  (`synchronous=FULL`), so a power cut takes at most what was put since the last sync began, or within `GATHER_S`.
 - A full or failing disk: events wait in memory (`WAITING_MAX`, then the oldest go and are counted), are found by `find`
   all the same, and are written when the disk takes them. A damaged file is moved aside, never deleted; what can be
   read of it is kept.
@@ -35,6 +35,8 @@ FOUND_MAX = 10_000
 """Rows of one answer, some 4 MB as JSON."""
 RETRY_S = 5.0
 """Seconds between two attempts on a disk that fails."""
+GATHER_S = 0.25
+"""Seconds between two transactions: a lone event is written at once, and those of a swarm that forms share a sync."""
 AGE_CHECK_S = 3600.0
 """Seconds between two looks for rows that are too old."""
 ROW_BYTES = 1_024
@@ -115,6 +117,7 @@ class EventStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._problem = ""
         self._retry_at_s = 0.0
+        self._wrote_s = float("-inf")
         self._aged_at_s = 0.0
         self._closed = False
         self.moved_aside: Path | None = None
@@ -144,7 +147,13 @@ class EventStore:
                 del self._waiting[next((at for at, one in enumerate(self._waiting) if one.account), 0)]
                 self.counts["dropped"] += 1
             is_first = len(self._waiting) == 1
-        if is_first or (self._problem and time.monotonic() >= self._retry_at_s):
+        if is_first and self._loop is not None and (wait_s := self._wrote_s + GATHER_S - time.monotonic()) > 0:
+            self._loop.call_later(wait_s, self._write_gathered)
+        elif is_first or (self._problem and time.monotonic() >= self._retry_at_s):
+            self._thread.submit(self._write)
+
+    def _write_gathered(self) -> None:
+        if not self._closed:
             self._thread.submit(self._write)
 
     def tick(self) -> None:
@@ -235,6 +244,7 @@ class EventStore:
             written = set(map(id, entries))
             self._waiting = [entry for entry in self._waiting if id(entry) not in written]
         self.counts["written"] += len(entries)
+        self._wrote_s = time.monotonic()
         if self._problem:
             self._say("")
         return True

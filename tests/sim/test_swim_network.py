@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from swarmd_protocols.crypto import NaClCrypto
-from swarmd_protocols.effects import GoAway, Leave, MemberState, SetMeta, UserEvent
+from swarmd_protocols.effects import GoAway, Leave, MemberChanged, MemberState, SetMeta, Started, UserEvent
 from swarmd_protocols.swim.config import SwimConfig
 from tests.support.swim_net import MS, Net, S
 
@@ -380,6 +380,53 @@ def test_metadata_is_everywhere_soon_and_small_changes_stay_small():
     assert net.run_until(lambda: known("note", b"0123456789abcdef"), 5) is not None
     net.feed(3, SetMeta("note", b""))
     assert net.run_until(lambda: known("note", None), 3) is not None
+
+
+def _datagrams_of_a_start(says):
+    """Datagrams of 24 nodes that start one by one, every 100 ms, until half a second after the last is known."""
+    net = Net(24, 3, start=False)
+    for index in range(24):
+        net.feed(index, Started())
+        if says:
+            net.feed(index, SetMeta("trust", bytes(90)))
+        net.run(0.1)
+    net.run(0.5)
+    assert net.formed()
+    return sum(host.packets_out for host in net.hosts), net
+
+
+def test_what_newcomers_say_first_rides_while_a_swarm_forms():
+    quiet, _ = _datagrams_of_a_start(False)
+    telling, net = _datagrams_of_a_start(True)
+    assert telling <= 1.25 * quiet, "pushed by everybody who hears it, it would be one datagram in two"
+    everybody = lambda: all(row.meta.get("trust") for host in net.hosts for row in host.node.members())  # noqa: E731
+    assert net.run_until(everybody, 5) is not None
+
+
+def test_metadata_set_to_what_it_is_says_nothing():
+    net = formed_net(8)
+    net.feed(3, SetMeta("trust", b"same"))
+    net.run(5)
+    records, sent = dict(net.hosts[3].journal), len(net.log)
+    net.feed(3, SetMeta("trust", b"same"))
+    assert net.hosts[3].journal == records
+    net.kill(3)
+    net.run(2)
+    net.restart(3)
+    net.feed(3, SetMeta("trust", b"same"))
+    net.run(5)
+    said = [
+        effect for _, _, effect in net.log[sent:] if isinstance(effect, MemberChanged) and "metadata" in effect.reason
+    ]
+    assert said == []
+    assert all(
+        row.meta.get("trust") == b"same" for host in net.hosts for row in host.node.members() if row.name == "n003"
+    )
+    net.feed(3, SetMeta("trust", b"another"))
+    known = lambda: all(  # noqa: E731
+        row.meta.get("trust") == b"another" for host in net.hosts for row in host.node.members() if row.name == "n003"
+    )
+    assert net.run_until(known, 2) is not None
 
 
 def test_same_seed_same_frames():

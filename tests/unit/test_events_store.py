@@ -264,3 +264,32 @@ def test_a_disk_that_is_really_full_is_said_and_written_to_again(tmp_path):
     said, counts = done.stdout.splitlines()
     assert "full" in said
     assert counts == "51 '' 0"
+
+
+def test_a_lone_event_is_written_at_once_and_what_follows_shares_a_sync(tmp_path, monkeypatch):
+    async def work(store, problems):
+        monkeypatch.setattr(store_module, "GATHER_S", 3_600.0)
+        store.put(record(1))
+        async with asyncio.timeout(60):
+            while not store.counts["written"]:
+                await asyncio.sleep(0.001)
+        for number in range(2, 30):
+            store.put(record(number))
+            await asyncio.sleep(0)
+        waiting = store.counts["written"]
+        return waiting, len(await found(store))
+
+    assert run(tmp_path, work)[1] == (1, 29)
+
+
+def test_what_was_gathered_is_written_without_being_asked_for(tmp_path, monkeypatch):
+    async def work(store, problems):
+        monkeypatch.setattr(store_module, "GATHER_S", 0.01)
+        for number in range(1, 4):
+            store.put(record(number))
+            async with asyncio.timeout(60):
+                while store.counts["written"] < number:
+                    await asyncio.sleep(0.001)
+        return store.counts["written"]
+
+    assert run(tmp_path, work)[1] == 3

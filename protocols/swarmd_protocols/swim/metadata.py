@@ -7,7 +7,7 @@ import msgspec
 from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.effects import MemberChanged, Persist
 from swarmd_protocols.errors import StateError, WireError
-from swarmd_protocols.swim.core import DETAIL, Core
+from swarmd_protocols.swim.core import DETAIL, RECORD, Core
 from swarmd_protocols.swim.event_log import is_text
 from swarmd_protocols.swim.members import META, Member
 from swarmd_protocols.swim.messages import MetaBody, MetaEntry
@@ -53,7 +53,11 @@ class Metadata:
             self._hold_own(body, entry.body, encoded)
 
     def set_meta(self, key: str, value: bytes) -> None:
-        """Set one versioned key of this node's metadata; raises `StateError`."""
+        """Set one versioned key of this node's metadata; a value that the swarm holds is not said again.
+
+        Raises:
+            StateError: The key is no text of 1 to 64 characters, or there is no room for so much.
+        """
         core = self.core
         if not 0 < len(key) <= 64 or not is_text(key):
             raise StateError(f"a metadata key has 1 to 64 characters of Unicode text; {key[:80]!r} has {len(key)}")
@@ -63,7 +67,9 @@ class Metadata:
                 f"metadata would hold {total} bytes; at most {core.config.meta_bytes_max} in {_KEYS_MAX} keys"
             )
         self._set_here.add(key)
-        self._publish_own(key, value)
+        held = self.own_meta.get(key)
+        if held is None or held[1] != value:
+            self._publish_own(key, value)
 
     def _publish_own(self, key: str, value: bytes) -> None:
         core = self.core
@@ -73,7 +79,7 @@ class Metadata:
         encoded = encode(MetaEntry(raw, core.sign("meta", raw)))
         core.port.emit(Persist(_META_JOURNAL + key.encode(), encoded))
         self._hold_own(body, raw, encoded)
-        self._spread_meta(core.own.node, key, encoded)
+        self._spread_meta(core.own.node, key, encoded, first=False)
 
     def _hold_own(self, body: MetaBody, raw: bytes, encoded: bytes) -> None:
         old = self.own_meta.get(body.key)
@@ -85,10 +91,11 @@ class Metadata:
         self.own_meta_fp = new
         self.core.changed()
 
-    def _spread_meta(self, node: bytes, key: str, encoded: bytes) -> None:
-        # Values too large for a datagram travel by repair, which takes the reliable path.
+    def _spread_meta(self, node: bytes, key: str, encoded: bytes, *, first: bool) -> None:
+        # Values too large for a datagram travel by repair, which takes the reliable path. What a newcomer says first
+        # rides like its record: pushed by everybody, it would be most of what a swarm sends while it forms.
         if len(encoded) <= 1_000:
-            self.core.spread(("meta", node, key), encoded, DETAIL)
+            self.core.spread(("meta", node, key), encoded, RECORD if first else DETAIL, urgent=not first)
 
     def on_meta(self, message: MetaEntry, via: Member) -> None:
         """One key of some member's metadata."""
@@ -108,6 +115,8 @@ class Metadata:
         old = held.get(body.key)
         # Of two values under one number every node takes the same.
         if old is not None and old[:2] >= (body.sequence, body.value):
+            if old[:2] == (body.sequence, body.value):
+                core.queue.overheard(("meta", member.node, body.key))
             return
         encoded = encode(message)
         within = self._within_bounds(held, body.key, (body.sequence, body.value, encoded))
@@ -126,7 +135,7 @@ class Metadata:
         member.repair.fp_meta = (member.repair.fp_meta - gone_fp + fingerprint(message.body)) & _MASK
         core.table.count(member, counted)
         if core.heard(member.node, member.name, len(encoded), f"metadata {body.key!r}, sequence {body.sequence}"):
-            self._spread_meta(body.node, body.key, encoded)
+            self._spread_meta(body.node, body.key, encoded, first=not held)
         core.changed_by(member.node)
         core.port.emit(MemberChanged(member.node, member.name, member.state, member.state, f"metadata {body.key}"))
 

@@ -58,14 +58,14 @@ def spread(values: list[float]) -> Result:
 
 
 def form(run: Run) -> Result:
-    """From a started seed to everybody listing everybody, and from the last agent's own `up`."""
+    """From a started seed to everybody listing everybody, and from the last agent's own `up`; what it cost each."""
     swarm, mark = run.swarm, run.swarm.mark()
     everyone = list(range(run.count))
     swarm.start(0, None)
     if not swarm.wait(mark, {"up", "join"}, {(0, "n0")}, 30):
         return {"missing_pairs": run.count * (run.count - 1)}
     time.sleep(0.3)
-    first = time.monotonic()
+    first, before = time.monotonic(), sample([])
     for index in everyone[1:]:
         swarm.start(index, 0)
     wanted = run.pairs(everyone, everyone)
@@ -73,8 +73,12 @@ def form(run: Run) -> Result:
     ups = [report.at_s for report in swarm.since(mark) if report.kind == "up"]
     last_up = max(ups) if len(ups) >= run.count else None
     done = max(found.values()) if len(found) == len(wanted) else None
+    after = sample(swarm.pids)
     return {
         "missing_pairs": len(wanted) - len(found),
+        "cpu_s_mean": round(sum(after.cpu_s.values()) / run.count, 3),
+        "packets_mean": round((after.loopback_packets - before.loopback_packets) / run.count, 1),
+        "bytes_mean": round((after.loopback_bytes - before.loopback_bytes) / run.count),
         "from_first_spawn_s": round(done - first, 3) if done else None,
         "from_last_up_s": round(max(0.0, done - last_up), 3) if done and last_up else None,
         "spawn_to_last_up_s": round(last_up - first, 3) if last_up else None,
