@@ -8,7 +8,8 @@ up to a bound; what is beyond is not read. Nothing is lost by that: comparisons 
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from swarmd_protocols.channel.codec import DATAGRAM_MAX_BYTES, STREAM_MAX_BYTES
 from swarmd_protocols.effects import Rejected
@@ -47,8 +48,7 @@ NEXT_NS = 1_000
 """The next slice is due so much later, nanoseconds: what came in the meantime is first."""
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(msgspec.Struct):
     """One that waits, or is being read."""
 
     member: Member
@@ -65,11 +65,10 @@ class _Frame:
         return len(self.body) + _FRAME_BYTES
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(msgspec.Struct):
     """Frames of one member that wait, in their order."""
 
-    frames: deque[_Frame] = field(default_factory=deque)
+    frames: deque[_Frame] = msgspec.field(default_factory=deque)
     cost_bytes: int = 0
 
     def append(self, frame: _Frame) -> None:

@@ -5,8 +5,9 @@ protocols do except `command`. Every call is on the event loop and returns at on
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from swarmd.api.histogram import Histogram
 from swarmd.events.alerts import Alert
@@ -19,13 +20,12 @@ from swarmd_protocols.state.observations import CellView, DetectionView, LocalDe
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """How this node's own eye saw a track last: what no other node needs to know, and so no message carries."""
 
     box: tuple[float, float, float, float] | None
     """(left, top, right, bottom) as shares of the frame, 0 to 1."""
-    stage_ns: Mapping[str, int] = field(default_factory=dict)
+    stage_ns: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How long the eye worked on the frame, by stage."""
     started_ns: int = 0
     """When the eye began with the frame, monotonic."""
@@ -33,8 +33,7 @@ class Look:
     """How far the box reaches east and north on the level ground, metres; None where nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoseSeen:
+class PoseSeen(msgspec.Struct, frozen=True):
     """Where this node is now, from its pose source (eye, MAVLink or fixed)."""
 
     latitude_deg: float
@@ -51,8 +50,7 @@ class PoseSeen:
     """Above the WGS 84 ellipsoid; None where nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePosition:
+class NodePosition(msgspec.Struct, frozen=True):
     """Where a member is, as it told the swarm."""
 
     node: NodeId
@@ -68,8 +66,7 @@ class NodePosition:
     """Above the WGS 84 ellipsoid; None where the member has not told how high its ground lies."""
 
 
-@dataclass(frozen=True, slots=True)
-class PositionSeen:
+class PositionSeen(msgspec.Struct, frozen=True):
     """Another member said where it is; `position` is None when it has lost its fix."""
 
     node: NodeId
@@ -77,8 +74,7 @@ class PositionSeen:
     position: NodePosition | None
 
 
-@dataclass(frozen=True, slots=True)
-class PictureSeen:
+class PictureSeen(msgspec.Struct, frozen=True):
     """One frame as a small JPEG; only whoever asked gets any (`DaemonView.watch_pictures`), the bus carries none."""
 
     jpeg: bytes
@@ -93,8 +89,7 @@ BusEvent: TypeAlias = MemberChanged | UserEventDelivered | StateChanged | PoseSe
 """What happens; a sighting, own or a peer's, is `StateChanged("state", DetectionLearned(…))`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
+class NodeInfo(msgspec.Struct, frozen=True):
     """Who this daemon is, as bridges announce it."""
 
     node: NodeId

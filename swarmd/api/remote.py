@@ -10,9 +10,10 @@ The folder `$SWARMD_OPERATOR`, else `$XDG_CONFIG_HOME/swarmd/operator`, else `~/
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from swarmd.errors import ControlError
 
@@ -24,8 +25,7 @@ DEFAULT_PORT = 7981
 """TCP port where nothing is said: the one after the pages'; not registered for anything else at IANA."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(msgspec.Struct, frozen=True):
     """A daemon's door for operators."""
 
     host: str

@@ -6,7 +6,6 @@ never what it says.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,8 +35,7 @@ def read_subject(row: Mapping[str, Any]) -> ReviewSubject:
         raise ControlError(f"the daemon's answer is not what this version of swarmd reads: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A review that is to be signed."""
 
     review: Review

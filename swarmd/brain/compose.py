@@ -5,11 +5,11 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from swarmd import __version__
 from swarmd.api.daemon import NodeInfo

@@ -7,7 +7,8 @@ rubbish is of every version in turn; and whatever is said is a warning, never il
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from swarmd_protocols.ids import WAYS
 from swarmd_protocols.summary import MemberView
@@ -25,9 +26,8 @@ NAMES_S = 10.0
 _REASON = re.compile(r"frame of wire version (\d+); this node speaks (\d+)")
 
 
-@dataclass
-class _Source:
-    versions: set[int] = field(default_factory=set)
+class _Source(msgspec.Struct):
+    versions: set[int] = msgspec.field(default_factory=set)
     frames: int = 0
     heard_s: float = 0.0
 

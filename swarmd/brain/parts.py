@@ -1,9 +1,10 @@
 """The brain's parts, once they stand: what `view.py` shows of them and `node_metrics.py` counts in them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from swarmd.api.bus import Bus
 from swarmd.api.metrics import Metrics
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from swarmd.brain.workerlink import WorkerLink
 
 
-@dataclass(slots=True)
-class Parts:
+class Parts(msgspec.Struct):
     """One running brain; the last fields come once the daemon serves."""
 
     config: Config
@@ -57,7 +57,7 @@ class Parts:
     """The configured addresses to join, and what each is resolved to; "" where it cannot be."""
     eye: "EyeLink | None" = None
     worker: "WorkerLink | None" = None
-    bridges: list[Bridge] = field(default_factory=list)
+    bridges: list[Bridge] = msgspec.field(default_factory=list)
     control_path: Path = Path()
     http_address: str = ""
     door: OperatorDoor | None = None

@@ -7,9 +7,10 @@ events: what was acknowledged and not solved is given back, and holds for an ale
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+
+import msgspec
 
 from swarmd.events.kinds import ALERTS, Level
 from swarmd.events.record import TEXT_MAX_CHARS, clean, iso
@@ -23,8 +24,7 @@ STANDING_MAX = 64
 """Alerts that stand at once: each code once a subject; more of them nobody reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(msgspec.Struct, frozen=True):
     """Somebody has seen an alert."""
 
     by: str
@@ -35,8 +35,7 @@ class Acknowledged:
     """What he does about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(msgspec.Struct, frozen=True):
     """One standing alert."""
 
     code: str
@@ -144,7 +143,7 @@ class Alerts:
         if held is None or held.acknowledged is not None:
             return None
         seen = Acknowledged(clean(by, 64), time.time_ns() // 1_000_000, clean(note, NOTE_MAX_CHARS))
-        alert = self._standing[held.code, held.subject] = replace(held, acknowledged=seen)
+        alert = self._standing[held.code, held.subject] = msgspec.structs.replace(held, acknowledged=seen)
         return alert
 
     def restore(self, seen: Mapping[tuple[str, str], Acknowledged]) -> None:

@@ -3,8 +3,9 @@
 The tables here are the one place where kinds are listed; `docs/operations.md` carries both, a test holds them equal.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class Level(StrEnum):
@@ -26,8 +27,7 @@ class Reach(StrEnum):
     """Everybody notices it; two of those who do say it to the swarm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind of event."""
 
     level: Level
@@ -84,8 +84,7 @@ TOLD = frozenset(name for name, kind in KINDS.items() if kind.reach is not Reach
 """Kinds that a node takes in from others: of the rest nobody but the node itself can know."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlertKind:
+class AlertKind(msgspec.Struct, frozen=True):
     """One condition that stands until it is solved."""
 
     level: Level

@@ -15,8 +15,9 @@ Rules this file keeps:
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+
+import msgspec
 
 from swarmd.events.kinds import KINDS, TOLD, Reach
 from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, EventRecord, clean
@@ -48,8 +49,7 @@ _DUE_MAX = 4_096
 _EPOCH_MS = EPOCH_2020_NS // 1_000_000
 
 
-@dataclass(slots=True)
-class _Due:
+class _Due(msgspec.Struct):
     record: EventRecord
     at_s: float
 

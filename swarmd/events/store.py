@@ -17,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from swarmd.events.record import EventRecord
 from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
@@ -59,8 +60,7 @@ CREATE INDEX IF NOT EXISTS by_account ON events (account, seq);
 _COLUMNS = "at_ms, name, origin, life, number, kind, subject, reason, evidence"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """How much is kept."""
 
     max_bytes: int = 16 << 20
@@ -68,8 +68,7 @@ class Bounds:
     author_rows: int = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """Which events are asked for; the newest `limit` of those that match."""
 
     since_ms: int = 0
@@ -89,8 +88,7 @@ class Query:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     record: EventRecord
     account: str
     """Id of the node that answers for the row's cost; "" for this one."""

@@ -14,10 +14,10 @@ import fcntl
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from pathlib import Path
 
+import msgspec
 from nacl import bindings
 from nacl.exceptions import CryptoError
 
@@ -38,8 +38,7 @@ KEY_FILE = "node.key"
 CREDENTIAL = "swarmd-model-key"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeKey:
+class NodeKey(msgspec.Struct, frozen=True):
     """The key that wraps the blobs' keys, and where it came from."""
 
     key: bytes
@@ -219,13 +218,13 @@ def rewrap(sealed: bytes, digest: bytes, old_key: bytes, new_key: bytes) -> byte
     return sealed[: 4 + _NONCE] + again + sealed[HEAD_BYTES - 8 :]
 
 
-@dataclass(slots=True)
 class SealedBlobs:
     """Blobs at rest, plain or sealed. Implements `slots.BlobStore`."""
 
-    files: FileSystem
-    node_key: bytes
-    folder: str = "blobs"
+    def __init__(self, files: FileSystem, node_key: bytes, folder: str = "blobs") -> None:
+        self.files = files
+        self.node_key = node_key
+        self.folder = folder
 
     def path(self, digest: bytes, encrypted: bool) -> str:
         """Where a blob lies: under its digest, or, sealed, under a keyed hash of it."""
@@ -391,16 +390,16 @@ _KEPT_FOLDERS = 3
 """The model that runs, the one before it, and one on trial."""
 
 
-@dataclass(slots=True)
 class MemoryFolders:
     """Folders of links to anonymous files in memory: what is sealed on disk, for the runtime to open by name.
 
     Nothing but links lies in any file system. The eye opens them through this process, `/proc/PID/fd/N`.
     """
 
-    kind: str = "memfd"
-    """"memfd", or "tmpfs" once the system has refused it."""
-    _open: dict[Path, list[int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.kind = "memfd"
+        """"memfd", or "tmpfs" once the system has refused it."""
+        self._open: dict[Path, list[int]] = {}
 
     def fill(self, folder: Path, files: Mapping[str, bytes]) -> None:
         """Make a folder that holds these files; one that was filled before stays: its content cannot have changed."""

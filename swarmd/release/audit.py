@@ -13,9 +13,10 @@ one.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+
+import msgspec
 
 from swarmd.release.errors import ReleaseError
 
@@ -34,8 +35,7 @@ def _hash(previous: str, fields: Mapping[str, object]) -> str:
     return blake2b(f"{previous}\n{text}".encode(), digest_size=32, person=b"swarmd-audit").hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Where a log stops to be sound."""
 
     line: int

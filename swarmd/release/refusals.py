@@ -17,8 +17,9 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from swarmd.rates import TokenBucket
 from swarmd.release.audit import MAX_FIELD, AuditLog
@@ -47,9 +48,8 @@ _AROUND_BYTES = 300
 Clock = Callable[[], int]
 
 
-@dataclass(slots=True)
-class _Source:
-    bucket: TokenBucket = field(default_factory=lambda: TokenBucket(LINES_PER_S, LINES_BURST))
+class _Source(msgspec.Struct):
+    bucket: TokenBucket = msgspec.field(default_factory=lambda: TokenBucket(LINES_PER_S, LINES_BURST))
     total: int = 0
     more: int = 0
     file_bytes: int = 0

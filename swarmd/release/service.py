@@ -15,9 +15,10 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from swarmd.api.bus import Bus, Notice
 from swarmd.logs import Logger
@@ -60,8 +61,7 @@ ALARM_CODES_MAX = 64
 _RUNTIME = Path("/dev/shm")
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
+class ServiceConfig(msgspec.Struct, frozen=True):
     """What the daemon's configuration says about models."""
 
     model: str
@@ -81,8 +81,7 @@ class ServiceConfig:
     """Below 1 only in demonstrations: the manifest's soak times this."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Hide:
+class _Hide(msgspec.Struct, frozen=True):
     """Seal these blobs, which lie here in the open."""
 
     digests: set[bytes]

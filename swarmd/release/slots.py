@@ -4,7 +4,7 @@ The record is kept twice, each with a sequence number and a CRC; the older one i
 is ignored; when neither reads, the model built into the image runs and an alarm is raised.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from swarmd.release.errors import SlotError
 from swarmd.release.fsx import FileSystem, replace_durably
@@ -13,8 +13,7 @@ from swarmd_protocols.releases.slots import Record, decode_record, encode_record
 _RECORDS = ("state/0", "state/1")
 
 
-@dataclass(slots=True)
-class SlotFiles:
+class SlotFiles(msgspec.Struct):
     """Where one model's record lies."""
 
     files: FileSystem

@@ -5,8 +5,9 @@ them. It never blocks the loop, bounds every queue, and drops what has passed it
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from swarmd.transports.curve import CurveKeys
 from swarmd.transports.reach import Reach
@@ -47,15 +48,14 @@ FULL = "full"
 """The queue towards that peer is full."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransportHandlers:
+class TransportHandlers(msgspec.Struct, frozen=True):
     """Where a transport delivers; all of them are called on the event loop and must not block."""
 
     datagram: Callable[[Address, bytes], None]
     stream: Callable[[Address, bytes], None]
     send_failed: Callable[[Address, str], None]
-    host_probed: Callable[[Address, HostAnswer], None] = field(default=lambda destination, answer: None)
-    lost: Callable[[Address], None] = field(default=lambda destination: None)
+    host_probed: Callable[[Address, HostAnswer], None] = msgspec.field(default=lambda destination, answer: None)
+    lost: Callable[[Address], None] = msgspec.field(default=lambda destination: None)
     """A connection to a peer that stood was ended, not by this node: the peer may have died. Evidence of nothing more;
     a transport without connections never says it."""
 

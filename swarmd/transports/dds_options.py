@@ -1,10 +1,9 @@
 """What an operator can choose about the `dds` transport."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class DdsOptions:
+class DdsOptions(msgspec.Struct, frozen=True):
     """Domain and discovery of the participant."""
 
     domain: int = 42

@@ -15,7 +15,8 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from swarmd.transports import netlink
 from swarmd.transports.address import MAX_ADDRESS_CHARS, format_address, is_ipv6
@@ -33,8 +34,7 @@ _SETTLE_S = 0.2
 """Seconds from the first change to the look: a new lease takes an address away and gives another."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAddress:
+class OwnAddress(msgspec.Struct, frozen=True):
     """One address of one interface that is up."""
 
     interface: str

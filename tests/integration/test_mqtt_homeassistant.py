@@ -10,11 +10,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
 from tests.support.bridge_world import World

@@ -1,9 +1,9 @@
 """A mutant for each rule of what is written down, told and kept; the law that stands for it finds it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from swarmd.brain import other_wires as other_wires_module
 from swarmd.events import alerts as alerts_module

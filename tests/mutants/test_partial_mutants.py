@@ -1,8 +1,7 @@
 """Mutants of partial views: each breaks one rule of the overlay, and a checker that stands apart catches it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.crypto import ModelCrypto

@@ -4,11 +4,11 @@ After the last one the network is healed, and the overlay must become mutual, wh
 """
 
 import os
-from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from swarmd_protocols.effects import Leave, MemberState, UserEvent, UserEventDelivered
 from swarmd_protocols.swim.config import SwimConfig

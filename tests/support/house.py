@@ -102,8 +102,8 @@ def fields(node: ast.ClassDef) -> set[str]:
 
 
 def is_options(node: ast.ClassDef) -> bool:
-    """Whether a class only lists options: a frozen dataclass whose every field has a default."""
-    is_frozen = any(
+    """Whether a class only lists options: a frozen struct or dataclass whose every field has a default."""
+    is_frozen = any(word.arg == "frozen" for word in node.keywords) or any(
         isinstance(mark, ast.Call)
         and isinstance(mark.func, ast.Name)
         and mark.func.id == "dataclass"

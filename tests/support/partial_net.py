@@ -1,7 +1,8 @@
 """Questions about partial views on the small test network: who are whose neighbours, and do the laws hold."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.swim.config import SwimConfig

@@ -2,8 +2,9 @@
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from swarmd.api import geojson
 from swarmd.api.daemon import NodePosition

@@ -5,10 +5,10 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from swarmd.api.daemon import NodePosition, Operations, PositionSeen
 from swarmd.events.alerts import Alert

@@ -4,9 +4,9 @@ The same attacks are measured in megabytes and milliseconds by `python -m tests.
 """
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from swarmd_protocols.effects import Alarm
 from swarmd_protocols.errors import WireError

@@ -217,7 +217,7 @@ def test_a_local_request_that_makes_no_sense_changes_nothing(request_):
 
 
 def test_a_flood_of_sightings_is_bounded():
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from swarmd_protocols.state.replica import ReplicaConfig
 

@@ -4,7 +4,8 @@ The caller says what a thing costs.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from swarmd_protocols.ids import NodeId
 
@@ -13,8 +14,7 @@ MAX_PEERS = 4_096
 _NS_PER_S = 1_000_000_000
 
 
-@dataclass(slots=True)
-class Allowance:
+class Allowance(msgspec.Struct):
     """So much a second for each peer, and `burst` at once.
 
     >>> peer = NodeId(b"p" * 16)
@@ -25,7 +25,7 @@ class Allowance:
 
     per_s: int
     burst: int
-    _left: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
+    _left: dict[NodeId, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Billionths left, and when that was."""
 
     def take(self, peer: NodeId, cost: int, now_ns: int) -> bool:

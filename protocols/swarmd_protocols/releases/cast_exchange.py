@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from swarmd_protocols.effects import Order
 from swarmd_protocols.ids import NodeId
@@ -47,12 +48,11 @@ def say_to(to: NodeId, message: BlobMessage) -> Send:
     return Send(to, encode_message(message), reliable=False, priority=Priority.SYNC)
 
 
-@dataclass(slots=True)
-class _Outgoing:
+class _Outgoing(msgspec.Struct):
     """One blob that is cast."""
 
     caster: Caster
-    queue: deque[CastAction] = field(default_factory=deque)
+    queue: deque[CastAction] = msgspec.field(default_factory=deque)
     """What is to be said and cast next, in order."""
     chunk: tuple[int, bytes] = (-1, b"")
     """The chunk whose pieces are being cast."""

@@ -15,7 +15,6 @@ Notes come from enrolled peers; what a lying one can win is a bounded wait.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
 
@@ -30,8 +29,7 @@ PIECE_BYTES = 1_024
 """With all that wraps it, a piece fits one datagram, so no fragment is lost alone. Chunks are multiples of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CastConfig:
+class CastConfig(msgspec.Struct, frozen=True):
     """Bounds and times of casts."""
 
     bytes_s: int = 1_000 << 10
@@ -95,8 +93,7 @@ def all_pieces(blob: Blob) -> int:
     return (1 << -(-blob.size // PIECE_BYTES)) - 1
 
 
-@dataclass(slots=True)
-class Caster:
+class Caster(msgspec.Struct):
     """One blob that this node casts: from the first who wants it to the last round."""
 
     blob: Blob
@@ -107,9 +104,9 @@ class Caster:
     round: int = 0
     due_ns: int | None = None
     rate_bytes_s: int = 0
-    _receivers: dict[NodeId, bool] = field(default_factory=dict)
+    _receivers: dict[NodeId, bool] = msgspec.field(default_factory=dict)
     """Who wants the blob, and whether it has answered this round."""
-    _queue: Iterator[int] = field(default_factory=lambda: iter(()))
+    _queue: Iterator[int] = msgspec.field(default_factory=lambda: iter(()))
     """The pieces of this round that are still to be sent."""
     _left: int = 0
     _round_pieces: int = 0
@@ -195,8 +192,7 @@ class Caster:
         return [Note(node, self.round, state) for node in self._receivers]
 
 
-@dataclass(slots=True)
-class CastHearing:
+class CastHearing(msgspec.Struct):
     """One blob that this node hears being cast: pieces until they are chunks, and for how long to hold requests."""
 
     blob: Blob
@@ -204,9 +200,9 @@ class CastHearing:
     hold_until_ns: int = 0
     heard: int = 0
     """New pieces, since the beginning."""
-    _parts: dict[int, tuple[bytearray, int]] = field(default_factory=dict)
+    _parts: dict[int, tuple[bytearray, int]] = msgspec.field(default_factory=dict)
     """Chunk -> bytes so far, mask of its pieces that are still missing."""
-    _bad: set[int] = field(default_factory=set)
+    _bad: set[int] = msgspec.field(default_factory=set)
     _caster: NodeId | None = None
     _patience_ns: int = 0
     """No hold beyond this, whoever says what."""

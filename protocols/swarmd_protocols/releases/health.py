@@ -4,14 +4,14 @@ A gate that cannot be measured fails, except for those the manifest leaves at 0:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from swarmd_protocols.releases.reports import Verdict
 from swarmd_protocols.releases.statements import Gates
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """What was measured since the trial model took over."""
 
     soak_s: int = 0

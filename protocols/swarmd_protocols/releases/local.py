@@ -1,12 +1,11 @@
 """One model as it stands on this node: what `policy.py` decides from and `own_word.py` reports."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from swarmd_protocols.releases.reports import Verdict
 
 
-@dataclass(slots=True)
-class LocalModel:
+class LocalModel(msgspec.Struct):
     """One model as it stands on this node."""
 
     known: bool = False
@@ -31,9 +30,9 @@ class LocalModel:
     """Digest of the own last report."""
     floor: tuple[int, tuple[int, int]] = (0, (0, 0))
     """(epoch of the root, floor) that the slots were told last."""
-    prepared: set[bytes] = field(default_factory=set)
-    started: set[bytes] = field(default_factory=set)
-    failed: set[bytes] = field(default_factory=set)
-    open_since_ns: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    announced: set[tuple[bytes, str, int]] = field(default_factory=set)
-    went_back: set[bytes] = field(default_factory=set)
+    prepared: set[bytes] = msgspec.field(default_factory=set)
+    started: set[bytes] = msgspec.field(default_factory=set)
+    failed: set[bytes] = msgspec.field(default_factory=set)
+    open_since_ns: dict[tuple[bytes, int], int] = msgspec.field(default_factory=dict)
+    announced: set[tuple[bytes, str, int]] = msgspec.field(default_factory=set)
+    went_back: set[bytes] = msgspec.field(default_factory=set)

@@ -6,7 +6,6 @@ one node says, it fills only its own rows.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated
 
@@ -112,8 +111,7 @@ def admit_report(envelope: Envelope, verify: Verify) -> Report:
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class SignedReport:
+class SignedReport(msgspec.Struct, frozen=True):
     """A report with the envelope that proves it."""
 
     envelope: Envelope
@@ -136,12 +134,11 @@ def decode_report(data: bytes, verify: Verify) -> SignedReport:
     return SignedReport(envelope, admit_report(envelope, verify))
 
 
-@dataclass(slots=True)
-class ReportBook:
+class ReportBook(msgspec.Struct):
     """Every node's latest status, and every node's verdict on each release that counts."""
 
-    statuses: dict[tuple[NodeId, str], SignedReport] = field(default_factory=dict)
-    votes: dict[tuple[bytes, NodeId], SignedReport] = field(default_factory=dict)
+    statuses: dict[tuple[NodeId, str], SignedReport] = msgspec.field(default_factory=dict)
+    votes: dict[tuple[bytes, NodeId], SignedReport] = msgspec.field(default_factory=dict)
     edition: int = 0
     """Changes whenever what is counted may have: a verdict, or who takes part."""
 

@@ -8,7 +8,6 @@ Three tries, not two: two power cuts during one trial must not reject a good rel
 whatever its journal has lost.
 """
 
-from dataclasses import dataclass
 from zlib import crc32
 
 import msgspec
@@ -20,8 +19,7 @@ MAX_REJECTED = 64
 """Releases remembered as failed here: twice those that are kept of one model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """One release on disk: its digest and its files by name."""
 
     release: bytes

@@ -1,7 +1,8 @@
 """How many chunks an uploader has on their way at once."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 _LATE_PERCENT = 150
 """Of the usual, from which on a chunk is late."""
@@ -13,8 +14,7 @@ _FIRST_LATE_NS = 400_000_000
 """What is late before the first receipt, nanoseconds: TCP says a lost packet again after 0.2 s, and then 0.4 later."""
 
 
-@dataclass(slots=True)
-class UploadWindow:
+class UploadWindow(msgspec.Struct):
     """Enough chunks to fill the uplink, and no more, which would only queue before it.
 
     A chunk that takes far longer than usual waits for a lost packet, or for a connection that is being made: the

@@ -1,8 +1,9 @@
 """A file whose list of chunks is not here yet: who has spoken of it, and who is asked for the list."""
 
 import random
-from dataclasses import dataclass, field
 from hashlib import sha256
+
+import msgspec
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.cast_exchange import say_to
@@ -18,12 +19,11 @@ MAX_TOLD = 64
 """Peers whose word about a file is kept while its list of chunks is not here."""
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct):
     """See the module."""
 
     blob: Blob
-    told: dict[NodeId, int] = field(default_factory=dict)
+    told: dict[NodeId, int] = msgspec.field(default_factory=dict)
     """Who has it, and which chunks each shows."""
     asked: NodeId | None = None
     asked_ns: int = 0

@@ -9,7 +9,8 @@ Rules this file keeps:
 """
 
 from collections.abc import Collection, Sequence, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.config import ReplicaConfig
@@ -21,8 +22,7 @@ _WANTS_MAX = 256
 """Things asked for whose answers are awaited; others are asked for at the next comparison."""
 
 
-@dataclass(slots=True)
-class _Want:
+class _Want(msgspec.Struct):
     """Something a peer has shown that it holds and that has not come yet."""
 
     peer: NodeId

@@ -1,19 +1,18 @@
 """Settings of the replicated state."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from swarmd_protocols.state.claims.config import ClaimConfig
 from swarmd_protocols.state.clock import ClockConfig
 from swarmd_protocols.state.dedup.config import DedupConfig
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaConfig:
+class ReplicaConfig(msgspec.Struct, frozen=True):
     """Bounds and periods; every one of them is safe to differ between nodes except `dedup` and `claims`."""
 
-    dedup: DedupConfig = field(default_factory=DedupConfig)
-    claims: ClaimConfig = field(default_factory=ClaimConfig)
-    clock: ClockConfig = field(default_factory=ClockConfig)
+    dedup: DedupConfig = msgspec.field(default_factory=DedupConfig)
+    claims: ClaimConfig = msgspec.field(default_factory=ClaimConfig)
+    clock: ClockConfig = msgspec.field(default_factory=ClockConfig)
     flush_ns: int = 50_000_000
     """Facts that follow each other within this time share a batch; the first of them goes at once."""
     rumor_ns: int = 200_000_000

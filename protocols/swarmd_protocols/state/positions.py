@@ -24,7 +24,6 @@ battery means unknown. Flag 1: there is a fix; without it all that follows `ms` 
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -57,8 +56,7 @@ _MOVED_CM = 50
 """Height that counts as a move."""
 
 
-@dataclass(frozen=True, slots=True)
-class PositionsConfig:
+class PositionsConfig(msgspec.Struct, frozen=True):
     """Rates; they may differ between nodes."""
 
     period_ns: int = SAY_NS

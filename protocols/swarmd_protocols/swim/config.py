@@ -1,6 +1,6 @@
 """What can be tuned in membership, in the units that the protocol computes with."""
 
-from dataclasses import dataclass, fields
+import msgspec
 
 from swarmd_protocols.errors import StateError
 
@@ -8,8 +8,7 @@ _MS = 1_000_000
 _S = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SwimConfig:
+class SwimConfig(msgspec.Struct, frozen=True):
     """The default is the budget profile: a crash is known everywhere in under a second at under 1,000 B/s a node.
 
     Sources of the defaults: SWIM (Das, Gupta, Motivala, 2002), Lifeguard (Dadgar, Phillips, Currey, 2018), and
@@ -88,7 +87,7 @@ class SwimConfig:
         """Refuse combinations that cannot work, all of them at once."""
         problems = [
             f"{item.name} is {getattr(self, item.name)}; it must be positive"
-            for item in fields(self)
+            for item in msgspec.structs.fields(self)
             if type(getattr(self, item.name)) is int and getattr(self, item.name) <= 0
         ]
         if self.resend_ns and self.resend_ns[-1] >= self.probe_window_ns:

@@ -5,7 +5,8 @@ given up for what was missing before it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 PATIENCE_NS = 5_000_000_000
 """Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
@@ -13,8 +14,7 @@ _PEERS_MAX = 8
 """Peers whose word about an origin's events is remembered; three are enough."""
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(msgspec.Struct):
     """A peer's word that it has delivered an origin's events up to one."""
 
     delivered: int

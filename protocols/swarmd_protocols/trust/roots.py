@@ -22,7 +22,6 @@ Source: TUF 1.0.34, section 5.3 (update the root role).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import msgspec
@@ -140,8 +139,7 @@ def make_root(
     return root
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """One root of the chain, read."""
 
     root: Root
@@ -192,13 +190,12 @@ def role_of(link: Link, name: str) -> tuple[dict[KeyId, bytes], int]:
     return ({key: link.keys[key] for key in role.key_ids}, role.threshold) if role else ({}, 1)
 
 
-@dataclass(slots=True)
-class RootChain:
+class RootChain(msgspec.Struct):
     """The roots a node trusts, oldest first; grows only by `extend`. The first comes with the node's identity."""
 
     crypto: Crypto
-    links: list[Link] = field(default_factory=list)
-    rivals: list[list[Link]] = field(default_factory=list)
+    links: list[Link] = msgspec.field(default_factory=list)
+    rivals: list[list[Link]] = msgspec.field(default_factory=list)
     """Where the root role signed several successors of the newest root: the branches, of which none wins yet."""
 
     @classmethod
@@ -366,14 +363,14 @@ class RootChain:
         if not new.has_threshold(good, "root"):
             raise IdentityError(f"root {new.version} is not signed by its own keys")
         pairs = tuple(one for one in new.envelope.signatures if one[0] in good)
-        return replace(new, envelope=Envelope("root", new.envelope.payload, pairs))
+        return msgspec.structs.replace(new, envelope=Envelope("root", new.envelope.payload, pairs))
 
     def _merge(self, at: int, again: Link) -> bytes | None:
         known = self.links[at]
         merged = merge_signatures(known.envelope, again.envelope)
         if merged == known.envelope:
             return None
-        self.links[at] = replace(known, envelope=merged)
+        self.links[at] = msgspec.structs.replace(known, envelope=merged)
         return merged.encode()
 
     def _bows(self, one: Sequence[Link], other: Sequence[Link]) -> bool:

@@ -1,9 +1,10 @@
 """The one place that builds the daemon's own objects for a simulated host: `Node` with `Replica` inside, codec on."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
+
+import msgspec
 
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import ProtocolError
@@ -25,7 +26,7 @@ from swarmd_sim.run.setup import seeds_of
 
 SWARM = "sim"
 _SECRET = b"a secret that is only a simulation's"
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class NodeFactory:
@@ -48,7 +49,7 @@ class NodeFactory:
         if profile not in ("lan", "lean"):
             raise ScenarioError(f"gossip.profile is {profile!r}; it must be lan or lean")
         base = SwimConfig.lean() if profile == "lean" else SwimConfig()
-        self._swim = overridden(replace(base, casts=True), gossip, "gossip")
+        self._swim = overridden(msgspec.structs.replace(base, casts=True), gossip, "gossip")
         self._state = overridden(ReplicaConfig(), scenario.state, "state")
         self._seeds = seeds_of(scenario, choices.seed, addresses)
         self._identities: dict[int, Identity] = {}
@@ -131,7 +132,7 @@ def _fits(value: object, kind: type) -> bool:
 
 
 def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:
-    """A configuration dataclass with some fields replaced.
+    """A configuration with some fields replaced.
 
     Args:
         base: The configuration.
@@ -144,7 +145,7 @@ def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:
     Raises:
         ScenarioError: A field does not exist, or the values cannot work.
     """
-    known = {item.name for item in fields(base)}  # type: ignore[arg-type]
+    known = {item.name for item in msgspec.structs.fields(base)}
     values: dict[str, Any] = {}
     problems = []
     for key, value in overrides.items():
@@ -163,6 +164,6 @@ def overridden(base: _T, overrides: Mapping[str, Any], section: str) -> _T:
     if problems:
         raise ScenarioError("; ".join(problems))
     try:
-        return replace(base, **values)  # type: ignore[type-var]
+        return msgspec.structs.replace(base, **values)
     except (ProtocolError, TypeError, ValueError) as error:
         raise ScenarioError(f"[{section}] cannot work: {error}") from error

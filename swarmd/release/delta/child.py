@@ -9,9 +9,10 @@ import contextlib
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+import msgspec
 
 from swarmd.release.errors import DeltaError
 
@@ -20,8 +21,7 @@ _OWN_BYTES = 24 << 20
 """What Python itself may still take after the imports; the delta's own memory comes on top."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What a decoder may take."""
 
     memory_bytes: int = 64 << 20

@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from swarmd_protocols.state.crdt.facts import Facts
+
 
 def gives(value: Any) -> Callable[[Any], Any]:
     """A function that does nothing and always gives this (a fresh list for lists)."""
@@ -96,10 +100,8 @@ def no_removals(sound: Any) -> Any:
 
 def dones_lost(sound: Any) -> Any:
     def broken(self: Any, origin: Any, dot: Any, facts: Any) -> Any:
-        from dataclasses import fields, is_dataclass, replace
-
-        if is_dataclass(facts) and not isinstance(facts, type) and "dones" in {item.name for item in fields(facts)}:
-            facts = replace(facts, dones=())
+        if isinstance(facts, Facts):
+            facts = msgspec.structs.replace(facts, dones=())
         return sound(self, origin, dot, facts)
 
     return broken

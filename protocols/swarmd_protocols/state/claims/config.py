@@ -1,10 +1,9 @@
 """Settings of work claims; the same on every node."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimConfig:
+class ClaimConfig(msgspec.Struct, frozen=True):
     """Lease arithmetic. Safety needs `margin_ppm` >= the worst drift of a monotonic clock."""
 
     lease_ns: int = 30_000_000_000

@@ -11,10 +11,11 @@ different bytes are a proof that the origin lies (`proofs.py`).
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.errors import WireError
@@ -100,8 +101,7 @@ class NodeSigner:
         return self._crypto.verify(public_key, message, signature)
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """A batch as read; `raw` is what was signed and what is passed on."""
 
     raw: bytes

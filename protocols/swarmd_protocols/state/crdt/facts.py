@@ -17,7 +17,6 @@ reviews as if it held none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from operator import add, gt, mul
 from typing import NamedTuple
@@ -97,8 +96,7 @@ class Done(NamedTuple):
     quality_milli: int
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(msgspec.Struct):
     """All facts of one batch."""
 
     sightings: Sequence[Sighting] = ()

@@ -1,10 +1,9 @@
 """Settings of deduplication; the same on every node, or their views differ."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class DedupConfig:
+class DedupConfig(msgspec.Struct, frozen=True):
     """How detections become objects."""
 
     radius_cm: int = 500
@@ -24,7 +23,7 @@ class DedupConfig:
     """The same for things that move or have no position."""
     beside_min_cm: int = 60
     """Tracks of one frame at least this far apart are two things for good."""
-    groups: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, str] = msgspec.field(default_factory=dict)
     """Label to class group; labels of one group may be the same thing. A label without an entry is its own group."""
     refresh_ms: int = 10_000
     """How often a sighting that goes on is said again."""
