@@ -14,7 +14,10 @@ from swarmd_protocols.channel import channel
 from swarmd_protocols.channel.channel import Channel
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import node_id_of
+from swarmd_protocols.state import shown as shown_module
+from swarmd_protocols.state.clock import stamp_ms
 from tests.support.held import held
+from tests.support.state_mesh import Mesh, detection
 
 
 def test_verdicts_take_the_same_room_however_many() -> None:
@@ -87,3 +90,31 @@ def test_a_numeric_address_is_found_without_tables_of_unicode() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "127.0.0.1:7946 False\n"
+
+
+def held_for_deadlines(rounds: int) -> tuple[int, int]:
+    """Rows, and those of them or of rows before that wait for their hour, after each row was replaced so often."""
+    mesh = Mesh(1, seed=1)
+    mesh.run(1)
+    mesh.see(0, *(detection(mesh.now_ns, track_id=n, east_cm=1_000 * n) for n in range(60)))
+    mesh.run(1)
+    projection = mesh.replicas[0]._projection
+    view, shown = projection.view, projection.shown
+    for number in range(rounds):
+        for entry in list(view.all()):
+            # As when a batch is dropped, and the next one says the same of the same thing.
+            view.remove(entry.origin, entry.key)
+            shown.drop_entry(entry)
+            view.put(entry.origin, entry.row, entry.dot)
+        view.settle()
+        shown.tell(stamp_ms(entry.row.last) + number)
+    return view.count, len(shown._deadlines)
+
+
+def test_rows_that_are_replaced_are_not_held_for_their_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thing that is seen again and again replaces its row; each row would stay for an hour, 1 kB."""
+    rows, waiting = held_for_deadlines(10)
+    assert rows == 60
+    assert waiting <= rows + rows // 4 + shown_module._GONE_MAX
+    monkeypatch.setattr(shown_module, "_GONE_MAX", 4_000)
+    assert held_for_deadlines(10)[1] > 5 * rows

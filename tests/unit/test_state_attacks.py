@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from swarmd_protocols.effects import Alarm
 from swarmd_protocols.errors import WireError
+from swarmd_protocols.state import shown as shown_module
 from swarmd_protocols.state.claims.claims import cell_hash
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Stream, seal_batch
@@ -216,7 +217,8 @@ def test_a_member_that_floods_is_bounded_named_and_over_soon(attack):
     assert sum(spent) <= 1.5 * AUTHOR_BURST + 20 * WORK_RATE
     projection = victim.replica._projection
     # Whatever comes and goes leaves nothing behind.
-    assert len(projection.shown._deadlines) <= 2 * projection.view.count + 128
+    gone = len(projection.shown._deadlines) - projection.view.count
+    assert gone <= projection.view.count // 4 + shown_module._GONE_MAX
     assert len(projection.view._labels) <= projection.view.count + 1
     assert len(projection.survey.claims.done) <= len(projection.survey._done_dots)
     named = [effect for effect in victim.effects if isinstance(effect, Alarm) and effect.code == "state-flood"]

@@ -22,6 +22,8 @@ _SUPERSEDED_MAX = 4_096
 """Ids of objects that have become part of others, for readers who still hold one; the oldest go."""
 TOLD_AT_ONCE = 128
 """Changes told in one event; what a peer brings at once is told in the next ones."""
+_GONE_MAX = 16
+"""Objects that are gone and still waited for, beside a quarter of those held: so few that the list is seldom sorted."""
 
 _NOBODY: dict[NodeId, tuple[Dot, int, int]] = {}
 """Who joined what nobody has joined."""
@@ -270,9 +272,9 @@ class Shown:
             return
         leader.watched = due
         self._deadline_count += 1
-        if len(self._deadlines) > 2 * self._view.count + TOLD_AT_ONCE:
-            # Most of them are of things that are gone: what comes and goes must not pile up.
-            kept = [item for item in self._deadlines if item[2].leader is item[2]]
+        if len(self._deadlines) >= self._view.count + self._view.count // 4 + _GONE_MAX:
+            # A fifth of them are of things that are gone, or looked at earlier: each would hold a row for an hour.
+            kept = [item for item in self._deadlines if item[2].leader is item[2] and item[0] == item[2].watched]
             for _, _, entry in self._deadlines:
                 entry.watched = entry.watched if entry.leader is entry else 0
             self._deadlines = kept
