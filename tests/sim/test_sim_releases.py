@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.releases.reports import Verdict
+from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.mutants import mutated
 from swarmd_sim.run.publisher import Flaw, apply_delta, flaw_of, make_delta, make_model
@@ -97,3 +98,30 @@ def test_models_and_deltas_are_what_they_say() -> None:
     assert apply_delta(base, b"junk", len(target)) is None
     for cut in range(0, len(delta), 97):
         assert apply_delta(base, delta[:cut], len(target)) != target
+
+
+@pytest.mark.parametrize(
+    ("kind", "mutant", "is_seen"),
+    [
+        ("borrow_address", "", False),
+        ("meta_storm", "", False),
+        ("meta_storm", "release-halt-ignored", True),
+    ],
+)
+def test_a_liars_failure_halts_what_it_is_told_of(kind: str, mutant: str, is_seen: bool) -> None:
+    """Of the two that fail the bad version one is a liar: one whose words go astray, and one whose words arrive."""
+    script = [
+        Fault(18_998_000_000, kind, (2,), 10_643_000_000, 5),
+        Fault(21_282_000_000, "power_loss", (0, 4), 10_132_000_000, 0),
+        Fault(26_187_000_000, "lie_health", (0,), 12_734_000_000, 0),
+    ]
+    later = {"release.turn_s": 25.0, "release.revoke_at_s": 0.0, "release.next_at_s": 0.0} if is_seen else {}
+    scenario = load_scenario("fuzz", {"release.upload_bytes_s": 0, **later})
+    with mutated(mutant):
+        simulation = Simulation(scenario, 40_001_332, Options(script=script[: 1 if is_seen else 3]))
+        rules = {violation.rule for violation in simulation.run().violations}
+    assert simulation.releases is not None
+    bad = next(one for one in simulation.releases.publisher.signed.values() if one.version == 3)
+    said = [one for one in simulation.releases.verdicts if one.release == bad.digest]
+    assert [one.host for one in said if one.hostile] == [2]
+    assert ("releases.halt_ignored" in rules) == is_seen

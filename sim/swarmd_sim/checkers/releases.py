@@ -41,6 +41,10 @@ class ReleasesChecker(CheckerBase):
         self._halted_ns: dict[bytes, int] = {}
         self._failed: dict[bytes, set[int]] = {}
         """Which hosts have failed each release."""
+        self._told_failed: dict[bytes, set[int]] = {}
+        """Which of them have told somebody: what a liar keeps to itself, no protocol learns of."""
+        self._liars_failed: set[tuple[bytes, int]] = set()
+        """(release, host) of the verdicts of liars that no honest host holds."""
         self._known_ns: dict[tuple[str, bytes], int] = {}
         if run.releases is not None:
             run.releases.listeners.append(self._on_run)
@@ -92,7 +96,7 @@ class ReleasesChecker(CheckerBase):
     def _is_halted(self, published: Published) -> bool:
         """Whether enough have failed it that belong to the fleet: who is shut out takes its verdict along."""
         shut_out = self._officers.shut_out if self._officers is not None else set()
-        failed = self._failed.get(published.digest, set())
+        failed = self._told_failed.get(published.digest, set())
         members = sum(host.boots > 0 for host in self.run.hosts)
         counted = sum(self.run.hosts[index].node_id not in shut_out for index in failed)
         return counted >= fails_to_halt(due_count(members, members), published.release.rollout)
@@ -177,12 +181,25 @@ class ReleasesChecker(CheckerBase):
             name = run.hosts[judged.host].name
             if judged.verdict is Verdict.FAIL:
                 self._failed.setdefault(judged.release, set()).add(judged.host)
-                if self._is_halted(published):
-                    self._halted_ns.setdefault(judged.release, judged.at_ns)
+                if judged.hostile:
+                    self._liars_failed.add((judged.release, judged.host))
+                else:
+                    self._tell_failed(published, judged.host, judged.at_ns)
                 if published.flaw is Flaw.NONE and not judged.hostile and judged.reason != _HOUSEKEEPING:
                     run.watch.violate("releases.good_failed", f"{name} fails v{published.version}: {judged.reason}")
             elif judged.verdict is Verdict.PASS and published.flaw is not Flaw.NONE and not judged.hostile:
                 run.watch.violate("releases.bad_passed", f"{name} passes bad v{published.version}")
+        for release, index in sorted(self._liars_failed):
+            node = run.hosts[index].node_id
+            books = [world.devices[host.index].protocol.book for host in run.live() if not host.hostile]
+            if any(book.verdicts(release).get(node) is Verdict.FAIL for book in books):
+                self._liars_failed.discard((release, index))
+                self._tell_failed(world.publisher.signed[release], index, run.engine.now_ns)
+
+    def _tell_failed(self, published: Published, host: int, now_ns: int) -> None:
+        self._told_failed.setdefault(published.digest, set()).add(host)
+        if self._is_halted(published):
+            self._halted_ns.setdefault(published.digest, now_ns)
 
     # --- After the quiet time ---------------------------------------------------------------------------------------
 
