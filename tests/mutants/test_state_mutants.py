@@ -333,6 +333,12 @@ def who_was_alone_works_at_once(self, roster, reachable, now_ns):
     self._came_ns = -(1 << 62)
 
 
+def only_the_lonely_wait(self, roster, reachable, now_ns):
+    was_alone, came_ns = len(self._reachable) == 1, self._came_ns
+    KNOW_ROSTER(self, roster, reachable, now_ns)
+    self._came_ns = self._came_ns if was_alone else came_ns
+
+
 def each_return_delays_work(self, roster, reachable, now_ns):
     came_ns, self._came_ns = self._came_ns, -(1 << 62)
     KNOW_ROSTER(self, roster, reachable, now_ns)
@@ -519,6 +525,8 @@ MUTANTS = [
      lambda: events_tests.check_the_newest_stay("x")),
     ("who was alone works at once", claims_module.Claims, "know_roster", who_was_alone_works_at_once,
      claims_tests.test_who_was_alone_begins_nothing_that_others_have_done),
+    ("who was with another works at once", claims_module.Claims, "know_roster", only_the_lonely_wait,
+     claims_tests.begun_by_the_smaller_part),
     ("each return delays work", claims_module.Claims, "know_roster", each_return_delays_work,
      claims_tests.test_a_peer_that_comes_and_goes_keeps_nobody_from_work),
     ("all speak at once", claims_module.Claims, "_patience_ns", lambda self, cell: 0, claims_tests.check_no_scramble),

@@ -319,13 +319,15 @@ ALONE_S = 40
 CELLS = tuple((f"c{number}", 2_000 * number, 0) for number in range(6))
 
 
-def alone_at_work(loss=0.0):
-    """Node 3 lost its disk, works alone and has claimed its next cell, while the others have done all of them."""
-    mesh = Mesh(4, seed=3)
-    mesh.partition(lambda index: int(index == 3))
-    mesh.crash(3, lose_disk=True)
-    mesh.boot(3)
-    for index in range(4):
+def alone_at_work(loss=0.0, beside=0):
+    """Node 3 lost its disk, works alone or beside a few and claimed its next cell; the others have done all of them."""
+    mesh = Mesh(4 + beside + (beside and 1), seed=3)
+    apart = {3, *range(4, 4 + beside)}
+    mesh.partition(lambda index: int(index in apart))
+    for index in sorted(apart):
+        mesh.crash(index, lose_disk=True)
+        mesh.boot(index)
+    for index in range(len(mesh.members)):
         mesh.command(index, DefineCells(CELLS))
     for cell, _, _ in CELLS:
         mesh.command(0, CellDone(cell, 900))
@@ -346,6 +348,18 @@ def assigned(mesh, index):
 
 def test_who_was_alone_begins_nothing_that_others_have_done():
     mesh = alone_at_work()
+    mesh.run(20)
+    assert mesh.agree()
+    assert not assigned(mesh, 3)
+
+
+@pytest.mark.parametrize("beside", [1, 2])
+def test_the_smaller_part_begins_nothing_that_the_larger_has_done(beside):
+    begun_by_the_smaller_part(beside)
+
+
+def begun_by_the_smaller_part(beside=1):
+    mesh = alone_at_work(beside=beside)
     mesh.run(20)
     assert mesh.agree()
     assert not assigned(mesh, 3)

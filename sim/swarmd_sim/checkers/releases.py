@@ -190,7 +190,7 @@ class ReleasesChecker(CheckerBase):
             elif judged.verdict is Verdict.PASS and published.flaw is not Flaw.NONE and not judged.hostile:
                 run.watch.violate("releases.bad_passed", f"{name} passes bad v{published.version}")
         for release, index in sorted(self._liars_failed):
-            node = run.hosts[index].node_id
+            node = NodeId(run.hosts[index].node_id)
             books = [world.devices[host.index].protocol.book for host in run.live() if not host.hostile]
             if any(book.verdicts(release).get(node) is Verdict.FAIL for book in books):
                 self._liars_failed.discard((release, index))

@@ -7,9 +7,9 @@ Rules this file keeps:
   nobody else starts while the holder still works. No wall clock is read.
 - Of several live claims to one cell the winner is the one already at work, then the lowest (bid, node). Losers yield
   at once.
-- Work begins after the claim has stood for `settle`, and where the node was alone, after it has been among others for
-  as long: it may not know what is done. The next cell is claimed during work on the current one, so
-  settling costs no time.
+- Work begins after the claim has stood for `settle`, and where the node came, alone or with a few, among at least as
+  many others, after it has been among them for as long: it may not know what is done. The next cell is claimed during
+  work on the current one, so settling costs no time.
 - The nearest speaks first: a claim is said after a wait that grows with the way, and of nodes that hold nothing one
   after the other by a draw. Who hears a claim meanwhile looks for another cell, so few claims contend.
 - A cell that waits for a holder far away is claimed by who has less than half the way, or one shorter by `_SHORTER`,
@@ -122,8 +122,10 @@ class Claims:
         self._speaks_ns = 0
         """When it says its claim, unless it hears of another by then."""
         self._reachable: frozenset[NodeId] = frozenset((node,))
+        self._since_ns: dict[NodeId, int] = {}
+        """Since when each of them can be reached."""
         self._came_ns = _NEVER_NS
-        """When this node, which was alone, came among others."""
+        """When this node, alone or with a few, came among at least as many others."""
         self._first: list[NodeId] = []
         """Those of them that come before this node by a draw."""
         self.dirty = False
@@ -155,13 +157,18 @@ class Claims:
     def know_roster(self, roster: Sequence[NodeId], reachable: Iterable[NodeId], now_ns: int) -> None:
         """Who belongs to the mission (also those out of reach), sorted, and who can be reached now.
 
-        Who comes among others after it was alone begins nothing for a settle, in which it hears what they have done;
-        once a lease at most: a peer that comes and goes keeps nobody from work.
+        Who comes, alone or with a few, among at least as many others begins nothing for a settle, in which it hears
+        what they have done; once a lease at most: a peer that comes and goes keeps nobody from work. Who came within a
+        lease counts as new, since the parts of a swarm meet one by one.
         """
         self._roster = roster
         reachable = frozenset(reachable)
         if reachable != self._reachable:
-            if len(self._reachable) == 1 < len(reachable) and now_ns - self._came_ns >= self._config.lease_ns:
+            lease_ns = self._config.lease_ns
+            since_ns = {node: self._since_ns.get(node, now_ns) for node in reachable if node != self._node}
+            new = sum(now_ns - one < lease_ns for one in since_ns.values())
+            comes, self._since_ns = not reachable <= self._reachable, since_ns
+            if comes and 2 * new >= len(reachable) and now_ns - self._came_ns >= lease_ns:
                 self._came_ns = now_ns
             own, self._reachable = _draw(self._node), reachable
             self._first = sorted(node for node in reachable if _draw(node) < own)
