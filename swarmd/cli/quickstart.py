@@ -180,6 +180,7 @@ def _which_kind(yes: bool) -> str:
             return answer
         if answer.isdecimal() and 1 <= int(answer) <= len(KINDS):
             return list(KINDS)[int(answer) - 1]
+        print(f"{answer!r} is none of them: type 1 to {len(KINDS)}, or one of {', '.join(KINDS)}", file=sys.stderr)
 
 
 def _given(settings: list[str]) -> dict[str, str]:

@@ -42,6 +42,9 @@ def test_the_same_seed_has_the_same_digest_under_any_hash_seed() -> None:
         assert figures["violations"] == []
         wanted = {"nodes", "virtual_s", "wall_s", "events", "convergence_s", "detection_s", "false_positives", "truth"}
         assert wanted <= set(figures)
+        # What is lost has a reason, also where a scripted fault and not the radio lost it.
+        assert figures["lost"] == sum(figures["lost_by_reason"].values())
+        assert {"cut", "noise"} <= figures["lost_by_reason"].keys()
     assert len(digests) == 1
 
 

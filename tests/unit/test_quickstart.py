@@ -120,12 +120,14 @@ def dialogue(folder: Path, typed: str) -> tuple[int, str]:
 
 
 def test_a_wrong_answer_is_asked_for_again(tmp_path: Path) -> None:
-    typed = ["sky", "4", "minus two", "3", "60", "1.5", "0.2"]
+    typed = ["sky", "5", "4", "minus two", "3", "60", "1.5", "0.2"]
     status, said = dialogue(tmp_path, "".join(f"{line}\n" for line in typed))
     assert status == 0, said
     scenario = load_scenario(str(tmp_path / "first.toml"))
     assert (scenario.swarm.nodes, scenario.swarm.seconds, scenario.radio.loss) == (3, 60.0, 0.2)
     assert said.count("How many drones") == 2
+    for wrong in ("sky", "5"):
+        assert f"'{wrong}' is none of them: type 1 to 4, or one of ros2, mqtt, autopilot, laptop\n" in said
     assert said.count("Share of datagrams") == 2
 
 

@@ -85,12 +85,23 @@ class NetworkCounters:
     cast_bytes: int = 0
     streams: int = 0
     stream_bytes: int = 0
-    lost: int = 0
     delivered: int = 0
     expired: int = 0
     oversized: int = 0
     injected: int = 0
     """Datagrams under a source address that was not the sender's."""
+    lost_by_reason: dict[str, int] = field(default_factory=dict)
+    """Datagrams, casts (once for each host that should have heard them) and bursts of streams that did not arrive: by
+    the radio's reason, or "cut", "lossy-link", "clogged" (scripted faults), "no-host", "no-power"."""
+
+    @property
+    def lost(self) -> int:
+        """All that did not arrive: the sum of `lost_by_reason`."""
+        return sum(self.lost_by_reason.values())
+
+    def lose(self, reason: str) -> None:
+        """Count one."""
+        self.lost_by_reason[reason] = self.lost_by_reason.get(reason, 0) + 1
 
 
 class Network:
@@ -153,14 +164,14 @@ class Network:
         self.sent_bytes[source] += len(data)
         self.sent_packets[source] += 1
         if target is None:
-            counters.lost += 1
+            counters.lose("no-host")
             return
         if self.captured is not None:
             self.captured.append((source, target, data))
         engine = self._engine
         verdict = self._radio.send(source, target, len(data), engine.now_ns)
         if verdict.lost:
-            counters.lost += 1
+            counters.lose(verdict.reason)
             return
         if self.faults.quiet:
             engine.at(verdict.arrives_ns, self._arrive, (source, target, data))
@@ -189,7 +200,7 @@ class Network:
     def _faulty_datagram(self, source: int, target: int, data: bytes, arrives_ns: int) -> None:
         fate = self.faults.judge(source, target)
         if fate.blocked or fate.lost:
-            self.counters.lost += 1
+            self.counters.lose("cut" if fate.blocked else "lossy-link")
             return
         if fate.corrupt and data:
             damaged = bytearray(data)
@@ -218,7 +229,7 @@ class Network:
             others, self._radio.cast(source, others, len(data), self._engine.now_ns), strict=True
         ):
             if verdict.lost:
-                counters.lost += 1
+                counters.lose(verdict.reason)
             elif self.faults.quiet:
                 self._engine.at(verdict.arrives_ns, self._arrive, (source, target, data))
             else:
@@ -356,30 +367,27 @@ class Network:
         self.counters.stream_bytes += size
         self.sent_bytes[connection.source] += size
         self.sent_packets[connection.source] += size // 1_400 + 1
-        arrives_ns = self._burst(connection, size, now_ns)
-        if arrives_ns < 0:
-            self._send_later(connection, transfer)
+        arrives_ns, reason = self._burst(connection, size, now_ns)
+        if reason:
+            self._send_later(connection, transfer, reason)
             return
         self._engine.at(arrives_ns, self._burst_arrived, (connection, transfer, size))
 
-    def _send_later(self, connection: _Connection, transfer: _Transfer) -> None:
+    def _send_later(self, connection: _Connection, transfer: _Transfer, reason: str) -> None:
         """No acknowledgement comes: the kernel sends again, ever less often."""
-        self.counters.lost += 1
+        self.counters.lose(reason)
         wait_ns = min(_RTO_MAX_NS, _RTO_NS << min(transfer.tries, 5))
         transfer.tries += 1
         self._engine.at(self._engine.now_ns + wait_ns, self._step, connection)
 
-    def _burst(self, connection: _Connection, size: int, now_ns: int) -> int:
-        """When the burst arrives; -1 when it is lost."""
+    def _burst(self, connection: _Connection, size: int, now_ns: int) -> tuple[int, str]:
+        """When the burst arrives, and "", or why it is lost."""
         verdict = self._radio.send(connection.source, connection.destination, size, now_ns)
-        if verdict.lost:
-            return -1
-        if self.faults.quiet:
-            return verdict.arrives_ns
+        if verdict.lost or self.faults.quiet:
+            return verdict.arrives_ns, verdict.reason
         fate = self.faults.judge(connection.source, connection.destination)
-        if fate.blocked or fate.lost or fate.clogged:
-            return -1
-        return verdict.arrives_ns + fate.delay_ns
+        reason = "cut" if fate.blocked else "lossy-link" if fate.lost else "clogged" if fate.clogged else ""
+        return verdict.arrives_ns + fate.delay_ns, reason
 
     def _burst_arrived(self, what: tuple[_Connection, _Transfer, int]) -> None:
         connection, transfer, size = what
@@ -400,6 +408,6 @@ class Network:
                 self._engine.at(self._engine.now_ns + wait_ns, self._step, connection)
                 return
             else:  # A machine without power.
-                self._send_later(connection, transfer)
+                self._send_later(connection, transfer, "no-power")
                 return
         self._step(connection)

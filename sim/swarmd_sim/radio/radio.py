@@ -179,7 +179,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     lost: bool
     arrives_ns: int
     reason: str
-    """"", or why it is lost: "range", "noise", "jammed", "collision", "queue", "half-duplex"."""
+    """"", or why it is lost: "range", "noise", "jammed", "queue", "half-duplex"."""
 
 
 class Radio:
@@ -209,7 +209,6 @@ class Radio:
         self._shadow_salt: int | None = None
         self.jammers: dict[int, JammingDisc] = {}
         self.airtime_ns = 0
-        self.lost_by_reason: dict[str, int] = {}
 
     def place(self, host: int, position_cm: tuple[int, int]) -> None:
         """Say where a host is.
@@ -320,8 +319,8 @@ class Radio:
         loss_ppm = point.loss_ppm if point is not None else self._link_loss(source, destination, now_ns)[0]
         return loss_ppm < MILLION // 2
 
-    def _drop(self, reason: str) -> Verdict:
-        self.lost_by_reason[reason] = self.lost_by_reason.get(reason, 0) + 1
+    @staticmethod
+    def _drop(reason: str) -> Verdict:
         return Verdict(True, 0, reason)
 
     def _link_loss(self, source: int, destination: int, now_ns: int) -> tuple[int, str]:

@@ -138,7 +138,7 @@ def _traffic(run: RunContext) -> dict[str, object]:
         "streams": counters.streams,
         "stream_bytes": counters.stream_bytes,
         "lost": counters.lost,
-        "lost_by_reason": dict(sorted(run.radio.lost_by_reason.items())),
+        "lost_by_reason": dict(sorted(counters.lost_by_reason.items())),
         "oversized": counters.oversized,
         "by_kind": _by_kind(run, seconds),
     }
