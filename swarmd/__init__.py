@@ -9,17 +9,20 @@ if TYPE_CHECKING:
         Changes,
         Detection,
         Event,
+        Inferred,
         Member,
         Node,
         Object,
         Position,
+        Review,
+        Seen,
         Sighting,
         Simulated,
         Status,
         connect,
         simulate,
     )
-    from swarmd.errors import ControlError, DaemonError
+    from swarmd.errors import ControlError, DaemonError, WorkerError
 
 __version__ = "0.1.0"
 
@@ -31,13 +34,17 @@ __all__ = [
     "DaemonError",
     "Detection",
     "Event",
+    "Inferred",
     "Member",
     "Node",
     "Object",
     "Position",
+    "Review",
+    "Seen",
     "Sighting",
     "Simulated",
     "Status",
+    "WorkerError",
     "connect",
     "simulate",
 ]

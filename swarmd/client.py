@@ -3,6 +3,7 @@
     node = swarmd.connect()                      # the daemon that runs on this device
     for thing in node.objects(): …
     for change in node.watch(): …
+    for seen in node.detect("solar-small-320", frame): …
     outcome = swarmd.simulate("partition-heal", seed=7)
 
 Every call opens a connection of its own, so that a `Node` may be kept for as long as one likes and used by several
@@ -15,6 +16,7 @@ Versions: what this module offers follows semantic versioning of the package. So
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,9 +24,11 @@ import msgspec
 
 from swarmd.api.control import TIMEOUT_S, ControlClient
 from swarmd.api.remote import place
-from swarmd.errors import ControlError, DaemonError
+from swarmd.errors import ControlError, DaemonError, WorkerError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from swarmd.api.remote import Remote
 
 
@@ -212,6 +216,30 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What else the daemon says of it, such as `label` of an object, `payload` of a user event."""
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model sees in a picture."""
+
+    label: str
+    score: float
+    """0 to 1."""
+    box: tuple[float, float, float, float]
+    """x1, y1, x2, y2: pixels of the picture, from its upper left corner."""
+
+
+class Inferred(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model answered."""
+
+    model: str
+    version: str
+    """Digest of the bundle that answered."""
+    lender: str
+    """Name of the member that answered, "" for this device."""
+    took_us: int
+    """Microseconds from the request to the answer, where it was answered."""
+    outputs: "Mapping[str, np.ndarray[Any, np.dtype[Any]]]"
+    """By name, as the graph gives them."""
+
+
 class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     """What a simulation ended with."""
 
@@ -284,6 +312,96 @@ class Node:
     def watch(self) -> "Changes":
         """What changes from now on. It listens when this returns, so read `objects` and `members` after it."""
         return Changes(ControlClient(self._control, self._timeout_s))
+
+    # --- what its models see ------------------------------------------------------------------------------------------
+
+    def detect(
+        self,
+        model: str,
+        picture: "np.ndarray[Any, np.dtype[Any]]",
+        *,
+        version: str = "",
+        priority: int = 2,
+        deadline_ms: int | None = None,
+        borrow: str = "",
+    ) -> list[Seen]:
+        """Have a model look at a picture, with all that the eye does to a frame, tracking apart.
+
+        The daemon needs `inference.listen` (docs/inference-api.md), and this program runs on its device.
+
+        Args:
+            model: Name as served, or a bundle (`zoo:NAME`, a file): exactly that one.
+            picture: Shape (rows, columns), or (rows, columns, 1 or 3): uint8, grey or blue, green, red.
+            version: Digest of the bundle; "": the newest that is served.
+            priority: 1 high, 2 normal, 3 low.
+            deadline_ms: Milliseconds until an answer is of no use, 60,000 at most; None: as the daemon is set.
+            borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure": better models
+                of others where the own one is in doubt (`lending.plan`).
+
+        Raises:
+            WorkerError: The API refused, and says why; a `DaemonError`.
+        """
+        name = model.removesuffix(".detect")
+        image = picture[..., None] if picture.ndim == 2 else picture
+        told = self._infer(name, ".detect", image, version, priority, deadline_ms, borrow).outputs
+        rows = zip(told["labels"], told["scores"], told["boxes"], strict=True)
+        return [
+            Seen(label=str(label), score=float(score), box=(float(box[0]), float(box[1]), float(box[2]), float(box[3])))
+            for label, score, box in rows
+        ]
+
+    def infer(
+        self,
+        model: str,
+        tensor: "np.ndarray[Any, np.dtype[Any]]",
+        *,
+        version: str = "",
+        priority: int = 2,
+        deadline_ms: int | None = None,
+        borrow: str = "",
+    ) -> Inferred:
+        """Have a model's graph answer a tensor; arguments and errors as of `detect`.
+
+        Args:
+            model: Name as served, or a bundle (`zoo:NAME`, a file): exactly that one.
+            tensor: Shape and type of the graph's input; the first axis, the number of items, may be left out.
+            version: Digest of the bundle; "": the newest that is served.
+            priority: 1 high, 2 normal, 3 low.
+            deadline_ms: Milliseconds until an answer is of no use, 60,000 at most; None: as the daemon is set.
+            borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure": better models
+                of others where the own one is in doubt (`lending.plan`).
+        """
+        return self._infer(model, "", tensor, version, priority, deadline_ms, borrow)
+
+    def _infer(
+        self,
+        model: str,
+        lane: str,
+        tensor: "np.ndarray[Any, np.dtype[Any]]",
+        version: str,
+        priority: int,
+        deadline_ms: int | None,
+        borrow: str,
+    ) -> Inferred:
+        from swarmd.worker import asking
+        from swarmd_models.errors import ModelError
+
+        wish = asking.Wish(version, priority, deadline_ms, borrow)
+        if not isinstance(self._control, Path):
+            raise ControlError(f"{self._control} is another device; inference is asked on the device that answers")
+        try:
+            name, digest = asking.named(model)
+        except ModelError as error:
+            raise WorkerError(str(error)) from error
+        address = asking.address_of(self.ask("status"))
+        head, outputs = asking.infer(address, name + lane, tensor, replace(wish, version=version or digest))
+        return Inferred(
+            model=str(head["model_name"]),
+            version=str(head["model_version"]),
+            lender=str(head["lender"]),
+            took_us=int(head["parameters"]["took_us"]),
+            outputs=outputs,
+        )
 
     # --- what it is told ----------------------------------------------------------------------------------------------
 

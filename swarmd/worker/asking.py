@@ -1,0 +1,160 @@
+"""A client's side of the inference API: one request, one answer. `swarmd infer` and `import swarmd` ask with it."""
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from swarmd.errors import ControlError, WorkerError
+
+if TYPE_CHECKING:
+    from swarmd_models.backends.base import Array
+
+_JSON_LENGTH = "Inference-Header-Content-Length"
+_WAIT_S = 70.0
+"""Seconds for an answer: longer than the latest deadline that the API takes."""
+DEADLINE_MAX_MS = 60_000
+"""Milliseconds: the latest deadline that the API takes (`TIMEOUT_MAX_MS` of the worker, which a client loads not)."""
+PRIORITIES = (1, 2, 3)
+"""High, normal, low."""
+BORROWS = ("", "yes", "quickest", "unsure")
+"""Who may answer: this device; another member too; whoever is soonest; better models where the own one is in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a request is to be answered."""
+
+    version: str = ""
+    """The bundle's digest; "": the newest that is served."""
+    priority: int = 2
+    deadline_ms: int | None = None
+    """Milliseconds; None: `inference.deadline_ms` of the daemon."""
+    borrow: str = ""
+    grade_min: float = 0.0
+    """The least grade of a model that is named by its ability; 0: any."""
+    keep_s: float = 0.0
+    """Seconds that a borrowed answer may be kept."""
+
+    def __post_init__(self) -> None:
+        """Raises `WorkerError` for what the API does not take."""
+        if self.deadline_ms is not None and not 1 <= self.deadline_ms <= DEADLINE_MAX_MS:
+            raise WorkerError(f"the deadline is {self.deadline_ms} ms; it must lie within 1 and {DEADLINE_MAX_MS}")
+        if self.priority not in PRIORITIES:
+            raise WorkerError(f"the priority is {self.priority!r}; write 1 (high), 2 (normal) or 3 (low)")
+        if self.borrow not in BORROWS:
+            raise WorkerError(
+                f"borrow is {self.borrow!r}; write 'yes', 'quickest', 'unsure', or '' for this device alone"
+            )
+
+
+def address_of(status: Mapping[str, Any]) -> str:
+    """Where the API of a daemon listens, by what `status` says; raises `ControlError` where there is none."""
+    served = status.get("inference")
+    if not served or not served["address"]:
+        why = (served or {}).get("problem") or "this daemon serves none; set inference.listen (docs/inference-api.md)"
+        raise ControlError(f"no inference API: {why}")
+    return str(served["address"])
+
+
+def named(model: str) -> tuple[str, str]:
+    """The name as served, and the version where a bundle is meant (`zoo:NAME`, a file); raises `ModelError`."""
+    if not (model.startswith("zoo:") or Path(model).suffix in (".toml", ".tflite", ".onnx")):
+        return model, ""
+    from swarmd_models.bundle import load_bundle
+
+    bundle = load_bundle(model)
+    return bundle.name, bundle.digest
+
+
+def infer(address: str, model: str, array: "Array", wish: Wish) -> tuple[dict[str, Any], dict[str, "Array"]]:
+    """Have a model answer.
+
+    Args:
+        address: HOST:PORT of the API.
+        model: Name as served; with `.detect` the model takes a picture.
+        array: Shape as the model's input; without its first axis where that is the number of items.
+        wish: Version, priority, deadline, and who may answer.
+
+    Returns:
+        The answer's head, whose `lender` is the member that answered ("": this device), and its outputs by name.
+
+    Raises:
+        ControlError: Nobody answers there.
+        WorkerError: It refused, and says why.
+    """
+    path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{wish.version}" if wish.version else "")
+    connection = http.client.HTTPConnection(address, timeout=_WAIT_S)
+    try:
+        return _infer(connection, path, array, wish)
+    except (OSError, http.client.HTTPException) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ControlError(
+            f"no inference API answers at {address} ({why}); `swarmd status` shows its address and its last problem"
+        ) from error
+    finally:
+        connection.close()
+
+
+def _infer(
+    connection: http.client.HTTPConnection, path: str, array: "Array", wish: Wish
+) -> tuple[dict[str, Any], dict[str, "Array"]]:
+    import numpy as np
+
+    from swarmd.worker.oip import OipError, datatype_of, read_outputs
+
+    allowed = {"Swarmd-Borrow": wish.borrow} if wish.borrow else {}
+    numbers = (("Swarmd-Grade-Min", wish.grade_min), ("Swarmd-Keep", wish.keep_s))
+    allowed |= {header: f"{number:g}" for header, number in numbers if number}
+    (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]
+    if array.ndim == len(port["shape"]) - 1:
+        array = array[None]
+    try:
+        datatype = datatype_of(array.dtype)
+    except KeyError as error:
+        raise WorkerError(f"the array holds {array.dtype}, which the protocol has no name for") from error
+    data = np.ascontiguousarray(array).tobytes()
+    size = {"binary_data_size": len(data)}
+    asked = {
+        "inputs": [{"name": port["name"], "shape": list(array.shape), "datatype": datatype, "parameters": size}],
+        "parameters": {
+            "binary_data_output": True,
+            "priority": wish.priority,
+            "timeout": (wish.deadline_ms or 0) * 1000,
+        },
+    }
+    head = json.dumps(asked).encode()
+    answer, tail = _call(connection, "POST", path + "/infer", head + data, {_JSON_LENGTH: str(len(head)), **allowed})
+    try:
+        return answer, dict(read_outputs(answer["outputs"], tail))
+    except OipError as error:
+        raise WorkerError(str(error)) from error
+
+
+def _call(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[dict[str, Any], bytes]:
+    """One call; the JSON of its answer and what follows it."""
+    connection.request(method, path, body, headers or {})
+    response = connection.getresponse()
+    data = response.read()
+    length = int(response.headers.get(_JSON_LENGTH, len(data)))
+    try:
+        value = json.loads(data[:length])
+    except ValueError as error:
+        raise ControlError(f"what answers at {connection.host}:{connection.port} is no inference API") from error
+    if response.status == http.client.GATEWAY_TIMEOUT:
+        raise WorkerError(f"{value.get('error')} ({response.status}); allow more time, {DEADLINE_MAX_MS} ms at most")
+    if response.status != http.client.OK:
+        raise WorkerError(f"{value.get('error', 'no reason was given')} ({response.status})")
+    value["lender"] = response.headers.get("Swarmd-Lender", "")
+    value["parts"] = response.headers.get("Swarmd-Parts", "")
+    value["kept"] = response.headers.get("Swarmd-Kept", "")
+    return dict(value), data[length:]
