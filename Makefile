@@ -58,7 +58,7 @@ fix: setup  ## format and repair what ruff can
 	$(PY) -m ruff format . && $(PY) -m ruff check --fix .
 
 check: setup  ## format, lint, the rules of the house, types
-	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m tests.support.house && $(PY) -m mypy && $(PY) -m mypy examples/*.py
+	$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m tests.support.house && $(PY) -m mypy && $(PY) -m mypy examples/*.py examples/plugin/*.py
 
 test: setup  ## every test that a laptop runs, on all cores
 	$(PY) -m pytest -n auto --dist loadfile $(ARGS)

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from swarmd.client import (
+    from swarmd.client import Changes, Node, connect, simulate
+    from swarmd.errors import ControlError, DaemonError, WorkerError
+    from swarmd.records import (
         Cell,
         Change,
-        Changes,
         Detection,
         Event,
         Inferred,
         Member,
-        Node,
         Object,
         Position,
         Review,
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
         Sighting,
         Simulated,
         Status,
-        connect,
-        simulate,
     )
-    from swarmd.errors import ControlError, DaemonError, WorkerError
 
 __version__ = "0.1.0"
 
@@ -54,9 +51,10 @@ def __getattr__(name: str) -> object:
     # The daemon imports this package too, and has no use for its own client.
     if name not in __all__:
         raise AttributeError(f"module 'swarmd' has no attribute {name!r}")
-    from swarmd import client
+    from swarmd import client, errors, records
 
-    return getattr(client, name)
+    place = next(module for module in (client, records, errors) if hasattr(module, name))
+    return getattr(place, name)
 
 
 def __dir__() -> list[str]:

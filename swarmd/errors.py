@@ -6,6 +6,7 @@ DaemonError          the message names the thing and the remedy
 ├── JournalError     the journal's directory cannot be used
 ├── RecordError      a recording cannot be made
 ├── EyeError         the eye cannot start: source, model or labels
+├── PluginError      a plug-in is not installed, cannot be loaded, or has failed
 ├── WorkerError      the worker that serves inference has ended, or a request to it has failed
 └── ControlError     no daemon answers on the control socket
 """
@@ -33,6 +34,10 @@ class RecordError(DaemonError):
 
 class EyeError(DaemonError):
     """The eye cannot start."""
+
+
+class PluginError(DaemonError):
+    """A plug-in is not installed, cannot be loaded, or has failed."""
 
 
 class WorkerError(DaemonError):

@@ -1,8 +1,8 @@
 """Structured logs on standard error: one JSON object a line, or text for people.
 
 A record is a short fixed `event` plus fields: `log.info("peer_failed", peer="drone-2")`. Fields never hold keys or
-frames. The same message is written at most `BURST` times in `WINDOW_S`; what was held back is counted in the next line
-that passes, so that a flood from outside cannot fill a disk.
+frames. The same message (of the same bridge) is written at most `BURST` times in `WINDOW_S`; what was held back is
+counted in the next line that passes, so that a flood from outside cannot fill a disk.
 
 Where standard error is the journal's own stream, each line begins with its syslog priority, `<4>` for a warning, so
 that `journalctl -p warning` finds it. Source: sd-daemon(3), `JOURNAL_STREAM` in systemd.exec(5).
@@ -66,7 +66,7 @@ class Logger:
         self.lines[level] += 1
         if LEVELS[level] < self._threshold:
             return
-        held_back = self._admit(level + event)
+        held_back = self._admit(f"{level} {event} {fields.get('where', '')}")
         if held_back is None:
             return
         if held_back:

@@ -363,7 +363,7 @@ class Brain:
 
         config = self.config
         mavlink = mavlink_for(config.pose.source, config.mavlink)
-        self.parts.bridges = make_bridges(config.mqtt, config.dds, mavlink, config.record, config.otel)
+        self.parts.bridges = make_bridges(config.mqtt, config.dds, mavlink, config.record, config.otel, config.plugins)
         for bridge in self.parts.bridges:
             register_bridge(self._metrics, bridge)
             self._supervisor.keep(f"bridge-{bridge.name}", _runner(bridge.run, self.view))

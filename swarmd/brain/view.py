@@ -16,7 +16,7 @@ from swarmd.brain.journal import summary as journal_summary
 from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
-from swarmd.bridges.base import Linked
+from swarmd.bridges.base import Linked, Rowed
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
@@ -159,6 +159,7 @@ class View:
             "state": dict(parts.replica.views.health()),
             "transport": parts.transport.counters(),
             "autopilot": next((bridge.status() for bridge in parts.bridges if isinstance(bridge, Linked)), None),
+            "plugins": [bridge.row() for bridge in parts.bridges if isinstance(bridge, Rowed)],
         }
 
     @property

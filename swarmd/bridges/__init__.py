@@ -1,12 +1,25 @@
-"""Bridges to what users speak: MQTT 5, ROS 2 over DDS, MAVLink, MCAP, OpenTelemetry. Each fails alone."""
+"""Bridges to what users speak: MQTT 5, ROS 2 over DDS, MAVLink, MCAP, OpenTelemetry; plug-ins. Each fails alone."""
 
 from swarmd.bridges.base import Bridge
-from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.bridges import (
+    DdsConfig,
+    MavlinkConfig,
+    MqttConfig,
+    OtelConfig,
+    PluginsConfig,
+    RecordConfig,
+    plugin_options,
+)
 from swarmd.errors import TransportError
 
 
 def make_bridges(
-    mqtt: MqttConfig, dds: DdsConfig, mavlink: MavlinkConfig, record: RecordConfig, otel: OtelConfig
+    mqtt: MqttConfig,
+    dds: DdsConfig,
+    mavlink: MavlinkConfig,
+    record: RecordConfig,
+    otel: OtelConfig,
+    plugins: PluginsConfig,
 ) -> list[Bridge]:
     """The bridges that the configuration switches on; a heavy library is imported only for a bridge that is on.
 
@@ -16,12 +29,14 @@ def make_bridges(
         mavlink: Section `[mavlink]`.
         record: Section `[record]`.
         otel: Section `[otel]`.
+        plugins: Section `[plugins]`.
 
     Returns:
         Bridges to run, each as a supervised task.
 
     Raises:
         TransportError: An extra that a bridge needs is not installed; says how to get it.
+        PluginError: A plug-in is not installed.
     """
     bridges: list[Bridge] = []
     traced_ratio = otel.sample_ratio if otel.enabled else 0.0
@@ -54,4 +69,11 @@ def make_bridges(
                 f"otel.enabled is true, but OpenTelemetry cannot be imported ({error}); pip install 'swarmd[otel]'"
             ) from error
         bridges.append(OtelBridge(otel))
+    if plugins.bridges or plugins.detectors:
+        from swarmd.bridges.plugins.bridge import PluginBridge
+        from swarmd.bridges.plugins.found import BRIDGES, DETECTORS
+
+        options = plugin_options(plugins)
+        for group, names in ((BRIDGES, plugins.bridges), (DETECTORS, plugins.detectors)):
+            bridges += [PluginBridge(group, name, options.get(name, {})) for name in names]
     return bridges

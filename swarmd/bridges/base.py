@@ -43,3 +43,12 @@ class Linked(Protocol):
     def status(self) -> Mapping[str, object]:
         """What is known of the link and of the vehicle."""
         ...
+
+
+@runtime_checkable
+class Rowed(Protocol):
+    """A plug-in, whose process people ask about."""
+
+    def row(self) -> Mapping[str, object]:
+        """Its package, its process, and what is wrong with it."""
+        ...

@@ -56,5 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if lending is not None:
         offers = ", ".join(f"{name} ({len(digests)})" for name, digests in sorted(lending["lenders"].items()))
         print(f"  lenders     {offers or 'nobody lends'}")
+    for plugin in status.get("plugins", ()):
+        runs = f"process {plugin['pid']}" if plugin["pid"] else "not running"
+        print(f"  plug-in     {plugin['name']} of {plugin['package']}, {runs}, started {plugin['starts']} times")
+        if plugin["problem"]:
+            print(f"              {plugin['problem']}")
     print(f"  address     {status['address']}, control {status['control']}, http {status['http'] or 'off'}")
     return 0

@@ -19,6 +19,7 @@ def try_out(config: Config) -> list[Problem]:
     """Every problem that this device has with the configuration."""
     trials: list[Callable[[Config], Iterator[Problem]]] = [
         _listen, _http, _inference, _operators, _advertise, _join, _pose, _site, _model, _source, _broker, _dds, _state,
+        _plugins,
     ]  # fmt: skip
     return [problem for trial in trials for problem in trial(config)]
 
@@ -63,6 +64,17 @@ def _operators(config: Config) -> Iterator[Problem]:
             server_context(door)
     except DaemonError as error:
         yield "operators.cert_file", str(error)
+
+
+def _plugins(config: Config) -> Iterator[Problem]:
+    from swarmd.bridges.plugins.found import BRIDGES, DETECTORS, KEYS, find
+
+    for group, names in ((BRIDGES, config.plugins.bridges), (DETECTORS, config.plugins.detectors)):
+        for name in names:
+            try:
+                find(group, name)
+            except DaemonError as error:
+                yield KEYS[group], str(error)
 
 
 def _bindable(key: str, host: str) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """Configuration of the bridges: one dataclass a section; nothing here imports a heavy library."""
 
+import re
 from dataclasses import dataclass, replace
 
 from swarmd.config.option import option
@@ -138,6 +139,61 @@ class OtelConfig:
     sample_ratio: float = option(
         1.0, "Part of the sightings that is traced; every node with the same ratio picks the same ones.", low=0, high=1
     )
+
+
+PLUGINS_MAX = 16
+"""Plug-ins of a device, bridges and detectors together: each is a process of some 30 MB."""
+_PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsConfig:
+    """Section `[plugins]`: bridges and detectors of other packages, each in a process of its own (docs/plugins.md)."""
+
+    bridges: tuple[str, ...] = option((), "Names of entry points in the group `swarmd.bridges` to run.")
+    detectors: tuple[str, ...] = option((), "Names of entry points in the group `swarmd.detectors` to run.")
+    options: tuple[str, ...] = option(
+        (), "What plug-ins are told, as `NAME.KEY=VALUE`: `pager.url=http://127.0.0.1:8080`."
+    )
+
+
+def plugin_options(plugins: PluginsConfig) -> dict[str, dict[str, str]]:
+    """Options by plug-in, by key.
+
+    >>> plugin_options(PluginsConfig(options=("radar.port=/dev/ttyUSB0", "radar.word=a=b")))
+    {'radar': {'port': '/dev/ttyUSB0', 'word': 'a=b'}}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for text in plugins.options:
+        place, _, value = text.partition("=")
+        name, _, key = place.partition(".")
+        found.setdefault(name, {})[key] = value
+    return found
+
+
+def plugins_problem(plugins: PluginsConfig) -> str:
+    """What is wrong with `[plugins]`; "" where nothing is.
+
+    >>> plugins_problem(PluginsConfig(bridges=("pager",), options=("pager.url=x",)))
+    ''
+    >>> plugins_problem(PluginsConfig(bridges=("pager",), options=("page.url=x",)))
+    "plugins.options holds 'page.url=x'; write NAME.KEY=VALUE, NAME one of pager"
+    """
+    names = plugins.bridges + plugins.detectors
+    for name in names:
+        if not _PLUGIN_NAME.fullmatch(name):
+            return f"plugins names {name!r}; the name of a plug-in is a-z, 0-9 and _, at most 32, a letter first"
+        if names.count(name) > 1:
+            return f"plugins names {name!r} more than once; one of them is enough"
+    if len(names) > PLUGINS_MAX:
+        return f"plugins names {len(names)} plug-ins; {PLUGINS_MAX} are the most"
+    for text in plugins.options:
+        place, equals, _ = text.partition("=")
+        name, _, key = place.partition(".")
+        if not equals or not key or name not in names:
+            one_of = ", ".join(names) or "plugins.bridges or plugins.detectors, which are empty"
+            return f"plugins.options holds {text!r}; write NAME.KEY=VALUE, NAME one of {one_of}"
+    return ""
 
 
 def mavlink_for(pose_source: str, mavlink: MavlinkConfig) -> MavlinkConfig:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from swarmd.config.bridges import reply_prefix_problem
+from swarmd.config.bridges import plugins_problem, reply_prefix_problem
 from swarmd.config.sections import LOOK, Config, OperatorsSection, sections
 from swarmd.errors import ConfigError
 
@@ -346,6 +346,8 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
         problems.append(f"{origins['node', 'name']}: node.name is longer than 64 bytes")
     if problem := reply_prefix_problem(config.mqtt):
         problems.append(f"{origins['mqtt', 'reply_prefix']}: {problem}")
+    if problem := plugins_problem(config.plugins):
+        problems.append(f"[plugins]: {problem}")
     return problems
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, PluginsConfig, RecordConfig
 from swarmd.config.option import option
 
 
@@ -350,6 +350,7 @@ class Config:
     mavlink: MavlinkConfig = dataclasses.field(default_factory=MavlinkConfig)
     record: RecordConfig = dataclasses.field(default_factory=RecordConfig)
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
+    plugins: PluginsConfig = dataclasses.field(default_factory=PluginsConfig)
     http: HttpSection = HttpSection()
     inference: InferenceSection = InferenceSection()
     lending: LendingSection = LendingSection()

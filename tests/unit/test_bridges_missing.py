@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from swarmd.bridges import make_bridges
-from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, RecordConfig
+from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, PluginsConfig, RecordConfig
 from swarmd.errors import DaemonError
 
-OFF = (MqttConfig(), DdsConfig(), MavlinkConfig(), RecordConfig(), OtelConfig())
+OFF = (MqttConfig(), DdsConfig(), MavlinkConfig(), RecordConfig(), OtelConfig(), PluginsConfig())
 
 
 def without(library: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,12 @@ def test_missing_pymavlink_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_mcap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     without("mcap", "swarmd.bridges.record", monkeypatch)
     with pytest.raises(DaemonError, match=r"pip install 'swarmd\[record\]'"):
-        make_bridges(*OFF[:3], RecordConfig(enabled=True), OFF[4])
+        make_bridges(*OFF[:3], RecordConfig(enabled=True), *OFF[4:])
+
+
+def test_a_plugin_that_is_not_installed_is_said() -> None:
+    with pytest.raises(DaemonError, match=r"plugins\.detectors names 'radar', which no installed package offers"):
+        make_bridges(*OFF[:5], PluginsConfig(detectors=("radar",)))
 
 
 @pytest.mark.slow

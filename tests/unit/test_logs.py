@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from swarmd.brain.eyelink import EyeLink
-from swarmd.logs import PRIORITIES, Logger, is_journal
+from swarmd.logs import BURST, PRIORITIES, Logger, is_journal
 
 
 def test_lines_carry_a_priority_exactly_where_the_journal_listens(tmp_path, monkeypatch, capfd):
@@ -50,3 +50,13 @@ def test_an_eye_that_goes_on_fills_no_log() -> None:
         for _ in range(100):
             EyeLink.tick(link)
         assert out.getvalue().count('"event": "eye"') == lines
+
+
+def test_a_bridge_that_says_much_holds_back_no_other() -> None:
+    out = io.StringIO()
+    log = Logger("drone-1", stream=out)
+    for _ in range(100):
+        log.warning("bridge_problem", where="plugin_talks", text="and")
+    log.warning("bridge_problem", where="mqtt", text="the broker has gone")
+    said = [json.loads(line)["where"] for line in out.getvalue().splitlines()]
+    assert said == [*["plugin_talks"] * BURST, "mqtt"]
