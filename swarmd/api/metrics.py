@@ -5,6 +5,7 @@ counters in `_total`; labels have few values (never a track or an object). The t
 because the client library costs the brain 5 MB; the tests read it with that library.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
 from swarmd.api.histogram import Histogram
@@ -24,6 +25,7 @@ class Metrics:
         self._counters: list[tuple[str, str, str, Callable[[], Numbers]]] = []
         self._gauges: list[tuple[str, str, str, Callable[[], Numbers]]] = []
         self._info: list[tuple[str, str, Callable[[], Mapping[str, str]]]] = []
+        self._ratios: list[tuple[str, str, Ratios]] = []
 
     def stage(self, name: str) -> Histogram:
         """The histogram of a stage, made on first use."""
@@ -51,6 +53,10 @@ class Metrics:
         """Register an info metric: labels with the value 1."""
         self._info.append((name, help_, read))
 
+    def ratios(self, name: str, help_: str, held: "Ratios") -> None:
+        """Register a histogram of numbers from 0 to 1."""
+        self._ratios.append((name, help_, held))
+
     def render(self) -> bytes:
         """The text of a scrape."""
         lines: list[str] = []
@@ -66,7 +72,32 @@ class Metrics:
         lines += _head("swarmd_stage_seconds", "Time by stage of the pipeline.", "histogram")
         for stage, histogram in sorted(self.stages.items()):
             lines += _buckets("swarmd_stage_seconds", f'stage="{_escaped(stage)}"', histogram)
+        for name, help_, ratios in self._ratios:
+            lines += [*_head(name, help_, "histogram"), *ratios.rows(name)]
         return ("\n".join(lines) + "\n").encode()
+
+
+class Ratios:
+    """How numbers from 0 to 1 are spread, in tenths."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.counts = [0] * 10
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one; what is beyond 0 or 1 counts as that."""
+        value = min(max(value, 0.0), 1.0)
+        self.counts[max(0, math.ceil(value * 10 - 1e-9) - 1)] += 1
+        self.sum += value
+
+    def rows(self, name: str) -> list[str]:
+        """The lines of a scrape."""
+        total, lines = 0, []
+        for index, count in enumerate(self.counts):
+            total += count
+            lines.append(f'{name}_bucket{{le="{(index + 1) / 10:.1f}"}} {total}')
+        return [*lines, f'{name}_bucket{{le="+Inf"}} {total}', f"{name}_sum {self.sum}", f"{name}_count {total}"]
 
 
 def _head(name: str, help_: str, kind: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from swarmd.api.metrics import Metrics
+from swarmd.api.metrics import Metrics, Ratios
 from swarmd.eye import ipc
 from swarmd_protocols.state.observations import Count, StatusReport
 
@@ -39,6 +39,10 @@ class EyeTelemetry:
         """What the eye says this device is (`swarmd_models.device.Device`)."""
         self.stats: Mapping[str, int] = {}
         self.gauges: Mapping[str, float] = {}
+        self._scores = Ratios()
+        metrics.ratios(
+            "swarmd_detection_score", "How sure the eye is of what it tracks, when it says so.", self._scores
+        )
         self._recent: deque[int] = deque(maxlen=FRAMES_KEPT)
         self._uncounted = {"frames_inferred": 0, "detections": 0}
         self._status_ns = 0
@@ -60,6 +64,9 @@ class EyeTelemetry:
             self.frames += 1
             self._recent.append(time.monotonic_ns())
             self._uncounted["frames_inferred"] += 1
+        for event in frame.events:
+            if event.kind != "end":
+                self._scores.add(event.score)
         self.detections += frame.detections
         self._uncounted["detections"] += frame.detections
         for stage, duration_ns in frame.stage_ns.items():

@@ -8,9 +8,10 @@ from swarmd import __version__
 from swarmd.api.daemon import PoseSeen
 from swarmd.api.metrics import Metrics
 from swarmd.brain.history import History
+from swarmd.brain.host_metrics import register_host
 from swarmd.brain.parts import Parts
 from swarmd.brain.process_metrics import register_process
-from swarmd.bridges.base import Bridge, Measured
+from swarmd.bridges.base import Answered, Bridge, Measured
 from swarmd.events.kinds import ALERTS
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 
@@ -94,6 +95,7 @@ def register_metrics(parts: Parts) -> None:
         lambda: {} if parts.door is None else parts.door.counters(),
     )
     register_process(metrics)
+    register_host(metrics, parts.journal.directory)
     metrics.info("swarmd_build", "What runs.", lambda: {"version": __version__, "node": parts.identity.name})
     metrics.info(
         "swarmd_model_version",
@@ -178,6 +180,8 @@ def register_bridge(metrics: Metrics, bridge: Bridge) -> None:
         metrics.gauges(
             f"swarmd_{bridge.name}_queue_messages", "Messages that wait in the bridge.", "queue", bridge.gauges
         )
+    if isinstance(bridge, Answered):
+        metrics.stages[f"{bridge.name}_round_trip"] = bridge.round_trips
 
 
 def all_counters(parts: Parts) -> Mapping[str, int]:

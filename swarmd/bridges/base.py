@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from swarmd.api.daemon import DaemonView
+from swarmd.api.histogram import Histogram
 
 
 class Bridge(Protocol):
@@ -34,6 +35,14 @@ class Measured(Protocol):
     def gauges(self) -> dict[str, int]:
         """Messages by queue."""
         ...
+
+
+@runtime_checkable
+class Answered(Protocol):
+    """A bridge to a server that acknowledges what it takes."""
+
+    round_trips: Histogram
+    """From sending to the server's word that it has it."""
 
 
 @runtime_checkable

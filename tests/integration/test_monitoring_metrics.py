@@ -36,6 +36,10 @@ NAMES = (
     "swarmd_journal_degraded",
     "swarmd_mqtt_total",
     "swarmd_mqtt_queue_messages",
+    "swarmd_host_cpu_seconds_total",
+    "swarmd_host_memory_bytes",
+    "swarmd_host_disk_bytes",
+    "swarmd_detection_score_bucket",
 )
 """A bridge's counters too: its family is registered when it starts, later than all others."""
 

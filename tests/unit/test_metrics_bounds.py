@@ -1,6 +1,7 @@
 """What a scrape holds: bounded in a swarm of a thousand, bytes apart from frames, and no number without its unit."""
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +41,7 @@ def parts_with(peers: int) -> Any:
         supervisor=SimpleNamespace(restarts={}),
         eye=None,
         worker=None,
-        journal=SimpleNamespace(degraded=False),
+        journal=SimpleNamespace(degraded=False, directory=Path("/")),
         door=None,
         identity=SimpleNamespace(name="n0"),
         started_ns=0,

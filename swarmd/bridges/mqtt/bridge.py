@@ -17,6 +17,7 @@ import msgspec
 
 from swarmd.api import geojson
 from swarmd.api.daemon import BusEvent, DaemonView, NodeInfo, PoseSeen, PositionSeen
+from swarmd.api.histogram import Histogram
 from swarmd.bridges.mqtt.aggregate import HourlyCounts, Privacy
 from swarmd.bridges.mqtt.commands import Commands
 from swarmd.bridges.mqtt.homeassistant import homeassistant_device, homeassistant_topic
@@ -62,6 +63,8 @@ class MqttBridge:
         self._traced_ratio = traced_ratio
         self._config = config
         self._link: MqttLink | None = None
+        self.round_trips = Histogram()
+        """From sending to the broker's acknowledgement."""
         self._daemon: DaemonView | None = None
         self._base = self._discovery_topic = ""
         self._node = ""
@@ -129,6 +132,7 @@ class MqttBridge:
             ),
             on_problem=self._on_problem,
         )
+        link.round_trips = self.round_trips
         self._link = link
         unsubscribe = daemon.subscribe(self._on_event)
         tasks = [asyncio.create_task(link.run()), asyncio.create_task(self._refresh())]

@@ -23,6 +23,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from swarmd.api.histogram import Histogram
 from swarmd.bridges.mqtt.credentials import read_secret, tls_context
 from swarmd.bridges.mqtt.outbox import Outbox, Outgoing
 from swarmd.bridges.mqtt.wire import Packed, Served, field, usual_content, usual_properties
@@ -102,6 +103,10 @@ class MqttLink:
         self._received: deque[Any] = deque()
         self._is_woken = False
         self._inflight: dict[int, Outgoing] = {}
+        self._sent_ns: dict[int, int] = {}
+        """When each of them was given to the connection."""
+        self.round_trips = Histogram()
+        """From there to the broker's word that it has it."""
         self._aliases: dict[str, int] = {}
         self._alias_max = 0
         self._inflight_max = config.inflight_messages
@@ -337,6 +342,8 @@ class MqttLink:
         while self._acknowledged:
             mid, reason = self._acknowledged.popleft()
             item = self._inflight.pop(mid, None)
+            if item is not None:
+                self.round_trips.add(time.monotonic_ns() - self._sent_ns.pop(mid))
             if item is not None and reason.is_failure:
                 self._refuse("refused", f"it refused a message on {item.topic}: {reason}")
             elif item is not None:
@@ -377,6 +384,7 @@ class MqttLink:
                 return
             if item.qos:
                 self._inflight[info.mid] = item
+                self._sent_ns[info.mid] = time.monotonic_ns()
             else:
                 self._count("published")
 
@@ -425,6 +433,7 @@ class MqttLink:
     def _requeue_inflight(self) -> None:
         again = list(self._inflight.values())  # In the order of sending; packet ids wrap.
         self._inflight.clear()
+        self._sent_ns.clear()
         self._count("coalesced", self._outbox.put_back(again))
 
     def _count(self, name: str, count: int = 1) -> None:
