@@ -394,6 +394,19 @@ def test_a_thousand_objects_are_a_short_list_of_elements(tmp_path: Path, browser
         assert page.evaluate("document.querySelector('.table').offsetHeight") == 5_000 * 30
         page.evaluate("for (let i = 0; i < 20; i++) ground.pan(9, 5)")
         page.wait_for_timeout(500)
+        # No name lies on another one, and that of who is not heard comes first.
+        put(served, "member", member(3, "failed", since_s=time.time()))
+        until(page, f"ground.world().member.get('{node_id(3)}').state === 'failed'", "the loss")
+        page.evaluate("ground.fit(); for (let i = 0; i < 12; i++) ground.zoom(1.2)")
+        place = f"ground.world().position.get('{node_id(3)}')"
+        page.evaluate(f"ground.centre({place}.east_m, {place}.north_m); ground.paint()")
+        named = page.evaluate("ground.named()")
+        assert 5 < len(named) < 200
+        assert named[0]["text"].startswith("drone-3 · ")
+        for number, one in enumerate(named):
+            for other in named[:number]:
+                is_beside = one["left"] + one["wide"] <= other["left"] or other["left"] + other["wide"] <= one["left"]
+                assert is_beside or abs(one["top"] - other["top"]) >= 11, (one, other)
         picture(page, OUT, "large-dark")
         assert seen.complaints == []
 

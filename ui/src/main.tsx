@@ -153,4 +153,4 @@ document.addEventListener("keydown", keys);
 render(<Page />, document.getElementById("app") as HTMLElement);
 void run();
 /** What tests and the bench read; nothing here changes anything but the window onto the map. */
-Object.assign(window, { ground: { world, trails: () => world().trails, seq: newestSeq, spent: () => map?.spent, pan: (dx: number, dy: number) => map?.pan(dx, dy), fit: () => map?.fit(), paint: () => map?.paint(), past, silentSince, seek } });
+Object.assign(window, { ground: { world, trails: () => world().trails, seq: newestSeq, named: () => map?.named, spent: () => map?.spent, pan: (dx: number, dy: number) => map?.pan(dx, dy), zoom: (factor: number) => map?.zoom(factor), centre: (east: number, north: number) => map?.centre(east, north), fit: () => map?.fit(), paint: () => map?.paint(), past, silentSince, seek } });

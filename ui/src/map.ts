@@ -14,12 +14,17 @@ export interface Shown { world: World; site: Site; nowS: number; layers: Layers;
 const MARGIN = 0.25;
 /** Pixels around the pointer in which something is meant. */
 const NEAR_PX = 14;
+/** Pixels of a square of the window that one name may lie on. */
+const NAME_CELL = 12;
 /** Seconds after which the place of a drone is old. */
 const OLD_S = 15;
 const [ZOOM_MIN, ZOOM_MAX] = [0.005, 400];
 
 /** Colours of the style sheet, read once per theme. */
 interface Palette { ground: string; asset: string; edge: string; text: string; dim: string; drone: string; bad: string; open: string; claimed: string; done: string; candidate: string; confirmed: string; ring: string; halo: string }
+
+interface Name { text: string; x: number; y: number; isLost: boolean }
+interface Box { text: string; left: number; top: number; wide: number }
 
 interface Bitmap { canvas: OffscreenCanvas; context: OffscreenCanvasRenderingContext2D; key: string; east: number; north: number; scale: number; width: number; height: number }
 
@@ -41,6 +46,8 @@ export class SwarmMap {
   private themeNumber = 0;
   /** How long drawing took, milliseconds, how many frames were drawn, and bitmaps painted for them: what the bench reads. */
   spent = { ms: 0, frames: 0, bitmaps: 0 };
+  /** Where the last frame wrote whose name: what a test reads. */
+  named: Box[] = [];
 
   constructor(private canvas: HTMLCanvasElement, private shown: () => Shown | null, private onPick: (pick: Pick | null) => void) {
     this.context = canvas.getContext("2d", { alpha: false, willReadFrequently: true }) as CanvasRenderingContext2D;
@@ -416,6 +423,7 @@ export class SwarmMap {
     const c = this.context, p = this.palette;
     c.font = "12px system-ui, sans-serif";
     const many = world.position.size > 60 && this.scale < 1.5;
+    const names: Name[] = [];
     for (const one of world.position.values()) {
       if (one.east_m === null || one.north_m === null) continue;
       const [x, y] = this.toScreen(one.east_m, one.north_m);
@@ -450,9 +458,25 @@ export class SwarmMap {
       c.restore();
       if (!layers.names || (many && !isLost)) continue;
       const notes = [isOld || ageS > 5 ? duration(ageS) : "", one.has_fix ? "" : "no fix", one.battery !== null && one.battery < 0.25 ? `${Math.round(one.battery * 100)} %` : ""];
-      const text = [one.name.slice(0, 30), ...notes.filter(Boolean)].join(" · ");
+      names.push({ text: [one.name.slice(0, 30), ...notes.filter(Boolean)].join(" · "), x, y, isLost });
+    }
+    this.drawNames(names);
+  }
+
+  /** Names where there is room, those that are not heard first: what lies on another name is read by nobody. */
+  private drawNames(names: Name[]): void {
+    const c = this.context, p = this.palette, taken = new Set<string>();
+    this.named = [];
+    for (const { text, x, y, isLost } of [...names.filter((one) => one.isLost), ...names.filter((one) => !one.isLost)]) {
       const wide = c.measureText(text).width;
       const left = x < this.width && x + 10 + wide > this.width ? x - 10 - wide : x + 10; // At the edge beside it on the left.
+      const covered: string[] = [];
+      for (let column = Math.floor(left / NAME_CELL); column * NAME_CELL < left + wide; column++) {
+        for (const row of [Math.floor((y - 16) / NAME_CELL), Math.floor((y - 4) / NAME_CELL)]) covered.push(`${column} ${row}`);
+      }
+      if (covered.some((one) => taken.has(one))) continue;
+      for (const one of covered) taken.add(one);
+      this.named.push({ text, left, top: y - 16, wide });
       c.lineWidth = 3;
       c.strokeStyle = p.ground;
       c.strokeText(text, left, y - 6);
