@@ -465,14 +465,14 @@ export class SwarmMap {
 
   /** Names where there is room, those that are not heard first: what lies on another name is read by nobody. */
   private drawNames(names: Name[]): void {
-    const c = this.context, p = this.palette, taken = new Set<string>();
+    const c = this.context, p = this.palette, taken = new Set<number>();
     this.named = [];
     for (const { text, x, y, isLost } of [...names.filter((one) => one.isLost), ...names.filter((one) => !one.isLost)]) {
       const wide = c.measureText(text).width;
       const left = x < this.width && x + 10 + wide > this.width ? x - 10 - wide : x + 10; // At the edge beside it on the left.
-      const covered: string[] = [];
+      const covered: number[] = [];
       for (let column = Math.floor(left / NAME_CELL); column * NAME_CELL < left + wide; column++) {
-        for (const row of [Math.floor((y - 16) / NAME_CELL), Math.floor((y - 4) / NAME_CELL)]) covered.push(`${column} ${row}`);
+        for (const row of [Math.floor((y - 16) / NAME_CELL), Math.floor((y - 4) / NAME_CELL)]) covered.push(column * 65_536 + row); // No window has so many rows.
       }
       if (covered.some((one) => taken.has(one))) continue;
       for (const one of covered) taken.add(one);

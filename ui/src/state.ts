@@ -16,6 +16,8 @@ const RETRY_MS = 400;
 const TRAIL_S = 60;
 /** Rows of history that they are made of. */
 const TRAIL_ROWS = 2000;
+/** Milliseconds for which a moment is shown before its trails are asked for: who scrubs is at another one by then. */
+const TRAIL_AFTER_MS = 150;
 
 export type Tab = "objects" | "members" | "events" | "alerts" | "releases" | "network";
 export type Chosen = { kind: "object" | "member"; id: string } | { kind: "release"; id: string };
@@ -103,7 +105,7 @@ function heard(atS: number): void {
 
 /** Begin, and never end; the stream rests while nobody looks. */
 export async function run(): Promise<void> {
-  let stop = new AbortController();
+  let stop = new AbortController(), failed = 0;
   setInterval(() => {
     if (document.visibilityState !== "visible") return;
     const quiet = Date.now() - heardMs;
@@ -122,8 +124,11 @@ export async function run(): Promise<void> {
         heardMs ||= triedMs;
         site.value ??= await get<Site>("site");
         await follow(stop.signal);
+        failed = 0;
       } catch {
-        // Said by the silence; a server that began anew numbers anew and says so by `reset`.
+        // A server that began anew numbers anew and says so by `reset`; who refuses twice is away, else the silence says it.
+        if (heardMs > triedMs) failed = 0;
+        if (!stop.signal.aborted && ++failed > 1) silentSince.value ??= heardMs;
       }
     } else heardMs = Date.now();
     await new Promise((done) => setTimeout(done, RETRY_MS));
@@ -152,19 +157,25 @@ let readToS = Infinity;
 let isFetching = false;
 let playedMs = 0;
 
-/** Show a moment of the past; the trails follow. */
+let stopSeek = new AbortController();
+/** Seconds of history that fill a page of trails here. */
+let trailS = TRAIL_S;
+
+/** Show a moment of the past; the trails follow when nobody moves on. */
 export async function seek(atS: number): Promise<void> {
   const number = ++seeking;
+  stopSeek.abort(); // Of moments that were passed on the way the server need not go on.
+  stopSeek = new AbortController();
   past.value = atS;
   try {
-    const picture = await get<Snapshot>("snapshot", { at_s: atS.toFixed(3) });
+    const picture = await get<Snapshot>("snapshot", { at_s: atS.toFixed(3) }, stopSeek.signal);
     if (number !== seeking) return;
     then.forgetTrails();
     then.reset(picture.rows);
     waitingChanges = [];
     [cursor, playFromS, gaps, readToS] = ["", atS, [], Infinity];
     version.value++;
-    void trail(number, atS);
+    setTimeout(() => void trail(number, atS), TRAIL_AFTER_MS);
   } catch {
     // As above.
   }
@@ -172,13 +183,18 @@ export async function seek(atS: number): Promise<void> {
 
 /** Draw the ways that led to a moment that is shown. */
 async function trail(number: number, atS: number): Promise<void> {
-  const ask = (fromS: number) => get<History>("history", { from_s: fromS.toFixed(3), to_s: atS.toFixed(3), kind: "position", limit: TRAIL_ROWS });
+  const isPassed = () => number !== seeking || past.value !== atS; // Another moment, or it plays.
+  const ask = () => get<History>("history", { from_s: (atS - trailS).toFixed(3), to_s: atS.toFixed(3), kind: "position", limit: TRAIL_ROWS }, stopSeek.signal);
+  if (isPassed()) return;
   try {
-    let before = await ask(atS - TRAIL_S);
+    let before = await ask();
     const last = before.changes[before.changes.length - 1];
-    // So many move that a page does not reach the moment: as long a time again, but the latest.
-    if (before.next !== null && last) before = await ask(2 * atS - TRAIL_S - last.at_s);
-    if (number !== seeking || past.value !== atS) return; // Another moment, or it plays.
+    if (before.next !== null && last) {
+      // So many move that a page does not reach the moment: the latest of as long a time, now and from now on.
+      trailS = Math.max(1, last.at_s - (atS - trailS));
+      before = await ask();
+    } else if (before.changes.length * 2 < TRAIL_ROWS) trailS = Math.min(TRAIL_S, trailS * 2);
+    if (isPassed()) return;
     const shown = [...then.position.values()];
     then.forgetTrails();
     for (const change of before.changes) then.apply(change);
