@@ -330,12 +330,12 @@ def _every_beacon_is_a_reason_to_ask(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_stranger_is_greeted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Near, "may_greet", lambda self: True)
+    patch.setattr(Near, "may_greet", lambda self, node: True)
 
 
 def _who_sends_a_beacon_is_near(patch: pytest.MonkeyPatch) -> None:
     def on_beacon(self, message, source):  # type: ignore[no-untyped-def]
-        member = self.near.on_beacon(message)
+        member = self.near.on_beacon(message, source)
         if member is not None:
             self.near.gain(member)
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.channel.codec import encode
-from swarmd_protocols.effects import MemberState, UserEvent
-from swarmd_protocols.swim import full_view
+from swarmd_protocols.effects import MemberState, SendCast, UserEvent
+from swarmd_protocols.swim import full_view, overlay, repair
 from swarmd_protocols.swim.event_baseline import Baseline
 from swarmd_protocols.swim.full_view import FullView
 from swarmd_protocols.swim.hosts import HostEvidence
@@ -23,6 +23,7 @@ from swarmd_protocols.swim.mesh.near import NEAR_MOST, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import Beacon, NearBody
 from swarmd_protocols.swim.messages import Near as NearMessage
+from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from tests.support.mesh_net import MeshNet, everybody, line
@@ -99,7 +100,7 @@ def small_swarms_are_a_mesh_too() -> None:
 
 def losses_cut_nobody_off() -> None:
     """At 30 % loss half the round trips fail, and on a line each link is the only one."""
-    for seed in (1, 2, 3):
+    for seed in (8, 1, 2, 3):
         net = MeshNet(8, line(8), seed, loss=0.3)
         assert net.run_until(net.formed, 60) is not None
         net.run(20)
@@ -380,6 +381,68 @@ def a_liar_fails_nobody_that_others_hear() -> None:
     assert net.failures(since_ns) == []
 
 
+def strangers_in_range_meet() -> None:
+    """Two swarms of which nobody was told of the other: on a line, of one hop, and a node that is alone."""
+    for seed in (1, 2, 3):
+        for count, parts in ((6, line(3) | {(3, 4), (4, 5)}), (4, {(0, 1), (2, 3)}), (3, {(0, 1)})):
+            net = MeshNet(count, parts, seed)
+            net.run(12)
+            assert net.sees(0, count - 1) is None
+            net.relink(parts | line(count))
+            assert net.run_until(net.formed, 25) is not None, (seed, count)
+
+
+def a_mule_makes_islands_that_never_hear_each_other_one() -> None:
+    """It flies from one to the other: what was said there, it says here."""
+    here, there, mule = {(0, 1)}, {(2, 3)}, 4
+    net = MeshNet(5, here | there)
+    net.run(8)
+    for number, ends in enumerate(((0, 1), (2, 3), (0, 1), (2, 3))):
+        net.relink(here | there | {(mule, end) for end in ends})
+        assert net.run_until(lambda net=net, ends=ends: net.all_see(ALIVE, mule, ends), 12) is not None
+        net.run(6)
+        net.relink(here | there)
+        if number == 1:
+            net.feed(0, UserEvent("found", b""))
+        net.run(10)
+    assert {index for _, index, _ in net.delivered()} == {0, 1, 2, 3, 4}
+
+
+def beacons_cost_one_hop_swarms_little() -> None:
+    """While nobody is out of reach: less than a fiftieth of what is said there anyway."""
+    net = MeshNet(8, everybody(8))
+    net.run(10)
+    beacons = casts_of(net, 60)
+    assert 0 < len(beacons) <= 8 * 7
+    said = sum(host.node._core.counters["datagram_bytes_out"] for host in net.hosts)
+    assert sum(map(len, beacons)) <= said / 25
+
+
+def casts_of(net: MeshNet, seconds: float) -> list[bytes]:
+    """What is cast in the meantime."""
+    said: list[bytes] = []
+    original = net.perform
+
+    def perform(host, effects):
+        said.extend(effect.data for effect in effects if isinstance(effect, SendCast))
+        original(host, effects)
+
+    net.perform = perform  # type: ignore[method-assign]
+    net.run(seconds)
+    net.perform = original  # type: ignore[method-assign]
+    return said
+
+
+def a_lossy_line_forms_soon() -> None:
+    """What is missing behind a link that loses most comparisons is asked for as soon as losses are known."""
+    took = []
+    for seed in (1, 2, 3, 4):
+        net = MeshNet(16, line(16), seed, loss=0.3)
+        took.append(net.run_until(net.formed, 60))
+    assert all(seconds is not None for seconds in took), took
+    assert sum(took) <= 4 * 25, took
+
+
 def malformed_reports_change_nothing() -> None:
     """Torn entries, the author's own key, and keys of nobody."""
     net = formed(4)
@@ -511,6 +574,22 @@ def _far_ones_are_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MeshView, "carries", lambda self, about: False)
 
 
+def _no_stranger_is_greeted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FullView, "on_beacon", lambda self, message, source: None)
+
+
+def _nobody_shows_itself_but_in_a_mesh(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Overlay, "_show", lambda self, _: None)
+
+
+def _all_show_themselves_all_the_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overlay, "_SHOWN_EVERY", 1)
+
+
+def _losses_are_no_reason_to_ask_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(repair, "_LOSSY_GAP_MAX_NS", 10 * S)
+
+
 def _two_have_to_deny_a_first_answer(patch: pytest.MonkeyPatch) -> None:
     original = Baseline.denied
     patch.setattr(Baseline, "denied", lambda self, peer, told, members, now_ns: original(self, peer, told, 9, now_ns))
@@ -533,6 +612,10 @@ LAWS: list[tuple[Law, Mutant]] = [
     (a_refusal_that_others_belie_fails_nobody, _a_refusal_counts_for_ever),
     (who_ended_and_lives_again_beyond_a_cut_has_not_failed, _an_end_is_of_every_life),
     (a_frozen_process_fails_nobody, _a_frozen_process_is_a_lost_link),
+    (strangers_in_range_meet, _no_stranger_is_greeted),
+    (a_mule_makes_islands_that_never_hear_each_other_one, _nobody_shows_itself_but_in_a_mesh),
+    (beacons_cost_one_hop_swarms_little, _all_show_themselves_all_the_time),
+    (a_lossy_line_forms_soon, _losses_are_no_reason_to_ask_again),
     (news_reaches_the_far_end_once, _far_ones_are_not_told),
     (news_crosses_a_node_that_begins_between_two_sides, _two_have_to_deny_a_first_answer),
     (one_hop_is_no_mesh, _the_first_hidden_one_makes_a_mesh),

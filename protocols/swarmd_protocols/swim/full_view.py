@@ -6,11 +6,13 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import MEMBERS, SECTIONS, SHARED_SECTIONS, Member
+from swarmd_protocols.swim.mesh.near import Near as NearMembers
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import (
     DISCONNECT,
     NEIGHBOR_ACCEPT,
     NEIGHBOR_JOIN,
+    Beacon,
     ForwardJoin,
     Near,
     Neighbor,
@@ -74,6 +76,7 @@ class FullView(NoMesh):
         prober: Prober,
         shelf: PassiveView,
         neighbors: Neighbors,
+        near: NearMembers,
         reports: NearReports,
         narrow: Callable[[int], None],
         enmesh: Callable[[], None],
@@ -83,6 +86,7 @@ class FullView(NoMesh):
         self._prober = prober
         self._shelf = shelf
         self._neighbors = neighbors
+        self.near = near
         self.reports = reports
         self._narrow = narrow
         """Makes the view partial; takes the size of the swarm."""
@@ -231,7 +235,17 @@ class FullView(NoMesh):
 
     def forgotten(self, member: Member) -> None:
         """See `View.forgotten`."""
+        self.near.forget(member.node)
         self.reports.forget(member.node)
+
+    # --- strangers ---------------------------------------------------------------------------------------------------
+
+    def on_beacon(self, message: Beacon, source: Address) -> None:
+        """See `View.on_beacon`: a stranger is greeted, a member that this node hears no more is asked."""
+        if self.core.config.mesh:
+            member = self.near.on_beacon(message, source)
+            if member is not None and self.near.may_ask(member):
+                self._prober.ping_once(member)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from swarmd_protocols.swim.full_view import TELLERS_WANTED, FullView
 from swarmd_protocols.swim.links import LinkReports
 from swarmd_protocols.swim.members import REACHABLE
 from swarmd_protocols.swim.mesh.mesh_view import MeshView
+from swarmd_protocols.swim.mesh.near import BEACON_NS, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
 from swarmd_protocols.swim.messages import DISCONNECT, NEIGHBOR_ACCEPT, NEIGHBOR_ASK, Record
 from swarmd_protocols.swim.metadata import Metadata
@@ -42,6 +43,10 @@ from swarmd_protocols.swim.view import View
 
 _JOURNAL = b"swim/partial"
 """Size of the swarm; there while the view is partial."""
+_SHOWN_EVERY = 10
+"""Of so many seconds a node casts a beacon in one, while its view is no mesh: 8 bytes a second."""
+_ALONE_NS = 3_000_000_000
+"""Who has heard nobody for so long, nanoseconds, casts one a second: it may be flying past somebody."""
 _TICK_NS = 500_000_000
 """How often a partial view is looked after, nanoseconds; half as often while nothing is missing."""
 
@@ -67,13 +72,31 @@ class Overlay:
         self.news = NeighborNews(core, accusations, links, lambda: metadata.own_meta_fp)
         self.neighbors = Neighbors(core, roll, judge, prober, self.shelf, self.news)
         self._links = links
-        known = core, roll, prober, self.shelf, self.neighbors, NearReports(core, links)
+        self.near = Near(core)
+        known = core, roll, prober, self.shelf, self.neighbors, self.near, NearReports(core, links)
         self.full_view = FullView(*known, self._narrow, self._enmesh)
         self.mesh_view = MeshView(*known, judge, self._unmesh)
         self.partial_view = PartialView(core, self.shelf, self.news, self.neighbors)
         core.view = self.full_view
         self._ticking = False
         self._relieving = False
+        self._seconds = 0
+        """Since this node began."""
+
+    def start(self) -> None:
+        """The node begins: where views may be a mesh, it shows itself to strangers in range."""
+        if self.core.config.mesh and self.core.config.casts:
+            self._show(None)
+
+    def _show(self, _: object) -> None:
+        """Cast a beacon now and then: two swarms in reach that have never met learn of each other by nothing else."""
+        core = self.core
+        if core.own.left:
+            return
+        is_due = self._seconds % _SHOWN_EVERY == _SHOWN_EVERY - 1 or core.now_ns - core.heard_ns > _ALONE_NS
+        is_due = is_due and core.view is self.full_view
+        core.scheduler.at(self.near.say() if is_due else core.now_ns + BEACON_NS, self._show)
+        self._seconds += 1
 
     def grown(self) -> None:
         """One more member is reachable: are they too many for this view?"""

@@ -38,6 +38,9 @@ _SETTLE_NS = 60_000_000
 """A view that changed so shortly ago is not compared, nanoseconds: the news may be on its way to the peer too."""
 _GAP_MAX_NS = 10_000_000_000
 """A difference that repair does not close is asked about at least this often, nanoseconds."""
+_LOSSY_GAP_MAX_NS = 1_000_000_000
+"""The same over a link of a mesh where most is lost: the five frames of a comparison come through once in six times at
+30 % loss, and whoever is behind that link waits for it."""
 
 
 class Repair:
@@ -68,7 +71,11 @@ class Repair:
             return False
         member.repair.sync_ns = core.now_ns
         # A difference that repair does not close (a verdict that others do not share) is asked about ever less often.
-        member.repair.sync_gap_ns = min(_GAP_MAX_NS, max(core.config.sync_interval_ns, member.repair.sync_gap_ns * 2))
+        longest_ns = _GAP_MAX_NS
+        if core.view.weighs_links:
+            loss = max(core.round_trip_loss, member.link.loss)  # It may be what kept the difference open.
+            longest_ns = max(_LOSSY_GAP_MAX_NS, int(_GAP_MAX_NS * (1 - loss) ** 3))
+        member.repair.sync_gap_ns = min(longest_ns, max(core.config.sync_interval_ns, member.repair.sync_gap_ns * 2))
         return True
 
     def sections(self) -> tuple[int, ...]:

@@ -111,6 +111,7 @@ class Swim:
         self.events.journal.restore(restored)
         self._restore_members(restored.get(b"swim/members", b""), restored.get(b"swim/partial"))
         self.membership.prober.start()
+        self.membership.overlay.start()
         if not core.table.lost and not any(address != core.own.address for address in self.seeds):
             self.events.begin()
         self._seek(None)
@@ -172,8 +173,7 @@ class Swim:
                 self._seed_turn = int(core.rng.random() * len(seeds))
             seeds = [seeds[(self._seed_turn + at) % len(seeds)] for at in range(count)]
             self._seed_turn += count
-        for address in seeds:
-            self.seeds[address] = core.now_ns
+        self.seeds.update(dict.fromkeys(seeds, core.now_ns))
         return seeds
 
     def _rejoin(self, _: object) -> None:

@@ -13,6 +13,7 @@ anybody; one stolen key can hide a member only where it is that member's sole ne
 from collections.abc import Callable
 
 from swarmd_protocols.effects import MemberState
+from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.full_view import FullView, hidden_wanted
 from swarmd_protocols.swim.members import GONE, REACHABLE, Member
@@ -72,15 +73,15 @@ class MeshView(FullView):
         prober: Prober,
         shelf: PassiveView,
         neighbors: Neighbors,
+        near: Near,
         reports: NearReports,
         judge: Judge,
         end: Callable[[], None],
     ) -> None:
-        super().__init__(core, roll, prober, shelf, neighbors, reports, lambda size: None, lambda: None)
+        super().__init__(core, roll, prober, shelf, neighbors, near, reports, lambda size: None, lambda: None)
         self._judge = judge
         self._end = end
         """Makes the view full."""
-        self.near = Near(core)
         reports.own = self._own_report
         reports.casts = lambda: core.config.casts and core.view is self and self.near.hears_beacons()
         self._reach_due = False
@@ -202,22 +203,16 @@ class MeshView(FullView):
 
     def forgotten(self, member: Member) -> None:
         """See `View.forgotten`."""
-        self.near.forget(member.node)
-        self.reports.forget(member.node)
+        super().forgotten(member)
         self._unreached.pop(member.node, None)
         self._cut_off.discard(member.node)
 
     # --- who is near -------------------------------------------------------------------------------------------------
 
-    def on_beacon(self, message: Beacon, source: str) -> None:
+    def on_beacon(self, message: Beacon, source: Address) -> None:
         """See `View.on_beacon`."""
-        member = self.near.on_beacon(message)
-        if member is None:
-            if message.node != self.core.own.node and self.near.may_greet():
-                self.core.port.hello(source, True)
-        elif (
-            member.where < 0 and member.status != STATUS_LEFT and self._is_wanted(member) and self.near.may_ask(member)
-        ):
+        member = self.near.on_beacon(message, source)
+        if member is not None and self._is_wanted(member) and self.near.may_ask(member):
             self._prober.ping_once(member)
 
     def hears_far(self, member: Member) -> None:

@@ -7,10 +7,11 @@ it is silent   as long as losses do not explain, and its host is silent too: nea
 
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Key, life_key, link_cost
-from swarmd_protocols.swim.messages import Beacon
+from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 
 _S = 1_000_000_000
@@ -26,6 +27,9 @@ _BEACONS_WORK_NS = 5 * _S
 ASKS_PER_S, GREETINGS_PER_S = 8, 2
 """Members asked and strangers greeted because of beacons, per second: whoever casts beacons in others' names makes a
 node send no more than that; who moves at 15 m/s comes near one or two a second."""
+_STRANGE_NS, _STRANGERS_MAX = 2 * _S, 64
+"""Who is unknown so long after its first beacon, nanoseconds, is a stranger, and so many of them are remembered: a
+newcomer that its seeds admit is no stranger by then, and thirty that hear it do not all greet it at once."""
 _ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
 """Whoever was asked because of a beacon and did not answer is asked again after so long, nanoseconds, twice as long
 each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
@@ -50,6 +54,8 @@ class Near:
         """Who was asked because of a beacon and has not answered: when, and how long it is not asked again."""
         self._asks = TokenBucket(ASKS_PER_S, 2 * ASKS_PER_S)
         self._greetings = TokenBucket(GREETINGS_PER_S, 2 * GREETINGS_PER_S)
+        self._strangers: dict[bytes, int] = {}
+        """Who casts beacons and is no member, and since when."""
         self._saw_gone: dict[bytes, tuple[int, int]] = {}
         """Of members whose host said that no process listens there, the boot that ended and when that was seen."""
 
@@ -67,32 +73,41 @@ class Near:
         """Whether this transport casts."""
         return self.core.now_ns - self._heard_ns < _BEACONS_WORK_NS
 
-    def on_beacon(self, message: Beacon) -> Member | None:
-        """Somebody is in reach; the member, where it is known in this life."""
+    def on_beacon(self, message: Beacon, source: Address) -> Member | None:
+        """Somebody is in reach: a stranger is greeted. The member, where it is known in this life and not near."""
         core = self.core
         self._heard_ns = core.now_ns
         member = core.table.by_node.get(message.node)
         if member is None or message.incarnation >> BOOT_SHIFT > member.incarnation >> BOOT_SHIFT:
+            if message.node != core.own.node and self.may_greet(message.node):
+                core.port.hello(source, True)
             return None
+        self._strangers.pop(message.node, None)
         self._beacons[message.node] = core.now_ns
-        return member
+        return member if member.where < 0 and member.status != STATUS_LEFT else None
 
-    def may_greet(self) -> bool:
-        """Whether one more stranger is greeted because of a beacon."""
-        return self._greetings.take(self.core.now_ns)
+    def may_greet(self, node: bytes) -> bool:
+        """Whether a stranger is greeted because of a beacon: it stays one, or nobody is near, and others are few."""
+        now_ns = self.core.now_ns
+        if len(self._strangers) >= _STRANGERS_MAX and node not in self._strangers:
+            del self._strangers[next(iter(self._strangers))]
+        since_ns = self._strangers.setdefault(node, now_ns)
+        is_strange = now_ns - since_ns >= _STRANGE_NS or not self.core.table.reachable
+        return is_strange and self._greetings.take(now_ns)
 
     def may_ask(self, member: Member) -> bool:
         """Whether a member is asked because of a beacon: it has not been in vain of late, and others are few."""
         now_ns = self.core.now_ns
         asked_ns, gap_ns = self._asked.get(member.node, (0, 0))
+        if asked_ns <= member.link.replied_ns:
+            gap_ns = 0  # It answered, whatever else asked it: a beacon is a reason to ask again.
         if now_ns - asked_ns < gap_ns or not self._asks.take(now_ns):
             return False
         self._asked[member.node] = now_ns, min(max(_ASK_AGAIN_NS, 2 * gap_ns), _ASK_AGAIN_MAX_NS)
         return True
 
     def answered(self, member: Member) -> None:
-        """A member answered: the next beacon is a reason to ask again."""
-        self._asked.pop(member.node, None)
+        """A member answered: its process has not ended."""
         self._saw_gone.pop(member.node, None)
 
     def seems_in_reach(self, member: Member, within_ns: int) -> bool:
