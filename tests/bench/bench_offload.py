@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ import numpy as np
 from swarmd.demo.offload import VIEWS, Flight, OffloadOptions
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from tests.support.bundles import unhurried
 from tests.support.daemons import wait_for
 from tests.support.exclusive import own_name
 from tests.support.lying_daemon import HOW
@@ -33,7 +35,9 @@ from tests.support.netlab import NETLAB, Lab
 from tests.support.offload_client import Row
 from tests.support.paths import ROOT
 
-LARGE, SMALL = load_bundle("zoo:small-320"), load_bundle("zoo:tiny-224")
+_MODELS = tempfile.TemporaryDirectory(prefix="swarmd-bench-models-")
+LENT = unhurried(Path(_MODELS.name))
+LARGE, SMALL = load_bundle(LENT), load_bundle("zoo:tiny-224")
 CORE_SHARE = 0.1
 """Of one core that the weak borrower has: a tenth of this machine's is a small board's."""
 ABILITY = "detect/pv-fault"
@@ -182,7 +186,7 @@ def weak(loss: int) -> Iterator[dict[str, Any]]:
         path = one.folder / "pictures.npy"
         np.save(path, pictures)
         for index in (1, 2):
-            one.configure(index, ["zoo:small-320"], "lend = true")
+            one.configure(index, [LENT], "lend = true")
         one.configure(3, ["zoo:tiny-224"], "borrow = true")
         one.start()
         pids = [one.borrower.process.pid, one.borrower.status()["inference"]["pid"]]  # type: ignore[union-attr]
@@ -213,7 +217,7 @@ def kill(loss: int) -> Iterator[dict[str, Any]]:
     requests, kill_at, mine = 60, 20, reference()
     with field(loss) as one:
         for index in (1, 2):
-            one.configure(index, ["zoo:small-320"], "lend = true")
+            one.configure(index, [LENT], "lend = true")
         one.configure(3, ["zoo:tiny-224"], "borrow = true")
         one.start()
         killed, killed_ns, seen = "", 0, 0
@@ -250,8 +254,8 @@ def hostile(loss: int, lies: Sequence[str] = HOW) -> Iterator[dict[str, Any]]:
     for how in lies:
         with field(loss) as one:
             for index in (1, 2):
-                one.configure(index, ["zoo:small-320"], "lend = true")
-            one.configure(3, ["zoo:small-320"], "borrow = true", "max_requests = 1")
+                one.configure(index, [LENT], "lend = true")
+            one.configure(3, [LENT], "borrow = true", "max_requests = 1")
             one.lie(1, how)
             one.start()
             rows: list[Row] = []
@@ -272,13 +276,108 @@ def hostile(loss: int, lies: Sequence[str] = HOW) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
+def release(loss: int) -> Iterator[dict[str, Any]]:
+    """Both lenders get a new bundle, one after the other, while a borrower asks by what they are able to."""
+    requests = 240
+    with field(loss) as one:
+        versions = {}
+        for version, label in (("1", "diode"), ("2", "diode-of-release-2")):
+            versions[version] = load_bundle(unhurried(one.folder / version, ("diode", label)))
+        picture = np.load(ZOO / "small-320.golden.npz")["image"]
+        expected = {}
+        for bundle in versions.values():
+            detector = Detector.open(bundle, DetectorOptions())
+            expected[bundle.digest] = sorted(seen.label for seen in detector.detect(picture))
+            detector.close()
+
+        def install(index: int, version: str) -> None:
+            path = str(one.folder / version / "small-320.toml")
+            one.configure(index, [path], "lend = true", f'abilities = ["{path} {ABILITY} 0.7"]')
+
+        for index in (1, 2):
+            install(index, "1")
+        one.configure(3, ["zoo:tiny-224"], "borrow = true")
+        one.start()
+        rolled = threading.Thread(target=lambda: [roll(index) for index in (1, 2)])
+
+        def roll(index: int) -> None:
+            daemon = one.lab.daemons[index - 1]
+            install(index, "2")
+            daemon.stop()
+            daemon.start([f"10.77.0.{3 - index}:7946"])
+            wait_for(lambda: versions["2"].digest in one.offers().get(f"n{index}", []), "the new offer")
+
+        rolled.start()
+        rows = []
+        while rolled.is_alive() or not rows or len(rows) < requests:
+            rows += one.ask(f"able:{ABILITY}", "", 40, 2, 20_000, "yes")
+        rolled.join()
+        rows += one.ask(f"able:{ABILITY}", "", 20, 2, 20_000, "yes")
+        answered = [row for row in rows if row["status"] == 200]
+        by_version = Counter(row["version"] for row in answered)
+        yield {
+            "case": "release", "loss": loss, "requests": len(rows), "answered": len(answered),
+            "by_release": {name: by_version[bundle.digest] for name, bundle in versions.items()},
+            "releases_differ": len({tuple(labels) for labels in expected.values()}) == 2,
+            "mixed": sum(sorted(row["labels"]) != expected[row["version"]] for row in answered),
+            "slowest_ms": max(row["ms"] for row in answered), **times(rows),
+            "suspected": sorted(set(one.suspicions()) - {"n1", "n2"}),
+        }  # fmt: skip
+
+
+def flood(loss: int) -> Iterator[dict[str, Any]]:
+    """A borrower sends every request twenty times, under tickets that have long ended; another one is honest."""
+    with field(loss) as one:
+        one.configure(1, [LENT], "lend = true")
+        one.configure(2, ["zoo:tiny-224"], "borrow = true")
+        one.configure(3, ["zoo:tiny-224"], "borrow = true")
+        command = one.lab.daemons[1]._command
+        command[command.index("swarmd")] = "tests.support.flooding_daemon"
+        one.lab("link", "1,2,3", "--rate", "10mbit", "--delay", "10", "--loss", str(loss))
+        one.lab.start()
+        lender, flooder = one.lab.daemons[:2]
+        for borrower in (flooder, one.borrower):
+            wait_for(lambda who=borrower: (who.status().get("lending") or {}).get("lenders"), "the offer")
+        wait_for(one.address, "the borrower's worker")
+        alone = one.ask(LARGE.name, LARGE.digest, 30, 1, 20_000, "yes")
+        address = flooder.status()["inference"]["address"]
+        tiny = one.folder / "tiny.npy"
+        np.save(tiny, np.zeros((1, 16, 16, 1), np.uint8))  # So that the lender, not the radio, is what is flooded.
+        flooding = subprocess.Popen(
+            [
+                *("ip", "netns", "exec", f"{one.lab._name}-2", sys.executable, "-m", "tests.support.offload_client"),
+                *(address, LARGE.name, LARGE.digest, "200000", "32", "5000", "yes", str(tiny)),
+            ],
+            stdout=subprocess.DEVNULL, cwd=ROOT,
+        )  # fmt: skip
+        try:
+            during = one.ask(LARGE.name, LARGE.digest, 30, 1, 20_000, "yes")
+        finally:
+            flooding.kill()
+            flooding.wait()
+        lent = Counter(lender.status()["lending"]["counts"])
+        yield {
+            "case": "flood", "loss": loss,
+            "sent_by_the_flooder": Counter(flooder.status()["lending"]["counts"])["borrow_requests"] * 20,
+            "refused": {name: lent[name] for name in sorted(lent) if "refused" in name or "over" in name},
+            "lent": lent["lent_answered"],
+            "honest_alone": {"answered": sum(row["status"] == 200 for row in alone), **times(alone)},
+            "honest_during": {"answered": sum(row["status"] == 200 for row in during), **times(during)},
+            "lender_worker_mb": peak_mb(lender.status()["inference"]["pid"]),
+            "lender_brain_mb": peak_mb(lender.process.pid),  # type: ignore[union-attr]
+            "suspected": one.suspicions(),
+        }  # fmt: skip
+
+
 def peak_mb(pid: int) -> int:
     """Most memory that a process has had."""
     rows = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return round(int(rows["VmHWM"].split()[0]) / 1024)
 
 
-CASES: dict[str, Callable[[int], Iterator[dict[str, Any]]]] = {"weak": weak, "kill": kill, "hostile": hostile}
+CASES: dict[str, Callable[[int], Iterator[dict[str, Any]]]] = {
+    "weak": weak, "kill": kill, "hostile": hostile, "release": release, "flood": flood
+}  # fmt: skip
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from swarmd.worker.oip_grpc import INFER_REQUEST, INFER_RESPONSE
 from swarmd.worker.protobuf import decode, encode
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from tests.support.bundles import unhurried
 from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.inference_worker import Client
 from tests.support.paths import ROOT
@@ -24,7 +25,6 @@ except ImportError:
     grpc = None
 
 PATIENCE_S = 60
-MODEL = "zoo:small-320"
 API = ("--no-eye", "--inference", "127.0.0.1:0")
 
 
@@ -50,10 +50,13 @@ def lenders(daemon: Daemon) -> dict[str, Any]:
 
 
 def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start, tmp_path: Path) -> None:
-    digest = load_bundle(MODEL).digest
+    model = unhurried(tmp_path / "model")
+    digest = load_bundle(model).digest
+    served = tmp_path / "a.toml"
+    served.write_text(f'[inference]\nmodels = ["{model}"]\n')
     config = tmp_path / "b.toml"
     config.write_text('[inference]\nmodels = ["zoo:tiny-224"]\n')
-    a = start("a", *API, "--set", "lending.lend=true").up()
+    a = start("a", *API, "--set", "lending.lend=true", "--config", str(served)).up()
     borrows = ["--set", "lending.borrow=true", "--set", "lending.tensors=127.0.0.1:0"]
     if grpc is not None:
         borrows += ["--set", "inference.grpc=127.0.0.1:0"]
@@ -64,12 +67,12 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     grey = np.load(ZOO / "small-320.golden.npz")["image"]
     picture = tmp_path / "picture.png"
     assert cv2.imwrite(str(picture), grey)
-    mine = Detector.open(load_bundle(MODEL), DetectorOptions()).detect(grey)
+    mine = Detector.open(load_bundle(model), DetectorOptions()).detect(grey)
     patient = ("--input", str(picture), "--json", "--deadline-ms", "60000")
 
-    refused = infer(b, MODEL, *patient)
+    refused = infer(b, model, *patient)
     assert (refused.returncode, "is served" in refused.stderr) == (1, True), "nothing leaves without a word"
-    done = infer(b, MODEL, *patient, "--borrow")
+    done = infer(b, model, *patient, "--borrow")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["version"], told["lender"]) == (digest, "a")
@@ -127,6 +130,6 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     assert a.status()["lending"]["jobs"] == b.status()["lending"]["open"] == 0
 
     a.kill()
-    gone = infer(b, MODEL, "--input", str(picture), "--deadline-ms", "2000", "--borrow")
+    gone = infer(b, model, "--input", str(picture), "--deadline-ms", "2000", "--borrow")
     assert (gone.returncode, "no device has answered" in gone.stderr) == (1, True), gone.stderr
     assert b.alive

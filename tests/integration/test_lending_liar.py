@@ -9,10 +9,10 @@ import pytest
 
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from tests.support.bundles import unhurried
 from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.offload_client import ask_all
 
-MODEL = "zoo:small-320"
 API = ("--no-eye", "--inference", "127.0.0.1:0")
 
 
@@ -23,13 +23,14 @@ def counts(daemon: Daemon, what: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("how", ["faulty"])
 def test_a_liar_is_found_out_within_twenty_checks(start: Start, tmp_path: Path, how: str) -> None:
-    bundle = load_bundle(MODEL)
+    model = unhurried(tmp_path / "model")
+    bundle = load_bundle(model)
     grey = np.load(ZOO / "small-320.golden.npz")["image"]
     mine = [one.label for one in Detector.open(bundle, DetectorOptions()).detect(cv2.merge([grey]))]
     assert mine, "a lie must differ"
     config = tmp_path / "models.toml"
     # One request waits at most: what comes beside it is borrowed.
-    config.write_text(f'[inference]\nmodels = ["{MODEL}"]\nmax_requests = 1\n')
+    config.write_text(f'[inference]\nmodels = ["{model}"]\nmax_requests = 1\n')
     liar = start("liar", *API, "--set", "lending.lend=true", "--config", str(config))
     liar.close()
     liar.command[1:3] = ["-m", "tests.support.lying_daemon", how]

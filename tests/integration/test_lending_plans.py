@@ -11,10 +11,11 @@ import numpy as np
 
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
+from tests.support.bundles import unhurried
 from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.paths import ROOT
 
-SMALL, LARGE = "zoo:tiny-224", "zoo:small-320"
+SMALL = "zoo:tiny-224"
 API = ("--no-eye", "--inference", "127.0.0.1:0")
 
 
@@ -35,15 +36,16 @@ def counts(daemon: Daemon) -> dict[str, int]:
 
 
 def test_abilities_kept_answers_and_plans_between_real_daemons(start: Start, tmp_path: Path) -> None:
-    small, large = load_bundle(SMALL), load_bundle(LARGE)
+    model = unhurried(tmp_path / "model")
+    small, large = load_bundle(SMALL), load_bundle(model)
     plan = tmp_path / "plan.toml"
-    plan.write_text(f'[[plan]]\nown = "{SMALL}"\n[[plan.step]]\nmodel = "{LARGE}"\nlow = 0.0\nhigh = 1.0\n')
-    for name, model, grade, lending in (
-        ("a", LARGE, 0.72, "lend = true"),
+    plan.write_text(f'[[plan]]\nown = "{SMALL}"\n[[plan.step]]\nmodel = "{model}"\nlow = 0.0\nhigh = 1.0\n')
+    for name, served, grade, lending in (
+        ("a", model, 0.72, "lend = true"),
         ("b", SMALL, 0.4, f'borrow = true\nplan = "{plan}"'),
     ):
         (tmp_path / f"{name}.toml").write_text(
-            f'[inference]\nmodels = ["{model}"]\nabilities = ["{model} detect/pv-fault {grade}"]\n'
+            f'[inference]\nmodels = ["{served}"]\nabilities = ["{served} detect/pv-fault {grade}"]\n'
             f"[lending]\n{lending}\n"
         )
     a = start("a", *API, "--config", str(tmp_path / "a.toml")).up()

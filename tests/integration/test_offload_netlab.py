@@ -18,12 +18,12 @@ import pytest
 from swarmd_models.bundle import ZOO, load_bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from tests.support import netlab
+from tests.support.bundles import unhurried
 from tests.support.daemons import wait_for
 from tests.support.exclusive import own_name
 from tests.support.netlab import Lab
 from tests.support.paths import ROOT
 
-MODEL = "zoo:small-320"
 REQUESTS, KILL_AT = 40, 15
 
 pytestmark = netlab.marks(400)
@@ -36,7 +36,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     made = Lab(name, tmp_path, 3, ["--inference", "127.0.0.1:0"])
     try:
         for index, daemon in enumerate(made.daemons):
-            models = [MODEL] if index < 2 else ["zoo:tiny-224"]
+            models = [unhurried(tmp_path / "model")] if index < 2 else ["zoo:tiny-224"]
             config = tmp_path / f"{index}.toml"
             config.write_text(
                 f"[inference]\nmodels = {json.dumps(models)}\n[lending]\n{'lend' if index < 2 else 'borrow'} = true\n"
@@ -49,9 +49,9 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
         made.close()
 
 
-def test_a_killed_lender_costs_no_answer(lab: Lab, record_property: Any) -> None:
+def test_a_killed_lender_costs_no_answer(lab: Lab, tmp_path: Path, record_property: Any) -> None:
     """Every request has exactly one answer, the right one; nobody but the dead is given up."""
-    bundle = load_bundle(MODEL)
+    bundle = load_bundle(unhurried(tmp_path / "model"))
     grey = np.load(ZOO / "small-320.golden.npz")["image"]
     mine = [one.label for one in Detector.open(bundle, DetectorOptions()).detect(cv2.merge([grey]))]
     borrower = lab.daemons[2]
