@@ -11,11 +11,11 @@ Rules this file keeps:
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from swarmd.errors import DaemonError
-from swarmd.release.audit import KEPT_FILES, AuditLog, lines_of, verify_folder
+from swarmd.release.audit import KEPT_FILES, AuditLog, FolderCheck, lines_of, newest_lines
 from swarmd.release.errors import ReleaseError
 from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES, open_review
 from swarmd_protocols.state.observations import ReviewView
@@ -28,7 +28,7 @@ KNOWN_MAX = 65_536
 WRITE_S = 0.5
 """Seconds in which what is heard gathers before it is written."""
 HEARD_MAX = 4_096
-"""Reviews that wait to be written; more are heard again after a restart."""
+"""Reviews that wait to be written. What does not fit while the disk takes nothing is looked for again once it does."""
 
 Entry = Mapping[str, str | int | bool]
 
@@ -48,6 +48,10 @@ class Audit:
             if not str(entry.get("outcome", "")).startswith("refused"):
                 self._know(str(entry.get("digest", "")))
         self._heard: list[Entry] = []
+        self._has_missed = True
+        """Whether something was said that is neither written nor waits for it."""
+        self._checking = asyncio.Lock()
+        self._check = FolderCheck(folder)
         self._writing = asyncio.Lock()
         self.problem = ""
         """Why what is heard cannot be written; "" while it can."""
@@ -77,28 +81,45 @@ class Audit:
     def heard(self, object_id: str, reviews: Iterable[ReviewView]) -> None:
         """Operators have said this of an object, here or elsewhere; what is new of it is written soon."""
         for said in reviews:
-            if said.digest.hex() not in self._known and len(self._heard) < HEARD_MAX:
-                self._know(said.digest.hex())
-                self._heard.append({**_review_entry(said.statement, object_id), "what": "heard"})
+            if said.digest.hex() in self._known:
+                continue
+            if len(self._heard) >= HEARD_MAX:
+                self._has_missed = True
+                return
+            self._know(said.digest.hex())
+            self._heard.append({**_review_entry(said.statement, object_id), "what": "heard"})
 
-    async def run(self) -> None:
-        """Write what is heard, until cancelled."""
+    async def run(self, hear_all: Callable[[], Awaitable[None]]) -> None:
+        """Write what is heard, until cancelled.
+
+        Args:
+            hear_all: Tells `heard` whatever operators have said of all there is; called at the start, and again where
+                something was missed that the disk would take.
+        """
         try:
             while True:
+                await self.catch_up(hear_all)
                 await asyncio.sleep(WRITE_S)
-                await self._write_heard()
         finally:
             if self._heard:
                 self._log.add_all(self._heard)
 
+    async def catch_up(self, hear_all: Callable[[], Awaitable[None]]) -> None:
+        """Write what waits; look for what was missed once nothing does. See `run`."""
+        await self._write_heard()
+        if self._has_missed and not self._heard:
+            self._has_missed = False
+            await hear_all()
+
     async def lines(self, limit: int) -> Sequence[Mapping[str, object]]:
         """The newest lines, the newest first."""
         await self._write_heard()
-        return await asyncio.to_thread(lambda: self._read()[: -limit - 1 : -1])
+        return await asyncio.to_thread(self._newest, limit)
 
     async def verify(self) -> tuple[int, str, str | None]:
         """How many lines are sound, the newest hash, and what is wrong, if anything."""
-        return await asyncio.to_thread(verify_folder, self.folder)
+        async with self._checking:  # Who asks meanwhile waits for it, and reads nothing again.
+            return await asyncio.to_thread(self._check.verify)
 
     def _know(self, digest: str) -> None:
         self._known[digest] = None
@@ -114,7 +135,11 @@ class Audit:
             self.problem = ""
         except DaemonError as error:
             self.problem = str(error)
-            self._heard = [*entries, *self._heard][:HEARD_MAX]
+            self._heard = [*entries, *self._heard]
+            for entry in self._heard[HEARD_MAX:]:
+                self._has_missed = True
+                self._known.pop(str(entry["digest"]), None)
+            del self._heard[HEARD_MAX:]
 
     async def _write(self, entries: Sequence[Entry]) -> None:
         async with self._writing:
@@ -128,20 +153,34 @@ class Audit:
                 await asyncio.wait([writing])
                 raise
 
-    def _read(self) -> list[Mapping[str, object]]:
-        """Every line there is, oldest first; what cannot be read is left to `verify`."""
-        found: list[Mapping[str, object]] = []
+    @property
+    def _files(self) -> list[Path]:
+        """Oldest first."""
         path = self._log.path
-        for one in [*(path.with_name(f"{path.name}.{number}") for number in range(KEPT_FILES, 0, -1)), path]:
-            if one.exists():
-                for line in lines_of(one):
-                    try:
-                        entry = json.loads(line)
-                    except (ValueError, RecursionError):
-                        continue
-                    if isinstance(entry, dict):
-                        found.append(entry)
+        files = [*(path.with_name(f"{path.name}.{number}") for number in range(KEPT_FILES, 0, -1)), path]
+        return [one for one in files if one.exists()]
+
+    def _read(self) -> Iterator[Mapping[str, object]]:
+        """Every line there is, oldest first; what cannot be read is left to `verify`."""
+        for one in self._files:
+            yield from _entries(lines_of(one))
+
+    def _newest(self, limit: int) -> list[Mapping[str, object]]:
+        found: list[Mapping[str, object]] = []
+        for one in reversed(self._files):
+            if len(found) < limit:
+                found += _entries(newest_lines(one, limit - len(found)))
         return found
+
+
+def _entries(lines: Iterable[str]) -> Iterator[Mapping[str, object]]:
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict):
+            yield entry
 
 
 def _review_entry(statement: bytes, object_id: str) -> dict[str, str | int | bool]:

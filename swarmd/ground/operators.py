@@ -13,10 +13,12 @@ Rules this file keeps:
 """
 
 import asyncio
+import hmac
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from swarmd.api.control import ControlClient
 from swarmd.api.daemon import BusEvent, Operations
@@ -37,10 +39,12 @@ from swarmd_protocols.trust.envelopes import key_id, signed_bytes
 
 LOGIN_KIND = "ground-login"
 """What the signature of a login begins with, so that no statement passes for one."""
-CHALLENGES_MAX = 64
-"""Challenges that wait for an answer; the oldest goes."""
 CHALLENGE_S = 120.0
-"""Seconds in which one is answered: an agent may ask a person first."""
+"""Seconds in which a challenge is answered: an agent may ask a person first."""
+_EXPIRY_BYTES, _NONCE_BYTES, _MAC_BYTES = 8, 8, 16
+"""Of a challenge: until when it holds (milliseconds of this desk's clock), what makes it its own, and who made it."""
+USED_MAX = 1_024
+"""Answered challenges that are remembered until they end: more sign-ins than that in two minutes are refused."""
 SESSIONS_MAX = 16
 """Tokens at once; the one used longest ago goes."""
 IDLE_S = 12 * 3600.0
@@ -87,7 +91,10 @@ class Desk:
         self._daemon = daemon
         self.audit = audit
         self._clock = clock
-        self._challenges: dict[str, float] = {}
+        self._secret = secrets.token_bytes(32)
+        """Makes challenges that need not be kept: those that nobody answers take neither room nor another's place."""
+        self._used: dict[str, float] = {}
+        """Challenges that an operator answered, and until when they would hold."""
         self._logins: dict[str, _Login] = {}
         self._refusals = TokenBucket(REFUSED_PER_S, REFUSED_BURST)
         self._refused = 0
@@ -97,13 +104,16 @@ class Desk:
         """Hear what operators say anywhere, and write it down, until cancelled."""
         end = self._daemon.subscribe(self._on_event)
         try:
-            for part in self._daemon.in_parts.objects():
-                for view in part:
-                    self.audit.heard(view.object_id, view.reviews)
-                await asyncio.sleep(0)
-            await self.audit.run()
+            await self.audit.run(self._hear_all)
         finally:
             end()
+
+    async def _hear_all(self) -> None:
+        """Whatever operators have said of what is there."""
+        for part in self._daemon.in_parts.objects():
+            for view in part:
+                self.audit.heard(view.object_id, view.reviews)
+            await asyncio.sleep(0)
 
     def _on_event(self, event: BusEvent) -> None:
         match event:
@@ -120,11 +130,32 @@ class Desk:
         Args:
             origin: The page's: an answer for another server does not do here.
         """
-        value = secrets.token_hex(32)
-        self._challenges[value] = self._clock() + CHALLENGE_S
-        if len(self._challenges) > CHALLENGES_MAX:
-            del self._challenges[next(iter(self._challenges))]
+        until_ms = round((self._clock() + CHALLENGE_S) * 1_000)
+        made = until_ms.to_bytes(_EXPIRY_BYTES, "big") + secrets.token_bytes(_NONCE_BYTES)
+        value = (made + self._mac(made)).hex()
         return Challenge(value, login_message(origin, value).hex())
+
+    def _mac(self, made: bytes) -> bytes:
+        return blake2b(made, digest_size=_MAC_BYTES, key=self._secret, person=b"ground-login").digest()
+
+    def _until_s(self, challenge: str) -> float:
+        """Until when a challenge holds; 0 where this desk did not make it."""
+        try:
+            value = bytes.fromhex(challenge)
+        except ValueError:
+            return 0.0
+        made, mac = value[:-_MAC_BYTES], value[-_MAC_BYTES:]
+        if challenge != value.hex() or not hmac.compare_digest(mac, self._mac(made)):
+            return 0.0
+        return int.from_bytes(made[:_EXPIRY_BYTES], "big") / 1_000
+
+    def _use(self, challenge: str) -> None:
+        """It is answered, and not again."""
+        now_s = self._clock()
+        self._used = {one: until_s for one, until_s in self._used.items() if until_s >= now_s}
+        if len(self._used) >= USED_MAX:
+            raise NotAllowed(f"{USED_MAX} sign-ins in {CHALLENGE_S:.0f} s are too many; wait as long")
+        self._used[challenge] = self._until_s(challenge)
 
     async def login(self, origin: str, public_key: bytes, challenge: str, signature: bytes, name: str) -> Session:
         """Give a token for an answer.
@@ -132,7 +163,7 @@ class Desk:
         Raises:
             NotAllowed: The answer does not hold, or the key is no operator's.
         """
-        if self._challenges.pop(challenge, 0.0) < self._clock():
+        if challenge in self._used or self._until_s(challenge) < self._clock():
             raise NotAllowed("the challenge is unknown or too old; sign in again")
         if not _CRYPTO.verify(public_key, login_message(origin, challenge), signature):
             raise NotAllowed("the answer is not signed by that key")
@@ -143,6 +174,7 @@ class Desk:
                 f"the newest root that this node knows does not name the key {login.key} for the role operator: "
                 "officers add it with swarmd keys prepare root (docs/keys.md)"
             )
+        self._use(challenge)
         await self.audit.did("login", login.name, login.key, outcome="taken")
         token = secrets.token_urlsafe(32)
         self._logins[token] = login

@@ -27,6 +27,8 @@ KEPT_FILES = 8
 """Older files that stay beside the one that is written."""
 MAX_FIELD = 300
 """Characters of one field: a reason in a sentence and a SHA-256 fit."""
+_BLOCK_BYTES = 65_536
+"""Read at once from the end of a log: some fifty reviews with their statements."""
 _START = "0" * 64
 
 
@@ -196,15 +198,49 @@ def verify_folder(folder: Path, name: str = FILE_NAME) -> tuple[int, str, str | 
     Returns:
         Sound lines, the newest hash, and what is wrong, or None.
     """
-    # Whether lines are missing in front is known as long as no file had to go.
-    has_all = name == FILE_NAME and not (folder / f"{name}.{KEPT_FILES}").exists()
-    total, last = 0, _START if has_all else ""
-    for path in _files(folder, name):
-        count, last, finding = verify_lines(lines_of(path), last)
-        total += count
-        if finding is not None:
-            return total, last, f"{path.name}, line {finding.line}: {finding.reason}"
-    return total, last, None
+    return FolderCheck(folder, name).verify()
+
+
+class FolderCheck:
+    """`verify_folder` again and again, for who is asked often: a file that is as it was is not read again.
+
+    Args:
+        folder: Where the files lie.
+        name: Which log.
+    """
+
+    def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
+        self._folder, self._name = folder, name
+        self._checked: dict[tuple[object, ...], tuple[int, str, Finding | None]] = {}
+        """By what the file system says of a file, and the hash before it; its change time is nobody's to set."""
+
+    def verify(self) -> tuple[int, str, str | None]:
+        """See `verify_folder`."""
+        # Whether lines are missing in front is known as long as no file had to go.
+        has_all = self._name == FILE_NAME and not (self._folder / f"{self._name}.{KEPT_FILES}").exists()
+        total, last = 0, _START if has_all else ""
+        before, self._checked = self._checked, {}
+        for path in _files(self._folder, self._name):
+            is_now = path.stat()
+            key = (is_now.st_ino, is_now.st_size, is_now.st_mtime_ns, is_now.st_ctime_ns, last)
+            found = self._checked[key] = before.get(key) or verify_lines(lines_of(path), last)
+            count, last, finding = found
+            total += count
+            if finding is not None:
+                return total, last, f"{path.name}, line {finding.line}: {finding.reason}"
+        return total, last, None
+
+
+def newest_lines(path: Path, most: int) -> list[str]:
+    """The last lines of a file of a log, the newest first, read from its end."""
+    with path.open("rb") as file:
+        at, data = file.seek(0, os.SEEK_END), b""
+        while at and data.count(b"\n") <= most:
+            before, at = at, max(0, at - _BLOCK_BYTES)
+            file.seek(at)
+            data = file.read(before - at) + data
+    lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    return lines[: -most - 1 : -1]
 
 
 def has_anchor(folder: Path, anchor: str, name: str = FILE_NAME) -> bool:

@@ -14,30 +14,42 @@ from tests.support.mutants import assert_found, each_mutant
 from tests.unit import test_ground_desk as laws
 
 
-class Kept(dict[str, float]):
-    def pop(self, key: str, default: float = 0.0) -> float:  # type: ignore[override]
-        return self.get(key, default)
-
-
 def a_challenge_is_answered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    init = Desk.__init__
-
-    def begin(self: Desk, *arguments: object) -> None:
-        init(self, *arguments)  # type: ignore[arg-type]
-        self._challenges = Kept()
-
-    monkeypatch.setattr(Desk, "__init__", begin)
+    monkeypatch.setattr(Desk, "_use", lambda self, challenge: None)
 
 
 def a_challenge_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    until_s = Desk._until_s
+    monkeypatch.setattr(Desk, "_until_s", lambda self, one: float("inf") if until_s(self, one) else 0.0)
+
+
+def anybody_makes_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
+    until_s = Desk._until_s
+    monkeypatch.setattr(Desk, "_until_s", lambda self, one: until_s(self, one) or self._clock() + 1)
+
+
+def new_challenges_end_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     challenge = Desk.challenge
 
-    def patient(self: Desk, origin: str) -> object:
+    def forgetful(self: Desk, origin: str) -> object:
         made = challenge(self, origin)
-        self._challenges[made.challenge] = float("inf")
+        self._asked = getattr(self, "_asked", 0) + 1  # type: ignore[attr-defined]
+        if not self._asked % 64:  # type: ignore[attr-defined]
+            self._secret = bytes(32)
         return made
 
-    monkeypatch.setattr(Desk, "challenge", patient)
+    monkeypatch.setattr(Desk, "challenge", forgetful)
+
+
+def what_does_not_fit_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never:
+        def __get__(self, *_: object) -> bool:
+            return False
+
+        def __set__(self, *_: object) -> None:
+            return None
+
+    monkeypatch.setattr(Audit, "_has_missed", Never(), raising=False)
 
 
 def an_answer_does_for_any_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +140,9 @@ def an_act_is_done_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None
 
 @each_mutant(
     [
+        (laws.asking_without_end_keeps_nobody_out, anybody_makes_challenges),
+        (laws.asking_without_end_keeps_nobody_out, new_challenges_end_old_ones),
+        (laws.what_a_full_disk_left_out_is_written_once_it_takes_lines, what_does_not_fit_is_forgotten),
         (laws.a_login_takes_a_fresh_answer_by_an_operators_key, a_challenge_is_answered_twice),
         (laws.a_login_takes_a_fresh_answer_by_an_operators_key, a_challenge_waits_for_ever),
         (laws.a_login_takes_a_fresh_answer_by_an_operators_key, an_answer_does_for_any_server),

@@ -9,11 +9,13 @@ import pytest
 
 from swarmd.cli.main import main
 from swarmd.release import at_rest
-from swarmd.release.audit import FILE_NAME, AuditLog, verify_folder
+from swarmd.release import audit as module
+from swarmd.release.audit import FILE_NAME, AuditLog, FolderCheck, newest_lines, verify_folder
 from swarmd.release.chunks import FileChunks
 from swarmd.release.errors import ReleaseError, SlotError
 from swarmd.release.fsx import RealFiles
 from swarmd_protocols.releases.stores import describe
+from tests.support.mutants import assert_found
 
 
 def filled(folder: Path, count: int = 5) -> AuditLog:
@@ -201,3 +203,72 @@ def test_an_anchor_that_stands_in_a_text_is_none(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).unlink()
     AuditLog(tmp_path).add("accepted", 1, reason=anchor)
     assert main(["audit", "verify", str(tmp_path), "--anchor", anchor]) == 1
+
+
+def law_who_asks_often_makes_nobody_read_the_whole_log(folder: Path) -> None:
+    """Of nine files only what has changed is read again; what was changed is found all the same."""
+    log = AuditLog(folder, max_bytes=2_000)
+    for number in range(60):
+        log.add("accepted", number, digest=f"{number:064x}")
+    check, read, real = FolderCheck(folder), [], module.lines_of
+
+    def counting(path: Path) -> list[str]:
+        read.append(path.name)
+        return real(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "lines_of", counting)
+        assert check.verify() == verify_folder(folder)
+        assert len(read) == 2 * 9
+        read.clear()
+        assert check.verify()[2] is None
+        assert not read
+        log.add("accepted", 61)
+        assert check.verify()[2] is None
+        assert read == [FILE_NAME]
+        older = folder / f"{FILE_NAME}.3"
+        before = older.stat()
+        older.write_text(older.read_text().replace('"what": "accepted"', '"what": "acceptex"', 1))
+        os.utime(older, ns=(before.st_atime_ns, before.st_mtime_ns))  # Its change time is not anybody's to set.
+        assert check.verify()[2] is not None
+
+
+def test_who_asks_often_makes_nobody_read_the_whole_log(tmp_path: Path) -> None:
+    law_who_asks_often_makes_nobody_read_the_whole_log(tmp_path)
+
+
+@pytest.mark.parametrize("mutant", ["nothing is remembered", "only the size is looked at"])
+def test_a_check_that_reads_too_much_or_too_little_is_found(
+    mutant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = FolderCheck.verify
+
+    def forgetful(self: FolderCheck) -> tuple[int, str, str | None]:
+        self._checked.clear()
+        return real(self)
+
+    kept: dict[int, tuple[int, str, str | None]] = {}
+
+    def careless(self: FolderCheck) -> tuple[int, str, str | None]:
+        size = sum(one.stat().st_size for one in tmp_path.iterdir())
+        kept[size] = kept.get(size) or real(self)
+        return kept[size]
+
+    wrong = forgetful if mutant == "nothing is remembered" else careless
+    assert_found(
+        lambda patch: patch.setattr(FolderCheck, "verify", wrong),
+        lambda: law_who_asks_often_makes_nobody_read_the_whole_log(tmp_path),
+        monkeypatch,
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 300, 65_536])
+def test_the_newest_lines_are_read_from_the_end(
+    block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", block_bytes)
+    filled(tmp_path, 9)
+    path = tmp_path / FILE_NAME
+    lines = path.read_text().splitlines()
+    for most in (1, 2, 8, 9, 10):
+        assert newest_lines(path, most) == lines[: -most - 1 : -1]

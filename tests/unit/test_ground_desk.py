@@ -9,14 +9,17 @@ from typing import Any, ClassVar
 import pytest
 
 from swarmd.api.remote import Remote
+from swarmd.api.reviewing import draft
 from swarmd.errors import DaemonError
+from swarmd.ground import audit as written
 from swarmd.ground import operators as module
 from swarmd.ground.audit import Audit
 from swarmd.ground.operators import Desk, NotAllowed, Stale
+from swarmd.release.errors import ReleaseError
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.crdt.places import ASSET
-from swarmd_protocols.state.crdt.reviews import basis_of, open_review
+from swarmd_protocols.state.crdt.reviews import basis_of, join_review, open_review
 from swarmd_protocols.state.observations import ObjectChanged, ObjectView, ReviewSubject, SayReview
 from swarmd_protocols.state.reviews import Reviews
 
@@ -138,6 +141,70 @@ def a_login_takes_a_fresh_answer_by_an_operators_key(folder: Path) -> None:
     asyncio.run(run())
 
 
+def asking_without_end_keeps_nobody_out(folder: Path) -> None:
+    """Anybody on this machine may ask for challenges: what an operator holds stays good, and this takes no room."""
+
+    async def run() -> None:
+        world = World(folder)
+        asked = world.desk.challenge(HERE)
+        for _ in range(5_000):
+            world.desk.challenge(HERE)
+        changed = asked.challenge[:-1] + ("0" if asked.challenge.endswith("1") else "1")
+        for forged in ("zz", "00" * 32, asked.challenge + "00", "00" + asked.challenge, changed):
+            with pytest.raises(NotAllowed, match="unknown or too old"):
+                await world.login(ALICE, "alice", challenge=forged)
+        try:
+            await world.login(ALICE, "alice", challenge=asked.challenge)
+        except NotAllowed as error:
+            pytest.fail(f"an operator was kept out: {error}")
+        assert len(world.desk._used) == 1
+
+    asyncio.run(run())
+
+
+def what_a_full_disk_left_out_is_written_once_it_takes_lines(folder: Path) -> None:
+    """Far more is said than waits in memory: all of it is in the chain once the disk takes it, each line once."""
+
+    async def run() -> None:
+        world = World(folder)
+        subject = world.swarm.subject(THING)
+        assert subject is not None
+        payloads = [draft(subject, "note", f"note {number}", 0).payload for number in range(23)]
+        views = []
+        for payload in payloads:
+            statement = join_review(CRYPTO.public_key(ALICE), CRYPTO.sign(ALICE, module.message_of(payload)), payload)
+            views.append(SimpleNamespace(digest=open_review(statement).digest, statement=statement))
+        is_full = [True]
+        real = world.audit._log.add_all
+
+        def add_all(entries: Any) -> bool:
+            if is_full[0]:
+                raise ReleaseError("no space left on device")
+            return real(entries)
+
+        world.audit._log.add_all = add_all  # type: ignore[method-assign]
+
+        async def hear_all() -> None:
+            world.audit.heard(THING, views)  # type: ignore[arg-type]
+
+        for _ in range(3):
+            await world.audit.catch_up(hear_all)
+            await hear_all()
+        assert "no space left" in world.audit.problem
+        assert len(world.audit._heard) == 4
+        is_full[0] = False
+        for _ in range(len(views)):
+            await world.audit.catch_up(hear_all)
+        assert sorted(line["digest"] for line in await world.lines("heard")) == sorted(
+            one.digest.hex() for one in views
+        )
+        assert (await world.audit.verify())[2] is None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(written, "HEARD_MAX", 4)
+        asyncio.run(run())
+
+
 def a_token_ends_with_the_role_and_with_time(folder: Path) -> None:
     async def run() -> None:
         world = World(folder)
@@ -233,6 +300,8 @@ def what_cannot_be_written_down_is_not_done(folder: Path) -> None:
 
 
 LAWS: tuple[Law, ...] = (
+    asking_without_end_keeps_nobody_out,
+    what_a_full_disk_left_out_is_written_once_it_takes_lines,
     a_login_takes_a_fresh_answer_by_an_operators_key,
     a_token_ends_with_the_role_and_with_time,
     a_review_is_on_the_revision_that_was_seen,
@@ -246,7 +315,9 @@ def test_a_law_of_the_desk(law: Law, tmp_path: Path) -> None:
     law(tmp_path)
 
 
-def test_challenges_and_tokens_have_bounds(tmp_path: Path) -> None:
+def test_tokens_and_answers_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "USED_MAX", 2 * module.SESSIONS_MAX)
+
     async def run() -> None:
         world = World(tmp_path)
         first = await world.login(ALICE, "alice")
@@ -255,9 +326,14 @@ def test_challenges_and_tokens_have_bounds(tmp_path: Path) -> None:
             await world.login(BOB, f"bob-{number}")
         with pytest.raises(NotAllowed):
             world.draft(first, "confirm")
-        for _ in range(module.CHALLENGES_MAX + 5):
-            world.desk.challenge(HERE)
-        assert len(world.desk._challenges) == module.CHALLENGES_MAX
+        for _ in range(module.USED_MAX - module.SESSIONS_MAX - 1):
+            await world.login(BOB, "bob")
+        with pytest.raises(NotAllowed, match="are too many"):
+            await world.login(BOB, "bob")
+        assert len(world.desk._used) == module.USED_MAX
+        world.clock.now_s += module.CHALLENGE_S + 1
+        await world.login(BOB, "bob")
+        assert len(world.desk._used) == 1
 
     asyncio.run(run())
 
