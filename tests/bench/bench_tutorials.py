@@ -32,6 +32,8 @@ LAB = ROOT.parent / "shared" / "lab" / "devicelab"
 LABS = Path(os.environ.get("DEVICELAB_DIR", "/var/tmp/devicelab"))
 BASE = "swarmd-bare"
 """The device as it comes, made once and copied for each page."""
+INSTALL = ROOT / "docs" / "install.md"
+"""Typed only where it is asked for: it wants the package too."""
 PERSON = "sam"
 PATIENCE_S = 180.0
 """Seconds until what a page promises must have come."""
@@ -72,10 +74,14 @@ class Device:
     def root(self) -> Path:
         return LABS / self.name
 
+    @property
+    def inside(self) -> list[str]:
+        """What runs a command as root on the device, in this machine's network."""
+        return [str(LAB), "exec", self.name, "--"]
+
     def command(self, words: str) -> list[str]:
         """What types `words` at a shell of the person's."""
-        inside = ["nsenter", f"--net=/run/netns/{self.network}", str(LAB), "exec", self.name, "--"]
-        return [*inside, "su", "-", PERSON, "-c", words]
+        return ["nsenter", f"--net=/run/netns/{self.network}", *self.inside, "su", "-", PERSON, "-c", words]
 
     def typed(self, words: str) -> str:
         """What is printed; the first word is `exit` where it failed."""
@@ -123,8 +129,8 @@ def network() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def device(name: str, wheel: Path) -> Iterator[Device]:
-    """A copy of the bare device, booted, with the wheel and the examples on it and a person to type."""
+def device(name: str, *built: Path) -> Iterator[Device]:
+    """A copy of the bare device, booted, with what was built and the examples on it and a person to type."""
     base, root = LABS / BASE, LABS / name
     if not (base / "usr").exists():
         say(f"making {base}")
@@ -132,7 +138,8 @@ def device(name: str, wheel: Path) -> Iterator[Device]:
     subprocess.run([str(LAB), "down", name], check=False, capture_output=True)
     run("cp", "-a", "--reflink=auto", str(base), str(root))
     (root / "dist").mkdir()
-    shutil.copy(wheel, root / "dist")
+    for artefact in built:
+        shutil.copy(artefact, root / "dist")
     (root / "etc/resolv.conf").unlink(missing_ok=True)
     (root / "etc/resolv.conf").write_text("nameserver 10.0.2.3\n")  # slirp4netns answers there.
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
@@ -145,6 +152,9 @@ def device(name: str, wheel: Path) -> Iterator[Device]:
             inside = ["nsenter", f"--net=/run/netns/{own}", str(LAB), "exec", name, "--"]
             run(*inside, "useradd", "-m", "-s", "/bin/bash", PERSON)
             shutil.copytree(ROOT / "examples", root / "home" / PERSON / "try" / "examples")
+            for artefact in built:
+                if artefact.suffix == ".deb":
+                    shutil.copy(artefact, root / "home" / PERSON / "try")
             run(*inside, "chown", "-R", PERSON, f"/home/{PERSON}")
             run(*inside, "apt-get", "update", "-q")
             yield one
@@ -152,7 +162,7 @@ def device(name: str, wheel: Path) -> Iterator[Device]:
             subprocess.run([str(LAB), "down", name], check=False, capture_output=True, timeout=900)
 
 
-def page_of(page: Path, wheel: Path) -> dict[str, object]:
+def page_of(page: Path, *built: Path) -> dict[str, object]:
     """Type one page; what it took.
 
     Raises:
@@ -160,7 +170,7 @@ def page_of(page: Path, wheel: Path) -> dict[str, object]:
     """
     times: dict[str, object] = {"page": page.stem}
     stay: list[tuple[Block, subprocess.Popen[bytes], Path]] = []
-    with device(f"swarmd-tut-{page.stem}", wheel) as one:
+    with device(f"swarmd-tut-{page.stem}", *built) as one:
         began = time.monotonic()
 
         def since() -> float:
@@ -169,8 +179,8 @@ def page_of(page: Path, wheel: Path) -> dict[str, object]:
         try:
             for block in blocks(page):
                 say(f"{page.stem}: {since():6.1f} s: {block.commands.strip().splitlines()[0]}")
-                if block.title == "with ROS 2":
-                    continue
+                if block.title in ("with ROS 2", "container"):
+                    continue  # No ROS 2 and no registry of images here.
                 if "leave it running" in block.title:
                     log = LABS / f"{one.name}.terminal-{len(stay)}"
                     words = f"cd try; [ ! -e swarm ] || . swarm/bin/activate; exec {block.commands.strip()}"
@@ -179,7 +189,12 @@ def page_of(page: Path, wheel: Path) -> dict[str, object]:
                     stay.append((block, process, log))
                     continue
                 _type(one, block, stay)
-                if block.title == "install":
+                if page == INSTALL:
+                    ways = times.setdefault("ways_s", {})
+                    assert isinstance(ways, dict)
+                    ways[_way(block)] = round(since() - sum(ways.values()), 1)
+                    times["first_swarm_s"] = max(ways.values())
+                elif block.title == "install":
                     times["install_s"] = since()
                 elif block.expected:
                     times.setdefault("first_swarm_s", since())
@@ -189,6 +204,18 @@ def page_of(page: Path, wheel: Path) -> dict[str, object]:
                 process.terminate()
                 process.wait(60)
     return times
+
+
+def _way(block: Block) -> str:
+    for word, way in (("pipx install", "pipx"), ("pip install", "pip"), (".deb", "deb")):
+        if word in block.commands:
+            return way
+    raise Disappointed(f"no way to install that is known here: {block.commands}")
+
+
+def package() -> Path:
+    """This tree's Debian package, built."""
+    return ROOT / run("systemd/deb/build", "amd64").split()[-1]
 
 
 def _type(one: Device, block: Block, stay: list[tuple[Block, "subprocess.Popen[bytes]", Path]]) -> None:
@@ -230,10 +257,10 @@ def main() -> int:
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist))
     wheel = max(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)
     told: list[dict[str, object]] = []
-    for page in PAGES:
+    for page in (*PAGES, INSTALL):
         if page.stem in arguments.pages:
             try:
-                told.append(page_of(page, wheel))
+                told.append(page_of(page, *([wheel, package()] if page == INSTALL else [wheel])))
             except (Disappointed, subprocess.TimeoutExpired) as problem:
                 told.append({"page": page.stem, "problem": str(problem)})
     well = all(
