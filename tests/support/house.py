@@ -2,9 +2,9 @@
 
 - No import circle between files, whether the import runs at load, later in a function, or for types only.
 - No class above 30 methods or 25 fields, no file above 500 lines: a comment that begins `# Longer:` (above a class's
-  first statement, or among the first lines of a file) says why splitting would hide the story. A frozen dataclass
-  whose every field has a default may have as many as it needs: options are not state, nothing changes them, and no
-  reader has to hold more than one of them in mind.
+  first statement, or among the first lines of a file) says why splitting would hide the story. A frozen struct or
+  dataclass whose every field has a default may have as many as it needs: options are not state, nothing changes them,
+  and no reader has to hold more than one of them in mind.
 - A number of the protocols that has a name has words under it: its unit, and why this value.
 - No line of Markdown above 120 characters, rows of tables, code and addresses apart.
 - What a page names of the tree (a file, a folder, a test as `tests/….py::name`) exists.
