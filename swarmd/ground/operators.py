@@ -44,7 +44,8 @@ CHALLENGE_S = 120.0
 _EXPIRY_BYTES, _NONCE_BYTES, _MAC_BYTES = 8, 8, 16
 """Of a challenge: until when it holds (milliseconds of this desk's clock), what makes it its own, and who made it."""
 USED_MAX = 1_024
-"""Answered challenges that are remembered until they end: more sign-ins than that in two minutes are refused."""
+"""Answered challenges that are remembered, of rightly and of wrongly answered ones. The former stay until they end:
+more sign-ins than that in two minutes are refused."""
 SESSIONS_MAX = 16
 """Tokens at once; the one used longest ago goes."""
 IDLE_S = 12 * 3600.0
@@ -95,6 +96,8 @@ class Desk:
         """Makes challenges that need not be kept: those that nobody answers take neither room nor another's place."""
         self._used: dict[str, float] = {}
         """Challenges that an operator answered, and until when they would hold."""
+        self._spoiled: dict[str, None] = {}
+        """Challenges that were answered wrongly; the oldest goes: who cannot sign gains nothing by another try."""
         self._logins: dict[str, _Login] = {}
         self._refusals = TokenBucket(REFUSED_PER_S, REFUSED_BURST)
         self._refused = 0
@@ -163,8 +166,12 @@ class Desk:
         Raises:
             NotAllowed: The answer does not hold, or the key is no operator's.
         """
-        if challenge in self._used or self._until_s(challenge) < self._clock():
+        was_answered = challenge in self._used or challenge in self._spoiled
+        if was_answered or self._until_s(challenge) < self._clock():
             raise NotAllowed("the challenge is unknown or too old; sign in again")
+        self._spoiled[challenge] = None
+        if len(self._spoiled) > USED_MAX:
+            del self._spoiled[next(iter(self._spoiled))]
         if not _CRYPTO.verify(public_key, login_message(origin, challenge), signature):
             raise NotAllowed("the answer is not signed by that key")
         login = _Login(public_key, name[:BY_MAX_CHARS] if name.isprintable() else "", self._clock())
@@ -175,6 +182,7 @@ class Desk:
                 "officers add it with swarmd keys prepare root (docs/keys.md)"
             )
         self._use(challenge)
+        del self._spoiled[challenge]
         await self.audit.did("login", login.name, login.key, outcome="taken")
         token = secrets.token_urlsafe(32)
         self._logins[token] = login

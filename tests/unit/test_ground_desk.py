@@ -128,6 +128,11 @@ def a_login_takes_a_fresh_answer_by_an_operators_key(folder: Path) -> None:
         with pytest.raises(NotAllowed, match="not signed"):
             await world.login(ALICE, "alice", origin=ELSEWHERE)
         challenge = world.desk.challenge(HERE).challenge
+        with pytest.raises(NotAllowed, match="does not name the key"):
+            await world.login(MALLORY, "alice", challenge=challenge)
+        with pytest.raises(NotAllowed, match="unknown or too old"):
+            await world.login(ALICE, "alice", challenge=challenge)
+        challenge = world.desk.challenge(HERE).challenge
         assert await world.login(ALICE, "alice", challenge=challenge)
         with pytest.raises(NotAllowed, match="unknown or too old"):
             await world.login(ALICE, "alice", challenge=challenge)
@@ -136,7 +141,7 @@ def a_login_takes_a_fresh_answer_by_an_operators_key(folder: Path) -> None:
         with pytest.raises(NotAllowed, match="unknown or too old"):
             await world.login(ALICE, "alice", challenge=challenge)
         outcomes = [(line["by"], line["outcome"]) for line in await world.lines("login")]
-        assert outcomes == [("alice", "taken"), ("alice", "refused: no operator")]
+        assert outcomes == [("alice", "taken"), *2 * [("alice", "refused: no operator")]]
 
     asyncio.run(run())
 
@@ -157,7 +162,10 @@ def asking_without_end_keeps_nobody_out(folder: Path) -> None:
             await world.login(ALICE, "alice", challenge=asked.challenge)
         except NotAllowed as error:
             pytest.fail(f"an operator was kept out: {error}")
-        assert len(world.desk._used) == 1
+        for number in range(module.USED_MAX + 5):
+            with pytest.raises(NotAllowed):
+                await world.login(bytes([number % 250 + 4]) * 32, "mallory")
+        assert (len(world.desk._used), len(world.desk._spoiled)) == (1, module.USED_MAX)
 
     asyncio.run(run())
 
