@@ -365,6 +365,35 @@ def test_the_past_is_shown_and_played_and_the_present_comes_back(served: Served,
         assert seen.complaints == []
 
 
+@pytest.mark.parametrize("mode", ["live", "recording"])
+def test_the_map_of_the_past_shows_what_was_found_then(tmp_path: Path, browser: "Browser", mode: str) -> None:
+    """What stands is copied from a bitmap: that of the present, or of a recording's end, is none of the past's."""
+    marked = """(() => {
+        ground.centre(300, 300); ground.paint(); ground.paint();
+        const canvas = document.querySelector("canvas"), [x, y] = [canvas.width >> 1, canvas.height >> 1];
+        const { data } = canvas.getContext("2d").getImageData(x - 8, y - 8, 16, 16);
+        return new Set(Array.from({ length: 256 }, (_, i) => data.slice(4 * i, 4 * i + 3).join())).size > 1;
+    })()"""
+    with (
+        serving(tmp_path, site=msgspec.structs.replace(site(), mode=mode)) as served,
+        opened(browser, "about:blank") as (page, _),
+    ):
+        found_s = time.time() + 0.1
+        served.do(lambda ground: ground.picture.put("object", thing(99, 300.0, 300.0, found_s), found_s))
+        time.sleep(0.3)
+        page.goto(served.url)
+        until(page, "document.querySelector('[aria-posinset]')", "the first rows")
+        page.evaluate("for (let i = 0; i < 9; i++) ground.zoom(1.3)")
+        assert page.evaluate(marked)
+        # Until the picture of that moment is here what was shown stays, and not an empty map.
+        late = "(async () => {{ window.done = false; await ground.seek({}); window.done = true; }})(); "
+        assert page.evaluate(late.format(found_s - 0.05) + marked)
+        until(page, "window.done", "the moment before")
+        assert not page.evaluate(marked)
+        page.evaluate(f"ground.seek({found_s + 0.05})")
+        assert page.evaluate(marked)
+
+
 @pytest.mark.skipif(not AXE.exists(), reason="no axe-core here (make setup-extras)")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(served: Served, browser: "Browser", scheme: str) -> None:

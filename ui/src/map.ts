@@ -217,8 +217,8 @@ export class SwarmMap {
       if (!this.isFitted) return;
     }
     const { world, layers } = shown;
-    const groundKey = `${this.themeNumber} ${layers.assets} ${layers.cells} ${layers.names} ${world.moved.cell} ${shown.site.assets.length}`;
-    const objectsKey = `${this.themeNumber} ${layers.objects} ${world.moved.object}`;
+    const groundKey = `${world.number} ${this.themeNumber} ${layers.assets} ${layers.cells} ${layers.names} ${world.moved.cell} ${shown.site.assets.length}`;
+    const objectsKey = `${world.number} ${this.themeNumber} ${layers.objects} ${world.moved.object}`;
     const isPainted = this.lay(this.ground, groundKey, false, (b) => this.paintGround(b, shown));
     this.lay(this.objects, objectsKey, isPainted, (b) => this.paintObjects(b, shown));
     if (layers.trails) this.drawTrails(shown);

@@ -45,8 +45,11 @@ const then = new World();
 let aheadS = 0;
 let waiting = false;
 
+/** Whether the first picture of the past is here; until then the present stays on the page rather than nothing. */
+let isThere = false;
+
 /** What is shown. */
-export const world = (): World => (past.value === null ? live : then);
+export const world = (): World => (past.value === null || !isThere ? live : then);
 /** The server's clock. */
 export const serverNowS = (): number => Date.now() / 1000 + aheadS;
 /** The moment that is shown. */
@@ -172,6 +175,7 @@ export async function seek(atS: number): Promise<void> {
     if (number !== seeking) return;
     then.forgetTrails();
     then.reset(picture.rows);
+    isThere = true;
     waitingChanges = [];
     [cursor, playFromS, gaps, readToS] = ["", atS, [], Infinity];
     version.value++;
@@ -208,7 +212,7 @@ async function trail(number: number, atS: number): Promise<void> {
 /** Back to the present. */
 export function goLive(): void {
   seeking++;
-  playing.value = false;
+  playing.value = isThere = false;
   past.value = null;
   version.value++;
 }

@@ -9,7 +9,11 @@ const EVENTS_MAX = 500;
 
 export interface Trail { east: number[]; north: number[] }
 
+let worlds = 0;
+
 export class World {
+  /** No other world's: what was drawn of one is not taken for another. */
+  readonly number = ++worlds;
   member = new Map<string, Member>();
   position = new Map<string, Position>();
   object = new Map<string, Thing>();
