@@ -176,7 +176,13 @@ class LendingLink:
                             del self._judged[next(iter(self._judged))]
                     is_checked = is_check_wanted and lender is not None
                     by = "" if data is None else digest.hex()
-                    self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept))
+                    is_offered = data is None and self._is_offered(digest)
+                    self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered))
+
+    def _is_offered(self, digest: bytes) -> bool:
+        """Whether a member offers a bundle, or for `b""`, which any able one may answer, anything."""
+        offers = self.protocol.lenders().values()
+        return any(not digest or digest.hex() in digests for digests in offers)
 
     def _host_of(self, node: NodeId) -> str:
         """Where a member is; "": nobody knows.

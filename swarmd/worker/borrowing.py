@@ -6,6 +6,7 @@ everything else, behind it all.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from swarmd.worker import words
@@ -22,6 +23,9 @@ KEEP_MAX_S = 600.0
 _QUICKEST, _UNSURE = "quickest", "unsure"
 OPEN_MAX = 64
 """Requests at other devices at once."""
+PAUSES_S = (0.1, 0.2, 0.4, 0.8)
+"""Seconds before a request is sent out again that all lenders have refused or failed at, where one still offers what is
+wanted: while a release rolls, or for a moment of many requests."""
 _PATIENCE_S = 5.0
 """Seconds after its deadline until a request is given up that the brain has not ended."""
 
@@ -53,6 +57,15 @@ def number_of(call: Call, header: str, most: float) -> float:
     return number
 
 
+class NobodyError(OipError):
+    """No device has answered."""
+
+    def __init__(self, text: str, *, may_retry: bool) -> None:
+        """`may_retry`: a member still offers what was asked for."""
+        super().__init__(503, text)
+        self.may_retry = may_retry
+
+
 class Borrowing:
     """Requests of this device's programs that others answer."""
 
@@ -61,6 +74,8 @@ class Borrowing:
         self._say = say
         self._open: dict[int, asyncio.Future[words.Borrowed]] = {}
         self._numbers = 0
+        self.counters: Counter[str] = Counter()
+        """borrowed_again: requests that were sent out once more, since all lenders had failed or were busy."""
 
     async def ask(
         self,
@@ -74,7 +89,7 @@ class Borrowing:
         able: tuple[str, int] = ("", 0),
         keep_ms: int = 0,
     ) -> words.Borrowed:
-        """Have another device answer, or the own model at the last moment.
+        """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
         Args:
             digest: Of the bundle, hexadecimal.
@@ -90,6 +105,31 @@ class Borrowing:
         Raises:
             OipError: Nobody answers in time (503).
         """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + left_ms / 1e3
+        for pause_s in PAUSES_S:
+            try:
+                return await self._ask(digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes, able, keep_ms)
+            except NobodyError as error:
+                left_ms = int((until_s - loop.time() - pause_s) * 1e3)
+                if not error.may_retry or left_ms < 1:
+                    raise
+            self.counters["borrowed_again"] += 1
+            await asyncio.sleep(pause_s)
+        return await self._ask(digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes, able, keep_ms)
+
+    async def _ask(
+        self,
+        digest: str,
+        data: bytes,
+        units: int,
+        left_ms: int,
+        local_ns: int,
+        local_wait_ns: int,
+        lane_bytes: int,
+        able: tuple[str, int],
+        keep_ms: int,
+    ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
         self._numbers += 1
@@ -109,7 +149,7 @@ class Borrowing:
         finally:
             del self._open[number]
         if borrowed.data is None:
-            raise OipError(503, borrowed.reason)
+            raise NobodyError(borrowed.reason, may_retry=borrowed.is_offered)
         return borrowed
 
     def judge(self, number: int, is_right: bool) -> None:

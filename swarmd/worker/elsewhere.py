@@ -158,8 +158,9 @@ class Elsewhere:
 
     @property
     def counters(self) -> Counter[str]:
-        """Of spot checks and of the shelf."""
-        return self._checks.counters + (Counter() if self._shelf is None else self._shelf.counters)
+        """Of spot checks, of requests that went out again, and of the shelf."""
+        counters = self._checks.counters + self._borrowing.counters
+        return counters + (Counter() if self._shelf is None else self._shelf.counters)
 
     def may_travel(self, body: bytes | bytearray) -> bool:
         """Whether a body is small enough, or there is a way for large ones."""

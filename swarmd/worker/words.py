@@ -95,6 +95,8 @@ class Borrowed(_Word, frozen=True):
     """Of the bundle that answered."""
     is_kept: bool = False
     """The answer was kept from an equal request."""
+    is_offered: bool = False
+    """There is no answer, and still a member offers what was asked for: asking again may help."""
 
 
 # --- Worker to brain ------------------------------------------------------------------------------------------------

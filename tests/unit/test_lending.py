@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from swarmd.brain.lending import LendingLink
 from swarmd.worker import api as worker_api
+from swarmd.worker import borrowing as worker_borrowing
 from swarmd.worker import lent, words
 from swarmd.worker.api import InferenceApi
 from swarmd.worker.batcher import LENT
@@ -91,11 +93,15 @@ class Brain:
     def __init__(self, reply: bytes | None) -> None:
         self.asked: list[words.Borrow] = []
         self.reply = reply
+        self.replies: list[words.Borrowed] = []
+        """Where it says something else each time."""
         self.borrowing = Borrowing(self.on_word)
 
     def on_word(self, word: words.Borrow) -> None:
         self.asked.append(word)
         told = words.Borrowed(word.number, self.reply, "a", "" if self.reply else "nobody has it")
+        if self.replies:
+            told = msgspec.structs.replace(self.replies.pop(0), number=word.number)
         asyncio.get_running_loop().call_soon(self.borrowing.on_answer, told)
 
 
@@ -137,6 +143,30 @@ async def test_what_is_not_here_is_borrowed_by_its_digest() -> None:
     brain.reply = None
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body()) == 503
     assert world.api.counters["not_borrowed"] == 1
+
+
+@law
+async def test_what_all_lenders_refuse_is_asked_again_while_one_offers_it_and_there_is_time() -> None:
+    nobody = words.Borrowed(0, None, "", "nobody")
+    refused = words.Borrowed(0, None, "", "busy", is_offered=True)
+    answered = words.Borrowed(0, answer(), "a")
+    for replies, left_ms, outcome, times in (
+        ([refused, refused, answered], 20_000, 200, 3),
+        ([nobody, answered], 20_000, 503, 1),
+        ([refused, nobody, answered], 20_000, 503, 2),
+        ([refused] * 9, 20_000, 503, 1 + len(worker_borrowing.PAUSES_S)),
+        ([refused, answered], 90, 503, 1),
+    ):
+        brain, world = Brain(None), World()
+        brain.replies, asked = list(replies), brain.asked
+        world.api._elsewhere = Elsewhere(
+            brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind
+        )
+        found = await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body(timeout=left_ms * 1000))
+        assert (found if isinstance(found, int) else found.status, len(asked)) == (outcome, times)
+        assert [word.left_ms for word in asked] == sorted((word.left_ms for word in asked), reverse=True)
+        assert len({word.number for word in asked}) == times, "each is a request of its own"
+        assert world.api.counts().get("borrowed_again", 0) == times - 1
 
 
 @law
@@ -340,6 +370,10 @@ def test_what_the_protocol_refuses_is_told() -> None:
 # --- mutants --------------------------------------------------------------------------------------------------------
 
 
+def _once_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(worker_borrowing, "PAUSES_S", ())
+
+
 def _all_may_leave(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker_api, "may_leave", lambda call: True)
 
@@ -373,6 +407,7 @@ def _numbers_are_the_workers(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
     (_all_may_leave, test_nothing_leaves_that_may_not),
+    (_once_is_enough, test_what_all_lenders_refuse_is_asked_again_while_one_offers_it_and_there_is_time),
     (_lent_work_is_like_own, test_what_is_lent_waits_behind_everything_of_ones_own),
     (_units_are_not_counted, test_a_lender_runs_the_bundle_that_was_asked_for_and_no_more_than_was_said),
     (_numbers_are_the_workers, test_a_worker_that_has_gone_owes_nothing_and_gets_nothing),
