@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: recording help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -50,6 +50,9 @@ docs: setup .venv/.docs  ## the pages as a site in out/site: a warning, a word m
 .venv/.docs: .venv/.done requirements/docs.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
 	touch $@
+
+recording: setup setup-extras  ## docs/recording.gif, the film in README.md: the real demo in the real ground view
+	$(PY) -m tests.support.recording
 
 demo: setup  ## four drones find the faults of a solar farm together
 	$(PY) -m swarmd demo $(ARGS)
