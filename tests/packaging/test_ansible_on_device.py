@@ -129,7 +129,9 @@ def test_another_package_is_an_upgrade(fleet: Fleet) -> None:
     subprocess.run(["dpkg-deb", "-R", str(fleet.package), str(tree)], check=True)
     (tree / "usr/share/doc/swarmd/NEWS").write_text("Another one.\n")
     newer = fleet.folder / "newer.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", str(tree), str(newer)], check=True, capture_output=True)
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Znone", "-b", str(tree), str(newer)], check=True, capture_output=True
+    )
     done = fleet.play(swarmd_packages={"x86_64": str(newer)})
     assert done.returncode == 0, done.stdout + done.stderr
     assert fleet.pid() not in (before, "0", "")
