@@ -1,7 +1,9 @@
 """What a device pays as its swarm grows: `solar-farm-20` with N drones, bytes and packets a node by kind, CPU.
 
 Prints one JSON object; with `--out` it writes that as `scale.json` and a plot as `scale.svg` there. `make bench-scale`.
-With `--before` an earlier `scale.json` stands beside it.
+With `--before` an earlier `scale.json` stands beside it. `make bench-sim-compiled` makes a copy with which the large
+sizes take half the time: PYTHONPATH=out/compiled python -m tests.bench.bench_scale --here 500 > 500.json, then
+`--taken 500.json`.
 Bytes, packets and what was found depend on the seed alone; CPU seconds depend on the machine.
 """
 
@@ -98,6 +100,7 @@ def count_messages(bytes_by: Counter[str], messages_by: Counter[str]) -> None:
 
 def run_size(nodes: int, seed: int) -> dict[str, Any]:
     """One size, in this process."""
+    from swarmd_sim.run import engine
     from swarmd_sim.run.scenario import load_scenario
     from swarmd_sim.run.simulation import Simulation
 
@@ -131,6 +134,8 @@ def run_size(nodes: int, seed: int) -> dict[str, Any]:
         "cells_done": f"{claims['done']} of {claims['cells']}",
         "makespan_s": claims["makespan_s"],
         "violations": figures["violations"],
+        "compiled": str(engine.__file__).endswith(".so"),
+        "load": round(os.getloadavg()[0], 1),
         "trace_digest": figures["trace_digest"],
     }
 
@@ -149,6 +154,14 @@ def plot(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> str:
     return line_chart("What a device pays as its swarm grows", "nodes", "B/s a node", series)
 
 
+def run_apart(nodes: int, seed: int) -> dict[str, Any]:
+    """One size, in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.bench_scale", "--here", str(nodes), "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
 def main() -> int:
     """Run the sizes, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -156,7 +169,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--out", type=Path, help="folder for scale.json and scale.svg")
     parser.add_argument("--before", type=Path, help="scale.json of an earlier version, to stand beside this one")
-    parser.add_argument("--here", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--taken", type=Path, nargs="*", default=[], help="rows that --here has printed elsewhere")
+    parser.add_argument("--here", type=int, help="one size, in this process: how a compiled copy takes the large ones")
     args = parser.parse_args()
     if args.here:
         print(json.dumps(run_size(args.here, args.seed)))
@@ -169,10 +183,10 @@ def main() -> int:
     if args.before:
         earlier = json.loads(args.before.read_text(encoding="utf-8"))["rows"]
         document["before"] = [{key: row[key] for key in KEPT} for row in earlier]
-    for nodes in args.nodes:
-        command = [sys.executable, "-m", "tests.bench.bench_scale", "--here", str(nodes), "--seed", str(args.seed)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        document["rows"].append({**json.loads(done.stdout), "load": round(os.getloadavg()[0], 1)})
+    taken = [json.loads(path.read_text(encoding="utf-8")) for path in args.taken]
+    for nodes in sorted({*args.nodes, *(row["nodes"] for row in taken)}):
+        rows = [row for row in taken if row["nodes"] == nodes]
+        document["rows"] += rows or [run_apart(nodes, args.seed)]
         if args.out:
             # After each size: the large ones take long, and a run that is stopped has shown the others.
             args.out.mkdir(parents=True, exist_ok=True)
