@@ -1,6 +1,7 @@
 """The daemon on each device of a swarm: captures, infers, gossips, agrees. What programs may ask it: `client.py`."""
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False
+"""Type checkers take it for true. To import it from `typing` costs `swarmd --help` a tenth of its time."""
 
 if TYPE_CHECKING:
     from swarmd.client import Changes, Node, connect, simulate

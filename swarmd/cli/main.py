@@ -110,10 +110,11 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     chosen = next((word for word in arguments if not word.startswith("-")), "")
+    is_first = bool(arguments) and arguments[0] == chosen and chosen in VERBS
     for verb, (module, help_) in VERBS.items():
         if verb == chosen:
             import_module(module).add_parser(subparsers)
-        else:
+        elif not is_first:  # Behind a verb nothing lists the others, and each costs 0.1 ms.
             subparsers.add_parser(verb, help=help_, add_help=False)
     return parser
 
