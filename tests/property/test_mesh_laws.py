@@ -137,6 +137,20 @@ def a_dark_one_is_failed(net: MeshNet, subject: int) -> None:
     assert {name for index, name in net.failures(since_ns) if index != subject} <= {f"n{subject:03d}"}
 
 
+def a_small_part_of_a_large_swarm_stays_a_mesh() -> None:
+    """Three on a line, all others cut off: who is out of reach is one of two that live, not one of eleven."""
+    for seed in (1, 2):
+        net = MeshNet(12, line(12), seed, loss=0.2)
+        assert net.run_until(net.formed, 60) is not None
+        net.run(6)
+        net.relink(line(12) - {(2, 3)})
+        net.run(5)
+        since_ns = net.now
+        net.run(90)
+        assert all(map(net.is_mesh, range(12)))
+        assert [name for index, name in net.failures(since_ns) if index < 3 and name < "n003"] == []
+
+
 def a_killed_process_between_two_parts_is_failed_for_both() -> None:
     net = formed(5)
     net.kill(2)
@@ -542,6 +556,10 @@ def _three_have_to_be_hidden_in_any_swarm(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(full_view, "hidden_wanted", lambda others: 3)
 
 
+def _who_is_cut_off_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(mesh_view, "hidden_wanted", lambda others: full_view.hidden_wanted(11))
+
+
 def _every_link_is_given_up_as_soon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MeshView, "hangs_on", lambda self, member: False)
 
@@ -601,6 +619,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (small_swarms_are_a_mesh_too, _three_have_to_be_hidden_in_any_swarm),
     (losses_cut_nobody_off, _every_link_is_given_up_as_soon),
     (parts_that_changed_apart_fail_nobody_when_they_meet, _whoever_is_not_reached_has_failed),
+    (a_small_part_of_a_large_swarm_stays_a_mesh, _who_is_cut_off_counts),
     (a_cut_part_is_unreachable_and_comes_back, _whoever_is_not_reached_has_failed),
     (a_death_is_told_from_a_cut, _whoever_is_not_reached_is_cut_off),
     (a_killed_process_between_two_parts_is_failed_for_both, _refusals_are_not_told),

@@ -144,7 +144,7 @@ class MeshView(FullView):
         """Whether so few members that live are not heard directly that a full view needs no mesh for them."""
         others = [member for member in self.core.table.by_node.values() if member.state in REACHABLE]
         out = sum(1 for member in others if not self.near.in_reach(member, _IN_REACH_NS))
-        return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(self.core.table.by_node)) - 1)
+        return out <= min(_OUT_OF_REACH_FEW, hidden_wanted(len(others)) - 1)
 
     def _ask_for_proof(self) -> None:
         """Where by their beacons everybody is in reach, who has not answered lately is asked, a few a second."""
