@@ -17,14 +17,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from swarmd.logs import Logger
-from swarmd.release.audit import AuditLog
+from swarmd.release.audit import KEPT_FILES, AuditLog
 from swarmd.release.errors import ReleaseError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload.ledger import NOBODY, Line
 
 PERIOD_S = 60.0
 """Seconds between two writes: a sync a minute is what a memory card does not notice."""
-FILE_BYTES, KEPT_FILES = 2 << 20, 3
+FILE_BYTES = (8 << 20) // (1 + KEPT_FILES)
+"""As many files as any audit has: by that `verify` knows whether the oldest had to go."""
 
 
 class LendingAudit:
@@ -79,7 +80,7 @@ class LendingAudit:
     def _append(self, rows: Sequence[dict[str, str | int | bool]]) -> None:
         try:
             if self._file is None:
-                self._file = AuditLog(self._folder, FILE_BYTES, kept_files=KEPT_FILES)
+                self._file = AuditLog(self._folder, FILE_BYTES)
             self._file.add_all(rows)
         except (ReleaseError, OSError) as error:
             self._log.warning("lending_audit", error=str(error), lost_lines=len(rows))

@@ -96,13 +96,16 @@ class AuditLog:
         self.last, self._number = self._resume()
 
     def _resume(self) -> tuple[str, int]:
-        """Go on after the last sound line; a torn tail (power cut) is cut off, anything else is left for `verify`."""
-        if not self._path.exists():
-            return _START, 0
-        data = self._path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if whole != data:
-            os.truncate(self._path, len(whole))
+        """Go on after the last sound line; a torn tail (power cut) is cut off, anything else is left for `verify`.
+
+        Where a new file was begun and nothing came into it (power cut, full disk), that line is in the one before.
+        """
+        whole = b""
+        for path in (self._path, self._path.with_suffix(".jsonl.1")):
+            data = path.read_bytes() if not whole and path.exists() else b""
+            whole = whole or data[: data.rfind(b"\n") + 1]
+            if path == self._path and whole != data:
+                os.truncate(path, len(whole))
         if not whole:
             return _START, 0
         try:

@@ -172,21 +172,21 @@ class Scene:
     def join(self, digest: bytes, outputs: Tensors) -> None:
         """Another model has looked."""
         self.parts.append(digest.hex())
-        free = list(range(len(self.objects)))
+        known = self.objects[:]
+        boxes = np.array([one.box for one in known], np.float64).reshape(-1, 4)
+        labels = np.array([one.label for one in known], object)
+        is_free = np.ones(len(known), bool)
         for box, label, score in _rows(outputs):
-            match = max(
-                (at for at in free if self.objects[at].label == label),
-                key=lambda at: _iou(self.objects[at].box, box),
-                default=None,
-            )
-            if match is not None and _iou(self.objects[match].box, box) >= _SAME_IOU:
-                free.remove(match)
-                if self.objects[match].walk.add(digest, score):
-                    self.objects[match].box = box
+            ious = np.where(is_free & (labels == label), _ious(boxes, box), 0.0)
+            match = int(np.argmax(ious)) if len(known) else -1
+            if match >= 0 and ious[match] >= _SAME_IOU:
+                is_free[match] = False
+                if known[match].walk.add(digest, score):
+                    known[match].box = box
             else:
                 self._learn(digest, box, label, score)
-        for at in free:
-            self.objects[at].walk.add(digest, self.asking.missing)
+        for at in np.flatnonzero(is_free):
+            known[at].walk.add(digest, self.asking.missing)
 
     def outputs(self, labels: tuple[str, ...]) -> dict[str, Array]:
         """As the lane gives them; `labels` are the own bundle's."""
@@ -302,8 +302,11 @@ def _text(label: Any) -> str:
     return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
 
 
-def _iou(left: Array, right: Array) -> float:
-    sides = np.minimum(left[2:], right[2:]) - np.maximum(left[:2], right[:2])
-    common = float(np.prod(np.clip(sides, 0.0, None)))
-    areas = float(np.prod(left[2:] - left[:2]) + np.prod(right[2:] - right[:2]))
-    return common / max(areas - common, 1e-9)
+def _ious(boxes: Array, box: Array) -> Array:
+    """Of each box with one: one call for all, since a lender may name 300 and each is held against each."""
+    box = box.astype(np.float64)
+    sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
+    common = np.prod(np.clip(sides, 0.0, None), axis=1)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) + np.prod(box[2:] - box[:2])
+    shares: Array = common / np.maximum(areas - common, 1e-9)
+    return shares

@@ -9,8 +9,10 @@ from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.crdt import reviews as statements
 from swarmd_protocols.state.crdt.reviews import SignedReview, open_review
 from swarmd_protocols.state.heirs import Heirs
+from swarmd_protocols.state.replica import Replica
 from swarmd_protocols.state.reviews import Reviews
 from swarmd_protocols.state.shown import Shown
+from swarmd_protocols.subprotocol import SubEffect
 from swarmd_protocols.trust.envelopes import signed_bytes
 from tests.property import test_review_laws as laws
 from tests.support.mutants import assert_found, each_mutant
@@ -168,6 +170,17 @@ def anybodys_words_are_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reviews, "orphans", orphans)
 
 
+def the_convicted_inherit(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Replica._expire
+
+    def _expire(self: Replica, effects: list[SubEffect], now_ns: int) -> None:
+        whole(self, effects, now_ns)
+        if self._node in self._holdings.store.quarantined:
+            self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
+
+    monkeypatch.setattr(Replica, "_expire", _expire)
+
+
 def carriers_that_go() -> None:
     for seed in range(4):
         laws.check_carriers_that_go(seed)
@@ -196,6 +209,7 @@ def carriers_that_go() -> None:
         (carriers_that_go, everybody_inherits_at_once),
         (carriers_that_go, what_was_replaced_is_inherited),
         (laws.check_what_is_no_operators_goes, anybodys_words_are_inherited),
+        (laws.check_a_convicted_carrier, the_convicted_inherit),
     ]
 )
 def test_each_mutant_is_found(law, mutant, monkeypatch):

@@ -432,6 +432,28 @@ def test_a_review_outlives_the_key_that_its_carrier_had():
     mesh.run_until(lambda: mesh.agree() and all(shown(one) == expected for one in mesh.replicas), 180, step_s=1)
 
 
+def check_a_convicted_carrier(seconds=300):
+    """Nobody takes what a convicted member says, so it says nothing again: that would be missed for ever."""
+    mesh = Mesh(3, seed=23)
+    name_operators(mesh, ALICE)
+    a_thing(mesh, 1, asset="t03-m17")
+    mesh.run(3)
+    say(mesh, 0, ALICE, "relabel", "crack", by="alice")
+    mesh.run_until(lambda: mesh.agree() and all(shown(one)[2] for one in mesh.replicas), 20)
+    convicted = mesh.members[0]
+    held = convicted.replica._holdings
+    (batch,) = held.store.logs[convicted.node].facts.values()
+    held.convict(convicted.node, (batch.raw, batch.raw), b"two of one number")
+    mesh.run(30)
+    before = len(convicted.disk)
+    mesh.run(seconds)
+    assert len(convicted.disk) <= before
+
+
+def test_a_convicted_carrier_does_not_say_for_ever_what_nobody_takes():
+    check_a_convicted_carrier()
+
+
 def check_what_is_no_operators_goes():
     """What nobody with the role says now is not said again, whatever signed it."""
     mesh = Mesh(4, seed=17)

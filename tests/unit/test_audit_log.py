@@ -1,6 +1,7 @@
 """The audit log shows every change, cut and reordering; blobs at rest open for their node only."""
 
 import errno
+import json
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -272,3 +273,16 @@ def test_the_newest_lines_are_read_from_the_end(
     lines = path.read_text().splitlines()
     for most in (1, 2, 8, 9, 10):
         assert newest_lines(path, most) == lines[: -most - 1 : -1]
+
+
+@pytest.mark.parametrize("begun", [None, b"", b'{"n": 5, "wh'])
+def test_a_log_goes_on_where_power_was_cut_as_a_new_file_began(begun: bytes | None, tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for number in range(4):
+        log.add("begun", number)
+    (tmp_path / FILE_NAME).rename(tmp_path / f"{FILE_NAME}.1")
+    if begun is not None:
+        (tmp_path / FILE_NAME).write_bytes(begun)
+    AuditLog(tmp_path).add("went on", 4)
+    assert verify_folder(tmp_path)[::2] == (5, None)
+    assert json.loads((tmp_path / FILE_NAME).read_text())["n"] == 5

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from swarmd.brain import lending_audit
 from swarmd.brain.lending import LendingLink
 from swarmd.brain.lending_audit import PERIOD_S, LendingAudit
 from swarmd.cli.main import main
@@ -110,3 +111,18 @@ def test_a_device_that_is_too_hot_offers_nothing() -> None:
         link.take(pulse)
         held = () if hot else (requests.Held(DIGEST, 7, "detect/pv-fault", 720),)
         assert asked.pop() == requests.Stock(held, 0, None)
+
+
+def test_an_audit_whose_oldest_file_had_to_go_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 9_000
+    monkeypatch.setattr(lending_audit, "FILE_BYTES", most * lending_audit.FILE_BYTES // (8 << 20))
+    world, ledger = World(tmp_path), Ledger()
+    for _ in range(60):
+        ledger.note("lent", NODE, DIGEST, 80_000, b"answer")
+        world.audit.write(ledger.take())
+    world.audit.close()
+    first = min(json.loads(line)["n"] for file in world.folder.iterdir() for line in file.read_text().splitlines())
+    assert first > 1, "nothing had to go"
+    assert sum(file.stat().st_size for file in world.folder.iterdir()) <= most
+    lines, _, problem = verify_folder(world.folder)
+    assert (lines, problem) == (61 - first, None)

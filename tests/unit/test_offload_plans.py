@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd.worker import cascade
-from swarmd.worker.cascade import Asking, Cascading, PlanError, Scene, read_plans
+from swarmd.worker.cascade import OBJECTS_MAX, Asking, Cascading, PlanError, Scene, read_plans
 from swarmd.worker.elsewhere import Errand, Found, Own
 from swarmd.worker.lent import INFER
 from swarmd.worker.oip import OipError, Question, Wanted, write_answer
 from swarmd_models.bundle import load_bundle
 from swarmd_models.service import DETECT, Tensors
-from swarmd_protocols.offload.cascade import Plan, Step
+from swarmd_protocols.offload.cascade import STEPS_MAX, Plan, Step
 from tests.support.mutants import assert_found
 
 OWN, LARGER, LARGEST = "aa" * 32, "bb" * 32, "cc" * 32
@@ -237,3 +237,24 @@ def _one_nan() -> None:
 )
 def test_mutants(fault: Any, law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_found(fault, law, monkeypatch)
+
+
+def test_lenders_that_name_all_they_may_are_held_against_what_is_known_in_one_step_an_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    digests = [bytes([1 + at]) * 32 for at in range(STEPS_MAX)]
+    scene = Scene(Asking(Plan(Step(bytes(32)), tuple(Step(one) for one in digests)), 0.1, 0.0))
+    scene.begin(OWN, detections((0, 0.5, "crack")))
+    steps, ious = 0, cascade._ious
+
+    def counted(boxes: np.ndarray, box: np.ndarray) -> np.ndarray:
+        nonlocal steps
+        steps += 1
+        return ious(boxes, box)
+
+    monkeypatch.setattr(cascade, "_ious", counted)
+    for lender, digest in enumerate(digests):
+        rows = range(1 + lender * OBJECTS_MAX, 1 + (lender + 1) * OBJECTS_MAX)
+        scene.join(digest, detections(*((at, 0.5, "crack") for at in rows)))
+    assert len(scene.objects) == 1 + STEPS_MAX * OBJECTS_MAX
+    assert steps == STEPS_MAX * OBJECTS_MAX

@@ -382,7 +382,8 @@ class Replica:
         if is_sure:
             self._author.trust_clock(effects, self._begun_ns, now_ns)
         self._author.kill(self._projection.expire(self.clock.physical_ms(now_ns), is_sure))
-        self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
+        if self._node not in self._holdings.store.quarantined:  # Else nobody takes it, and it would be missed for ever.
+            self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
 
     def _is_settled(self, now_ns: int) -> bool:
         """Whether the clock will not be set by a single peer, or nobody came in the time in which three would have."""

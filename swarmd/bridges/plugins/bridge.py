@@ -2,7 +2,8 @@
 
 What a plug-in raises, leaks or blocks stays in its process: it has no more of the daemon than any program with
 `import swarmd`. What it prints goes to the daemon's log, `LINE_MAX_BYTES` of each line, as many lines as the log takes
-of one sender (`logs.py`).
+of one sender (`logs.py`), and it is read no faster than `_CHUNK_BYTES` in `PAUSE_S`: who prints more waits. A process
+that it has started and that outlives it keeps the daemon neither from telling its end nor from starting it again.
 """
 
 import asyncio
@@ -21,8 +22,14 @@ LINE_MAX_BYTES = 500
 """Bytes of a line that are shown: as wide as anybody reads."""
 STOP_S = 3.0
 """Seconds that a plug-in has for its good-bye; below the 5 s after which the supervisor asks again."""
+LINES_MAX = 16
+"""Lines of one read that are looked at, the last ones, which say why it fails: the log takes ten in ten seconds."""
+PAUSE_S = 0.05
+"""Seconds between two reads: a program that prints without end costs the daemon a hundredth of a core."""
 _CHUNK_BYTES = 65_536
 """Bytes read at a time: a pipe's own buffer on Linux. Source: pipe(7)."""
+_LOOK_S = 1.0
+"""Seconds between two looks whether it has ended, where a process that it has started holds its output open."""
 
 
 class PluginBridge:
@@ -73,8 +80,15 @@ class PluginBridge:
             # By a pipe, because everybody on the device may read a command line, and an option may be a password.
             process.stdin.write(json.dumps(self._options).encode() + b"\n")
             process.stdin.close()
-            await self._listen(process, daemon)
-            status = await process.wait()
+            assert process.stdout is not None
+            listening = asyncio.create_task(self._listen(process.stdout, daemon))
+            try:
+                status = await _ended(process)
+                await asyncio.wait({listening}, timeout=_LOOK_S)  # Its last words.
+                if listening.done():
+                    listening.result()
+            finally:
+                listening.cancel()
         finally:
             self._pid = None
             await _end(process)
@@ -85,14 +99,15 @@ class PluginBridge:
             raise PluginError(self._problem)
         self._problem = ""
 
-    async def _listen(self, process: asyncio.subprocess.Process, daemon: DaemonView) -> None:
-        assert process.stdout is not None
+    async def _listen(self, output: asyncio.StreamReader, daemon: DaemonView) -> None:
         rest = b""
-        while chunk := await process.stdout.read(_CHUNK_BYTES):
+        while chunk := await output.read(_CHUNK_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
+            self._counts["lines"] += max(0, len(lines) - LINES_MAX)
+            for line in lines[-LINES_MAX:]:
                 self._on_line(line, daemon)
             rest = rest[:LINE_MAX_BYTES]
+            await asyncio.sleep(PAUSE_S)
         if rest:
             self._on_line(rest, daemon)
 
@@ -106,16 +121,31 @@ class PluginBridge:
             daemon.command("note_problem", {"where": self.name, "text": text})
 
 
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    """Its status, once it has ended: `Process.wait` also waits for whoever holds its output open (CPython 119710)."""
+    waiting = asyncio.ensure_future(process.wait())
+    try:
+        while process.returncode is None:
+            await asyncio.wait({waiting}, timeout=_LOOK_S)
+    finally:
+        waiting.cancel()
+    return process.returncode
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Let it end, or end it; also when `run` is cancelled."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(STOP_S):
-            await process.wait()
-    with contextlib.suppress(ProcessLookupError):
-        if process.returncode is None:
-            process.kill()
-    await process.wait()
+    try:
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await _ended(process)
+        with contextlib.suppress(ProcessLookupError):
+            if process.returncode is None:
+                process.kill()
+        await _ended(process)
+    finally:
+        # Else the daemon would keep its end of an output that somebody else holds, one more for each start.
+        process._transport.close()  # type: ignore[attr-defined]
