@@ -2,7 +2,7 @@
 
 Chunks are the last in line. They have one account over all files and peers (`bytes_s` over any ten seconds), so no
 number of askers, files or repeated requests makes a node give more; and they take from a second account, half as large
-again, that everything the node sends is charged to: where a storm has emptied it, chunks wait. One eighth of their rate
+again, that everything the node sends is charged to: where a storm has emptied it, chunks wait. Half of their rate
 is theirs whatever the others send, so that every file arrives.
 """
 
