@@ -1,9 +1,9 @@
 """What a node gives of files over any ten seconds: a share of its own, less where its other words need more. Pure.
 
 Chunks are the last in line. They have one account over all files and peers (`bytes_s` over any ten seconds), so no
-number of askers, files or repeated requests makes a node give more; and they take from a second account, half as large
-again, that everything the node sends is charged to: where a storm has emptied it, chunks wait. Half of their rate
-is theirs whatever the others send, so that every file arrives.
+number of askers, files or repeated requests makes a node give more; and they take from a second account, a quarter
+larger, that everything the node sends is charged to: where a storm has emptied it, chunks wait. Half of their rate is
+theirs whatever the others send, so that every file arrives.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ WINDOW_S = 10
 """What is given is bounded over any so many seconds: a tenth of them is too short for one chunk, sixty hide a storm."""
 _BURST_S = 3
 """So many seconds' worth at once, so that small files do not wait; the rest comes evenly, and no giver falls silent."""
-_ALL_PERCENT = 150
-"""Of the chunks' account is that of all that the node sends: in calm, its other words are less than half of it."""
+_ALL_PERCENT = 125
+"""Of the chunks' account is that of all that the node sends: in calm, its other words are less than a quarter of it."""
 _LEAST_SHARE = 2
 """One part in so many of the rate is for chunks whatever else is sent."""
 
