@@ -11,6 +11,7 @@ from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import accusations as accusations_module
 from swarmd_protocols.swim import allowance, hosts
+from swarmd_protocols.swim import links as links_module
 from swarmd_protocols.swim import swim as swim_module
 from swarmd_protocols.swim.allowance import Allowance
 from swarmd_protocols.swim.core import Core
@@ -26,6 +27,7 @@ from swarmd_protocols.swim.prober import Prober
 from swarmd_protocols.swim.repair import Repair
 from swarmd_protocols.swim.user_events import UserEvents
 from swarmd_protocols.trust import roots
+from tests.property import test_link_report_laws as link_reports
 from tests.support.mutants import assert_found
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
@@ -295,6 +297,23 @@ def _refused_on_any_way(evidence, address):
             evidence._on_refused(member)
 
 
+def _weigh_everybody_s_word(patch):
+    patch.setattr(links_module, "REACHABLE", tuple(MemberState))
+
+
+def _weigh_nobody_s_word_twice(patch):
+    whole, silenced = LinkReports.weigh, set()
+
+    def weigh(reports, reporter):
+        if reporter.state in links_module.REACHABLE and reporter in silenced:
+            return
+        if reporter.state not in links_module.REACHABLE:
+            silenced.add(reporter)
+        whole(reports, reporter)
+
+    patch.setattr(LinkReports, "weigh", weigh)
+
+
 def _move_in_silence(own, address):
     own.core.own.address = address
 
@@ -313,6 +332,16 @@ MUTANTS = [
     ("incarnation of accusations", old_accusations_change_nothing, _ignore_incarnation_of_accusations),
     ("host evidence", frozen_nodes_are_not_failed, _ignore_open_hosts),
     ("witnesses", deaf_nodes_are_not_failed, lambda patch: patch.setattr(LinkReports, "on_links", _nothing)),
+    (
+        "the word of the gone",
+        lambda: link_reports.check_dead_witnesses([0, 2, 4], ["leaves", "dies", "dies"], 1),
+        _weigh_everybody_s_word,
+    ),
+    (
+        "the word of who is back",
+        lambda: link_reports.check_returned_witnesses([0, 1], 1),
+        _weigh_nobody_s_word_twice,
+    ),
     ("replay window", replays_open_nothing, lambda patch: patch.setattr(ReplayWindow, "fresh", lambda *_: True)),
     (
         "certificate",

@@ -8,7 +8,7 @@ from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import DETAIL, Core
-from swarmd_protocols.swim.members import LINKS, Member
+from swarmd_protocols.swim.members import LINKS, REACHABLE, Member
 from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody, Near
 from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
 from swarmd_protocols.swim.seams import Judge
@@ -128,14 +128,31 @@ class LinkReports:
 
     def count(self, reporter: Member, entries: tuple[tuple[bytes, int], ...]) -> None:
         """Replace what a reporter says, and judge the members it speaks of anew."""
-        before, after = dict(reporter.report.links), dict(entries)
         reporter.report.links = entries
+        self.weigh(reporter)
+
+    def weigh(self, reporter: Member) -> None:
+        """Let what a reporter says count while it is here, and only then.
+
+        Who died, left or is away takes nothing back: its word that it hears a member would keep that one from being
+        failed until the reporter returns. It counts again should the reporter return in the same life.
+        """
+        report, known = reporter.report, self.core.table.by_node
+        entries = report.links if reporter.state in REACHABLE else ()
+        before, report.weighed = report.weighed, tuple(entry for entry in entries if entry[0] in known)
+        if before != report.weighed:
+            self._replace(reporter, dict(before), dict(report.weighed))
+
+    def _replace(self, reporter: Member, before: Mapping[bytes, int], after: Mapping[bytes, int]) -> None:
+        reason = f"{reporter.name} reports its link to it"
+        if reporter.state not in REACHABLE:
+            reason = f"{reporter.name} reported its link to it, and is {reporter.state.value}"
         for node in sorted(before.keys() | after.keys()):
             member = self.core.table.by_node.get(node)
             if member is None:
                 continue
             member.report.reporters += (node in after) - (node in before)
             member.report.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
-            self._judge.evaluate(member, f"{reporter.name} reports its link to it")
+            self._judge.evaluate(member, reason)
             if node in after and node not in before:
                 self._accusations.verify_sometimes(member)

@@ -69,11 +69,13 @@ class LinkState:
 class ReportedLinks:
     """What a member reports about its links, and others about theirs to it."""
 
-    __slots__ = ("links", "links_encoded", "links_sequence", "reporters", "witnesses")
+    __slots__ = ("links", "links_encoded", "links_sequence", "reporters", "weighed", "witnesses")
 
     def __init__(self) -> None:
         self.links: tuple[tuple[bytes, int], ...] = ()
         """What it reports about its own links."""
+        self.weighed: tuple[tuple[bytes, int], ...] = ()
+        """What of that counts in `witnesses` and `reporters` of others: nothing while it is not here."""
         self.links_encoded = b""
         self.links_sequence = 0
         self.witnesses = 0

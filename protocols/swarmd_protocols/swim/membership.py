@@ -401,6 +401,7 @@ class Membership:
         old, new = member.state, self.verdict(member)
         if not member.overlay.active:
             member.state = new  # A transient peer: nobody is told of it.
+            self.links.weigh(member)
             return
         if old is new and not joined:
             return
@@ -418,6 +419,7 @@ class Membership:
         if joined or (old in REACHABLE) != (new in REACHABLE):
             core.port.peers_changed()
         core.port.emit(MemberChanged(member.node, member.name, None if fresh else old, new, reason))
+        self.links.weigh(member)
 
     def _forget_if_gone(self, node: NodeId) -> None:
         core = self.core

@@ -1,0 +1,108 @@
+"""Law: what a member says of its links counts while it is here, and only then.
+
+Two members that say they hear a deaf one keep it from being failed. Who died, left or went away says nothing any more:
+it keeps no dead member among the living, and no healthy one degraded.
+"""
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.effects import GoAway, Leave, MemberState
+from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.messages import LINK_ONE_WAY
+from tests.support.swim_net import Net
+
+COUNT = 7
+DEAF = 6
+OTHERS = range(DEAF)
+BOUND_S = 13.0
+"""A death is known within 8 s, and 5 s later where the dead one was deaf: the bound of `membership.undetected`."""
+ENDS = ("dies", "leaves", "goes away")
+
+
+def deafened(seed: int) -> Net:
+    """A swarm in which one member hears nobody, and all others say of it that they hear it."""
+    net = Net(COUNT, seed)
+    assert net.run_until(net.formed, 8) is not None
+    net.cut(list(OTHERS), [DEAF], one_way=True)
+    assert net.run_until(lambda: all(seen(net, index).report.witnesses >= 2 for index in OTHERS), 20) is not None
+    assert net.all_see(MemberState.DEGRADED, DEAF, list(OTHERS))
+    return net
+
+
+def seen(net: Net, observer: int, subject: int = DEAF) -> Member:
+    return net.hosts[observer].node._core.table.by_node[net.hosts[subject].node.node]
+
+
+def end(net: Net, index: int, how: str) -> None:
+    """A member takes its leave in one of three ways; nothing is heard of it from then on."""
+    if how == "leaves":
+        net.feed(index, Leave())
+    elif how == "goes away":
+        net.feed(index, GoAway(60_000_000_000))
+    if how != "dies":
+        net.run(0.1)
+    net.hosts[index].dark = True
+
+
+def check_counts(net: Net, observers: list[int]) -> None:
+    """At each node each count is what the members that are here say, no more and no less."""
+    for observer in observers:
+        table = net.hosts[observer].node._core.table.by_node
+        for member in table.values():
+            words = [dict(one.report.links).get(member.node, 0) for one in table.values() if one.state in REACHABLE]
+            assert member.report.witnesses == words.count(LINK_ONE_WAY)
+            assert member.report.reporters == sum(1 for word in words if word)
+
+
+gone_ones = st.lists(st.sampled_from(OTHERS), min_size=2, max_size=4, unique=True)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(gone=gone_ones, hows=st.lists(st.sampled_from(ENDS), min_size=4, max_size=4), seed=st.integers(0, 99))
+@example(gone=[0, 2, 4], hows=["leaves", "dies", "dies", "dies"], seed=1)
+def test_who_was_deaf_and_died_with_its_witnesses_is_known_to_be_dead(gone, hows, seed):
+    check_dead_witnesses(gone, hows, seed)
+
+
+def check_dead_witnesses(gone: list[int], hows: list[str], seed: int) -> None:
+    net = deafened(seed)
+    left = [index for index in OTHERS if index not in gone]
+    net.hosts[DEAF].dark = True
+    for index, how in zip(gone, hows, strict=False):
+        end(net, index, how)
+    assert net.run_until(lambda: net.all_see(MemberState.FAILED, DEAF, left), BOUND_S) is not None
+    check_counts(net, left)
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(gone=gone_ones, hows=st.lists(st.sampled_from(ENDS), min_size=4, max_size=4), seed=st.integers(0, 99))
+@example(gone=[0, 2, 4], hows=["leaves", "dies", "goes away", "dies"], seed=1)
+def test_who_hears_again_is_degraded_on_no_word_of_those_that_are_gone(gone, hows, seed):
+    net = deafened(seed)
+    left = [index for index in OTHERS if index not in gone]
+    for index, how in zip(gone, hows, strict=False):
+        end(net, index, how)
+    net.blocked.clear()
+    assert net.run_until(lambda: net.all_see(MemberState.ALIVE, DEAF, left), BOUND_S) is not None
+    check_counts(net, left)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(gone=gone_ones, seed=st.integers(0, 99))
+def test_the_word_of_who_returns_in_the_same_life_counts_again(gone, seed):
+    check_returned_witnesses(gone, seed)
+
+
+def check_returned_witnesses(gone: list[int], seed: int) -> None:
+    """Witnesses are cut off for long enough to be failed, and come back with no new report."""
+    net = deafened(seed)
+    left = [index for index in OTHERS if index not in gone]
+    net.cut(gone, left)
+    assert net.run_until(lambda: all(net.all_see(MemberState.FAILED, index, left) for index in gone), 20) is not None
+    check_counts(net, left)
+    net.blocked -= {(a, b) for a in OTHERS for b in OTHERS}
+    back = lambda: all(seen(net, b, a).state in REACHABLE for a in gone for b in left)  # noqa: E731
+    assert net.run_until(back, 30) is not None
+    check_counts(net, left)
+    assert net.all_see(MemberState.DEGRADED, DEAF, left)
