@@ -1,10 +1,10 @@
 """How swarms with partial views begin and grow: each function asserts one law, for tests and for mutants of it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from swarmd_protocols.effects import Join, Leave, MemberState, SendDatagram, Started
 from swarmd_protocols.swim.members import MEMBERS
