@@ -237,12 +237,12 @@ class EventStore:
         except sqlite3.Error as error:
             self._failed(error)
             return False
+        self._wrote_s = time.monotonic()  # Before anybody sees that nothing waits: the next one gathers.
         with self._lock:
             # What was put in the meantime may have pushed some of these out.
             written = set(map(id, entries))
             self._waiting = [entry for entry in self._waiting if id(entry) not in written]
         self.counts["written"] += len(entries)
-        self._wrote_s = time.monotonic()
         if self._problem:
             self._say("")
         return True
