@@ -30,6 +30,9 @@ node send no more than that; who moves at 15 m/s comes near one or two a second.
 _STRANGE_NS, _STRANGERS_MAX = 2 * _S, 64
 """Who is unknown so long after its first beacon, nanoseconds, is a stranger, and so many of them are remembered: a
 newcomer that its seeds admit is no stranger by then, and thirty that hear it do not all greet it at once."""
+_STRANGER_KEPT_NS = 15 * _S
+"""A stranger keeps its place so long, nanoseconds, longer than the gap between two beacons of a full view (10 s): were
+it the next one's at once, a crowd, or somebody who invents names, would keep everybody a newcomer for ever."""
 _ASK_AGAIN_NS, _ASK_AGAIN_MAX_NS = 300_000_000, 8 * _S
 """Whoever was asked because of a beacon and did not answer is asked again after so long, nanoseconds, twice as long
 each time: beacons in its name are no reason to ask for ever, and a link at 30 % loss answers one question of two."""
@@ -89,9 +92,12 @@ class Near:
     def may_greet(self, node: bytes) -> bool:
         """Whether a stranger is greeted because of a beacon: it stays one, or nobody is near, and others are few."""
         now_ns = self.core.now_ns
-        if len(self._strangers) >= _STRANGERS_MAX and node not in self._strangers:
-            del self._strangers[next(iter(self._strangers))]
-        since_ns = self._strangers.setdefault(node, now_ns)
+        since_ns = self._strangers.get(node, now_ns)
+        oldest = next(iter(self._strangers), node)
+        if len(self._strangers) >= _STRANGERS_MAX and now_ns - self._strangers[oldest] >= _STRANGER_KEPT_NS:
+            del self._strangers[oldest]
+        if len(self._strangers) < _STRANGERS_MAX:
+            self._strangers.setdefault(node, now_ns)
         is_strange = now_ns - since_ns >= _STRANGE_NS or not self.core.table.reachable
         return is_strange and self._greetings.take(now_ns)
 
