@@ -3,10 +3,10 @@
 Forty nodes and full views up to twelve: what holds for thousands is measured in docs/performance/swim.md.
 """
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from swarmd_protocols.effects import Command, Leave, MemberState, SetMeta, UserEvent
 from swarmd_protocols.trust.envelopes import sign_statement
