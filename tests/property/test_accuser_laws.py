@@ -366,9 +366,11 @@ def check_refuted_in_time() -> None:
         incarnation = member.incarnation
         body = encode(AccusationBody(honest.node._core.own.node, member.node, incarnation, LEVEL_SUSPECT))
         victim._core.now_ns = net.now
+        victim._wire.effects = []
         said = Accusation(body, honest.node._core.sign("accuse", body))
         via = victim._core.table.by_node[honest.node._core.own.node]
         victim._swim.membership.accusations.on_accusation(said, via)
+        net.perform(net.hosts[0], victim._wire.effects)
         net.run(SwimConfig().suspicion_min_ns / S)
         assert member.incarnation > incarnation
         net.run(20)

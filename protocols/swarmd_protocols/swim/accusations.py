@@ -8,6 +8,7 @@
 
 import msgspec
 
+from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.channel.codec import decode_body, encode
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId
@@ -32,6 +33,12 @@ _ACCUSERS_KEPT = 16
 _WITHDRAWN_NS = 5 * _S
 """A verdict that only this node holds ends when its subject answers so long after it, nanoseconds: a refutation takes
 under a second also at 30 % loss, so this one will not come."""
+_ASKS_PER_S, _ASKS_BURST = 4, 8
+"""Pings of members that are in doubt on others' word: as many as probes of the default period, however many are lost at
+once where hosts cannot be asked."""
+_ASK_GAPS_MAX = 4
+"""One of them is asked at least every so many of the longest suspicion timeouts: of a process that hangs for 12 s, each
+member asks four times."""
 _SPREAD_PER_LEVEL = {LEVEL_SUSPECT: 2, LEVEL_UNRESPONSIVE: 1, LEVEL_FAILED: 0}
 """How many accusations of a kind about one member are passed on; 0 stands for as many as convince, and one more."""
 
@@ -46,6 +53,9 @@ class Accusations:
         self.standing = standing
         self.looking: dict[bytes, tuple[NodeId, int]] = {}
         """Members that this node looks at because of an accuser whose word is doubted, and since when."""
+        self._hearsay: dict[NodeId, int] = {}
+        """Members in doubt on others' word, and how long after the last look the next one comes, nanoseconds."""
+        self._asks = TokenBucket(_ASKS_PER_S, _ASKS_BURST)
 
     def on_accusation(self, message: Accusation, via: Member | None) -> None:
         """Weigh one member's word about another."""
@@ -164,14 +174,40 @@ class Accusations:
             return
         if level == LEVEL_UNRESPONSIVE:
             member.unresponsive = True
+            self._doubt_hearsay(member)
             self._judge.evaluate(member, f"{accuser_name} finds its host up and its process silent")
             return
         if self._weigh_signers(member):
             return
         member.suspected = True
+        self._doubt_hearsay(member)
         self._judge.evaluate(member, f"{accuser_name} says so")
         if level == LEVEL_SUSPECT:
             self.verify_sometimes(member)
+
+    def _doubt_hearsay(self, member: Member) -> None:
+        """A member is in doubt on others' word: look after that until it ends; one timer each."""
+        if member.node not in self._hearsay:
+            self._hearsay[member.node] = gap_ns = self.core.config.suspicion_max_ns
+            self.core.scheduler.at(self.core.now_ns + gap_ns, self._ask_hearsay, member.node)
+
+    def _ask_hearsay(self, node: NodeId) -> None:
+        """A doubt on others' word that nothing has ended by now is asked about, ever more seldom.
+
+        A death is a verdict by then, and what the subject heard of it has refuted. But where all others doubt the
+        accuser, they neither believe its word nor pass it on: a ping of this node is all that tells the subject, and
+        its ack is evidence. One ping, no round of questions: everybody may hold this doubt, and rightly.
+        """
+        core = self.core
+        longest_ns = _ASK_GAPS_MAX * core.config.suspicion_max_ns
+        gap_ns = min(2 * self._hearsay.pop(node), longest_ns)
+        member = core.table.by_node.get(node)
+        if member is None or core.own.left or member.where < 0 or not (member.suspected or member.unresponsive):
+            return
+        if member.link.probe is None and self._asks.take(core.now_ns):
+            self._judge.verify(member, by_one_ping=True)
+        self._hearsay[node] = gap_ns
+        core.scheduler.at(core.now_ns + gap_ns, self._ask_hearsay, node)
 
     def verify_sometimes(self, member: Member) -> None:
         """See for ourselves, at about four members of the swarm."""

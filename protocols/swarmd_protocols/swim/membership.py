@@ -371,9 +371,12 @@ class Membership:
             member.link.blocked_ns = core.now_ns
             core.port.datagram(member, member.newest_accusation())
 
-    def verify(self, member: Member) -> None:
+    def verify(self, member: Member, *, by_one_ping: bool = False) -> None:
         """See for ourselves, now."""
-        self.prober.verify(member)
+        if by_one_ping:
+            self.prober.ping_once(member)
+        else:
+            self.prober.verify(member)
 
     # --- verdict -----------------------------------------------------------------------------------------------------
 

@@ -58,8 +58,8 @@ class Judge(Protocol):
         """What was held against a member no longer concerns this node."""
         ...
 
-    def verify(self, member: Member) -> None:
-        """Let the prober see for itself, now."""
+    def verify(self, member: Member, *, by_one_ping: bool = False) -> None:
+        """Let the prober see for itself, now: with all its questions, or by one ping."""
         ...
 
 
