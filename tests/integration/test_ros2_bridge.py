@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from swarmd.api.daemon import Look, NodePosition, PositionSeen
 from swarmd.bridges.ros2.names import TYPE_HASHES, ros_type, token
@@ -225,7 +226,7 @@ async def test_the_altitude_is_said_where_it_is_known(dds_domain: int, altitude_
         participant = DomainParticipant(dds_domain)
         reader = RawReader(participant, "rt/alice/fix", m.NavSatFix, latched=False, reliable=False)
         await matched(reader.reader)
-        world.say(dataclasses.replace(pose(), altitude_m=altitude_m))
+        world.say(structs.replace(pose(), altitude_m=altitude_m))
         decoded = types.deserialize_cdr(await reader.take(), reader.name)
         assert decoded.altitude == altitude_m if altitude_m is not None else decoded.altitude != decoded.altitude
 
@@ -348,7 +349,7 @@ async def test_boxes_of_a_ros_detector_reach_the_swarm_with_their_place(dds_doma
         k = [500.0, 0.0, 320.0, 0.0, 500.0, 240.0, 0.0, 0.0, 1.0]
         cameras.write(m.CameraInfo(m.Header(frame_id="cam"), 480, 640, "plumb_bob", [0.0] * 5, k))
         await until(lambda: bridge.counters().get("cameras") == 1)
-        world.say(dataclasses.replace(pose(), camera_to_ned=(2**-0.5, 0.0, -(2**-0.5), 0.0)))
+        world.say(structs.replace(pose(), camera_to_ned=(2**-0.5, 0.0, -(2**-0.5), 0.0)))
         boxes.write(m.Detection2DArray(m.Header(), [box]))
         await until(lambda: len(world.commands) == 2)
         rows: Any = world.commands[1][1]["detections"]
@@ -400,7 +401,7 @@ async def test_a_peers_position_is_published_again_and_its_lost_fix_too(dds_doma
         assert 1.9 < time.time() - fix.header.stamp.sec - fix.header.stamp.nanosec / 1e9 < 60
         assert fix.position_covariance[0] == pytest.approx(0.25)
         assert fix.altitude != fix.altitude, "nobody told how high its ground lies"
-        world.say(PositionSeen(BOB, "bob-1", dataclasses.replace(where, altitude_m=456.5)))
+        world.say(PositionSeen(BOB, "bob-1", structs.replace(where, altitude_m=456.5)))
         assert types.deserialize_cdr(await fixes.take(), fixes.name).altitude == 456.5
         world.say(PositionSeen(BOB, "bob-1", None))
         lost = types.deserialize_cdr(await fixes.take(), fixes.name)

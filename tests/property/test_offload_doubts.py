@@ -50,7 +50,7 @@ def ask(one: Dispatcher, number: int, now_ns: int, local_ms: int = 0, copies: in
     requests=st.lists(st.tuples(st.sampled_from([0, 5_000]), st.integers(1, 2)), min_size=1, max_size=12),
     seed=st.integers(0, 1 << 16),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, report_multiple_bugs=False)
 def test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once(
     lenders: int, requests: list[tuple[int, int]], seed: int
 ) -> None:
@@ -78,7 +78,7 @@ def test_what_a_doubted_lender_alone_works_on_is_asked_of_another_at_once(
 
 
 @given(seed=st.integers(0, 1 << 16), ways=st.sampled_from(["heard", "answers", "late", "silent"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, report_multiple_bugs=False)
 def test_a_doubted_lender_is_asked_again_when_it_is_heard_or_where_there_is_no_other(seed: int, ways: str) -> None:
     one = borrower(2, seed)
     first = ask(one, 1, 0)[0]
@@ -118,7 +118,7 @@ def test_who_hangs_up_all_the_time_doubles_one_request_a_second() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400), st.binary(max_size=4)), max_size=900))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, report_multiple_bugs=False)
 def test_the_ledger_is_bounded_and_counts_everything(rows: list[tuple[str, int, bytes]]) -> None:
     ledger = Ledger()
     for what, member, answer in rows:
