@@ -84,7 +84,7 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
         [
             Fault(10 * S, "replace_models", (5,), 12 * S, 1),
             Fault(13 * S, "partition", (1, 2), 18 * S, 0),
-            Fault(30 * S, "replaced_keys", (6,), 8 * S, 20),
+            Fault(30 * S, "replaced_keys", (6,), 8 * S, 200),
         ],
         {"release": {"publish_at_s": 6.0, "model_kb": 16, "soak_s": 1, "turn_s": 3.0}},
     ),
@@ -155,10 +155,11 @@ CASES: list[tuple[str, str, list[Fault], dict[str, Any]]] = [
     ("law-one-fail-halts", "releases.withheld", [Fault(3 * S, "vote_down", (6,), 40 * S, 2)], GOOD),
 ]
 
-DRAWN = {("law-not-judged-anew", "trust.invented")}
-"""Cases in which the fault shows in some runs only, whichever way the protocol has of timing things."""
-DRAWS = 8
-"""Runs of these: where it shows in half of them, all miss it once in 256 changes. Seen: 8 of 8."""
+DRAWN = {("law-not-judged-anew", "trust.invented"), ("law-left-for-good", "releases.split")}
+"""Cases in which the fault shows in some runs only, whichever way the protocol has of timing things: of the second, the
+thief's word has to come to the part that was cut off before the new root does."""
+DRAWS = 12
+"""Runs of these: where it shows in a third of them, all miss it once in 130 changes. Seen: 8 of 8, and 2 of 6."""
 
 
 @pytest.mark.parametrize(
