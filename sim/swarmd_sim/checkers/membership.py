@@ -1,7 +1,10 @@
 """Membership: the dead stay dead, the healthy are not called dead, refutation wins, and views agree after quiet."""
 
+import msgspec
+
 from swarmd_protocols.effects import MemberChanged, MemberState
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.swim.messages import STATUS_AWAY, AliveBody
 from swarmd_sim.checkers.base import CheckerBase, RunContext
 from swarmd_sim.checkers.paths import Paths
 from swarmd_sim.faults.faults import Fault
@@ -15,6 +18,8 @@ CALM_NS = 5_000_000_000
 """Who is to notice a death was left alone from so long before it; it is asked only of nodes that knew the dead one."""
 DEAF_NS = 5_000_000_000
 """Who is deaf pings few others, and each that hears it speaks for it so long after its last frame (`prober.py`)."""
+ABSENCE_NS = 3_000_000_000
+"""Peers count an announced absence in whole seconds, and 2 s longer: who comes back needs time to start."""
 FREEZE_NS = 10_000_000_000
 """A process frozen for less than this is degraded, never failed."""
 _GONE = (MemberState.FAILED, MemberState.LEFT)
@@ -122,12 +127,14 @@ class MembershipChecker(CheckerBase):
         for victim, crashed_ns in sorted(run.watch.crashes.items()):
             subject = run.hosts[victim]
             late_ns = now_ns - crashed_ns
-            limit_ns = self._limit_ns(victim, crashed_ns)
+            announced_ns, absent_ns = self._absence_ns(subject)
+            limit_ns = self._limit_ns(victim, crashed_ns) + absent_ns
             if victim in self._late_reported or subject.life.left or not limit_ns < late_ns < 2 * limit_ns:
                 continue
             seen = run.watch.failed_seen.get(victim, {})
-            late = [host for host in self._expected_to_know(subject, late_ns) if host.index not in seen]
-            if late and self._still_believes(late[0], subject):
+            late = [host for host in self._expected_to_know(late_ns + announced_ns) if host.index not in seen]
+            undecided = (*_UNDECIDED, MemberState.AWAY) if announced_ns else _UNDECIDED
+            if late and self._holds_for(late[0], subject, undecided):
                 self._late_reported.add(victim)
                 run.watch.violate(
                     "membership.undetected",
@@ -154,14 +161,32 @@ class MembershipChecker(CheckerBase):
         )
         return limit_ns + DEAF_NS if deaf else limit_ns
 
-    def _expected_to_know(self, subject: Host, late_ns: int) -> list[Host]:
+    def _absence_ns(self, subject: Host) -> tuple[int, int]:
+        """What the absence in which a host died has to do with when its death is known.
+
+        Until an announced absence is over nobody asks: silence is what was announced, and a death in it looks the same.
+        Each counts the absence from when it heard of it, so who was not there from the announcement on counts longer.
+
+        Returns:
+            How long before its death the host announced the absence, and how long after its death that was over for
+            those who heard it; 0 and 0 where it died in none.
+        """
+        own = subject.node._core.own
+        if own.status != STATUS_AWAY:
+            return 0, 0
+        crashed_ns = subject.clock.local_ns(subject.crashed_ns)
+        length_ns = msgspec.msgpack.decode(own.body, type=AliveBody).away_s * 1_000_000_000
+        begun_ns = own.away_until_ns - length_ns
+        return max(0, crashed_ns - begun_ns), max(0, own.away_until_ns + ABSENCE_NS - crashed_ns)
+
+    def _expected_to_know(self, since_ns: int) -> list[Host]:
         run = self.run
-        known_margin_ns = late_ns + CALM_NS
+        known_margin_ns = since_ns + CALM_NS
         return [host for host in run.component() if run.injector.healthy(host.index, known_margin_ns)]
 
-    def _still_believes(self, host: Host, subject: Host) -> bool:
-        """Whether a host has not come to a verdict; a suspicion is none."""
-        return any(view.node == subject.node_id and view.state in _UNDECIDED for view in host.node.members())
+    def _holds_for(self, host: Host, subject: Host, states: tuple[MemberState, ...]) -> bool:
+        """Whether a host has not come to a verdict; a suspicion is none, nor an absence that is over."""
+        return any(view.node == subject.node_id and view.state in states for view in host.node.members())
 
     def on_end(self, now_ns: int) -> None:
         """Liveness: every live host of the component sees exactly the live hosts as here."""
