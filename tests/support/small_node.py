@@ -16,6 +16,7 @@ from swarmd_protocols.effects import (
     StreamReceived,
     TimerFired,
 )
+from swarmd_protocols.swim.messages import STATUS_ALIVE
 from swarmd_sim.run.choices import Choices
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.sections import Scenario
@@ -34,6 +35,8 @@ class SmallNode:
         self.acks = 0
         self.heard: list[bytes] = []
         self.requests: list[object] = []
+        self._core = SimpleNamespace(own=SimpleNamespace(status=STATUS_ALIVE))
+        """It never says that it will be away."""
 
     def members(self) -> list[object]:
         return []
