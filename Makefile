@@ -6,7 +6,7 @@ SEED ?= 7
 SCENARIO ?= solar-farm-20
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: recording help setup setup-extras test-train demo demo-offload demo-release fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
+.PHONY: from-is-here chromium-is-here links recording help setup setup-extras test-train demo demo-offload demo-release demo-federation fix check test test-fast laws sim fuzz test-long test-upgrade soak bench bench-swim bench-state bench-scale bench-sim bench-sim-compiled bench-release bench-inference bench-interfaces vectors package deb model lock clean bench-hostile ui test-ui bench-ui bench-tutorials bench-gate coverage release docs bench-offload
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -19,8 +19,8 @@ setup: .venv/.done  ## create .venv with everything installed (editable)
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bindings, AsyncAPI's and Home Assistant's schemas
-.venv-extras/.done: .venv/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/asyncapi/package-lock.json
+setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bindings, ROS 2, AsyncAPI's and Home Assistant's schemas
+.venv-extras/.done: .venv/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/ros2.lock requirements/ros2.sh requirements/asyncapi/package-lock.json
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/extras.lock
 	test -x .venv-extras/tritonclient/bin/python || $(PY) -m venv .venv-extras/tritonclient
 	.venv-extras/tritonclient/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tritonclient.lock
@@ -28,6 +28,7 @@ setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bi
 	PATH="$$PWD/.venv/bin:$$PATH" npm ci --silent --ignore-scripts --prefix .venv-extras/npm
 	ln -sfn npm/node_modules/@asyncapi/specs .venv-extras/asyncapi
 	requirements/homeassistant.sh .venv-extras/homeassistant
+	requirements/ros2.sh .venv-extras/ros2
 	$(MAKE) --no-print-directory ui/node_modules/.done
 	touch $@
 
@@ -47,11 +48,17 @@ docs: setup .venv/.docs  ## the pages as a site in out/site: a warning, a word m
 	$(PY) -m tests.support.site out/site
 	git ls-files '*.md' '*.py' '*.toml' '*.tsx' '*.service' ':!tests' | xargs $(PY) -m codespell_lib --ignore-words-list fro,ned,hass
 
+links: setup .venv/.docs  ## every address on another host that a page links to answers (needs a network)
+	$(PY) -m sphinx -t links -q -b linkcheck -d out/links-trees docs out/links
+
 .venv/.docs: .venv/.done requirements/docs.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
 	touch $@
 
-recording: setup setup-extras  ## docs/recording.gif, the film in README.md: the real demo in the real ground view
+chromium-is-here:
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "no Chromium on the path, in which the film is taken (apt install chromium)" >&2; exit 2; }
+
+recording: chromium-is-here setup setup-extras  ## docs/recording.gif, the film in README.md: the real demo in the real ground view
 	$(PY) -m tests.support.recording
 
 demo: setup  ## four drones find the faults of a solar farm together
@@ -88,21 +95,29 @@ sim: setup  ## one simulation (SCENARIO=partition-heal SEED=4711)
 
 fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs for every decoder of outside bytes (libFuzzer)
 	$(PY) -m swarmd sim fuzz --seeds 1000 $(ARGS)
-	SWARMD_FUZZ_RUNS=1000000 $(PY) -m pytest --timeout 0 tests/unit/test_swim_hostile.py
+	SWARMD_FUZZ_RUNS=1000000 $(PY) -m pytest --timeout 0 tests/unit/test_swim_hostile.py tests/unit/test_swim_malformed.py tests/unit/test_swim_bounded_work.py
 	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
 test-long: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
 	SWARMD_DEVICELAB=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 RELEASE_SOAK=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
 	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default tests/unit/test_recipe_short.py
 
-test-upgrade: setup  ## roll four real daemons from an older version to this one while detections flow (FROM=v0.1.0)
-	SWARMD_UPGRADE_FROM=$(FROM) $(PY) -m pytest -s tests/integration/test_upgrade.py tests/integration/test_rolling_upgrade.py $(ARGS)
+# A revision that somebody names must be there: looked at before anything is set up.
+from-is-here:
+	@test -z "$(FROM)" || git rev-parse --verify --quiet --end-of-options "$(FROM)^{commit}" >/dev/null || \
+	{ echo "no tag or revision '$(FROM)' in this repository (git fetch --tags, then git tag)" >&2; exit 2; }
+
+test-upgrade: from-is-here setup  ## roll a swarm from an older version to this one while detections flow: four real daemons, twenty simulated (FROM=v0.1.0)
+	SWARMD_UPGRADE_FROM=$(FROM) $(PY) -m pytest -s tests/integration/test_upgrade.py tests/integration/test_rolling_upgrade.py tests/sim/test_sim_rolling_upgrade.py $(ARGS)
 
 soak: setup  ## 20 real daemons in network namespaces, brains and eyes killed at random, two hours (ARGS="--minutes 30"; root)
 	$(PY) -m tests.bench.soak $(ARGS)
 
 demo-offload: setup  ## weak drones and a station that lends them its model: found faults with and without
 	$(PY) -m swarmd demo --offload $(ARGS)
+
+demo-federation: setup  ## three swarms below one region: a broker and a gateway die, nothing is lost (needs mosquitto)
+	$(PY) -m swarmd.demo.federation $(ARGS)
 
 demo-release: setup  ## a release's whole life on four real daemons
 	$(PY) -m swarmd.demo.release $(ARGS)
@@ -140,7 +155,7 @@ bench-offload: setup  ## borrowed inference over an emulated radio: weak borrowe
 bench-interfaces: setup  ## capture to MQTT and ROS 2 readers on another device
 	$(PY) -m tests.bench.bench_interfaces $(ARGS)
 
-bench-gate: setup  ## the eye's and a datagram's cost beside an earlier revision's, in turn; fails above 1.25 (FROM=v0.1.0)
+bench-gate: from-is-here setup  ## the eye's and a datagram's cost beside an earlier revision's, in turn; fails above 1.25 (FROM=v0.1.0)
 	$(PY) -m tests.bench.gate --from "$(FROM)" $(ARGS)
 
 bench-tutorials: setup  ## each tutorial typed on a bare Debian, from installation to a first swarm (../shared/lab; root)
@@ -172,6 +187,7 @@ lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile requirements/package.in $(UV) -o requirements/package.lock
 	uv pip compile requirements/extras.in -c requirements/all.lock $(UV) -o requirements/extras.lock
 	uv pip compile requirements/tritonclient.in $(UV) -o requirements/tritonclient.lock
+	uv pip compile requirements/ros2.in $(UV) -o requirements/ros2.lock
 	uv pip compile requirements/coverage.in -c requirements/all.lock $(UV) -o requirements/coverage.lock
 	uv pip compile requirements/docs.in -c requirements/all.lock $(UV) -o requirements/docs.lock
 	uv pip compile requirements/homeassistant.in --override requirements/homeassistant.override --only-binary :all: $(UV) --python-version 3.13.2 -o requirements/homeassistant.lock

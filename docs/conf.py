@@ -7,6 +7,7 @@ to `docs/reference/` while the site is built, and not committed.
 import contextlib
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from swarmd.cli.main import VERBS, main
 
 project, author, version = "swarmd", "the developers of swarmd", swarmd.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["Thumbs.db"]
+exclude_patterns = ["Thumbs.db", "reference/front-pages.md"]
 html_theme = "furo"
 html_title = f"swarmd {version}"
 html_static_path: list[str] = []
@@ -25,6 +26,10 @@ suppress_warnings = ["myst.header"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
+# `make links`: places that documentation may name and nobody answers at (RFC 2606) are no links.
+linkcheck_ignore = [r"https?://([\w-]+\.)*(example|invalid)([:/].*)?$"]
+linkcheck_timeout, linkcheck_retries, linkcheck_anchors = 20, 3, False
+linkcheck_report_timeouts_as_broken = True
 
 _FOLDER = Path(__file__).parent
 
@@ -56,10 +61,22 @@ def _kind(name: str) -> str:
     return "exception" if issubclass(thing, BaseException) else "class"
 
 
-def setup(_: Any) -> None:
+def _front_pages() -> str:
+    """Every address that a page beside `docs/` names, for `make links`."""
+    pages = "".join(page.read_text() for page in sorted(_FOLDER.parent.glob("*.md")))
+    links = "\n".join(f"- <{link}>" for link in sorted(set(re.findall(r"\]\((https?://[^)\s]+)\)", pages))))
+    return f"---\norphan: true\n---\n\n# What the front pages link to\n\n{links}\n"
+
+
+def setup(app: Any) -> None:
     """Write the pages that are made of code, unless they are as they were."""
     (_FOLDER / "reference").mkdir(exist_ok=True)
-    for name, text in (("cli.md", _command_line()), ("python-api.md", _python())):
+    pages = {"cli.md": _command_line, "python-api.md": _python}
+    if app.tags.has("links"):
+        app.config.exclude_patterns.remove("reference/front-pages.md")
+        pages["front-pages.md"] = _front_pages
+    for name, write in pages.items():
+        text = write()
         page = _FOLDER / "reference" / name
         if not page.exists() or page.read_text() != text:
             page.write_text(text)

@@ -52,6 +52,24 @@ class Node:
     """A daemon that runs: what it knows, and what it may be told. Made by `connect`.
 
     Every method may raise `ControlError` (nobody answers) and `DaemonError` (it refused, and says why).
+
+    Examples:
+        >>> import swarmd
+        >>> node = swarmd.connect()
+        >>> [(member.name, member.state) for member in node.members()]
+        [('drone-1', 'alive')]
+        >>> with node.watch() as changes:
+        ...     taken = node.observe([swarmd.Sighting(label="crack", score=0.9, east_m=3.0, north_m=4.0)])
+        ...     told = next(change for change in changes if change.event == "object")
+        >>> told.details["label"]
+        'crack'
+        >>> [(thing.label, thing.east_m, thing.observers) for thing in node.objects()]
+        [('crack', 3.0, ('drone-1',))]
+        >>> node.note("weather", "windy")
+        >>> node.ask("event", name="")
+        Traceback (most recent call last):
+        ...
+        swarmd.errors.DaemonError: ...
     """
 
     def __init__(self, control: "Path | Remote", timeout_s: float) -> None:
@@ -129,7 +147,8 @@ class Node:
             priority: 1 high, 2 normal, 3 low.
             deadline_ms: Milliseconds until an answer is of no use, 60,000 at most; None: as the daemon is set.
             borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure":
-                better models of others where the own one is in doubt (`lending.plan`).
+                better models of others where the own one is in doubt (`lending.plan`); "split": others for parts of
+                the model (`lending.split`); "fleet": whoever is idle, for a batch of many requests at once.
 
         Raises:
             WorkerError: The API refused, and says why; a `DaemonError`.
@@ -162,7 +181,8 @@ class Node:
             priority: 1 high, 2 normal, 3 low.
             deadline_ms: Milliseconds until an answer is of no use, 60,000 at most; None: as the daemon is set.
             borrow: "yes": another member may answer (`lending.borrow`); "quickest": whoever is soonest; "unsure":
-                better models of others where the own one is in doubt (`lending.plan`).
+                better models of others where the own one is in doubt (`lending.plan`); "split": others for parts of
+                the model (`lending.split`); "fleet": whoever is idle, for a batch of many requests at once.
         """
         return self._infer(model, "", tensor, version, priority, deadline_ms, borrow)
 
@@ -353,6 +373,12 @@ def simulate(
 
     Raises:
         DaemonError: There is no such scenario or key, or a value does not fit it.
+
+    Examples:
+        >>> import swarmd
+        >>> outcome = swarmd.simulate("partition-heal", seed=7, nodes=10)
+        >>> outcome.violations
+        ()
     """
     from swarmd_sim.errors import SimError
     from swarmd_sim.run.replay import Replay

@@ -59,6 +59,10 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """Names the signed statement."""
 
+    def __str__(self) -> str:
+        """In words, for tables."""
+        return f"{self.operator} ({self.key}): {self.verdict} {self.text}".rstrip()
+
 
 class Object(msgspec.Struct, frozen=True, kw_only=True):
     """One thing out there, however many members have seen it."""

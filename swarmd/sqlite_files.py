@@ -50,9 +50,9 @@ def open_sound(path: Path, settings: Sequence[str], schema: str) -> sqlite3.Conn
     return database
 
 
-def is_the_disk(error: sqlite3.Error) -> bool:
+def is_the_disk(error: Exception) -> bool:
     """Whether the disk, not the file's content, is at fault: such an error may pass, and the file must stay."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
+    return isinstance(error, OSError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
 
 
 def move_aside(path: Path) -> Path:

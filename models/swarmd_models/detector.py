@@ -1,6 +1,7 @@
 """One loaded model: a frame in, detections out. No memory from frame to frame; tracking is `eye.py`'s."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -110,14 +111,37 @@ class Detector:
             FrameError: The frame cannot be used; the next one may be.
             BackendError: The runtime failed.
         """
+        return self._detect(image, None)
+
+    def fitted(self, image: Image) -> Array:
+        """A copy of the net's input for one frame, without the batch axis; raises `FrameError`."""
+        self._preprocessor.fill(image, self.backend.input_view())
+        return np.array(self.backend.input_view())
+
+    def read(self, image: Image, outputs: Sequence[Array]) -> list[Detection]:
+        """What the model sees in one frame, by outputs of its net that were computed elsewhere.
+
+        Args:
+            image: The frame.
+            outputs: Of the net for `fitted(image)`, as `backend.outputs` says, without the batch axis.
+
+        Raises:
+            FrameError: The frame cannot be used.
+            BackendError: The outputs are none (NaN), or the second stage's runtime failed.
+        """
+        return self._detect(image, list(outputs))
+
+    def _detect(self, image: Image, outputs: list[Array] | None) -> list[Detection]:
         clock = time.perf_counter_ns
         started = clock()
         mapping = self._preprocessor.fill(image, self.backend.input_view())
         filled = clock()
-        self.backend.infer()
+        if outputs is None:
+            self.backend.infer()
         inferred = clock()
         second = self.second if self.looks_twice else None
-        candidates = (self._decoder if second is None else self._candidates).decode(self.backend.output_views())
+        decoder = self._decoder if second is None else self._candidates
+        candidates = decoder.decode(self.backend.output_views() if outputs is None else outputs)
         if self._renamed is not None and second is None:
             candidates = replace(candidates, classes=self._rename(candidates.classes))
         decoded = clock()

@@ -34,7 +34,7 @@ def read_onnx(path: Path) -> bytes:
     except OSError as error:
         raise ArtefactError(f"cannot read model {path}: {error.strerror}") from error
     try:
-        found = {number for number, _ in _fields(data)}
+        found = {number for number, _ in fields_of(data)}
     except ValueError as error:
         raise ArtefactError(f"{path} is no ONNX model, or is truncated: {error}") from error
     if not {_IR_VERSION, _GRAPH} <= found:
@@ -46,16 +46,16 @@ def onnx_metadata(data: bytes) -> dict[str, str]:
     """The exporter's notes (`metadata_props`), by key; empty where there are none that can be read."""
     notes: dict[str, str] = {}
     try:
-        for number, value in _fields(data):
+        for number, value in fields_of(data):
             if number == _METADATA and isinstance(value, memoryview) and len(value) <= MAX_LABEL_BYTES:
-                entry = {n: bytes(v) for n, v in _fields(value) if isinstance(v, memoryview)}
+                entry = {n: bytes(v) for n, v in fields_of(value) if isinstance(v, memoryview)}
                 notes[entry.get(_KEY, b"").decode()] = entry.get(_VALUE, b"").decode()
     except ValueError:  # Of which UnicodeDecodeError is one.
         return {}
     return notes
 
 
-def _fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def fields_of(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Number and value of each field of one message; raises `ValueError` where the bytes are none."""
     view, at = memoryview(data), 0
     for _ in range(MAX_FIELDS):

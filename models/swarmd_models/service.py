@@ -7,6 +7,7 @@ bundle says about it: preprocessing, decoding, thresholds, the second stage.
 Not for two threads at once: a backend is used by one thread at a time.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -110,6 +111,19 @@ class Service:
         items = inputs[port.name]
         return Run(len(items), lambda: self._through(items))
 
+    def fit(self, image: Array) -> "Run":
+        """A picture as the net's input: one tensor with a batch axis of one. For a net that runs elsewhere."""
+        return Run(1, lambda: self._fit(image))
+
+    def read(self, image: Array, outputs: Tensors) -> "Run":
+        """What the net's outputs for a picture show, as the lane `DETECT` gives it.
+
+        Args:
+            image: As `fit` took it.
+            outputs: Of the net, by name, with a batch axis of one.
+        """
+        return Run(1, lambda: self._read(image, outputs))
+
     def close(self) -> None:
         """Free the runtime."""
         (self.backend if self._detector is None else self._detector).close()
@@ -129,16 +143,25 @@ class Service:
 
     def _look(self, image: Array) -> Iterator[Tensors | None]:
         assert self._detector is not None
-        height, width, channels = image.shape
-        if channels not in (1, 3) or not MIN_SIDE <= min(height, width) <= max(height, width) <= MAX_SIDE:
-            raise FrameError(
-                f"the picture is {height}x{width}x{channels}; rows and columns must be {MIN_SIDE} to {MAX_SIDE}, "
-                "channels 1 (grey) or 3 (BGR)"
-            )
-        try:
-            found = self._detector.detect(image[..., 0] if channels == 1 else image)
-        except cv2.error as error:
-            raise FrameError(f"OpenCV refuses the picture: {str(error)[:200]}") from error
+        picture = _picture(image)
+        with _judging():
+            found = self._detector.detect(picture)
+        yield None
+        yield _as_tensors(found)
+
+    def _fit(self, image: Array) -> Iterator[Tensors | None]:
+        assert self._detector is not None
+        picture = _picture(image)
+        with _judging():
+            fitted = self._detector.fitted(picture)
+        yield None
+        yield {self.backend.inputs[0].name: fitted[None]}
+
+    def _read(self, image: Array, outputs: Tensors) -> Iterator[Tensors | None]:
+        assert self._detector is not None
+        picture = _picture(image)
+        with _judging():
+            found = self._detector.read(picture, [outputs[spec.name][0] for spec in self.backend.outputs])
         yield None
         yield _as_tensors(found)
 
@@ -165,6 +188,24 @@ class Run:
         found = next(self._steps)
         assert found is not None
         return found
+
+
+def _picture(image: Array) -> Array:
+    height, width, channels = image.shape
+    if channels not in (1, 3) or not MIN_SIDE <= min(height, width) <= max(height, width) <= MAX_SIDE:
+        raise FrameError(
+            f"the picture is {height}x{width}x{channels}; rows and columns must be {MIN_SIDE} to {MAX_SIDE}, "
+            "channels 1 (grey) or 3 (BGR)"
+        )
+    return image[..., 0] if channels == 1 else image
+
+
+@contextlib.contextmanager
+def _judging() -> Iterator[None]:
+    try:
+        yield
+    except cv2.error as error:
+        raise FrameError(f"OpenCV refuses the picture: {str(error)[:200]}") from error
 
 
 def _port(spec: TensorSpec) -> Port:

@@ -32,7 +32,7 @@ def node_id_of(public_key: bytes) -> NodeId:
         16 bytes.
 
     >>> node_id_of(bytes(32)).hex()[:8]
-    'd4edb0c7'
+    '1426ac40'
     """
     return NodeId(blake2b(public_key, digest_size=NODE_ID_BYTES, person=b"swarmd-node-id").digest())
 

@@ -53,6 +53,8 @@ from swarmd_protocols.subprotocol import (
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.swim.core import Core, Own
+from swarmd_protocols.swim.members import REACHABLE
+from swarmd_protocols.swim.mesh.relay import Relay
 from swarmd_protocols.swim.messages import (
     Beacon,
     Message,
@@ -154,6 +156,9 @@ class Node:
                 sub.traffic.watch(partial(bytes_out, self._core.counters))
         self._hearers = {sub.name: sub for sub in subprotocols if isinstance(sub, HearsCasts)}
         self._reader = Reader(self._core, self._wire, self._swim, self._subs, self._perform, self._on_trust)
+        self._relay = Relay(self._core, self._wire, self._reader.take_relayed)
+        if config.swim.mesh:
+            self._subs[self._relay.name] = self._relay
         self._armed_ns: int | None = None
         self._trust_revision = trust.revision
         self._is_forked = False
@@ -344,6 +349,10 @@ class Node:
     def _send(self, send: Send, message: bytes) -> None:
         core = self._core
         member = core.table.by_node.get(send.to)
+        if member is not None and member.where < 0 and member.state in REACHABLE and core.view.weighs_links:
+            if not core.own.left:
+                self._perform(self._relay, self._relay.carry(member, message, sure=send.reliable))
+            return
         if member is None or member.where < 0 or core.own.left:
             core.counters["sends_to_nobody"] += 1
             return

@@ -19,6 +19,8 @@ from swarmd_protocols.subprotocol import SubEffect, SubProtocol
 from swarmd_protocols.swim.allowance import QUESTIONS, Allowance
 from swarmd_protocols.swim.core import Core
 from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.mesh.relay import NAME as RELAY
+from swarmd_protocols.swim.mesh.relay import PART_BYTES, PARTS_MAX
 from swarmd_protocols.swim.messages import Buckets, EventVector, Fingerprints, Message, Sections, Sub, Want
 from swarmd_protocols.swim.messages import decode_messages as decode
 from swarmd_protocols.swim.sender import FrameSender
@@ -44,6 +46,8 @@ _FRAME_BYTES = 1_024
 """What a frame that waits counts beside its bytes: so 4,096 of a member's wait at most, also of empty ones."""
 WAITING_MEMBERS_MAX = 16
 """Members whose frames may wait at once; the most that waits is 64 MB, where 16 members conspire."""
+RELAYED_MAX_BYTES = PART_BYTES * PARTS_MAX
+"""Bytes of a frame that others handed on."""
 NEXT_NS = 1_000
 """The next slice is due so much later, nanoseconds: what came in the meantime is first."""
 
@@ -133,6 +137,21 @@ class Reader:
             return
         frame = _Frame(member, source, body, decode(body, STREAM_MAX_BYTES if is_stream else DATAGRAM_MAX_BYTES))
         self._swim.on_frame(member, source)
+        if not self._read(frame):
+            self._wait(frame)
+
+    def take_relayed(self, member: Member, body: bytes) -> None:
+        """Read what a member sealed and others handed on: words of sub-protocols, which says nothing of its link."""
+        try:
+            messages = decode(body, RELAYED_MAX_BYTES)
+        except WireError as error:
+            self.refused(member.route, error)
+            return
+        for message in messages:
+            if type(message) is not Sub or message.name == RELAY:
+                self._core.reject(member, f"{type(message).__name__} is not handed on")
+                return
+        frame = _Frame(member, member.route, body, messages)
         if not self._read(frame):
             self._wait(frame)
 

@@ -62,7 +62,9 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
     """In a partial view, how many members the swarm has by estimate: then the peers are neighbours, and news must be
     passed on; in a mesh, how many it has. 0: everybody is told at once."""
     far: bool = False
-    """It is there, and out of this radio's reach: what is sent to it goes nowhere, others pass news on to it."""
+    """It is there, and out of this radio's reach: what is sent to it takes others' air too, who pass news on anyway."""
+    cost: int = 0
+    """In a mesh, what the way to it is expected to cost, quarters of a transmission; 0 where it is not known."""
 
 
 class SubProtocol(Protocol):

@@ -11,11 +11,13 @@ import msgspec
 
 from swarmd.api.histogram import Histogram
 from swarmd.events.alerts import Alert
+from swarmd.events.pages import Fetched
 from swarmd.events.record import EventRecord, Happened
 from swarmd.events.store import Query
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, StateChanged, UserEventDelivered
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.past.fetching import Stretch
 from swarmd_protocols.state.observations import CellView, DetectionView, LocalDetection, ObjectView, ReviewSubject
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
 
@@ -193,6 +195,10 @@ class InParts(Protocol):
         """As `DaemonView.cells`."""
         ...
 
+    def counters(self) -> Iterator[Mapping[str, Mapping[NodeId, int]]]:
+        """The swarm's counters, by name and node."""
+        ...
+
 
 class EyeControl(Protocol):
     """The eye as a person at the control socket sees it."""
@@ -211,8 +217,45 @@ class EyeControl(Protocol):
         ...
 
 
+class PeerPast(Protocol):
+    """What others wrote down of their own past, as far as it was fetched; moments are UTC seconds since 1970."""
+
+    def want(self, from_s: float, to_s: float) -> None:
+        """Fetch what others wrote down between two moments."""
+        ...
+
+    def stretches(self, from_s: float, to_s: float) -> Sequence[Stretch]:
+        """Of which times everybody's past is here, and why not of the others; milliseconds since 2020."""
+        ...
+
+    async def between(self, from_s: float, to_s: float) -> Sequence[Fetched]:
+        """Pages that touch a stretch of time, by their end, the oldest first, a bounded number."""
+        ...
+
+    async def newest(self, at_s: float) -> Sequence[Fetched]:
+        """Of each node the newest page that began by a moment."""
+        ...
+
+    async def events(self, query: Query) -> Sequence[EventRecord]:
+        """What pages tell of a query, oldest first."""
+        ...
+
+    def records(self, one: Fetched) -> Sequence[EventRecord]:
+        """The events of a page."""
+        ...
+
+    def name_of(self, node: NodeId) -> str:
+        """A node's name, also of one that is a member no more."""
+        ...
+
+
 class Past(Protocol):
     """What happened at this node and what others told, and what stands unsolved."""
+
+    @property
+    def pages(self) -> PeerPast:
+        """What was fetched of others."""
+        ...
 
     def standing(self) -> Sequence[Alert]:
         """Alerts, the gravest first."""
@@ -265,10 +308,6 @@ class Operations(DaemonView, Protocol):
 
     def trust(self) -> TrustSummary:
         """What this node holds of the fleet's trust."""
-        ...
-
-    def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:
-        """The swarm's counters: by name and node, and summed."""
         ...
 
     def stages(self) -> Mapping[str, Histogram]:

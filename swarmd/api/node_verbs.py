@@ -171,13 +171,7 @@ class _Answers:
         return {"cell": cell}
 
     def counters(self, _: Arguments) -> Mapping[str, Any]:
-        names = self._daemon.in_parts.names()
-        shared, sums = self._daemon.shared_counters()
-        by_node = {
-            counter: {names.get(node, node.hex()): value for node, value in values.items()}
-            for counter, values in shared.items()
-        }
-        return {"sums": dict(sums), "by_node": by_node, "own": dict(self._daemon.counters())}
+        return {**views.counters_answer(self._daemon.in_parts), "own": dict(self._daemon.counters())}
 
     def topics(self, _: Arguments) -> Mapping[str, Any]:
         return {"topics": [{"topic": topic, "kind": kind, "what": what} for topic, kind, what in self._daemon.served()]}

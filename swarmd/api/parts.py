@@ -20,8 +20,10 @@ class Parts:
     """
 
     __slots__ = ("_parts",)
+    ends = "[]"
+    """What the JSON of it begins and ends with."""
 
-    def __init__(self, parts: Iterable[Sequence[Any]]) -> None:
+    def __init__(self, parts: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         self._parts = iter(parts)
 
     @classmethod
@@ -29,23 +31,37 @@ class Parts:
         """The list of what `row` makes of each."""
         return cls([row(one) for one in part] for part in parts)
 
-    def __iter__(self) -> Iterator[Sequence[Any]]:
+    def __iter__(self) -> Iterator[Sequence[Any] | Mapping[str, Any]]:
         """The parts that are left."""
         return self._parts
+
+    def whole(self) -> object:
+        """All that is left, made at once."""
+        return [row for part in self for row in part]
+
+
+class Pairs(Parts):
+    """The same for a mapping: its parts are mappings, and no two have a key in common."""
+
+    __slots__ = ()
+    ends = "{}"
+
+    def whole(self) -> object:
+        """All that is left, made at once."""
+        return {key: value for part in self if isinstance(part, Mapping) for key, value in part.items()}
 
 
 def whole(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """An answer with its long lists made, for callers in this process that need them whole."""
     if not any(isinstance(value, Parts) for value in answer.values()):
         return answer
-    return {
-        name: [row for part in value for row in part] if isinstance(value, Parts) else value
-        for name, value in answer.items()
-    }
+    return {name: value.whole() if isinstance(value, Parts) else value for name, value in answer.items()}
 
 
 def encoded(answer: Mapping[str, Any]) -> Iterator[str]:
     """The JSON of an answer in pieces, one for each part and one for the rest; mappings in it may hold `Parts` too.
+
+    Parts are made in the order of the answer, so what is told later may be made of what was told before.
 
     >>> list(encoded({"ok": True, "result": {"rows": Parts([[1, 2], [], [3]]), "more": 0}}))
     ['{"ok":true,"result":{"rows":[1,2', '', ',3', '],"more":0}}']
@@ -66,12 +82,12 @@ def _pieces(answer: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         yield f"{before}{_encode(name)}:", False
         before = ","
         if isinstance(value, Parts):
-            yield "[", False
+            yield value.ends[0], False
             comma = ""
             for part in value:
                 yield comma + _encode(part)[1:-1] if part else "", True
                 comma = "," if part else comma
-            yield "]", False
+            yield value.ends[1], False
         elif isinstance(value, dict) and any(isinstance(inner, Parts) for inner in value.values()):
             yield from _pieces(value)
         else:

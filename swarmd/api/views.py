@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from swarmd.api.daemon import TRUST_KEY, NodePosition
+from swarmd.api.daemon import TRUST_KEY, InParts, NodePosition
+from swarmd.api.parts import Pairs
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS, stamp_ms
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewView
@@ -14,6 +15,8 @@ from swarmd_protocols.summary import MemberView
 Row = dict[str, Any]
 TOLD_MAX_BYTES = 512
 """Bytes of what a member tells of its trust: four times what swarmd writes."""
+SUMS_A_PART = 512
+"""Sums of one part of a long answer."""
 
 
 def member_row(member: MemberView) -> Row:
@@ -176,3 +179,24 @@ def _metres(value_cm: int | None) -> float | None:
 
 def _square_metres(covariance_cm2: tuple[int, int, int] | None) -> list[float] | None:
     return None if covariance_cm2 is None else [value / 10_000 for value in covariance_cm2]
+
+
+def counters_answer(daemon: InParts) -> Mapping[str, Any]:
+    """The swarm's counters by name of counter and of node, and their sums, in parts."""
+    sums: dict[str, int] = {}
+
+    def by_node() -> Iterator[Mapping[str, Any]]:
+        names = daemon.names()
+        for part in daemon.counters():
+            sums.update((counter, sum(by.values())) for counter, by in part.items())
+            yield {
+                counter: {names.get(node, node.hex()): value for node, value in by.items()}
+                for counter, by in part.items()
+            }
+
+    def summed() -> Iterator[Mapping[str, int]]:
+        counters = list(sums.items())
+        for at in range(0, len(counters), SUMS_A_PART):
+            yield dict(counters[at : at + SUMS_A_PART])
+
+    return {"by_node": Pairs(by_node()), "sums": Pairs(summed())}

@@ -11,6 +11,7 @@ import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from swarmd.api.metrics import Metrics
 from swarmd.api.node_verbs import register_verbs
 from swarmd.api.operators import OperatorDoor
 from swarmd.api.verbs import Verbs
-from swarmd.brain import compose
+from swarmd.brain import compose, garbage
 from swarmd.brain.discovery import discover
 from swarmd.brain.driver import Driver
 from swarmd.brain.ground import Grounds
@@ -32,6 +33,7 @@ from swarmd.brain.group_keys import follow_group_keys
 from swarmd.brain.heap import give_back_heap, keep_heap_small
 from swarmd.brain.history import History
 from swarmd.brain.journal import Journal
+from swarmd.brain.missions import Missions
 from swarmd.brain.node_metrics import register_bridge, register_history, register_metrics
 from swarmd.brain.notify import Notifier
 from swarmd.brain.parts import Parts
@@ -55,8 +57,7 @@ from swarmd_protocols.crypto import Crypto, NaClCrypto
 from swarmd_protocols.effects import Alarm, Join, Leave, Started, StateChanged, UserEvent
 from swarmd_protocols.errors import ProtocolError
 from swarmd_protocols.ids import Address, NodeId
-from swarmd_protocols.state.observations import DefineCells, LocalDetection
-from swarmd_protocols.state.positions import NAME as WHERE
+from swarmd_protocols.state.observations import LocalDetection
 from swarmd_protocols.state.positions import PlaceLearned
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.trust.identity import Identity, open_trust
@@ -135,6 +136,7 @@ class Brain:
     async def _start(self, events: bool) -> None:
         config = self.config
         compose.check_eye(config, self.log)
+        bridges = compose.bridges_of(config)  # First: what one misses is said before anything is begun.
         identity = compose.open_identity(config, self._crypto, self.log)
         self.log.bind(identity.name)
         plane = Plane(*config.node.origin) if config.node.origin else None
@@ -161,7 +163,7 @@ class Brain:
         await control.start()
         self._stack.push_async_callback(control.close)
         parts.control_path = control.path
-        parts.door = OperatorDoor(config.operators, control, self.log, self._on_door)
+        parts.door = OperatorDoor(config.operators, control, self.log, partial(history.set_alert, "operators-shut-out"))
         if events:
             self._lines = EventLines(self._bus, self.log, 1)
             read_commands(self._on_stdin_event, self.log)
@@ -172,8 +174,7 @@ class Brain:
         parts.driver.request(Started())
         history.begin()
         parts.grounds.begin()
-        if cells:
-            parts.driver.command("state", DefineCells(cells))
+        Missions(parts, cells).begin()
         self._say_up()
         self._supervisor.keep("tick", self._tick)
         self._supervisor.keep("heap", keep_heap_small)
@@ -182,6 +183,7 @@ class Brain:
         self._keep_joining()
         self._start_worker()
         self._start_eye()
+        parts.bridges = bridges
         self._start_bridges()
 
     async def _stop(self) -> None:
@@ -217,10 +219,13 @@ class Brain:
         releases.attach(self._bus, driver.command)
         driver.on_order("releases", releases.carry_out)
         seeds = await compose.find_seeds(config, self.log)
-        subprotocols: list[SubProtocol] = [replica, releases.protocol, positions]
+        past = compose.make_past(
+            config, identity, trust, crypto, replica, boot, journal, driver, lambda: self.view.counters(), self.log
+        )
+        subprotocols: list[SubProtocol] = [replica, releases.protocol, positions, past.protocol]
         offload = compose.make_offload(config, identity, crypto, replica, boot)
-        if offload is not None:
-            subprotocols.append(offload)
+        thumbs = compose.make_thumbs(config, identity, replica, records, journal, self._metrics, bool(self._beside))
+        subprotocols += [one for one in (offload, thumbs) if one is not None]
         address = transport.local_address
         node = compose.make_node(
             config, identity, trust, crypto, seeds, records, subprotocols, address, casts=transport.casts
@@ -252,8 +257,8 @@ class Brain:
                 config, offload, driver, journal.directory, parts.battery_milli, self._name_of, node.members, self.log
             )
             stack.callback(self._lending.close)
-        history = self._history = History(parts, trust, journal)
-        stack.callback(history.store.close)
+        history = self._history = History(parts, trust, journal, past)
+        stack.callback(history.close)
         await history.open()
         releases.on_note = history.watch.on_release_note
         return parts
@@ -358,12 +363,6 @@ class Brain:
         self.parts.driver.post(Join((address,)))
 
     def _start_bridges(self) -> None:
-        from swarmd.bridges import make_bridges
-        from swarmd.config.bridges import mavlink_for
-
-        config = self.config
-        mavlink = mavlink_for(config.pose.source, config.mavlink)
-        self.parts.bridges = make_bridges(config.mqtt, config.dds, mavlink, config.record, config.otel, config.plugins)
         for bridge in self.parts.bridges:
             register_bridge(self._metrics, bridge)
             self._supervisor.keep(f"bridge-{bridge.name}", _runner(bridge.run, self.view))
@@ -385,6 +384,7 @@ class Brain:
         if self._lines is not None:
             self._lines.say("up", parts.identity.name, node=node, address=address)
         self._notifier.ready(self._status_line())
+        garbage.look_at_all()  # What the journal held is no part of a slice.
         give_back_heap()
 
     # --- while it runs --------------------------------------------------------------------------------------------
@@ -414,9 +414,6 @@ class Brain:
         for code, text in self.parts.journal.take_alarms():
             self._on_alarm(Alarm(code, text))
 
-    def _on_door(self, problem: str) -> None:
-        self._history.set_alert("operators-shut-out", problem)
-
     def _on_alarm(self, alarm: Alarm) -> None:
         self.log.error("alarm", code=alarm.code, text=alarm.text)
         self._bus.publish(alarm)
@@ -437,7 +434,7 @@ class Brain:
             case PoseSeen():
                 request = self._told.take(notice)
                 if request is not None:
-                    self.parts.driver.command(WHERE, request)
+                    self._history.say_place(request)
             case _:
                 pass
 
@@ -489,8 +486,7 @@ async def _follow_events(bus: Bus) -> AsyncIterator[Mapping[str, Any]]:
     feed = Feed(bus)
     try:
         while True:
-            notice = await feed.next()
-            if isinstance(notice, Happened):
+            if isinstance(notice := await feed.next(), Happened):
                 yield notice.record.row()
     finally:
         feed.close()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from swarmd import __version__
 from swarmd.api.daemon import NodeInfo
+from swarmd.api.metrics import Metrics
 from swarmd.brain.journal import Journal
 from swarmd.config.sections import Config, EyeSection
 from swarmd.errors import ConfigError, TransportError
@@ -25,24 +26,31 @@ from swarmd_models.device import temperature_c
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.errors import IdentityError
+from swarmd_protocols.federation.shares import ROLE
 from swarmd_protocols.ids import Address, NodeId
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.past.giving import GivingConfig
+from swarmd_protocols.past.past import PastConfig, PastProtocol
 from swarmd_protocols.state.crdt.batch import NodeSigner
 from swarmd_protocols.state.dedup.config import DedupConfig
 from swarmd_protocols.state.positions import Positions, PositionsConfig
 from swarmd_protocols.state.replica import Replica, ReplicaConfig, life_number
 from swarmd_protocols.subprotocol import SubProtocol
 from swarmd_protocols.swim.config import SwimConfig
+from swarmd_protocols.thumbs.requests import JOURNAL as THUMBS_JOURNAL
 from swarmd_protocols.trust.identity import Identity
 from swarmd_protocols.trust.trust import Trust
 
 if TYPE_CHECKING:
     from swarmd.brain.driver import Driver
     from swarmd.brain.lending import LendingLink
+    from swarmd.brain.past_link import PastLink
+    from swarmd.bridges.base import Bridge
     from swarmd_models.geo.sitemap import SiteMap
     from swarmd_models.geo.survey import Cells
     from swarmd_protocols.offload.offload import Offload
     from swarmd_protocols.summary import MemberView
+    from swarmd_protocols.thumbs.thumbs import Thumbs
 
 BOOT_KEY = b"daemon/boot"
 POSITIONS_PER_S = 4
@@ -59,7 +67,8 @@ def open_identity(config: Config, crypto: Crypto, log: Logger) -> Identity:
     try:
         if swarm.dev_fleet:
             log.warning("dev_fleet", text=dev_fleet_warning(Path(swarm.dev_fleet)))
-            return open_dev_fleet(Path(swarm.dev_fleet), node.name or socket.gethostname())
+            roles = (ROLE,) if config.federation.paths else ()
+            return open_dev_fleet(Path(swarm.dev_fleet), node.name or socket.gethostname(), roles=roles)
         identity = load_identity(Path(swarm.identity)) if swarm.identity else load_credentials()
         if identity is None:
             raise ConfigError(
@@ -98,6 +107,19 @@ def read_site(config: Config, plane: Plane | None) -> "tuple[SiteMap | None, Cel
 
         cells = load_survey(Path(config.claims.cells), plane, config.claims.cell_m)
     return site_map, cells
+
+
+def bridges_of(config: Config) -> "list[Bridge]":
+    """The bridges that are switched on, none begun.
+
+    Raises:
+        DaemonError: What one of them needs is not installed.
+    """
+    from swarmd.bridges import make_bridges
+    from swarmd.config.bridges import mavlink_for
+
+    mavlink = mavlink_for(config.pose.source, config.mavlink)
+    return make_bridges(config.mqtt, config.dds, mavlink, config.record, config.otel, config.plugins)
 
 
 def check_eye(config: Config, log: Logger) -> None:
@@ -209,6 +231,47 @@ def make_positions(config: Config, identity: Identity, crypto: Crypto, replica: 
     return Positions(identity.node, NodeSigner(crypto, identity.seed), settings, boot, replica.clock.physical_ms)
 
 
+def make_past(
+    config: Config,
+    identity: Identity,
+    trust: Trust,
+    crypto: Crypto,
+    replica: Replica,
+    boot: int,
+    journal: Journal,
+    driver: "Driver",
+    counters: Callable[[], Mapping[str, int]],
+    log: Logger,
+) -> "PastLink":
+    """The sub-protocol that gives and fetches pages of the past, with the file that it works on.
+
+    Args:
+        config: How much is kept and given.
+        identity: This node's.
+        trust: Who counts.
+        crypto: Signs and verifies.
+        replica: Knows swarm time.
+        boot: A number that grows with every boot.
+        journal: Whose folder the file shares.
+        driver: Performs.
+        counters: This node's counters; asked once a minute, when it runs.
+        log: Where a disk is told of that takes no pages.
+    """
+    from swarmd.brain.past_link import OwnPast, PastLink
+    from swarmd.events.pages import PageBounds, PageStore
+
+    settings, signer, now_ms = config.history, NodeSigner(crypto, identity.seed), replica.clock.physical_ms
+    bounds = PageBounds(settings.max_mib << 20, settings.author_mib << 20, settings.keep_h * 3_600_000)
+    give_bytes_s = (settings.give_kib_s << 10) // (4 if config.gossip.profile == "lean" else 1)
+    giving = GivingConfig(give_bytes_s, frozenset(settings.give_to))
+    protocol = PastProtocol(identity.node, signer, trust, PastConfig(giving), now_ms)
+    own = OwnPast(identity.node, signer, boot, now_ms, counters)
+    store = PageStore(journal.folder, identity.node, bounds)
+    link = PastLink(own, store, protocol, driver.command, now_ms, time.monotonic_ns, log)
+    driver.on_order(protocol.name, link.carry_out)
+    return link
+
+
 def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Replica, boot: int) -> "Offload | None":
     """The sub-protocol that lends and borrows inference; None where the configuration wants neither."""
     settings = config.lending
@@ -243,6 +306,41 @@ def make_offload(config: Config, identity: Identity, crypto: Crypto, replica: Re
         replica.clock.physical_ms,
         is_answer,
     )
+
+
+def make_thumbs(
+    config: Config,
+    identity: Identity,
+    replica: Replica,
+    records: Mapping[bytes, bytes],
+    journal: Journal,
+    metrics: Metrics,
+    is_looked_at: bool,
+) -> "Thumbs | None":
+    """The sub-protocol that keeps and fetches thumbnails; None where nobody wants any, and then none is kept either.
+
+    Args:
+        config: Says whether this device keeps any.
+        identity: This node's.
+        replica: Knows which sightings name which.
+        records: What the journal held.
+        journal: Where those of an earlier life are taken out.
+        metrics: Shows how many there are and what becomes of them.
+        is_looked_at: Somebody looks at those of others here.
+    """
+    kept = {key: record for key, record in records.items() if key.startswith(THUMBS_JOURNAL)}
+    if kept and not config.eye.thumbnails:
+        journal.commit([(key, None) for key in kept])
+        kept = {}
+    if not (config.eye.thumbnails or is_looked_at):
+        return None
+    from swarmd_protocols.thumbs.thumbs import Thumbs, ThumbsConfig
+
+    views = replica.views
+    thumbs = Thumbs(identity.node, ThumbsConfig(), kept, views.pictures, views.authors_of_picture)
+    metrics.counters("swarmd_thumbs", "Thumbnails by what became of them.", "what", thumbs.counts)
+    metrics.gauges("swarmd_thumbs_held", "Thumbnails kept, own and others', and their bytes.", "what", thumbs.held)
+    return thumbs
 
 
 def join_offload(

@@ -29,6 +29,7 @@ from swarmd_models.geo.sightings import SightingFilter
 from swarmd_models.types import Pose
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.state.observations import LocalDetection
+from swarmd_protocols.thumbs.requests import Shelve
 
 
 class EyeLink:
@@ -70,7 +71,9 @@ class EyeLink:
         self.pose: PoseSeen | None = None
         self.pictures = Pictures(self._send)
         self.telemetry = EyeTelemetry(metrics, self._command)
-        self._tracks = TrackFeed(sightings, self._command, metrics.stage("capture_to_local"), config.eye.moving)
+        self._tracks = TrackFeed(
+            sightings, self._command, metrics.stage("capture_to_local"), config.eye.moving, self._shelve
+        )
         self._pilot = CellPilot(self._command, self._send, self._where, log)
         bus.subscribe(self._tracks.on_notice)
         driver.on_order("state", self._pilot.on_order)
@@ -113,6 +116,8 @@ class EyeLink:
                 keep_frames_bytes=eye.keep_frames_mib << 20,
                 first_track_id=self._tracks.first_track_id,
                 false_per_1000=eye.false_alarms_per_1000,
+                thumbnails=eye.thumbnails,
+                thumbnails_never=eye.thumbnails_never,
             ),
             on_message=self._on_message,
             fallback_models=eye.fallback_models,
@@ -260,6 +265,8 @@ class EyeLink:
                 self._pilot.on_reached(cell)
             case ipc.Picture():
                 self.pictures.take(message)
+            case ipc.Crop():
+                self._tracks.take_crop(message)
             case ipc.Here():
                 self._on_here(message)
             case ipc.Finished(frames):
@@ -336,6 +343,14 @@ class EyeLink:
             self._driver.command("state", request)
         except StateError as error:
             self._log.warning("state_refused", request=type(request).__name__, error=str(error))
+
+    def _shelve(self, jpeg: bytes) -> bool:
+        try:
+            self._driver.command("thumbs", Shelve(jpeg))
+        except StateError as error:
+            self._log.warning("thumbnail_refused", error=str(error))
+            return False
+        return True
 
 
 def _heading_rad(camera_to_ned: tuple[float, float, float, float]) -> float:

@@ -9,22 +9,28 @@ from swarmd.brain.dismissals import dismiss, dismissed
 from swarmd.brain.event_watch import EventWatch
 from swarmd.brain.journal import Journal
 from swarmd.brain.parts import Parts
+from swarmd.brain.past_link import PastLink
 from swarmd.errors import DaemonError
 from swarmd.events.alerts import Acknowledged, Alert, Alerts
 from swarmd.events.kinds import ALERTS, KINDS, Level, level_of
 from swarmd.events.record import EventRecord, Happened
 from swarmd.events.recorder import Recorder
-from swarmd.events.store import Bounds, EventStore, Query
+from swarmd.events.store import FOUND_MAX, Bounds, EventStore, Query
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.observations import SayEvent
+from swarmd_protocols.state.positions import NAME as WHERE
+from swarmd_protocols.state.positions import SayPlace
 from swarmd_protocols.trust.trust import Trust
 
 ROSTER_S = 1.0
 """Seconds for which the list of members is taken as it was: rows of a thousand take milliseconds to make."""
+FOLLOW_S = 600.0
+"""Seconds after which an observer fetches what others wrote down since, 18 kB of a drone with a place a second: for
+what it slept through, what a cut hid, and events that their authors told nobody."""
 _DAY_MS = 86_400_000
 _LOGGED_ELSEWHERE = ("alarm", "started", "stopped", "reloaded", "eye-", "release-")
 """Beginnings of kinds whose lines in the log come from where they happen."""
@@ -45,15 +51,17 @@ def acknowledged(rows: Iterable[EventRecord]) -> dict[tuple[str, str], Acknowled
 class History:
     """What happened at one node, and what still stands."""
 
-    def __init__(self, parts: Parts, trust: Trust, journal: Journal) -> None:
+    def __init__(self, parts: Parts, trust: Trust, journal: Journal, pages: PastLink) -> None:
         """Compose it; `open` and `begin` follow.
 
         Args:
             parts: The brain's.
             trust: Who counts.
             journal: Whose folder the file shares.
+            pages: The same for others, page by page, and theirs for this node.
         """
         self._parts = parts
+        self.pages = pages
         self._trust = trust
         settings = parts.config.events
         bounds = Bounds(settings.max_mib << 20, settings.max_age_days * _DAY_MS, settings.author_rows)
@@ -71,13 +79,17 @@ class History:
             say=self._say,
         )
         self.watch = EventWatch(parts, self.recorder, self.alerts, trust)
+        pages.name_of = self._name_of
         self._last_kind = ""
         self._names: dict[NodeId, str] = {}
+        self._wanted_s = 0.0
+        """Until when others' past is wanted."""
         self._roster_s = float("-inf")
 
     async def open(self) -> None:
         """Open the file."""
         self._last_kind = await self.store.open()
+        await self.pages.open()
         once = tuple(kind for kind in KINDS if kind.startswith("release-") or kind == "reviewed")
         rows = await self.store.find(Query(kinds=once, origin=self._parts.identity.node.hex()))
         self.watch.know_past(rows)
@@ -92,6 +104,8 @@ class History:
         if self.store.moved_aside is not None:
             self.recorder.record("alarm", "events-damaged", f"the file of events was moved to {self.store.moved_aside}")
         self.watch.tick()
+        self.pages.begin()
+        self._want()
 
     def end(self) -> None:
         """The daemon leaves."""
@@ -101,6 +115,13 @@ class History:
         """Once a second."""
         self.watch.tick()
         self.store.tick()
+        self.pages.tick()
+        self._want()
+
+    def close(self) -> None:
+        """Write what waits; may be called twice."""
+        self.store.close()
+        self.pages.close()
 
     # --- standing ---------------------------------------------------------------------------------------------------
 
@@ -129,13 +150,24 @@ class History:
             about = f"{alert.code} {alert.subject}".strip()
             self.recorder.record("alert-acknowledged", about, alert.acknowledged.note, alert.acknowledged.by)
 
+    def say_place(self, request: SayPlace) -> None:
+        """Where this node is: to the swarm, and written down."""
+        self._parts.driver.command(WHERE, request)
+        self.pages.note_place(request)
+
     def note(self, kind: str, subject: str, reason: str) -> None:
         """Write down what a bridge saw happen; however often it does, it takes the room of its own kind alone."""
         self.recorder.record(kind, subject, reason, account=kind)
 
     async def find(self, query: Query) -> list[EventRecord]:
-        """Events, oldest first."""
-        return await self.store.find(query)
+        """Events, oldest first: those that were heard, and those that were fetched afterwards."""
+        found = await self.store.find(query)
+        fetched = await self.pages.events(query)
+        if not fetched:
+            return found
+        every = {record.event_id: record for record in (*fetched, *found)}
+        newest = sorted(every.values(), key=lambda one: (one.at_ms, one.origin_id, one.life, one.number))
+        return newest[max(0, len(newest) - min(query.limit, FOUND_MAX)) :]
 
     def problems(self) -> list[str]:
         """What makes this node unhealthy, in sentences."""
@@ -165,6 +197,13 @@ class History:
         return member.node
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _want(self) -> None:
+        """Where others' past is fetched: from before this node began, and from then on what it may have missed."""
+        hours, now_s = self._parts.config.history.fetch_h, time.time()
+        if hours and abs(now_s - self._wanted_s) >= FOLLOW_S:
+            self.pages.want(max(self._wanted_s, now_s - hours * 3_600), now_s)
+            self._wanted_s = now_s
 
     def _now_ms(self) -> int:
         return (self._parts.replica.clock.physical_ns(time.monotonic_ns()) + EPOCH_2020_NS) // 1_000_000
@@ -202,6 +241,8 @@ class History:
     def _publish(self, record: EventRecord) -> None:
         """Tell the bus; the log too, of what happened here and what nobody else has logged."""
         log = self._parts.log
+        if record.origin_id == self._parts.identity.node.hex():
+            self.pages.note_event(record)
         if record.origin_id == self._parts.identity.node.hex() and not record.kind.startswith(_LOGGED_ELSEWHERE):
             say = {Level.INFO: log.info, Level.WARNING: log.warning, Level.ERROR: log.error}
             fields = {"subject": record.subject, "reason": record.reason, "evidence": record.evidence}

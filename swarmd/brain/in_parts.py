@@ -44,6 +44,10 @@ class PartsOfViews:
         """Every node's sightings, before deduplication."""
         return self._views.detection_parts()
 
+    def counters(self) -> Iterator[Mapping[str, Mapping[NodeId, int]]]:
+        """The swarm's counters, by name and node."""
+        return self._views.counter_parts()
+
     def cells(self) -> Iterator[Sequence[CellView]]:
         """The survey area."""
         return self._views.cell_parts()

@@ -62,6 +62,8 @@ class LendingLink:
         """
         self._is_hot = is_hot
         self._is_resting = False
+        self._has_told = False
+        """Whether the worker was told of a lender."""
         self._audit = audit
         self.protocol = protocol
         self._command = command
@@ -140,8 +142,9 @@ class LendingLink:
                     for digest, ns in word.held.items()
                 ]  # fmt: skip
                 self._command(NAME, requests.Stock(tuple(held), word.queue_ns, self._battery_milli()))
+                self._tell_lenders()
                 if self._audit is not None and self._audit.is_due:
-                    self._audit.write(self.protocol.ledger.take())
+                    self._audit.write(self.protocol.ledger.take(self._audit.resting()))
 
     def on_worker_gone(self) -> None:
         """It has ended: it holds nothing, runs nothing and waits for nothing."""
@@ -179,6 +182,16 @@ class LendingLink:
                     is_offered = data is None and self._is_offered(digest)
                     self._say(words.Borrowed(asked, data, name, reason, is_checked, by, is_kept, is_offered))
 
+    def _tell_lenders(self) -> None:
+        """Who lends what, for batches that the worker places by itself."""
+        bundles: dict[str, dict[str, int]] = {}
+        for offer in self.protocol.offers(time.monotonic_ns()):
+            for one in offer.bundles:
+                bundles.setdefault(one.digest.hex(), {})[offer.node.hex()] = one.unit_ns
+        if bundles or self._has_told:
+            self._say(words.Lenders(bundles))
+        self._has_told = bool(bundles)
+
     def _is_offered(self, digest: bytes) -> bool:
         """Whether a member offers a bundle, or for `b""`, which any able one may answer, anything."""
         offers = self.protocol.lenders().values()
@@ -203,7 +216,9 @@ class LendingLink:
         request = requests.Borrow(
             self._numbers, bytes.fromhex(word.digest), word.data, word.units, deadline_ns, word.local_ns,
             lane_bytes=word.lane_bytes, local_wait_ns=word.local_wait_ns, ability=word.ability,
-            grade_min_milli=word.grade_min_milli, keep_ns=word.keep_ms * _MS,
+            grade_min_milli=word.grade_min_milli, keep_ns=word.keep_ms * _MS, lane_key=word.lane_key,
+            lane_at=word.lane_at, only=NodeId(bytes.fromhex(word.only)) if word.only else None,
+            may_check=word.may_check,
         )  # fmt: skip
         try:
             self._command(NAME, request)

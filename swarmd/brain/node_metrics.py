@@ -18,6 +18,20 @@ from swarmd_protocols.state.clock import EPOCH_2020_NS
 
 def register_metrics(parts: Parts) -> None:
     """Tell the metrics where to read."""
+    _register_counters(parts)
+    _register_gauges(parts)
+    metrics = parts.metrics
+    register_process(metrics)
+    register_host(metrics, parts.journal.directory)
+    metrics.info("swarmd_build", "What runs.", lambda: {"version": __version__, "node": parts.identity.name})
+    metrics.info(
+        "swarmd_model_version",
+        "The model that the eye runs.",
+        lambda: _model(parts),
+    )
+
+
+def _register_counters(parts: Parts) -> None:
     metrics = parts.metrics
     for name, help_ in _TRANSPORT.items():
         metrics.counters(name, help_, "what", functools.partial(_transport, parts, name.rpartition("_")[2]))
@@ -44,6 +58,16 @@ def register_metrics(parts: Parts) -> None:
         "swarmd_offload", "Requests lent and borrowed, by outcome.", "what",
         lambda: {} if parts.worker is None or parts.worker.lending is None else parts.worker.lending.counts(),
     )  # fmt: skip
+    metrics.counters(
+        "swarmd_operators",
+        "What became of those who came to the operators' door.",
+        "what",
+        lambda: {} if parts.door is None else parts.door.counters(),
+    )
+
+
+def _register_gauges(parts: Parts) -> None:
+    metrics = parts.metrics
     metrics.gauges(
         "swarmd_inference_measure", "What the inference API measures of itself.", "what",
         lambda: {} if parts.worker is None else parts.worker.gauges,
@@ -87,20 +111,6 @@ def register_metrics(parts: Parts) -> None:
         "Since the daemon began.",
         "",
         lambda: {"": (time.monotonic_ns() - parts.started_ns) / 1e9},
-    )
-    metrics.counters(
-        "swarmd_operators",
-        "What became of those who came to the operators' door.",
-        "what",
-        lambda: {} if parts.door is None else parts.door.counters(),
-    )
-    register_process(metrics)
-    register_host(metrics, parts.journal.directory)
-    metrics.info("swarmd_build", "What runs.", lambda: {"version": __version__, "node": parts.identity.name})
-    metrics.info(
-        "swarmd_model_version",
-        "The model that the eye runs.",
-        lambda: _model(parts),
     )
 
 
@@ -170,6 +180,12 @@ def register_history(metrics: Metrics, history: History) -> None:
         "Events written down, heard, said, limited.",
         "what",
         lambda: {**history.recorder.counts, **history.store.counts},
+    )
+    metrics.counters(
+        "swarmd_past",
+        "Pages of the past that were written, given, fetched and refused.",
+        "what",
+        lambda: history.pages.counts,
     )
 
 

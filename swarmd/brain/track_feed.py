@@ -8,6 +8,7 @@ of the loop. What only this node's eye knows of a track (`Look`) waits here for 
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from swarmd.api.daemon import Look
 from swarmd.api.histogram import Histogram
@@ -15,9 +16,13 @@ from swarmd.eye import ipc
 from swarmd_models.geo.sightings import TRACKS_MAX, SightingFilter
 from swarmd_protocols.effects import StateChanged
 from swarmd_protocols.state.observations import DetectionLearned, LocalDetection, Observed
+from swarmd_protocols.thumbs.form import name_of
 
 TRACK_GAP = 1000
 """Track ids that an ended eye may have given without our having read them: thousands of frames of new tracks."""
+
+CROPS_MAX = 256
+"""Pictures that wait for their track to be told, held back until its asset is sure, say; the oldest go first."""
 
 Box = tuple[float, float, float, float]
 
@@ -31,6 +36,7 @@ class TrackFeed:
         command: Callable[[object], None],
         capture_to_local: Histogram,
         moving: bool,
+        shelve: Callable[[bytes], bool] = lambda jpeg: False,
     ) -> None:
         """Nothing is tracked yet.
 
@@ -39,11 +45,15 @@ class TrackFeed:
             command: Gives the state a request.
             capture_to_local: Where the time from a frame to its first subscriber is counted.
             moving: What this eye sees moves by itself.
+            shelve: Keeps a picture that a sighting is about to name; whether it does.
         """
         self._sightings = sightings
         self._command = command
         self._capture_to_local = capture_to_local
         self._moving = moving
+        self._shelve = shelve
+        self._crops: dict[int, ipc.Crop] = {}
+        """Of living tracks: pictures that no sighting names yet."""
         self._highest_track = 0
         self._looks: dict[int, tuple[Look, int]] = {}
         """Of living tracks: the last look and when its frame was taken."""
@@ -57,6 +67,13 @@ class TrackFeed:
         """How a living track was seen last."""
         held = self._looks.get(track_id)
         return None if held is None else held[0]
+
+    def take_crop(self, crop: ipc.Crop) -> None:
+        """A picture of a track, to be told with what is told of the track next."""
+        self._crops.pop(crop.track_id, None)
+        self._crops[crop.track_id] = crop
+        if len(self._crops) > CROPS_MAX:
+            del self._crops[next(iter(self._crops))]
 
     def take(self, frame: ipc.FrameDone, model_digest: str) -> None:
         """One frame's track events."""
@@ -73,6 +90,7 @@ class TrackFeed:
         for event in frame.events:
             if event.kind == "end":
                 self._looks.pop(event.track_id, None)
+                self._crops.pop(event.track_id, None)
         while len(self._looks) > TRACKS_MAX:
             del self._looks[next(iter(self._looks))]
 
@@ -80,6 +98,7 @@ class TrackFeed:
         """The eye is gone: its tracks end."""
         self._observe(self._sightings.forget_all(time.monotonic_ns()))
         self._looks.clear()
+        self._crops.clear()
 
     def on_notice(self, notice: object) -> None:
         """Count how long a new sighting took from its frame until it was told here."""
@@ -92,7 +111,17 @@ class TrackFeed:
 
     def _observe(self, passed: list[LocalDetection]) -> None:
         if passed:
-            self._command(Observed(tuple(passed)))
+            self._command(Observed(tuple(map(self._pictured, passed) if self._crops else passed)))
+
+    def _pictured(self, detection: LocalDetection) -> LocalDetection:
+        """A detection with the name of its track's picture, which is kept from now on; none where the label differs."""
+        crop = self._crops.get(detection.track_id)
+        if crop is None:
+            return detection
+        del self._crops[detection.track_id]
+        if crop.label != detection.label or not self._shelve(crop.jpeg):
+            return detection
+        return replace(detection, thumb=name_of(crop.jpeg))
 
 
 def shares_of(box: Box, width: int, height: int) -> Box | None:

@@ -10,9 +10,11 @@ from swarmd import __version__
 from swarmd.api.bus import Notice
 from swarmd.api.daemon import BusEvent, EyeControl, Look, NodeInfo, NodePosition, PictureSeen, PoseSeen
 from swarmd.api.histogram import Histogram
+from swarmd.brain.above import Above
 from swarmd.brain.history import History
 from swarmd.brain.in_parts import PartsOfViews
 from swarmd.brain.journal import summary as journal_summary
+from swarmd.brain.missions import fact_rows
 from swarmd.brain.node_metrics import all_counters
 from swarmd.brain.parts import Parts
 from swarmd.brain.positions import position_of
@@ -40,6 +42,8 @@ class View:
         self._history = history
         self._stop = stop
         self._names: dict[NodeId, str] = {}
+        self.above = Above(parts)
+        """What a gateway reads and says."""
         parts.bus.subscribe(self._on_notice)
 
     def _on_notice(self, notice: Notice) -> None:
@@ -154,6 +158,8 @@ class View:
             "inference": None if parts.worker is None else parts.worker.status(),
             **({"lending": lending.status()} if lending is not None else {}),
             "journal": journal_summary(parts.journal),
+            "facts": fact_rows(parts),
+            **({"gateway": self.above.shown()} if self.above.shown is not None else {}),
             "alerts": [alert.row() for alert in self._history.standing()],
             "events": dict(self._history.store.counts | self._history.recorder.counts),
             "state": dict(parts.replica.views.health()),
@@ -193,11 +199,6 @@ class View:
     def in_parts(self) -> PartsOfViews:
         """What may be long, a few at a time."""
         return PartsOfViews(self._parts.node, self._parts.replica.views)
-
-    def shared_counters(self) -> tuple[Mapping[str, Mapping[NodeId, int]], Mapping[str, int]]:
-        """The swarm's counters: by name and node, and summed."""
-        counters = self._parts.replica.views.counters()
-        return counters, {name: sum(by.values()) for name, by in counters.items()}
 
     def stages(self) -> Mapping[str, Histogram]:
         """Latency by stage."""

@@ -154,6 +154,7 @@ class WorkerLink:
                     lends=self.lending is not None and self._config.lending.lend,
                     lane=self._config.lending.tensors if self._config.lending.borrow else "",
                     plan=self._config.lending.plan if self._config.lending.borrow else "",
+                    split=self._config.lending.split if self._config.lending.borrow else "",
                 )
             )
             self._ask_for_models()

@@ -1,9 +1,13 @@
-"""`swarmd bundle init MODEL`: the bundle of any model, written from what can be read off it and a trial run."""
+"""`swarmd bundle init MODEL`: the bundle of any model, written from what can be read off it and a trial run.
+
+`swarmd bundle cut MODEL` cuts one into parts (`bundle_cut.py`).
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
+from swarmd.cli.bundle_cut import add_cut, cut
 from swarmd.cli.common import add_json, plain, print_json
 from swarmd.errors import EyeError
 from swarmd_models.bundle import HEADS
@@ -30,14 +34,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     init.add_argument("--backend", default="", metavar="LIST", help="runtimes to try, comma-separated")
     init.add_argument("--force", action="store_true", help="write over a bundle that is there")
     add_json(init)
+    add_cut(verbs)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the bundle and say how the model was read, and what it saw.
 
     Raises:
-        EyeError: The model leaves no reading, or several, or cannot be run.
+        EyeError: The model leaves no reading, or several, or cannot be run or cut.
     """
+    if args.bundle_verb == "cut":
+        return cut(args)
     from swarmd_models.bundle import GivenInput
     from swarmd_models.bundle_init import InitOptions, init_bundle
     from swarmd_models.errors import ModelError

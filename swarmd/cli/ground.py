@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from swarmd.config.loading import Loaded
     from swarmd.config.sections import Config
     from swarmd.ground.rows import Asset
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     flags: dict[str, Any] = {"http.listen": "off", **flags_of(args), "eye.enabled": False}
 
     def read() -> Loaded:
-        return load(args.config, os.environ, flags)
+        return _observing(load(args.config, os.environ, flags))
 
     loaded = read()
     observer = Observer(args.page, _assets(loaded.config), lambda info: state_dir(loaded.config, info), args.open)
@@ -69,6 +70,21 @@ def run(args: argparse.Namespace) -> int:
         raise DaemonError(str(error)) from error  # Status 3 is for those who look for a daemon.
     sys.stderr.flush()
     return status
+
+
+_OBSERVES = {"keep_h": 720, "max_mib": 1024, "fetch_h": 720}
+"""Of `[history]` where nothing else is said: an observer fetches and keeps a month of others' past."""
+
+
+def _observing(loaded: "Loaded") -> "Loaded":
+    """The configuration with an observer's defaults."""
+    import dataclasses
+
+    unsaid: dict[str, Any] = {
+        key: value for key, value in _OBSERVES.items() if loaded.origins.get(("history", key)) == "default"
+    }
+    history = dataclasses.replace(loaded.config.history, **unsaid)
+    return dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, history=history))
 
 
 def _assets(config: "Config") -> "list[Asset]":

@@ -1,4 +1,4 @@
-"""`swarmd infer MODEL --input FILE`: ask the inference API of this device.
+"""`swarmd infer MODEL --input FILE`: ask the inference API of this device; a folder or a video is a batch.
 
 A picture is seen through all of the bundle, a `.npy` through its graph. Exit status: 0 answered, 1 refused (said in one
 sentence), 2 usage, 3 no API is reachable.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from swarmd.cli.common import add_control, add_json, ask, print_json, print_table
+from swarmd.cli.infer_batch import is_batch, rows_of, run_batch
 from swarmd.errors import WorkerError
 from swarmd.worker.asking import Wish, address_of, infer, named
 
@@ -25,9 +26,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "model", metavar="MODEL", help="name as served, or a bundle (zoo:NAME, .toml): exactly that one"
     )
     parser.add_argument(
-        "--input", required=True, metavar="FILE", help="a picture: detections; a .npy array: the graph's outputs"
+        "--input",
+        required=True,
+        metavar="FILE",
+        help="a picture: detections; a .npy array: the graph's outputs; "
+        "a folder of pictures or a video: a line of JSON a frame",
     )
-    parser.add_argument("--out", default="", metavar="FILE.npz", help="write the outputs there")
+    parser.add_argument(
+        "--out", default="", metavar="FILE", help="write the outputs there (.npz); of a batch its lines (.jsonl)"
+    )
     parser.add_argument("--url", default="", metavar="HOST:PORT", help="the API (default: that of the daemon here)")
     parser.add_argument("--priority", type=int, choices=(1, 2, 3), default=2, help="1 is the most urgent")
     parser.add_argument("--borrow", action="store_true", help="another member may answer (lending.borrow)")
@@ -35,6 +42,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--unsure", action="store_true", help="better models of others are asked where the own one is in doubt "
         "(lending.plan)"
     )  # fmt: skip
+    parser.add_argument(
+        "--split", action="store_true", help="parts of the model may run on other members (lending.split)"
+    )
+    parser.add_argument(
+        "--fleet",
+        action="store_true",
+        help="a batch: whoever of the fleet is idle takes the next frame (lending.borrow)",
+    )
     parser.add_argument(
         "--grade-min", type=float, default=0.0, metavar="G", help="with able:ABILITY as MODEL: the least grade"
     )
@@ -54,10 +69,13 @@ def run(args: argparse.Namespace) -> int:
     """
     import numpy as np
 
-    borrow = "unsure" if args.unsure else "yes" if args.borrow else ""
+    flags = (("fleet", args.fleet), ("split", args.split), ("unsure", args.unsure), ("yes", args.borrow))
+    borrow = next((word for word, is_set in flags if is_set), "")
     wish = Wish(args.version, args.priority, args.deadline_ms, borrow, args.grade_min, args.keep_s)
     address = args.url or address_of(ask(args, "status"))
     model, version = named(args.model)
+    if is_batch(Path(args.input)):
+        return run_batch(address, model, replace(wish, version=args.version or version), args)
     array = _read(Path(args.input))
     is_picture = Path(args.input).suffix != ".npy"
     name = f"{model}.detect" if is_picture and not model.endswith(".detect") else model
@@ -94,10 +112,7 @@ def _read(path: Path) -> "Array":
 
 def _show(head: dict[str, Any], outputs: dict[str, "Array"], args: argparse.Namespace) -> None:
     if "labels" in outputs:
-        rows = [
-            {"label": label, "score": round(float(score), 4), "box": [round(float(side), 2) for side in box]}
-            for label, score, box in zip(outputs["labels"], outputs["scores"], outputs["boxes"], strict=True)
-        ]
+        rows = rows_of(outputs)
         if args.json:
             print_json({**_answerer(head), "detections": rows})
             return

@@ -13,6 +13,9 @@ from importlib import import_module
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("swarmd.cli.run", "run the daemon on this device"),
     "ground": ("swarmd.cli.ground", "the ground view: see the swarm in a browser on this machine"),
+    "gateway": ("swarmd.cli.gateway", "speak for this swarm to a region above many swarms"),
+    "region": ("swarmd.cli.region", "hear the gateways of many swarms: init, pin, run, send, export"),
+    "fleet": ("swarmd.cli.fleet", "ask a region for all its swarms; sign missions and notes for one"),
     "top": ("swarmd.cli.top", "the swarm in a terminal, drawn again every few seconds"),
     "demo": ("swarmd.cli.demo", "real daemons on loopback survey a rendered solar farm"),
     "detect": ("swarmd.cli.detect", "the eye alone: frames in, detections out"),

@@ -28,9 +28,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Load the configuration and live until SIGTERM."""
     import asyncio
-    import gc
 
     from swarmd.brain.brain import Brain
+    from swarmd.brain.garbage import sliced
     from swarmd.cli.settings import flags_of
     from swarmd.config.loading import load
     from swarmd.errors import ControlError, DaemonError
@@ -43,10 +43,9 @@ def run(args: argparse.Namespace) -> int:
     log = Logger(loaded.config.node.name, loaded.config.log.level, loaded.config.log.format)
 
     async def live() -> int:
-        return await Brain(loaded, log, read).run(events=args.events == "json")
+        with sliced(asyncio.get_running_loop()):  # What is imported stays; the collector need not walk it ever again.
+            return await Brain(loaded, log, read).run(events=args.events == "json")
 
-    gc.collect()  # The parser, and the first drafts of classes with slots.
-    gc.freeze()  # What is imported stays; the collector need not walk it again and again.
     try:
         status = asyncio.run(live())
     except ControlError as error:

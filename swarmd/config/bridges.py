@@ -141,6 +141,30 @@ class OtelConfig:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class FederationConfig:
+    """Section `[federation]`: the way to a region above many swarms, for `swarmd gateway` (docs/federation.md)."""
+
+    paths: tuple[str, ...] = option(
+        (), "MQTT 5 brokers, `mqtt://HOST:PORT` or `mqtts://USER@HOST:PORT`; two, so that one may fail."
+    )
+    region_key: str = option("", "The region's public key, 64 hexadecimal digits (`swarmd region show`).")
+    prefix: str = option("swarm-fed/1", "First levels of all topics, the same at the region.")
+    outbox_mib: int = option(256, "What waits for the region at most, MiB of disk.", low=1, high=65_536)
+    retain_days: float = option(30.0, "Rows that wait for longer are dropped, days.", low=0.01, high=3650)
+    refresh_s: float = option(
+        10.0, "An object that only was seen again is said again at most so often, seconds.", low=0.1, high=86_400
+    )
+    health_s: float = option(60.0, "Status and counters are said so often, seconds.", low=1, high=86_400)
+    bundles: tuple[str, ...] = option(
+        (), "Addresses and folders from below which bundles that a region names may be fetched; empty: none."
+    )
+    ca_file: str = option("", "PEM file of the brokers' authority; empty: the system's.")
+    cert_file: str = option("", "Client certificate, PEM.")
+    key_file: str = option("", "Client key, PEM, mode 0600 or a systemd credential.")
+    password_file: str = option("", "File (0600 or a credential) whose first line is the password.")
+
+
 PLUGINS_MAX = 16
 """Plug-ins of a device, bridges and detectors together: each is a process of some 30 MB."""
 _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")

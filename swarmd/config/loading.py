@@ -327,6 +327,11 @@ def _together(config: Config, origins: Mapping[tuple[str, str], str]) -> list[st
             f"{origins['lending', 'plan']}: lending.plan is {config.lending.plan!r}, where no file is; "
             "docs/inference-api.md shows one"
         )
+    if config.lending.split and not Path(config.lending.split).is_file():
+        problems.append(
+            f"{origins['lending', 'split']}: lending.split is {config.lending.split!r}, where no file is; "
+            "`swarmd bundle cut MODEL --at TENSOR --out FOLDER` writes one"
+        )
     for key, wanted in (("lend", config.lending.lend), ("borrow", config.lending.borrow)):
         if wanted and not config.inference.listen:
             problems.append(

@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from swarmd.config.bridges import DdsConfig, MavlinkConfig, MqttConfig, OtelConfig, PluginsConfig, RecordConfig
+from swarmd.config.bridges import (
+    DdsConfig,
+    FederationConfig,
+    MavlinkConfig,
+    MqttConfig,
+    OtelConfig,
+    PluginsConfig,
+    RecordConfig,
+)
 from swarmd.config.option import option
 
 
@@ -129,6 +137,15 @@ class EyeSection:
     keep_frames: str = option("", "Directory for frames the model was unsure of; empty keeps none, ever.")
     keep_frames_mib: int = option(
         256, "Most that the kept frames may take, MiB; the oldest go first.", low=1, high=65536
+    )
+    thumbnails: bool = option(
+        False,
+        "Whether a small picture of each sighting is kept and given to members who ask; never of people.",
+    )
+    thumbnails_never: tuple[str, ...] = option(
+        ("people", "pedestrian", "human", "rider", "cyclist", "child", "swimmer", "head"),
+        "Words in a label of which no picture is kept, nor of what is beside it; `person`, `face` and number plates "
+        "always count.",
     )
     max_frames: int = option(0, "Stop the eye after so many frames; 0: never.", low=0, flag="--max-frames")
     moving: bool = option(
@@ -275,6 +292,10 @@ class LendingSection:
     plan: str = option(
         "", "File of plans: which better models are asked where the own one is unsure (`Swarmd-Borrow: unsure`)."
     )
+    split: str = option(
+        "",
+        "File of models in parts, as `swarmd bundle cut` writes it: parts run here or there (`Swarmd-Borrow: split`).",
+    )
     lend_to: tuple[str, ...] = option(
         (), "Names that members were enrolled under: only they may borrow here; empty: every member."
     )
@@ -321,6 +342,36 @@ class EventsSection:
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySection:
+    """This node's own past in pages, for who comes late; and others' past, where it is fetched (`swarmd ground`)."""
+
+    keep_h: int = option(
+        24, "Pages older than this go, except the newest 60 of a node whatever the clock says; `swarmd ground` keeps "
+        "720.",
+        low=1, high=87_600,
+    )  # fmt: skip
+    max_mib: int = option(
+        256, "All pages together stay below so many MiB; the oldest of whoever has the most go first; `swarmd ground` "
+        "keeps 1024.",
+        low=1, high=65_536,
+    )  # fmt: skip
+    author_mib: int = option(64, "Likewise the pages of one other node.", low=1, high=65_536)
+    fetch_h: int = option(
+        0, "So much of others' past is fetched from before this node began; `swarmd ground` fetches all that it would "
+        "keep. 0: none.",
+        low=0, high=87_600,
+    )  # fmt: skip
+    give_kib_s: int = option(
+        16, "Pages that are given to others, KiB a second over any ten seconds, half of it to one asker, a quarter "
+        "under `gossip.profile` `lean`; everything else that this node sends goes first. 0: none.",
+        low=0, high=100_000,
+    )  # fmt: skip
+    give_to: tuple[str, ...] = option(
+        (), "Roles of certificates (`swarmd keys enrol --role`) of which an asker must have one; empty: every member."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSection:
     """What the daemon says on standard error."""
 
@@ -351,11 +402,13 @@ class Config:
     record: RecordConfig = dataclasses.field(default_factory=RecordConfig)
     otel: OtelConfig = dataclasses.field(default_factory=OtelConfig)
     plugins: PluginsConfig = dataclasses.field(default_factory=PluginsConfig)
+    federation: FederationConfig = dataclasses.field(default_factory=FederationConfig)
     http: HttpSection = HttpSection()
     inference: InferenceSection = InferenceSection()
     lending: LendingSection = LendingSection()
     operators: OperatorsSection = OperatorsSection()
     events: EventsSection = EventsSection()
+    history: HistorySection = HistorySection()
     log: LogSection = LogSection()
 
 

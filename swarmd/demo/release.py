@@ -16,19 +16,18 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from swarmd.api.control import ControlClient
+from swarmd.demo.process import DaemonProcess, stop_all
 from swarmd.errors import DaemonError
 
 MODEL = "eye"
@@ -44,15 +43,10 @@ _UNDER_WAY = 2
 
 
 @dataclass(slots=True)
-class Daemon:
+class Daemon(DaemonProcess):
     """One process and what it said."""
 
-    name: str
-    control: Path
-    process: asyncio.subprocess.Process | None = None
-    address: str = ""
     suspicions: int = 0
-    words: list[str] = field(default_factory=list)
 
 
 class ReleaseDemo:
@@ -66,7 +60,6 @@ class ReleaseDemo:
         self._say = say
         self.folder = Path(tempfile.mkdtemp(prefix="swarmd-release-"))
         self.daemons = [Daemon(f"drone-{index + 1}", self.folder / f"d{index + 1}.sock") for index in range(NODES)]
-        self._readers: list[asyncio.Task[None]] = []
 
     async def run(self) -> dict[str, Any]:
         """Tell the story; returns the summary.
@@ -77,7 +70,7 @@ class ReleaseDemo:
         try:
             return await self._story()
         finally:
-            await self._stop()
+            await stop_all(self.daemons)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _story(self) -> dict[str, Any]:
@@ -233,41 +226,15 @@ class ReleaseDemo:
             *("--source", source, "--model", ZOO),
             *(("--join", join) if join else ()),
         ]
-        daemon.process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._readers.append(asyncio.create_task(self._read_events(daemon)))
-        self._readers.append(asyncio.create_task(self._read_words(daemon)))
+        await daemon.begin(command, lambda: self._read_events(daemon))
 
     async def _read_events(self, daemon: Daemon) -> None:
-        assert daemon.process is not None
-        assert daemon.process.stdout is not None
-        async for line in daemon.process.stdout:
-            event = json.loads(line)
-            if event["event"] == "up":
-                daemon.address = event["address"]
-            elif event["event"] in ("suspect", "failed"):
+        async for event in daemon.events():
+            if event["event"] in ("suspect", "failed"):
                 daemon.suspicions += 1
 
-    async def _read_words(self, daemon: Daemon) -> None:
-        assert daemon.process is not None
-        assert daemon.process.stderr is not None
-        async for line in daemon.process.stderr:
-            daemon.words = [*daemon.words[-29:], line.decode("utf-8", "replace").rstrip()]
-
     async def _ask(self, index: int, verb: str) -> dict[str, Any]:
-        def call() -> dict[str, Any]:
-            with ControlClient(self.daemons[index].control) as client:
-                return client.call(verb)
-
-        try:
-            return await asyncio.to_thread(call)
-        except DaemonError:
-            return {}
+        return await self.daemons[index].ask(verb)
 
     async def _publish(self, index: int, publication: Path) -> None:
         control = str(self.daemons[index].control)
@@ -304,30 +271,13 @@ class ReleaseDemo:
     async def _wait(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + STAGE_S
         while not done():
-            gone = [one for one in self.daemons if one.process is not None and one.process.returncode is not None]
-            if gone or time.monotonic() > deadline:
+            if any(one.ended for one in self.daemons) or time.monotonic() > deadline:
                 raise DaemonError(self._stuck(what))
             await asyncio.sleep(POLL_S)
 
     def _stuck(self, what: str) -> str:
-        words = "\n".join(f"{daemon.name}: {line}" for daemon in self.daemons for line in daemon.words[-8:])
+        words = "\n".join(f"{daemon.name}: {line}" for daemon in self.daemons for line in daemon.last_words[-8:])
         return f"waited {STAGE_S:.0f} s for {what}:\n{words}"
-
-    async def _stop(self) -> None:
-        running = [one.process for one in self.daemons if one.process is not None and one.process.returncode is None]
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for process in running:
-            try:
-                await asyncio.wait_for(process.wait(), 8.0)
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
 
 
 def _versions(status: Mapping[str, Any]) -> list[int]:

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from swarmd.api.control import ControlClient
 from swarmd.api.histogram import Histogram
 from swarmd.demo.listeners import DdsListener, MqttListener
+from swarmd.demo.process import DaemonProcess, stop_all
 from swarmd.errors import DaemonError
 
 START_S = 60.0
@@ -35,10 +36,6 @@ POLL_S = 0.5
 """Seconds between two looks at the daemons."""
 OVERTIME = 2.0
 """On a busy machine an unfinished survey may take this many times the seconds asked for."""
-STOP_S = 8.0
-"""Seconds that a daemon may take to end."""
-_PR_SET_PDEATHSIG = 1
-"""A child dies with its parent. Source: prctl(2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +59,14 @@ class DemoOptions:
 
 
 @dataclass(slots=True)
-class Drone:
+class Drone(DaemonProcess):
     """One daemon process and what it said."""
 
-    name: str
-    control: Path
-    process: asyncio.subprocess.Process | None = None
-    address: str = ""
     status: dict[str, Any] = field(default_factory=dict)
     first_seen_ns: dict[str, int] = field(default_factory=dict)
     """Object id to the time its first event line said it."""
     rss_mb: dict[str, float] = field(default_factory=lambda: {"brain": 0.0, "eye": 0.0})
     path: list[tuple[float, float]] = field(default_factory=list)
-    last_words: list[str] = field(default_factory=list)
 
 
 class Demo:
@@ -97,7 +89,6 @@ class Demo:
         self.objects: list[dict[str, Any]] = []
         self.mqtt: MqttListener | None = None
         self.dds: DdsListener | None = None
-        self._readers: list[asyncio.Task[None]] = []
         self.observer = Drone("ground", self.folder / "ground.sock") if options.page else None
         """Its status stays empty: whoever watches a swarm does not count among its drones."""
         self.members = options.nodes + (self.observer is not None)
@@ -122,7 +113,7 @@ class Demo:
             await self._settle()
             return await asyncio.to_thread(self._summarise)
         finally:
-            await self._stop_all()
+            await stop_all(self._all)
             for listener in (self.mqtt, self.dds):
                 if listener is not None:
                     listener.close()
@@ -176,7 +167,7 @@ class Demo:
         listeners = [listener.settings for listener in (self.mqtt, self.dds) if listener is not None]
         for setting in (*self.options.settings, *(setting for settings in listeners for setting in settings)):
             command += ["--set", setting]
-        await self._begin(drone, command, self._read_events)
+        await drone.begin(command, lambda: self._read_events(drone))
 
     async def _spawn_observer(self, observer: Drone, join: str) -> None:
         command = [
@@ -185,44 +176,17 @@ class Demo:
             "127.0.0.1:0", "--state", str(self.folder / observer.name), "--control", str(observer.control),
             "--join", join,
         ]  # fmt: skip
-        await self._begin(observer, command, self._read_page)
-
-    async def _begin(
-        self, drone: Drone, command: Sequence[str], read: Callable[[Drone], Coroutine[None, None, None]]
-    ) -> None:
-        drone.process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
-        self._readers.append(asyncio.create_task(read(drone)))
-        self._readers.append(asyncio.create_task(self._read_log(drone)))
+        await observer.begin(command, lambda: self._read_page(observer))
 
     async def _read_page(self, observer: Drone) -> None:
-        assert observer.process is not None
-        assert observer.process.stdout is not None
-        async for line in observer.process.stdout:
+        async for line in observer.lines():
             said, _, address = line.decode().strip().partition(": ")
             self.page = address if said == "swarmd ground" else self.page
 
     async def _read_events(self, drone: Drone) -> None:
-        assert drone.process is not None
-        assert drone.process.stdout is not None
-        async for line in drone.process.stdout:
-            event = json.loads(line)
-            if event["event"] == "up":
-                drone.address = event["address"]
-            elif event["event"] == "object" and event["kind"] == "new":
+        async for event in drone.events():
+            if event["event"] == "object" and event["kind"] == "new":
                 drone.first_seen_ns.setdefault(event["subject"], event["t_ns"])
-
-    async def _read_log(self, drone: Drone) -> None:
-        assert drone.process is not None
-        assert drone.process.stderr is not None
-        async for line in drone.process.stderr:
-            drone.last_words = [*drone.last_words[-19:], line.decode("utf-8", "replace").rstrip()]
 
     @property
     def _all(self) -> list[Drone]:
@@ -236,7 +200,7 @@ class Demo:
         deadline = time.monotonic() + START_S
         while not done():
             for drone in self._all:
-                if drone.process is not None and drone.process.returncode is not None:
+                if drone.process is not None and drone.ended:
                     words = "\n".join(drone.last_words) or "it said nothing"
                     raise DaemonError(f"{drone.name} ended with status {drone.process.returncode}:\n{words}")
             if time.monotonic() > deadline:
@@ -249,7 +213,7 @@ class Demo:
 
     async def _fly(self) -> None:
         for drone in self.drones:
-            await self._ask(drone, "eye_start")
+            await drone.ask("eye_start")
         self.began_ns = time.monotonic_ns()
         seconds = self.options.seconds
         while True:
@@ -260,10 +224,10 @@ class Demo:
             if self.flown_s >= seconds * OVERTIME or (self.flown_s >= seconds and done):
                 break
         for drone in self.drones:
-            await self._ask(drone, "eye_stop")
+            await drone.ask("eye_stop")
 
     async def _cells_done(self) -> bool:
-        answer = await self._ask(self.drones[0], "cells")
+        answer = await self.drones[0].ask("cells")
         return all(cell["state"] == "done" for cell in answer.get("cells", []))
 
     async def _settle(self) -> None:
@@ -283,7 +247,7 @@ class Demo:
 
     async def _look(self) -> None:
         for drone in self.drones:
-            status = await self._ask(drone, "status")
+            status = await drone.ask("status")
             if not status:
                 continue
             drone.status = status
@@ -293,18 +257,6 @@ class Demo:
             if eye is not None and eye["position"] is not None:
                 drone.path.append(self.farm.to_plane(*eye["position"]))
         self._show(self)
-
-    async def _ask(self, drone: Drone, verb: str, **arguments: object) -> dict[str, Any]:
-        """One answer; empty while the daemon does not answer (it starts, or is about to be reported dead)."""
-
-        def call() -> dict[str, Any]:
-            with ControlClient(drone.control) as client:
-                return client.call(verb, **arguments)
-
-        try:
-            return await asyncio.to_thread(call)
-        except DaemonError:
-            return {}
 
     # --- end ------------------------------------------------------------------------------------------------------
 
@@ -360,29 +312,6 @@ class Demo:
             for later in times[1:] if times[0] >= self.began_ns else ():
                 spread.add(later - times[0])
         return spread
-
-    async def _stop_all(self) -> None:
-        running = [d.process for d in self._all if d.process is not None and d.process.returncode is None]
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for process in running:
-            try:
-                await asyncio.wait_for(process.wait(), STOP_S)
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        for reader in self._readers:
-            reader.cancel()
-        await asyncio.gather(*self._readers, return_exceptions=True)
-
-
-def _die_with_parent() -> None:
-    """Runs in the child before it becomes a daemon: SIGTERM when the demo is gone, however it ended (prctl(2))."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _alive(status: Mapping[str, Any]) -> int:

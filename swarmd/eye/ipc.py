@@ -70,6 +70,10 @@ class Configure(_Message, frozen=True):
     """Between two steps down."""
     false_per_1000: float = 0.0
     """False alarms in 1,000 healthy things that thresholds may let through; 0: the bundle's own thresholds."""
+    thumbnails: bool = False
+    """Whether small pictures of tracks are made (`thumbs.py`)."""
+    thumbnails_never: tuple[str, ...] = ()
+    """Words in a label of which none is made, beside those that are always private."""
 
 
 class PoseUpdate(_Message, frozen=True):
@@ -168,6 +172,14 @@ class Picture(_Message, frozen=True):
     jpeg: bytes
 
 
+class Crop(_Message, frozen=True):
+    """The best look at a track, as peers may have it; told before the frame whose event the track is part of."""
+
+    track_id: int
+    label: str
+    jpeg: bytes
+
+
 class Stats(_Message, frozen=True):
     """Counters since the eye's start, and gauges of now."""
 
@@ -261,6 +273,7 @@ FromEye: TypeAlias = (
     | Finished
     | SwapDone
     | Picture
+    | Crop
     | SourceState
 )
 

@@ -1,4 +1,4 @@
-"""Pictures for a recording: small, rare, and only while somebody asks for them.
+"""Pictures that leave the eye: for a recording, small, rare, while somebody asks; and thumbnails (`thumbs.py`).
 
 What the model takes for people, faces or number plates is made unreadable before a picture leaves the eye, as in the
 ring of kept frames. Nothing is kept here.
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from swarmd.eye.ipc import Picture, ShowFrames
+from swarmd.eye.ipc import Crop, Picture, ShowFrames
+from swarmd.eye.thumbs import ThumbMaker
 from swarmd_models.frame_ring import without_private_parts
-from swarmd_models.types import Detection, Frame
+from swarmd_models.types import Detection, EyeResult, Frame
 
 PICTURE_MAX_BYTES = 256 * 1024
 """Bytes of one JPEG: a quarter of what a message to the brain may have."""
@@ -24,14 +25,23 @@ _QUALITY_MIN = 10
 class PictureMaker:
     """Decides which frames are shown, and makes them small."""
 
-    def __init__(self) -> None:
-        """Show nothing until asked."""
+    def __init__(self, thumbs: ThumbMaker | None = None) -> None:
+        """Show nothing until asked; without `thumbs` there are no thumbnails either."""
+        self._thumbs = thumbs
         self._wish = ShowFrames()
         self._last_ns = -(1 << 62)
 
     def want(self, wish: ShowFrames) -> None:
         """Follow this wish from the next frame on; an interval of 0 ends it."""
         self._wish = wish
+
+    def crops(self, frame: Frame, result: EyeResult) -> list[Crop]:
+        """Thumbnails that the brain shall have before it hears of this frame."""
+        return [] if self._thumbs is None else self._thumbs.crops(frame, result)
+
+    def last_crops(self, track_ids: Sequence[int], now_ns: int) -> list[Crop]:
+        """The same of tracks that end with the source."""
+        return [] if self._thumbs is None else self._thumbs.last(track_ids, now_ns)
 
     def picture(self, frame: Frame, detections: Sequence[Detection]) -> Picture | None:
         """The frame as a JPEG, when one is wanted and due."""

@@ -52,6 +52,7 @@ from swarmd.eye.mailbox import Mailbox
 from swarmd.eye.pictures import PictureMaker
 from swarmd.eye.sources import MovingSource, open_eye_source, wants_every_frame, whereabouts
 from swarmd.eye.swap import Swapper
+from swarmd.eye.thumbs import ThumbMaker
 from swarmd_models.bundle import Reference, load_bundle
 from swarmd_models.choose import Conditions
 from swarmd_models.detector import Detector, DetectorOptions
@@ -113,7 +114,7 @@ class EyeProcess:
         self._watched: Detector | None = None
         self._watch = ModelWatch(Reference())
         self._ring: FrameRing | None = None
-        self._pictures = PictureMaker()
+        self._pictures = PictureMaker(ThumbMaker(config.thumbnails_never) if config.thumbnails else None)
 
     def run(self) -> int:
         """Work until the source ends or the brain says stop; the exit status."""
@@ -262,6 +263,7 @@ class EyeProcess:
             return 0
         self._failures = 0
         self._observe(frame, result)
+        self._crop(frame, result)
         self._tell(frame, result)
         self._show(frame, result)
         return 1
@@ -282,6 +284,16 @@ class EyeProcess:
             if self._ring.problem:
                 self._announce(self._ring.problem)
                 self._ring = None
+
+    def _crop(self, frame: Frame, result: EyeResult) -> None:
+        """Thumbnails of this frame's tracks, ahead of their events."""
+        try:
+            crops = self._pictures.crops(frame, result)
+        except cv2.error as error:
+            self._announce(f"a thumbnail could not be made: {error}")
+            return
+        for crop in crops:
+            self._link.send(crop)
 
     def _show(self, frame: Frame, result: EyeResult) -> None:
         """A small picture, where somebody asked for some."""
@@ -337,6 +349,8 @@ class EyeProcess:
         assert self._eye is not None
         events = tuple(self._eye.finish())
         now_ns = time.monotonic_ns()
+        for crop in self._pictures.last_crops([event.track_id for event in events], now_ns):
+            self._link.send(crop)
         if events:
             self._link.send(FrameDone(-1, now_ns, now_ns, 0, 0.0, events, {}))
         self._send_stats()

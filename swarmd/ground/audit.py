@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 
 from swarmd.errors import DaemonError
-from swarmd.release.audit import KEPT_FILES, AuditLog, FolderCheck, lines_of, newest_lines
+from swarmd.release.audit import AuditLog, FolderCheck, newest_lines, opened
 from swarmd.release.errors import ReleaseError
 from swarmd_protocols.state.crdt.reviews import STATEMENT_MAX_BYTES, open_review
 from swarmd_protocols.state.observations import ReviewView
@@ -153,23 +153,18 @@ class Audit:
                 await asyncio.wait([writing])
                 raise
 
-    @property
-    def _files(self) -> list[Path]:
-        """Oldest first."""
-        path = self._log.path
-        files = [*(path.with_name(f"{path.name}.{number}") for number in range(KEPT_FILES, 0, -1)), path]
-        return [one for one in files if one.exists()]
-
     def _read(self) -> Iterator[Mapping[str, object]]:
         """Every line there is, oldest first; what cannot be read is left to `verify`."""
-        for one in self._files:
-            yield from _entries(lines_of(one))
+        with opened(self.folder) as files:
+            for _, file in files:
+                yield from _entries(file.read().decode("utf-8", "replace").split("\n"))
 
     def _newest(self, limit: int) -> list[Mapping[str, object]]:
         found: list[Mapping[str, object]] = []
-        for one in reversed(self._files):
-            if len(found) < limit:
-                found += _entries(newest_lines(one, limit - len(found)))
+        with opened(self.folder) as files:
+            for _, file in reversed(files):
+                if len(found) < limit:
+                    found += _entries(newest_lines(file, limit - len(found)))
         return found
 
 

@@ -6,7 +6,7 @@ Rules this file keeps: what other nodes say is data in every form, never a formu
 import csv
 import io
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from typing import Any, TypeAlias
 from xml.sax.saxutils import escape
 
@@ -14,6 +14,7 @@ import msgspec
 
 from swarmd.ground.findings import Finding, findings
 from swarmd.ground.rows import Member, Object, Site
+from swarmd.ground.thumbs import place_in_kmz
 from swarmd_models.geo.positions import Plane
 
 Held: TypeAlias = Mapping[str, Mapping[str, bytes]]
@@ -139,8 +140,8 @@ def _feature(one: Object, plane: Plane | None) -> Mapping[str, Any]:
 # --- KML --------------------------------------------------------------------------------------------------------------
 
 
-def _kml(site: Site, held: Held) -> Iterable[bytes]:
-    """OGC KML 2.3: a placemark for each finding, its fields as data."""
+def kml(site: Site, held: Held, pictures: Container[str] = ()) -> Iterable[bytes]:
+    """OGC KML 2.3: a placemark for each finding, its fields as data, and its picture if a file beside it holds one."""
     yield (
         '<?xml version="1.0" encoding="UTF-8"?>\n<kml xmlns="http://www.opengis.net/kml/2.2"><Document>'
         f"<name>{inert(site.title)}</name>"
@@ -149,14 +150,14 @@ def _kml(site: Site, held: Held) -> Iterable[bytes]:
     ).encode()
     waiting: list[str] = []
     for number, one in enumerate(findings(site, objects_of(held)), 1):
-        waiting.append(_placemark(one))
+        waiting.append(_placemark(one, one.thumb in pictures))
         if number % _ROWS == 0:
             yield "".join(waiting).encode()
             waiting = []
     yield "".join([*waiting, "</Document></kml>\n"]).encode()
 
 
-def _placemark(one: Finding) -> str:
+def _placemark(one: Finding, is_pictured: bool) -> str:
     data = "".join(
         f'<Data name="{name}"><value>{inert(value)}</value></Data>'
         for name in Finding.__struct_fields__
@@ -165,10 +166,14 @@ def _placemark(one: Finding) -> str:
     point = ""
     if one.latitude_deg is not None:
         point = f"<Point><coordinates>{one.longitude_deg:.8f},{one.latitude_deg:.8f}</coordinates></Point>"
+    picture = ""
+    if is_pictured:
+        shown = escape(f'<img src="{place_in_kmz(one.thumb)}"/>')
+        picture = f"<description>{shown}</description>"
     style = "confirmed" if one.tier != "candidate" else "candidate"
     return (
         f'<Placemark id="f{one.number}"><name>{inert(f"{one.label} {one.asset}".rstrip())}</name>'
-        f"<styleUrl>#{style}</styleUrl><ExtendedData>{data}</ExtendedData>{point}</Placemark>\n"
+        f"{picture}<styleUrl>#{style}</styleUrl><ExtendedData>{data}</ExtendedData>{point}</Placemark>\n"
     )
 
 
@@ -189,6 +194,6 @@ EXPORTS: Mapping[str, tuple[str, Callable[[Site, Held], Iterable[bytes]]]] = {
     "members.csv": ("text/csv", _members_csv),
     "links.csv": ("text/csv", _links_csv),
     "findings.csv": ("text/csv", _findings_csv),
-    "findings.kml": ("application/vnd.google-earth.kml+xml", _kml),
+    "findings.kml": ("application/vnd.google-earth.kml+xml", kml),
 }
 """File to its media type and what makes it; of findings the first piece sorts all of them, which is for a thread."""

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from swarmd.api.views import object_row, review_row, trust_row
 from swarmd.events.record import SUBJECT_MAX_CHARS, TEXT_MAX_CHARS, clean
-from swarmd.ground.rows import Cell, Member, Object, Review
+from swarmd.ground.rows import Cell, Member, Object
+from swarmd.records import Review
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, ObjectView, ReviewView
 from swarmd_protocols.summary import MemberView
@@ -67,6 +68,7 @@ def object_of(view: ObjectView, names: Names) -> Object:
     row = object_row(view, names)
     del row["confirmed"]  # `tier` says it.
     row["label"], row["asset"], row["detected"] = said(view.label), said(view.asset), said(view.detected)
+    row["thumb"] = view.thumb.hex()
     row["reviews"] = [review_of(one) for one in view.reviews[:REVIEWS_MAX]]
     return Object(**row)
 

@@ -68,6 +68,8 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     """In the module's plane, by hand."""
     remarks: str = ""
     """What operators have said of it; else by hand."""
+    thumb: str = ""
+    """Name of a picture of it; "" where nobody keeps one."""
 
 
 def findings(site: Site, objects: Iterable[Object]) -> list[Finding]:
@@ -115,4 +117,5 @@ def _finding(number: int, one: Object, plane: Plane | None) -> Finding:
         extent=EXTENTS.get(one.label, ""),
         class_proposed=ABNORMAL if one.label in EXTENTS and one.review != "rejected" else "",
         remarks="; ".join(map(str, one.reviews))[:REMARKS_MAX_CHARS],
+        thumb=one.thumb,
     )

@@ -230,6 +230,15 @@ class LiveFeed:
                 self._since.pop(NodeId(bytes.fromhex(name)), None)
         self._has_read = True
 
+    def unheard(self) -> dict[str, str]:
+        """Members of which this node knows by others' word alone, that they failed: id of the row to name."""
+        return {row.id: row.name for row in self._never_met()}
+
+    @property
+    def plane(self) -> Plane | None:
+        """The site's; None without an origin."""
+        return self._plane
+
     def _never_met(self) -> list[Member]:
         """Members that failed before this node came, by the word of who saw it."""
         known = set(self._daemon.in_parts.names().values())
@@ -283,6 +292,7 @@ class LiveFeed:
             reports=view.reports,
             first_seen_s=unix_s(view.first_hlc),
             last_seen_s=unix_s(view.last_hlc),
+            thumb=view.thumb.hex(),
         )
 
 

@@ -10,12 +10,15 @@ from pathlib import Path
 from swarmd.api.daemon import NodeInfo, Operations
 from swarmd.ground.audit import FOLDER as AUDIT_FOLDER
 from swarmd.ground.audit import Audit
+from swarmd.ground.fetched import FetchedPast
 from swarmd.ground.live import LiveFeed
 from swarmd.ground.operators import Desk
 from swarmd.ground.past import FILE_NAME
 from swarmd.ground.releases import ReleaseFeed
 from swarmd.ground.rows import Asset, Site
 from swarmd.ground.server import GroundServer, bound_socket
+from swarmd.ground.story import Story
+from swarmd.ground.thumbs import Thumbs
 from swarmd.ground.view import Ground
 
 TICK_S = 1.0
@@ -60,9 +63,12 @@ class Observer:
         ground = Ground(site, self._folder(info) / FILE_NAME)
         feed = LiveFeed(daemon, ground.picture, ground.mark)
         ground.evidence = feed.evidence
+        ground.story = Story(ground.past, FetchedPast(daemon.past.pages, feed.plane, feed.unheard))
         ground.desk = Desk(daemon, Audit(self._folder(info) / AUDIT_FOLDER))
         releases = ReleaseFeed(daemon, ground.picture, ground.mark)
         ground.prepare = releases.prepare
+        thumbs = Thumbs(daemon)
+        ground.thumb = thumbs.get
         server = GroundServer(ground, self._sockets.pop() if self._sockets else bound_socket(self._listen))
         sys.stdout.write(f"swarmd ground: {server.address}\n")
         sys.stdout.flush()
@@ -75,6 +81,7 @@ class Observer:
                 for part in (_tell_time(ground), feed.run(), releases.run(), ground.desk.run(), server.run()):
                     tasks.create_task(part)
         finally:
+            thumbs.end()
             ground.past.close()
 
 

@@ -33,6 +33,8 @@ class Answer:
     parameters: tuple[Parameter, ...] = ()
     media: str = "application/json"
     is_list: bool = False
+    missing: str = ""
+    """When there is none, which is said with 404; "": there always is one."""
 
 
 _FROM = Parameter("from_s", "query", "number", "first moment, UTC seconds since 1970 (default: the beginning)")
@@ -77,6 +79,14 @@ ANSWERS = (
         is_list=True,
     ),
     Answer(
+        "/api/v1/thumb/{name}",
+        "a small picture of something seen, at most 192 x 144 pixels and 6 KiB",
+        None,
+        (Parameter("name", "path", "string", "`thumb` of an object or a sighting, 32 hexadecimal digits"),),
+        "image/jpeg",
+        missing="nobody who can be reached has it, or it is not here yet: ask again",
+    ),
+    Answer(
         "/api/v1/releases/prepared",
         "an order about a release, in words and as the file that officers sign elsewhere; nothing is told to the swarm",
         rows.Prepared,
@@ -94,6 +104,13 @@ ANSWERS = (
     Answer("/api/v1/export/links.csv", "links that a member says are not good", None, (), "text/csv"),
     Answer("/api/v1/export/findings.csv", "the findings in the fields of IEC TS 62446-3", None, (), "text/csv"),
     Answer("/api/v1/export/findings.kml", "the same for a globe", None, (), "application/vnd.google-earth.kml+xml"),
+    Answer(
+        "/api/v1/export/findings.kmz",
+        "the same with the pictures that are to be had",
+        None,
+        (),
+        "application/vnd.google-earth.kmz",
+    ),
     Answer("/api/v1/export/findings.pdf", "the same as a report, with room for a person", None, (), "application/pdf"),
     Answer(
         "/api/v1/audit",
@@ -173,6 +190,7 @@ def _operation(answer: Answer) -> dict[str, Any]:
         "responses": {
             "200": {"description": answer.summary, "content": {answer.media: {"schema": schema} if schema else {}}},
             "400": {"description": "an argument is wrong", "content": problem},
+            **({"404": {"description": answer.missing, "content": problem}} if answer.missing else {}),
         },
     }
 

@@ -7,7 +7,8 @@ text of one line.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from swarmd.errors import DaemonError
@@ -15,6 +16,7 @@ from swarmd.ground.exports import Held, objects_of
 from swarmd.ground.facts import said
 from swarmd.ground.findings import Finding, findings
 from swarmd.ground.rows import Site
+from swarmd.ground.thumbs import FindThumb, gathered, no_thumbs
 
 if TYPE_CHECKING:
     from fpdf import FPDF
@@ -26,6 +28,10 @@ _TEXT_MAX = 60
 _LINE_MM = 5.0
 _BLOCK_MM = 44.0
 """Height of one finding: eight lines and a rule; six to a page."""
+_PICTURE_MM = 25.0
+"""Height of a picture with the space below it: 192 x 144 pixels at 150 to the inch."""
+_PICTURE_X_MM = 72.0
+"""Where the values begin: margin and names."""
 _BY_HAND = "______________________"
 
 _ADDED = (
@@ -45,23 +51,26 @@ class Reports:
     def __init__(self) -> None:
         self._turn = asyncio.Semaphore(1)
 
-    async def pdf(self, site: Site, held: Held, now_s: float) -> bytes:
-        """The report of a picture.
+    async def pdf(self, site: Site, held: Held, now_s: float, find: FindThumb = no_thumbs) -> bytes:
+        """The report of a picture, with the pictures of its findings that are to be had.
 
         Raises:
             DaemonError: fpdf2 is not installed.
         """
         async with self._turn:
-            return await asyncio.to_thread(report, site, held, now_s)
+            told = await asyncio.to_thread(lambda: findings(site, objects_of(held))[:FINDINGS_MAX])
+            pictures = await gathered(find, [one.thumb for one in told])
+            return await asyncio.to_thread(report, site, held, now_s, pictures)
 
 
-def report(site: Site, held: Held, now_s: float) -> bytes:
+def report(site: Site, held: Held, now_s: float, pictures: Mapping[str, bytes] | None = None) -> bytes:
     """The PDF's bytes; the same of the same picture.
 
     Args:
         site: Who looks, at what.
         held: The picture's rows.
         now_s: When it is made, UTC seconds since 1970.
+        pictures: Name to a picture whose form was checked; of others the report says that they are not to be had.
 
     Raises:
         DaemonError: fpdf2 is not installed.
@@ -83,7 +92,7 @@ def report(site: Site, held: Held, now_s: float) -> bytes:
     paper.add_page()
     _front(paper, site, found, len(told), now_s)
     for one in told:
-        _block(paper, one)
+        _block(paper, one, (pictures or {}).get(one.thumb, b""))
     return bytes(paper.output())
 
 
@@ -137,8 +146,8 @@ def _front(paper: "FPDF", site: Site, found: Sequence[Finding], told: int, now_s
     _line(paper, "", height=3)
 
 
-def _block(paper: "FPDF", one: Finding) -> None:
-    if paper.will_page_break(_BLOCK_MM):
+def _block(paper: "FPDF", one: Finding, picture: bytes) -> None:
+    if paper.will_page_break(_BLOCK_MM + (_PICTURE_MM if picture else _LINE_MM if one.thumb else 0)):
         paper.add_page()
     _line(paper, latin(f"{one.number}. {one.label} {one.asset}".rstrip()), size=11, bold=True, height=6.5)
     place = "no place"
@@ -158,7 +167,18 @@ def _block(paper: "FPDF", one: Finding) -> None:
     )
     _pair(paper, "Class given; delta T, K", f"{_BY_HAND}   {_BY_HAND}")
     _pair(paper, "Measure", f"{_BY_HAND}{_BY_HAND}{_BY_HAND}")
+    if one.thumb:
+        _picture(paper, picture)
     _line(paper, "", height=2)
+
+
+def _picture(paper: "FPDF", jpeg: bytes) -> None:
+    """What an observer's camera saw, as its bytes are; else that it is not to be had."""
+    _pair(paper, "Picture (by an observer)", "" if jpeg else "not to be had when the report was made")
+    if jpeg:
+        # Nothing decodes it here: a baseline JPEG goes into a PDF as it is.
+        paper.image(BytesIO(jpeg), x=_PICTURE_X_MM, y=paper.get_y() - _LINE_MM, h=_PICTURE_MM - 1)
+        paper.set_y(paper.get_y() - _LINE_MM + _PICTURE_MM)
 
 
 def moment(at_s: float) -> str:

@@ -7,6 +7,9 @@ them for text, never for markup.
 
 import msgspec
 
+from swarmd.ground.peer_rows import PeerStretch
+from swarmd.records import Review
+
 KINDS = ("member", "position", "object", "cell", "alert", "event", "release", "vote")
 """Kinds of things, in the order in which a snapshot tells them."""
 
@@ -45,7 +48,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     """Its node id, hexadecimal digits; `never met NAME` of one that failed before this node came, by others' word."""
     name: str
     state: str
-    """`alive`, `suspect`, `degraded`, `failed`, `away` or `left`."""
+    """`alive`, `suspect`, `degraded`, `failed`, `away`, `left`; `unknown` in a gap of its fetched past."""
     since_s: float | None
     """When this node came to that opinion; null where it was so before the server began."""
     is_self: bool
@@ -91,30 +94,6 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     """When it was there."""
 
 
-class Review(msgspec.Struct, frozen=True, gc=False):
-    """What one operator says of an object: the newest verdict, or the newest note."""
-
-    operator: str
-    """The name that the operator goes by; whose it is, `key` says."""
-    key: str
-    """First eight hexadecimal digits of the id of the operator's key."""
-    verdict: str
-    """`confirm`, `reject`, `relabel`, `withdraw` or `note`."""
-    text: str
-    """The right label, or the words of the note."""
-    seen: str
-    """The label that the operator saw."""
-    made_s: float
-    """By the operator's clock."""
-    revision: int
-    digest: str
-    """Names the signed statement."""
-
-    def __str__(self) -> str:
-        """In words, for tables."""
-        return f"{self.operator} ({self.key}): {self.verdict} {self.text}".rstrip()
-
-
 class Object(msgspec.Struct, frozen=True, gc=False):
     """One thing in the world as the swarm agrees on it."""
 
@@ -138,6 +117,8 @@ class Object(msgspec.Struct, frozen=True, gc=False):
     detected: str = ""
     """The label that the detectors give it, where operators have corrected it."""
     reviews: list[Review] = []
+    thumb: str = ""
+    """Name of a picture of it, for `/api/v1/thumb/`; "" where nobody keeps one."""
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
@@ -294,6 +275,8 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     reports: int
     first_seen_s: float
     last_seen_s: float
+    thumb: str = ""
+    """Name of the picture that this node keeps of it, for `/api/v1/thumb/`; "" where it keeps none."""
 
 
 Row = Member | Position | Object | Cell | Alert | Event | Release | Vote
@@ -354,6 +337,8 @@ class History(msgspec.Struct, frozen=True, gc=False):
     """(from, to) in which nothing was written down: a page that replays asks for a snapshot after each."""
     next: str | None
     """The cursor of the next page; null after the last."""
+    peers: list[PeerStretch] = []
+    """Of others' own past, where this server was not there: what is whole, and why the rest is a gap."""
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
@@ -369,7 +354,7 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
     """Of how many marks this one stands for; then `text` is that of one of them."""
 
 
-class Timeline(msgspec.Struct, frozen=True, gc=False):
+class Timeline(msgspec.Struct):
     """What the past holds."""
 
     from_s: float
@@ -377,6 +362,9 @@ class Timeline(msgspec.Struct, frozen=True, gc=False):
     covered: list[tuple[float, float]]
     """(from, to) of which there is a history; the rest are gaps."""
     marks: list[Mark]
+    fetched: list[tuple[float, float]] = []
+    """(from, to) in such a gap of which some node's own past is here."""
+    peers: list[PeerStretch] = []
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):

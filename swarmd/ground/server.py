@@ -21,10 +21,11 @@ import msgspec
 from swarmd.api.loopback import is_loopback
 from swarmd.errors import DaemonError, TransportError
 from swarmd.ground import openapi
-from swarmd.ground.exports import EXPORTS
+from swarmd.ground.exports import EXPORTS, kml, objects_of
 from swarmd.ground.guard import HEADERS, refusal
 from swarmd.ground.reports import Reports
 from swarmd.ground.rows import KINDS, Changes, Problem
+from swarmd.ground.thumbs import PICTURES_MAX, WAIT_S, gathered, kmz
 from swarmd.ground.view import Ground
 
 try:
@@ -129,8 +130,10 @@ class GroundServer:
             Route("/api/v1/history", self._on_history),
             Route("/api/v1/timeline", self._on_timeline),
             Route("/api/v1/objects/{id}/evidence", self._on_evidence),
+            Route("/api/v1/thumb/{name}", self._on_thumb),
             Route("/api/v1/releases/prepared", self._on_prepared),
             *(Route(f"/api/v1/export/{name}", self._on_export) for name in EXPORTS),
+            Route("/api/v1/export/findings.kmz", self._on_kmz),
             Route("/api/v1/export/findings.pdf", self._on_report),
             *acts.routes(self._ground),
             Route("/api/v1/openapi.json", self._on_openapi),
@@ -152,7 +155,7 @@ class GroundServer:
 
     async def _on_snapshot(self, request: Request) -> Response:
         if "at_s" in request.query_params:
-            pieces: Iterable[bytes] = await self._ground.past.at(_number(request, "at_s", 0.0))
+            pieces: Iterable[bytes] = await self._ground.story.at(_number(request, "at_s", 0.0))
         else:
             pieces = self._ground.picture.snapshot(self._ground.now_s)
         return StreamingResponse(_turning(pieces), media_type="application/json")
@@ -186,7 +189,7 @@ class GroundServer:
         unknown = sorted(set(kinds) - set(KINDS))
         if unknown:
             raise DaemonError(f"no kind {unknown[0][:40]!r}; there are {', '.join(KINDS)}")
-        page = await self._ground.past.history(
+        page = await self._ground.story.history(
             _number(request, "from_s", 0.0),
             _number(request, "to_s", self._ground.now_s),
             kinds,
@@ -197,11 +200,18 @@ class GroundServer:
 
     async def _on_timeline(self, request: Request) -> Response:
         now_s = self._ground.now_s
-        line = await self._ground.past.timeline(_number(request, "from_s", 0.0), _number(request, "to_s", now_s))
+        line = await self._ground.story.timeline(_number(request, "from_s", 0.0), _number(request, "to_s", now_s))
         return Response(_encode(line), media_type="application/json")
 
     async def _on_evidence(self, request: Request) -> Response:
         return Response(_encode(await self._ground.evidence(request.path_params["id"])), media_type="application/json")
+
+    async def _on_thumb(self, request: Request) -> Response:
+        try:
+            jpeg = await self._ground.thumb(request.path_params["name"], WAIT_S)
+        except DaemonError as error:
+            return _problem(404, str(error))
+        return Response(jpeg, media_type="image/jpeg")
 
     async def _on_prepared(self, request: Request) -> Response:
         query: dict[str, object] = {name: request.query_params.get(name, "") for name in ("what", "model", "release")}
@@ -218,8 +228,15 @@ class GroundServer:
             pieces = await asyncio.to_thread(list, pieces)
         return _download(_turning(pieces), media, name)
 
+    async def _on_kmz(self, request: Request) -> Response:
+        held = self._ground.picture.frozen()
+        pictures = await gathered(self._ground.thumb, [one.thumb for one in objects_of(held)][:PICTURES_MAX])
+        globe = await asyncio.to_thread(lambda: kmz(kml(self._ground.site, held, pictures), pictures.items()))
+        return Response(globe, media_type="application/vnd.google-earth.kmz", headers=_as_file("findings.kmz"))
+
     async def _on_report(self, request: Request) -> Response:
-        report = await self._reports.pdf(self._ground.site, self._ground.picture.frozen(), self._ground.now_s)
+        ground = self._ground
+        report = await self._reports.pdf(ground.site, ground.picture.frozen(), ground.now_s, ground.thumb)
         return Response(report, media_type="application/pdf", headers=_as_file("findings.pdf"))
 
 

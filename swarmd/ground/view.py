@@ -9,6 +9,8 @@ from swarmd.ground.operators import Desk
 from swarmd.ground.past import Past
 from swarmd.ground.picture import Picture
 from swarmd.ground.rows import Change, Evidence, Mark, Prepared, Site
+from swarmd.ground.story import Story
+from swarmd.ground.thumbs import FindThumb, no_thumbs
 
 FindEvidence = Callable[[str], Awaitable[list[Evidence]]]
 Prepare = Callable[[Mapping[str, object]], Awaitable[Prepared]]
@@ -37,10 +39,13 @@ class Ground:
         self.site = site
         self.evidence: FindEvidence = no_evidence
         self.prepare: Prepare = prepares_nothing
+        self.thumb: FindThumb = no_thumbs
         self.desk: Desk | None = None
         """What operators do; None where there is no swarm to act on."""
         self.picture = Picture(self._on_change)
         self.past = Past(history, self.picture.frozen, max_bytes)
+        self.story = Story(self.past)
+        """The same, with what others wrote down where there is a swarm that can be asked."""
         self.ended_s: float | None = None
         """The last moment of a recording; None: it goes on."""
 

@@ -79,7 +79,7 @@ def load_credentials() -> Identity | None:
         raise IdentityFileError(f"cannot read the credential {path}: {error.strerror}; see LoadCredential=") from error
 
 
-def open_dev_fleet(directory: Path, name: str, swarm: str = DEV_SWARM) -> Identity:
+def open_dev_fleet(directory: Path, name: str, swarm: str = DEV_SWARM, roles: Sequence[str] = ()) -> Identity:
     """Enrol a node by its name in a throw-away fleet, which is created on first use.
 
     Safe for many processes at once. The same directory, swarm and name give the same identity, so that a restarted
@@ -89,6 +89,7 @@ def open_dev_fleet(directory: Path, name: str, swarm: str = DEV_SWARM) -> Identi
         directory: Made if absent; whoever can read it owns the fleet.
         name: The node's name, unique in the swarm.
         swarm: The swarm's name.
+        roles: What the certificate allows besides membership.
 
     Returns:
         The node's identity.
@@ -100,7 +101,7 @@ def open_dev_fleet(directory: Path, name: str, swarm: str = DEV_SWARM) -> Identi
     check_name(name, "a node")
     secret = dev_fleet_secret(directory)
     try:
-        return make_dev_identity(secret, swarm, name, NaClCrypto())
+        return make_dev_identity(secret, swarm, name, NaClCrypto(), roles=roles)
     except IdentityError as error:
         raise IdentityFileError(f"cannot enrol {name!r} in the development fleet {directory}: {error}") from error
 

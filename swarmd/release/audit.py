@@ -10,11 +10,13 @@ noted elsewhere. When the log is full it is continued in a new file whose first 
 one.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -29,6 +31,8 @@ MAX_FIELD = 300
 """Characters of one field: a reason in a sentence and a SHA-256 fit."""
 _BLOCK_BYTES = 65_536
 """Read at once from the end of a log: some fifty reviews with their statements."""
+_LOOKS_MAX = 8
+"""Looks at the files of a log until two agree on their names: renaming them takes milliseconds, once in weeks."""
 _START = "0" * 64
 
 
@@ -184,11 +188,41 @@ def _append(descriptor: int, data: bytes) -> None:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file of a log, without their ends.
+    """The lines of a file of a log, without their ends; see `_lines`."""
+    return _lines(path.read_bytes())
 
-    A text in a line may hold what Unicode ends lines with (U+0085, U+2028); here a line ends with a line feed alone.
+
+def _lines(data: bytes) -> list[str]:
+    """Texts may hold what Unicode ends lines with (U+0085, U+2028); here a line ends with a line feed alone."""
+    return data.decode("utf-8", "replace").removesuffix("\n").split("\n")
+
+
+@contextlib.contextmanager
+def opened(folder: Path, name: str = FILE_NAME) -> Iterator[list[tuple[Path, BinaryIO]]]:
+    """The files of a log as they stand at one moment, oldest first: its writer may give them other names meanwhile.
+
+    Args:
+        folder: Where they lie.
+        name: Which log.
     """
-    return path.read_bytes().decode("utf-8", "replace").removesuffix("\n").split("\n")
+    with contextlib.ExitStack() as stack:
+        for _ in range(_LOOKS_MAX):
+            stack.close()
+            files: list[tuple[Path, BinaryIO]] = []
+            for path in _files(folder, name):
+                with contextlib.suppress(FileNotFoundError):
+                    files.append((path, stack.enter_context(path.open("rb"))))
+            if [(path, os.fstat(file.fileno()).st_ino) for path, file in files] == _inodes(folder, name):
+                break
+        yield files
+
+
+def _inodes(folder: Path, name: str) -> list[tuple[Path, int]]:
+    found = []
+    for path in _files(folder, name):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path, path.stat().st_ino))
+    return found
 
 
 def verify_folder(folder: Path, name: str = FILE_NAME) -> tuple[int, str, str | None]:
@@ -219,36 +253,36 @@ class FolderCheck:
 
     def verify(self) -> tuple[int, str, str | None]:
         """See `verify_folder`."""
-        # Whether lines are missing in front is known as long as no file had to go.
-        has_all = self._name == FILE_NAME and not (self._folder / f"{self._name}.{KEPT_FILES}").exists()
-        total, last = 0, _START if has_all else ""
         before, self._checked = self._checked, {}
-        for path in _files(self._folder, self._name):
-            is_now = path.stat()
-            key = (is_now.st_ino, is_now.st_size, is_now.st_mtime_ns, is_now.st_ctime_ns, last)
-            found = self._checked[key] = before.get(key) or verify_lines(lines_of(path), last)
-            count, last, finding = found
-            total += count
-            if finding is not None:
-                return total, last, f"{path.name}, line {finding.line}: {finding.reason}"
+        with opened(self._folder, self._name) as files:
+            # Whether lines are missing in front is known as long as no file had to go.
+            has_gone = any(path.name == f"{self._name}.{KEPT_FILES}" for path, _ in files)
+            total, last = 0, "" if has_gone or self._name != FILE_NAME else _START
+            for path, file in files:
+                is_now = os.fstat(file.fileno())
+                key = (is_now.st_ino, is_now.st_size, is_now.st_mtime_ns, is_now.st_ctime_ns, last)
+                found = self._checked[key] = before.get(key) or verify_lines(_lines(file.read(is_now.st_size)), last)
+                count, last, finding = found
+                total += count
+                if finding is not None:
+                    return total, last, f"{path.name}, line {finding.line}: {finding.reason}"
         return total, last, None
 
 
-def newest_lines(path: Path, most: int) -> list[str]:
+def newest_lines(file: BinaryIO, most: int) -> list[str]:
     """The last lines of a file of a log, the newest first, read from its end."""
-    with path.open("rb") as file:
-        at, data = file.seek(0, os.SEEK_END), b""
-        while at and data.count(b"\n") <= most:
-            before, at = at, max(0, at - _BLOCK_BYTES)
-            file.seek(at)
-            data = file.read(before - at) + data
-    lines = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
-    return lines[: -most - 1 : -1]
+    at, data = file.seek(0, os.SEEK_END), b""
+    while at and data.count(b"\n") <= most:
+        before, at = at, max(0, at - _BLOCK_BYTES)
+        file.seek(at)
+        data = file.read(before - at) + data
+    return _lines(data)[: -most - 1 : -1]
 
 
 def has_anchor(folder: Path, anchor: str, name: str = FILE_NAME) -> bool:
     """Whether a line of a log that verifies has this hash; a text in a line that says so counts for nothing."""
-    return any(json.loads(line)["hash"] == anchor for path in _files(folder, name) for line in lines_of(path))
+    with opened(folder, name) as files:
+        return any(json.loads(line)["hash"] == anchor for _, file in files for line in _lines(file.read()))
 
 
 def _files(folder: Path, name: str) -> list[Path]:

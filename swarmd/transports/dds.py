@@ -28,9 +28,9 @@ from swarmd.transports.base import (
     TransportHandlers,
 )
 from swarmd.transports.curve import CurveKeys
+from swarmd.transports.curve_paths import parse_listen
 from swarmd.transports.dds_options import DdsOptions
 from swarmd.transports.reach import Reach
-from swarmd.transports.udp import parse_listen
 from swarmd_protocols.ids import WAYS, Address
 
 if TYPE_CHECKING:

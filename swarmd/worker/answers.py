@@ -1,12 +1,15 @@
 """What goes back to a program: bodies, and headers that say who has answered."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from swarmd.worker.borrowing import GRADE_HEADER, number_of
 from swarmd.worker.elsewhere import Found
 from swarmd.worker.http_server import Answer, Call
-from swarmd.worker.oip import JSON_LENGTH, OipError
-from swarmd.worker.residency import SUFFIX
+from swarmd.worker.oip import JSON_LENGTH, OipError, port_row
+from swarmd.worker.residency import SUFFIX, Residency, Resident
 
 LENDER_HEADER = "Swarmd-Lender"
 """Of an answer: the device that gave it, where it was another."""
@@ -34,6 +37,19 @@ def borrowed(found: Found) -> Answer:
     headers = (JSON,) if found.json_bytes is None else binary(found.json_bytes)
     lender = ((LENDER_HEADER, found.lender),) if found.lender else ()
     return Answer(200, (found.body,), (*headers, *lender, *(((KEPT_HEADER, "yes"),) if found.is_kept else ())))
+
+
+def metadata(residency: Residency, name: str, resident: Resident, lane: str) -> Mapping[str, Any]:
+    """What a model takes and gives, for its programs."""
+    service = resident.service
+    return {
+        "name": name,
+        "versions": residency.versions(name),
+        "platform": f"swarmd_{service.backend.kind}",
+        "inputs": [port_row(port) for port in service.inputs(lane)],
+        "outputs": [port_row(port) for port in service.outputs(lane)],
+        "parameters": {"release": service.bundle.version, "labels": service.bundle.labels},
+    }
 
 
 def late() -> OipError:

@@ -14,18 +14,18 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import msgspec
 
 from swarmd import __version__
-from swarmd.worker.answers import JSON, able_named, binary, borrowed, json_answer, late
+from swarmd.worker.answers import JSON, able_named, binary, borrowed, json_answer, late, metadata
 from swarmd.worker.batcher import HIGH, LENT, LOW, NORMAL, Batcher, Refusal, Request, Target
-from swarmd.worker.borrowing import Borrowing, may_leave, wants_plan, wants_quickest
+from swarmd.worker.borrowing import Borrowing, may_leave, wants_fleet, wants_plan, wants_quickest, wants_split
 from swarmd.worker.elsewhere import (
     TIMEOUT_MAX_MS,
     UNITS_MAX,
@@ -39,6 +39,7 @@ from swarmd.worker.elsewhere import (
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.lent import (
     INFER,
+    INLINE_MAX_BYTES,
     LANE_MAX_BYTES,
     METADATA,
     PAYLOAD_MAX_BYTES,
@@ -48,7 +49,7 @@ from swarmd.worker.lent import (
     pack_answer,
     pack_left,
 )
-from swarmd.worker.oip import OipError, Question, port_row, read_question, write_answer
+from swarmd.worker.oip import OipError, Question, read_question, write_answer
 from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
 from swarmd.worker.runner import Ran, Runner, Task
 from swarmd.worker.words import Lend
@@ -56,13 +57,13 @@ from swarmd_models.errors import FrameError, ModelError
 from swarmd_models.service import DETECT, GRAPH, Run, Tensors
 
 if TYPE_CHECKING:
-    from swarmd.worker.cascade import Asking, Cascading
+    from swarmd.worker.cascade import Cascading
+    from swarmd.worker.fleet import Fleet
     from swarmd.worker.lane import Fetcher, Shelf
+    from swarmd.worker.splitting import Splitting
 
 DIGEST_CHARS = 64
 """Of a bundle's digest."""
-_LENGTH_BYTES = 4
-"""Before an answer that travels through the brains."""
 EXTENSIONS = ("binary_tensor_data", "schedule_policy", "model_repository")
 _PRIORITIES = {0: NORMAL, 1: HIGH, 2: NORMAL, 3: LOW}
 
@@ -105,14 +106,19 @@ class InferenceApi:
             fetcher: Fetches what is large from them; None: nothing large is taken.
         """
         self.residency = Residency(lambda resident: runner.call(resident.service.close))
-        self._elsewhere: Elsewhere | None = None
+        self.elsewhere: Elsewhere | None = None
+        """Has other devices answer; None: this one does not borrow."""
         if borrowing is not None:
-            self._elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind)
+            self.elsewhere = Elsewhere(borrowing, shelf, batcher, self.residency, self._run_behind)
         self.cascading: Cascading | None = None
         """Walks plans; None: there is none."""
+        self.splitting: Splitting | None = None
+        """Walks models in parts; None: there is none."""
+        self.fleet: Fleet | None = None
+        """Batches over the fleet; None: this device does not borrow."""
         self._shelf = shelf
         self._fetcher = fetcher
-        self._batcher = batcher
+        self.batcher = batcher
         self._runner = runner
         self._deadline_ms = deadline_ms
         self._loop = asyncio.get_running_loop()
@@ -155,14 +161,14 @@ class InferenceApi:
 
     def counts(self) -> dict[str, int]:
         """Of requests, spot checks and tensors on the lane, by what became of them."""
-        parts = (self._elsewhere, self.cascading)
+        parts = (self.elsewhere, self.cascading, self.splitting, self.fleet)
         return dict(sum((one.counters for one in parts if one is not None), self.counters.copy()))
 
     def gauges(self) -> dict[str, float]:
         """Numbers of now."""
         return {
-            "waiting": float(self._batcher.waiting),
-            "waiting_bytes": float(self._batcher.waiting_bytes),
+            "waiting": float(self.batcher.waiting),
+            "waiting_bytes": float(self.batcher.waiting_bytes),
             "models": float(len(self.residency.names())),
             "wait_s": self.wait_ns / 1e9,
             "eye_wait_s": self.eye_wait_ns / 1e9,
@@ -173,10 +179,17 @@ class InferenceApi:
 
     async def _model(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
         able = able_named(call, name)
+        if wants_split(call):
+            if self.splitting is None:
+                raise OipError(400, "`Swarmd-Borrow: split` wants lending.borrow and lending.split")
+            self._judge_place(call)
+            return await self.splitting.handle(call, name, version, rest, _PRIORITIES)
+        if wants_fleet(call) and rest == ["infer"] and self.fleet is not None:
+            return await self.fleet.handle(call, name, version, self._deadline_ms)
         try:
             resident, lane = self.residency.find_able(name, *able) if able[0] else self.residency.find(name, version)
         except NotResidentError as error:
-            if self._elsewhere is not None and may_leave(call):
+            if self.elsewhere is not None and may_leave(call):
                 return await self._borrow_unknown(call, name, version, rest, able)
             self.counters["not_resident"] += rest == ["infer"]
             raise OipError(404, str(error)) from error
@@ -184,36 +197,18 @@ class InferenceApi:
             case "GET" | "HEAD", ["ready"]:
                 return Answer(200)
             case "GET" | "HEAD", []:
-                return json_answer(self._metadata(name, resident, lane))
+                return json_answer(metadata(self.residency, name, resident, lane))
             case "POST", ["infer"]:
                 return await self._infer_somewhere(call, name, resident, lane, able)
             case _:
                 raise OipError(405, "GET a model's metadata or `ready`; POST `infer`")
 
-    def _metadata(self, name: str, resident: Resident, lane: str) -> Mapping[str, Any]:
-        service = resident.service
-        return {
-            "name": name,
-            "versions": self.residency.versions(name),
-            "platform": f"swarmd_{service.backend.kind}",
-            "inputs": [port_row(port) for port in service.inputs(lane)],
-            "outputs": [port_row(port) for port in service.outputs(lane)],
-            "parameters": {"release": service.bundle.version, "labels": service.bundle.labels},
-        }
-
     # --- For other devices, and by them -------------------------------------------------------------------------
-
-    def use_plans(self, plans: "Mapping[str, Asking]") -> None:
-        """Walk these where programs want it; this device borrows."""
-        from swarmd.worker.cascade import Cascading
-
-        assert self._elsewhere is not None
-        self.cascading = Cascading(plans, self.run_own, self._elsewhere.ask)
 
     def stock(self) -> tuple[dict[str, int], int, dict[str, tuple[str, int]]]:
         """What could be lent: times by digest, this device's own work before it, and abilities by digest."""
-        times = {one: self._batcher.unit_ns(one) for one in self.residency.digests()}
-        return times, self._batcher.own_ns, self.residency.abilities()
+        times = {one: self.batcher.unit_ns(one) for one in self.residency.digests()}
+        return times, self.batcher.own_ns, self.residency.abilities()
 
     async def lend(self, word: Lend) -> bytes:
         """Answer another device's request, behind all of this one's own; raises `OipError`."""
@@ -225,7 +220,7 @@ class InferenceApi:
             raise OipError(503, str(error)) from error  # Another lender may have it.
         name = resident.service.bundle.name + (SUFFIX if lent.lane == DETECT else "")
         if lent.what == METADATA:
-            row = {**self._metadata(name, resident, lent.lane), "model_version": resident.digest}
+            row = {**metadata(self.residency, name, resident, lent.lane), "model_version": resident.digest}
             return pack_answer([msgspec.json.encode(row)], None)
         if lent.place is None:
             pieces, json_bytes = await self._lend(word, lent.body, lent.json_bytes, resident, lent.lane, name)
@@ -240,7 +235,7 @@ class InferenceApi:
             async with asyncio.timeout(word.left_ms / 1e3), self._fetcher.visit(word.host, lent.place) as visit:
                 body = await visit.fetch()
                 pieces, json_bytes = await self._lend(word, body, lent.json_bytes, resident, lent.lane, name)
-                if sum(map(len, pieces)) <= PAYLOAD_MAX_BYTES - _LENGTH_BYTES:
+                if sum(map(len, pieces)) <= INLINE_MAX_BYTES:
                     return pack_answer(pieces, json_bytes)
                 answer = b"".join(pieces)
                 return pack_left(Left(json_bytes, len(answer), await visit.leave(answer)))
@@ -294,9 +289,9 @@ class InferenceApi:
         return await self._borrow(errand_of(call, what, lane, "" if able[0] else version, self._deadline_ms, able))
 
     async def _borrow(self, errand: Errand, own: Own | None = None) -> Answer:
-        assert self._elsewhere is not None
+        assert self.elsewhere is not None
         try:
-            found = await self._elsewhere.ask(errand, own)
+            found = await self.elsewhere.ask(errand, own)
         except OipError:
             self.counters["not_borrowed"] += 1
             raise
@@ -312,15 +307,21 @@ class InferenceApi:
         inputs = own.question.inputs
         steps = own.resident.service.steps(own.lane, inputs)
         size_bytes = sum(array.nbytes for array in inputs.values())
-        return await self._answer(self._admit(steps, own.resident, own.lane, size_bytes, priority, deadline_ns))
+        return await self.run_steps(own.resident, own.lane, steps, size_bytes, priority, deadline_ns)
+
+    async def run_steps(
+        self, resident: Resident, lane: str, run: Run, size_bytes: int, priority: int, deadline_ns: int
+    ) -> Tensors:
+        """Have a model that is here do something; raises `OipError`."""
+        return await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns))
 
     async def _infer_somewhere(
         self, call: Call, name: str, resident: Resident, lane: str, able: tuple[str, int]
     ) -> Answer:
         """Here, or where the program allows it, at another: where this device is too busy, or another is quicker."""
-        elsewhere = self._elsewhere if may_leave(call) else None
+        elsewhere = self.elsewhere if may_leave(call) else None
         wants_soonest = elsewhere is not None and wants_quickest(call) and elsewhere.may_travel(call.body)
-        is_busy = not (wants_soonest and self._batcher.unit_ns(resident.digest))
+        is_busy = not (wants_soonest and self.batcher.unit_ns(resident.digest))
         walks = elsewhere is not None and wants_plan(call)
         if is_busy and not walks:
             try:
@@ -407,7 +408,7 @@ class InferenceApi:
         request = Request(
             self._numbers, Target(resident.digest, lane), priority, run.units, size_bytes, deadline_ns
         )  # fmt: skip
-        refusal, pushed_out = self._batcher.offer(request, now_ns)
+        refusal, pushed_out = self.batcher.offer(request, now_ns)
         for victim in pushed_out:
             self._fail(victim.number, "pushed_out", OipError(503, "more urgent requests have filled the queue"))
         if refusal is Refusal.FULL:
@@ -419,7 +420,7 @@ class InferenceApi:
         self.residency.acquire(resident)
         pending = _Pending(request, run, resident, self._loop.create_future(), now_ns)
         self._pending[request.number] = pending
-        if self._batcher.is_outranked():
+        if self.batcher.is_outranked():
             self._runner.outrank()
         self._pump()
         return pending
@@ -433,15 +434,15 @@ class InferenceApi:
             raise late() from error
         finally:
             # One that already runs keeps its bundle until it has run.
-            if self._batcher.withdraw(pending.request.number):
+            if self.batcher.withdraw(pending.request.number):
                 self._forget(pending.request.number)
 
     def _pump(self) -> None:
         """Start the next batch, if none runs."""
         now_ns = time.monotonic_ns()
-        for request in self._batcher.expire(now_ns):
+        for request in self.batcher.expire(now_ns):
             self._fail(request.number, "late", late())
-        batch = self._batcher.take(now_ns)
+        batch = self.batcher.take(now_ns)
         if batch is None:
             return
         tasks = []
@@ -474,7 +475,7 @@ class InferenceApi:
             self._forget(number)
 
     def _batch_ran(self, size: int, ran: Ran) -> None:
-        self._batcher.finish(ran.done, ran.units, ran.took_ns)
+        self.batcher.finish(ran.done, ran.units, ran.took_ns)
         self.counters["batches"] += 1
         self.counters["units"] += ran.units
         self.counters["outranked"] += size - ran.done

@@ -20,8 +20,9 @@ DEADLINE_MAX_MS = 60_000
 """Milliseconds: the latest deadline that the API takes (`TIMEOUT_MAX_MS` of the worker, which a client loads not)."""
 PRIORITIES = (1, 2, 3)
 """High, normal, low."""
-BORROWS = ("", "yes", "quickest", "unsure")
-"""Who may answer: this device; another member too; whoever is soonest; better models where the own one is in doubt."""
+BORROWS = ("", "yes", "quickest", "unsure", "split", "fleet")
+"""Who may answer: this device; another member too; whoever is soonest; better models where the own one is in doubt;
+others for parts of the model; whoever of the fleet is idle, for a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Wish:
             raise WorkerError(f"the priority is {self.priority!r}; write 1 (high), 2 (normal) or 3 (low)")
         if self.borrow not in BORROWS:
             raise WorkerError(
-                f"borrow is {self.borrow!r}; write 'yes', 'quickest', 'unsure', or '' for this device alone"
+                f"borrow is {self.borrow!r}; write 'yes', 'quickest', 'unsure', 'split', 'fleet', or '' for this "
+                "device alone"
             )
 
 
@@ -70,7 +72,13 @@ def named(model: str) -> tuple[str, str]:
     return bundle.name, bundle.digest
 
 
-def infer(address: str, model: str, array: "Array", wish: Wish) -> tuple[dict[str, Any], dict[str, "Array"]]:
+PICTURE = {"name": "image", "shape": [-1, -1, -1]}
+"""What every `MODEL.detect` takes."""
+
+
+def infer(
+    address: str, model: str, array: "Array", wish: Wish, port: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, "Array"]]:
     """Have a model answer.
 
     Args:
@@ -78,6 +86,7 @@ def infer(address: str, model: str, array: "Array", wish: Wish) -> tuple[dict[st
         model: Name as served; with `.detect` the model takes a picture.
         array: Shape as the model's input; without its first axis where that is the number of items.
         wish: Version, priority, deadline, and who may answer.
+        port: The model's input as its metadata have it; None: they are asked for.
 
     Returns:
         The answer's head, whose `lender` is the member that answered ("": this device), and its outputs by name.
@@ -89,7 +98,7 @@ def infer(address: str, model: str, array: "Array", wish: Wish) -> tuple[dict[st
     path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{wish.version}" if wish.version else "")
     connection = http.client.HTTPConnection(address, timeout=_WAIT_S)
     try:
-        return _infer(connection, path, array, wish)
+        return _infer(connection, path, array, wish, port)
     except (OSError, http.client.HTTPException) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ControlError(
@@ -100,7 +109,7 @@ def infer(address: str, model: str, array: "Array", wish: Wish) -> tuple[dict[st
 
 
 def _infer(
-    connection: http.client.HTTPConnection, path: str, array: "Array", wish: Wish
+    connection: http.client.HTTPConnection, path: str, array: "Array", wish: Wish, port: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, "Array"]]:
     import numpy as np
 
@@ -109,7 +118,8 @@ def _infer(
     allowed = {"Swarmd-Borrow": wish.borrow} if wish.borrow else {}
     numbers = (("Swarmd-Grade-Min", wish.grade_min), ("Swarmd-Keep", wish.keep_s))
     allowed |= {header: f"{number:g}" for header, number in numbers if number}
-    (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]
+    if port is None:
+        (port,) = _call(connection, "GET", path, headers=allowed)[0]["inputs"]
     if array.ndim == len(port["shape"]) - 1:
         array = array[None]
     try:

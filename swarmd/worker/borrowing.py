@@ -11,16 +11,18 @@ from collections.abc import Callable
 
 from swarmd.worker import words
 from swarmd.worker.http_server import Call
+from swarmd.worker.lent import TOKEN_AT, Place
 from swarmd.worker.oip import OipError
 
 BORROW_HEADER = "swarmd-borrow"
 """In lower case; `yes`, `1` or `true`: another device may answer where this one cannot; `quickest`: whoever is soonest,
-by the measured times; `unsure`: another, by `lending.plan`, where the own model is in doubt."""
+by the measured times; `unsure`: another, by `lending.plan`, where the own model is in doubt; `split`: others for parts
+of the model, by `lending.split`; `fleet`: a job of a batch, for whoever of the fleet is idle."""
 KEEP_HEADER, GRADE_HEADER = "swarmd-keep", "swarmd-grade-min"
 """Seconds for which the answer may be kept; the least grade of a bundle that is asked for by what it is able to."""
 KEEP_MAX_S = 600.0
 """What is kept for longer is no cache of live pictures."""
-_QUICKEST, _UNSURE = "quickest", "unsure"
+_QUICKEST, _UNSURE, _SPLIT, _FLEET = "quickest", "unsure", "split", "fleet"
 OPEN_MAX = 64
 """Requests at other devices at once."""
 PAUSES_S = (0.1, 0.2, 0.4, 0.8)
@@ -32,7 +34,8 @@ _PATIENCE_S = 5.0
 
 def may_leave(call: Call) -> bool:
     """Whether a program allows that another device answers."""
-    return call.headers.get(BORROW_HEADER, "").lower() in ("1", "yes", "true", _QUICKEST, _UNSURE)
+    words = ("1", "yes", "true", _QUICKEST, _UNSURE, _SPLIT, _FLEET)
+    return call.headers.get(BORROW_HEADER, "").lower() in words
 
 
 def wants_quickest(call: Call) -> bool:
@@ -43,6 +46,16 @@ def wants_quickest(call: Call) -> bool:
 def wants_plan(call: Call) -> bool:
     """Whether a program wants better models asked where the own one is in doubt."""
     return call.headers.get(BORROW_HEADER, "").lower() == _UNSURE
+
+
+def wants_split(call: Call) -> bool:
+    """Whether a program lets parts of the model run on other devices."""
+    return call.headers.get(BORROW_HEADER, "").lower() == _SPLIT
+
+
+def wants_fleet(call: Call) -> bool:
+    """Whether a request is a job of a batch."""
+    return call.headers.get(BORROW_HEADER, "").lower() == _FLEET
 
 
 def number_of(call: Call, header: str, most: float) -> float:
@@ -85,9 +98,12 @@ class Borrowing:
         left_ms: int,
         local_ns: int = 0,
         local_wait_ns: int = 0,
-        lane_bytes: int = 0,
+        place: Place | None = None,
         able: tuple[str, int] = ("", 0),
         keep_ms: int = 0,
+        is_patient: bool = True,
+        only: str = "",
+        may_check: bool = False,
     ) -> words.Borrowed:
         """Have another device answer, or the own model at the last moment; where all have failed, again after a pause.
 
@@ -98,25 +114,32 @@ class Borrowing:
             left_ms: Until its deadline.
             local_ns: What the own model takes for it; 0: it is not here.
             local_wait_ns: What the own model has to do first.
-            lane_bytes: Of the input that is laid out beside `data`.
+            place: Where the input is laid out that `data` tells of.
             able: Any bundle with this ability, and this grade in thousandths or better, may answer; "": that one alone.
             keep_ms: For how long the answer may be kept.
+            is_patient: Whether it is worth a pause.
+            only: The node that is to answer, this one or none; "": whichever the brain finds.
+            may_check: Whether the answer may be held against the own model, where that does not answer.
 
         Raises:
             OipError: Nobody answers in time (503).
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + left_ms / 1e3
-        for pause_s in PAUSES_S:
+        for pause_s in PAUSES_S if is_patient else ():
             try:
-                return await self._ask(digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes, able, keep_ms)
+                return await self._ask(
+                    digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check
+                )
             except NobodyError as error:
                 left_ms = int((until_s - loop.time() - pause_s) * 1e3)
                 if not error.may_retry or left_ms < 1:
                     raise
             self.counters["borrowed_again"] += 1
             await asyncio.sleep(pause_s)
-        return await self._ask(digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes, able, keep_ms)
+        return await self._ask(
+            digest, data, units, left_ms, local_ns, local_wait_ns, place, able, keep_ms, only, may_check
+        )
 
     async def _ask(
         self,
@@ -126,18 +149,23 @@ class Borrowing:
         left_ms: int,
         local_ns: int,
         local_wait_ns: int,
-        lane_bytes: int,
+        place: Place | None,
         able: tuple[str, int],
         keep_ms: int,
+        only: str,
+        may_check: bool,
     ) -> words.Borrowed:
         if len(self._open) >= OPEN_MAX:
             raise OipError(503, f"{OPEN_MAX} requests are at other devices; ask again in a moment")
         self._numbers += 1
         number = self._numbers
         answer = self._open[number] = asyncio.get_running_loop().create_future()
-        self._say(
-            words.Borrow(number, digest, data, units, left_ms, local_ns, local_wait_ns, lane_bytes, *able, keep_ms)
-        )
+        laid = (0, b"", 0) if place is None else (place.size_bytes, place.lane_key, TOKEN_AT)
+        word = words.Borrow(
+            number, digest, data, units, left_ms, local_ns, local_wait_ns, laid[0], *able, keep_ms, *laid[1:], only,
+            may_check,
+        )  # fmt: skip
+        self._say(word)
         try:
             async with asyncio.timeout(left_ms / 1e3 + _PATIENCE_S):
                 borrowed: words.Borrowed = await answer

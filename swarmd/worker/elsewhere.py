@@ -19,6 +19,7 @@ from swarmd.worker.checks import SpotChecks, agrees
 from swarmd.worker.http_server import Call
 from swarmd.worker.lent import (
     INFER,
+    INLINE_MAX_BYTES,
     METADATA,
     PAYLOAD_MAX_BYTES,
     REQUEST_HEAD_BYTES,
@@ -77,6 +78,12 @@ class Errand:
     """Ability and least grade: any bundle that has them may answer; "": the one with this digest alone."""
     keep_ms: int = 0
     """For how long the answer may be kept."""
+    by_lane: bool = False
+    """It goes from worker to worker where that can be and it has more than `INLINE_MAX_BYTES`, however small it is."""
+    only: str = ""
+    """The node that is to answer, hexadecimal; "": whichever is found."""
+    is_patient: bool = True
+    """It goes out again after a pause where all lenders are busy; else there is something better to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,35 +171,53 @@ class Elsewhere:
 
     def may_travel(self, body: bytes | bytearray) -> bool:
         """Whether a body is small enough, or there is a way for large ones."""
-        return self._shelf is not None or len(body) <= PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
+        return (self._shelf is not None and self._shelf.is_open) or len(body) <= PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
 
-    async def ask(self, question: Errand, own: Own | None = None) -> Found:
-        """Have another device answer, or at the last moment, with `own`, this one; raises `OipError`."""
+    async def ask(
+        self, question: Errand, own: Own | None = None, is_sound: Callable[[Found], bool] = lambda found: True
+    ) -> Found:
+        """Have another device answer, or at the last moment, with `own`, this one; raises `OipError`.
+
+        Args:
+            question: What travels.
+            own: What this device could answer itself.
+            is_sound: Whether an answer can be used; one of a lender's that cannot counts against it.
+        """
         body, shelf = question.body, self._shelf
-        if shelf is None or len(body) <= PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES:
+        is_by_lane = question.by_lane and shelf is not None and shelf.is_open
+        most_bytes = INLINE_MAX_BYTES if is_by_lane else PAYLOAD_MAX_BYTES - REQUEST_HEAD_BYTES
+        if shelf is None or len(body) <= most_bytes:
             data = pack_request(question.what, question.lane, question.json_bytes, body)
-            return await self._ask(question, data, None, own)
+            return await self._ask(question, data, None, own, is_sound)
+        if not shelf.is_open:
+            raise OipError(503, "lending.tensors does not listen just now: another program has its port")
         digest = await asyncio.to_thread(lambda: sha256(body).digest())
         with shelf.lay_out(body, digest) as place:
-            return await self._ask(question, pack_place(question.lane, question.json_bytes, place), place, own)
+            data = pack_place(question.lane, question.json_bytes, place)
+            return await self._ask(question, data, place, own, is_sound)
 
-    async def _ask(self, question: Errand, data: bytes, place: Place | None, own: Own | None) -> Found:
+    async def _ask(
+        self, question: Errand, data: bytes, place: Place | None, own: Own | None, is_sound: Callable[[Found], bool]
+    ) -> Found:
         until_ns = time.monotonic_ns() + question.left_ms * 1_000_000
-        lane_bytes = 0 if place is None else place.size_bytes
         left_ms = question.left_ms
         for _ in range(_TRIES):
             if left_ms < 1:
                 break
             local_ns = wait_ns = 0
-            if own is not None:
+            if own is not None and not question.only:
                 local_ns = (self._batcher.unit_ns(own.resident.digest) or _UNMEASURED_NS) * question.units
                 # Who has just refused would do so again: whoever can answer by the deadline is sooner.
                 wait_ns = left_ms * 1_000_000 if own.is_busy else self._batcher.own_ns
             borrowed = await self._borrowing.ask(
-                question.digest, data, question.units, left_ms, local_ns, wait_ns, lane_bytes,
-                question.able, question.keep_ms,
+                question.digest, data, question.units, left_ms, local_ns, wait_ns, place,
+                question.able, question.keep_ms, question.is_patient, question.only,
+                bool(question.only) and own is not None,
             )  # fmt: skip
             found = await self._open(question, borrowed, place)
+            is_complaint = found is not None and complaint_of(found.body, found.json_bytes) is not None
+            if found is not None and found.lender and not (is_complaint or is_sound(found)):
+                found = None
             if found is None:
                 self._borrowing.judge(borrowed.number, False)
                 left_ms = (until_ns - time.monotonic_ns()) // 1_000_000

@@ -10,15 +10,16 @@
 ```
 
 - The borrower's worker listens; nobody shakes hands who does not know its key, which only heads tell. The key is new
-  with each process, the token with each request: it opens one body and takes one answer for each lender that was asked,
-  until the request has ended. A lender that knows no living token gets and leaves nothing.
+  with each process, the token with each request and lender: it opens one body and takes this lender's one answer, until
+  the request has ended. A lender that knows no living token gets and leaves nothing, and what it leaves with its own
+  takes no other lender's room, by whatever connections it comes.
 - The lender fetches what it has admitted, so that a request that is refused costs no bytes. It connects once, to the
   host that the borrower's sealed frames come from and its record names; only the port is the borrower's word.
 - What is fetched or left counts only with its size and SHA-256, which the brains carry: the borrower's under its
   ticket, the lender's under its signature.
 - Bounded: a frame by `MAXMSGSIZE` (ZeroMQ hangs up on who sends more), frames of one message and what waits in the
-  socket by `GROWTH_MAX_BYTES`, a body by what a request may have, all bodies by `TOTAL_MAX_BYTES`, one device's by half
-  of that, and a silence by `STALL_S`.
+  socket by `GROWTH_MAX_BYTES`, a body and an answer by what a request may have, all bodies and all answers by
+  `TOTAL_MAX_BYTES`, one device's by half of that, and a silence by `STALL_S`.
 
 ```
  GET   | 'G' | token 16 | offset u64 |               answered by | token 16 | offset u64 | chunk |
@@ -36,6 +37,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from hmac import compare_digest
 
 import zmq
 import zmq.asyncio
@@ -43,7 +45,7 @@ from zmq.utils import z85
 
 from swarmd.errors import TransportError
 from swarmd.transports.address import format_address, is_ipv6, parse_address
-from swarmd.worker.lent import Place
+from swarmd.worker.lent import WHO_BYTES, Place, token_of
 from swarmd.worker.oip import OipError
 
 CHUNK_BYTES = 256 << 10
@@ -60,11 +62,11 @@ _COPIES = 3
 """Of a body that is worked on: as it came, as a tensor, as an answer."""
 WATCH_S = 0.05
 """Seconds between two looks at that, while requests are open."""
-_ANSWERS_MAX = 3
-"""Answers to one token: as many as there may be lenders of one request."""
+REBIND_S = 1.0
+"""Seconds between two tries to listen again where the port was lost: whoever has it need not keep it."""
 _FRAME_MAX_BYTES = CHUNK_BYTES + 1024
 """A chunk, what stands before it and what CURVE adds."""
-_TOKEN = 16
+_TOKEN, _KEY = 16, 32
 _GET = struct.Struct("<c16sQ")
 _PUT = struct.Struct("<c16s32sQQ")
 _HEAD = struct.Struct("<16sQ")
@@ -72,6 +74,8 @@ _HEAD = struct.Struct("<16sQ")
 
 @dataclass(slots=True)
 class _Answer:
+    where: tuple[bytes, bytes]
+    """The connection it comes over, and its SHA-256."""
     size_bytes: int
     data: bytearray = field(default_factory=bytearray)
 
@@ -79,8 +83,13 @@ class _Answer:
 @dataclass(slots=True)
 class _Laid:
     body: memoryview
-    answers: dict[tuple[bytes, bytes], _Answer] = field(default_factory=dict)
-    """By the connection it came over and its SHA-256."""
+    key: bytes
+    answers: dict[bytes, _Answer] = field(default_factory=dict)
+    """One of each lender; `_OWN`: this device's own."""
+
+
+_OWN = b""
+"""Stands for this device, which alone knows the token that no lender is told."""
 
 
 class Shelf:
@@ -99,12 +108,14 @@ class Shelf:
         self._socket: zmq.asyncio.Socket | None = None
         self._public, self._secret = zmq.curve_keypair()
         self._laid: dict[bytes, _Laid] = {}
+        self._known: dict[bytes, tuple[_Laid, bytes]] = {}
+        """Lenders' tokens that were used: what each opens, and whose it is."""
         self._tasks: list[asyncio.Task[None]] = []
         self._address = ("", 0)
         self._floor_bytes = 0
         self.counters: Counter[str] = Counter()
         """lane_unknown: words with no living token; lane_refused: answers that are too large or too many; lane_reset:
-        sockets thrown away with what they held."""
+        sockets thrown away with what they held; lane_unbound: tries in vain to listen again after that."""
 
     def start(self, listen: str) -> str:
         """Bind to HOST:PORT and serve; the address. Raises `TransportError`."""
@@ -122,9 +133,19 @@ class Shelf:
         self._context.term()
 
     @property
+    def is_open(self) -> bool:
+        """Whether lenders can come."""
+        return self._socket is not None
+
+    @property
     def held_bytes(self) -> int:
         """Of answers that are being left or wait to be taken."""
         return sum(len(one.data) for laid in self._laid.values() for one in laid.answers.values())
+
+    def held_bytes_of(self, who: bytes) -> int:
+        """The same of one lender."""
+        answers = (laid.answers.get(who) for laid in self._laid.values())
+        return sum(len(one.data) for one in answers if one is not None)
 
     @contextlib.contextmanager
     def lay_out(self, body: bytes | bytearray, digest: bytes) -> Iterator[Place]:
@@ -134,14 +155,16 @@ class Shelf:
             body: The input.
             digest: Its SHA-256.
         """
-        token = secrets.token_bytes(_TOKEN)
+        token, key = secrets.token_bytes(_TOKEN), secrets.token_bytes(_KEY)
         if not self._laid:
             self._floor_bytes = _resident_bytes()
-        self._laid[token] = _Laid(memoryview(body))
+        laid = self._laid[token] = _Laid(memoryview(body), key)
         try:
-            yield Place(self._address[1], z85.decode(self._public), token, len(body), digest)
+            yield Place(self._address[1], z85.decode(self._public), token, len(body), digest, key)
         finally:
             del self._laid[token]
+            for told in [told for told, (one, _) in self._known.items() if one is laid]:
+                del self._known[told]
 
     def own(self, place: Place) -> bytearray:
         """A body that this device works on itself; raises `OipError` (503) where its request has ended."""
@@ -154,7 +177,7 @@ class Shelf:
         """Leave an answer of this device's own; its SHA-256."""
         digest = await asyncio.to_thread(_sha256, answer)
         if (laid := self._laid.get(place.token)) is not None:
-            laid.answers[b"", digest] = _Answer(len(answer), bytearray(answer))
+            laid.answers[_OWN] = _Answer((b"", digest), len(answer), bytearray(answer))
         return digest
 
     async def take(self, place: Place, size_bytes: int, digest: bytes) -> bytes | None:
@@ -163,8 +186,8 @@ class Shelf:
         Two lenders may leave the same one, and only one of them honestly.
         """
         laid = self._laid[place.token]
-        for (_, named), answer in laid.answers.items():
-            if named == digest and answer.size_bytes == size_bytes == len(answer.data):
+        for answer in laid.answers.values():
+            if answer.where[1] == digest and answer.size_bytes == size_bytes == len(answer.data):
                 data = bytes(answer.data)
                 if await asyncio.to_thread(_sha256, data) == digest:
                     return data
@@ -206,30 +229,45 @@ class Shelf:
         kind = word[:1]
         if kind == b"G" and len(word) == _GET.size:
             _, token, offset = _GET.unpack(word)
-            laid = self._laid.get(token)
-            self.counters["lane_unknown"] += laid is None
-            found = b"" if laid is None else laid.body[offset : offset + CHUNK_BYTES].tobytes()
+            known = self._find(token)
+            self.counters["lane_unknown"] += known is None
+            found = b"" if known is None else known[0].body[offset : offset + CHUNK_BYTES].tobytes()
             return _HEAD.pack(token, offset) + found
         if kind == b"P" and len(word) >= _PUT.size:
             _, token, digest, size_bytes, offset = _PUT.unpack_from(word)
-            laid = self._laid.get(token)
-            self.counters["lane_unknown"] += laid is None
+            known = self._find(token)
+            self.counters["lane_unknown"] += known is None
             chunk = memoryview(word)[_PUT.size :]
-            is_taken = laid is not None and self._put(laid, (sender, digest), size_bytes, offset, chunk)
+            is_taken = known is not None and self._put(*known, (sender, digest), size_bytes, offset, chunk)
             return _HEAD.pack(token, offset) if is_taken else bytes(token)
         self.counters["lane_unknown"] += 1
         return None
 
-    def _put(self, laid: _Laid, where: tuple[bytes, bytes], size_bytes: int, offset: int, chunk: memoryview) -> bool:
-        answer = laid.answers.get(where)
-        if answer is None and offset == 0 and size_bytes <= self._max_bytes and len(laid.answers) < _ANSWERS_MAX:
-            answer = laid.answers[where] = _Answer(size_bytes)
+    def _find(self, token: bytes) -> tuple[_Laid, bytes] | None:
+        """What a token opens, and whose it is; None: none that lives."""
+        if (own := self._laid.get(token)) is not None:
+            return own, _OWN
+        if (known := self._known.get(token)) is None:
+            who = token[:WHO_BYTES]
+            laid = next((one for one in self._laid.values() if compare_digest(token_of(one.key, who), token)), None)
+            known = None if laid is None else self._known.setdefault(token, (laid, who))
+        return known
+
+    def _put(
+        self, laid: _Laid, who: bytes, where: tuple[bytes, bytes], size_bytes: int, offset: int, chunk: memoryview
+    ) -> bool:
+        answer = laid.answers.get(who)
+        if offset == 0 and size_bytes <= self._max_bytes and (answer is None or answer.where != where):
+            # Who begins another answer has given up the one before.
+            answer = laid.answers[who] = _Answer(where, size_bytes)
         fits = (
             answer is not None
+            and answer.where == where
             and answer.size_bytes == size_bytes
             and offset == len(answer.data)
             and 0 < len(chunk) <= min(CHUNK_BYTES, size_bytes - offset)
             and self.held_bytes + len(chunk) <= TOTAL_MAX_BYTES
+            and self.held_bytes_of(who) + len(chunk) <= TOTAL_MAX_BYTES // 2
         )
         if not fits or answer is None:
             self.counters["lane_refused"] += 1
@@ -238,10 +276,13 @@ class Shelf:
         return True
 
     async def _watch(self) -> None:
-        """Throw the socket away when it holds more than anybody was allowed to send."""
+        """Throw the socket away when it holds more than anybody was allowed to send; listen again, also later."""
         while True:
-            await asyncio.sleep(WATCH_S)
-            if not self._laid or self._socket is None:
+            await asyncio.sleep(WATCH_S if self.is_open else REBIND_S)
+            if not self.is_open:
+                self._listen_again()
+                continue
+            if not self._laid:
                 continue
             bodies = sum(len(laid.body) for laid in self._laid.values())
             meant_bytes = _COPIES * (self._elsewhere_bytes() + self.held_bytes + bodies)
@@ -257,10 +298,19 @@ class Shelf:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
         # All that the socket holds goes with the context.
+        self._socket = None
         self._context.destroy(linger=0)
         self._context = zmq.asyncio.Context()
         self._public, self._secret = zmq.curve_keypair()
-        self._bind(*self._address)
+        self._listen_again()
+
+    def _listen_again(self) -> None:
+        """Where the port is somebody else's for a moment, the next look tries again; small requests go on meanwhile."""
+        try:
+            self._bind(*self._address)
+        except TransportError:
+            self.counters["lane_unbound"] += 1
+            return
         self._floor_bytes = _resident_bytes()
         self._tasks.insert(0, asyncio.create_task(self._serve()))
 

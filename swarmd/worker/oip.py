@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from swarmd.worker.coding import CODING, packed, unpacked
 from swarmd_models.backends.base import Array
 from swarmd_models.service import Port
 
@@ -73,6 +74,8 @@ class Wanted:
 
     name: str
     is_binary: bool
+    is_coded: bool = False
+    """Packed, where that is possible (`coding.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +121,12 @@ def read_question(
         raise OipError(400, f"at most {MAX_TENSORS} tensors and an id of {MAX_ID_CHARS} characters")
     arrays = _read_inputs(request.inputs, memoryview(body)[length:], inputs)
     all_binary = request.parameters.get("binary_data_output") is True
+    all_coded = all_binary and request.parameters.get("coding_output") == CODING
     wanted = tuple(_wanted(one, all_binary, outputs) for one in request.outputs)
     return Question(
         request.id,
         arrays,
-        wanted or tuple(Wanted(port.name, all_binary) for port in outputs),
+        wanted or tuple(Wanted(port.name, all_binary, all_coded) for port in outputs),
         _whole(request.parameters, "priority", 3),
         _whole(request.parameters, "timeout", 1 << 40),
     )
@@ -175,6 +179,10 @@ def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[P
             arrays[tensor.name] = _listed(tensor, dtype)
             continue
         wanted_bytes = math.prod(tensor.shape) * dtype.itemsize
+        if tensor.parameters.get("coding") is not None:
+            arrays[tensor.name] = _coded(tensor, dtype, wanted_bytes, size, tail)
+            tail = tail[size:]
+            continue
         if isinstance(size, bool) or size != wanted_bytes or wanted_bytes > len(tail):
             raise OipError(
                 400,
@@ -189,6 +197,18 @@ def _read_inputs(tensors: Sequence[_Tensor], tail: memoryview, ports: Sequence[P
         if name not in arrays:
             raise OipError(400, f"input {name} is missing")
     return arrays
+
+
+def _coded(tensor: _Tensor, dtype: "np.dtype[Any]", wanted_bytes: int, size: Any, tail: memoryview) -> Array:
+    """A packed input; its size is judged before and while it is unpacked."""
+    if type(size) is not int or not 0 <= size <= len(tail):
+        raise OipError(400, f"input {tensor.name}: binary_data_size is {_shown(size)}; {len(tail)} bytes are left")
+    if tensor.parameters["coding"] != CODING:
+        raise OipError(400, f"input {tensor.name} is coded in no way that is known here; {CODING!r} is")
+    try:
+        return np.frombuffer(unpacked(bytes(tail[:size]), wanted_bytes), dtype).reshape(tensor.shape)
+    except ValueError as error:
+        raise OipError(400, f"input {tensor.name}: {error}") from error
 
 
 def _judged(tensor: _Tensor, port: Port) -> "np.dtype[Any]":
@@ -266,7 +286,7 @@ def write_answer(
     Raises:
         OipError: Status 413.
     """
-    least = sum(_least_bytes(one, outputs[one.name]) for one in wanted)
+    least = sum(_least_bytes(one, outputs[one.name]) for one in wanted if not one.is_coded)
     if most_bytes is not None and least > most_bytes:
         raise OipError(413, f"the answer has {least} bytes or more; at most {most_bytes} are wanted")
     rows: list[dict[str, Any]] = []
@@ -278,7 +298,10 @@ def write_answer(
         }  # fmt: skip
         if one.is_binary:
             tails.append(_texts(array) if array.dtype.hasobject else np.ascontiguousarray(array).tobytes())
-            row["parameters"] = {"binary_data_size": len(tails[-1])}
+            row["parameters"] = {}
+            if one.is_coded and not array.dtype.hasobject and (small := packed(tails[-1])) is not None:
+                tails[-1], row["parameters"] = small, {"coding": CODING}
+            row["parameters"]["binary_data_size"] = len(tails[-1])
         else:
             row["data"] = array.ravel().tolist()
         rows.append(row)
@@ -297,6 +320,28 @@ def _texts(array: Array) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
 
 
+def write_question(inputs: Mapping[str, Array], timeout_us: int) -> tuple[bytes, int]:
+    """A request for all outputs, and the length of its JSON part; inputs and outputs are packed where that is possible.
+
+    Args:
+        inputs: Every input, numbers all.
+        timeout_us: Until its deadline; 0: none is named.
+    """
+    rows: list[dict[str, Any]] = []
+    tails: list[bytes] = []
+    for name, array in inputs.items():
+        tail = np.ascontiguousarray(array).tobytes()
+        small = packed(tail)
+        tails.append(tail if small is None else small)
+        size = {"binary_data_size": len(tails[-1])} | ({} if small is None else {"coding": CODING})
+        rows.append(
+            {"name": name, "shape": list(array.shape), "datatype": datatype_of(array.dtype), "parameters": size}
+        )
+    wish = {"binary_data_output": True, "coding_output": CODING, "timeout": timeout_us}
+    text = msgspec.json.encode({"inputs": rows, "parameters": wish})
+    return b"".join([text, *tails]), len(text)
+
+
 def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tuple[str, Array]]:
     """A client's side: the outputs of an answer whose outputs are all raw bytes; raises `OipError` (502)."""
     for row in rows:
@@ -307,6 +352,8 @@ def read_outputs(rows: Sequence[Mapping[str, Any]], tail: bytes) -> Iterator[tup
             if dtype.hasobject:
                 array = np.array(list(_packed_texts(piece)), object).reshape(shape)
             else:
+                if row["parameters"].get("coding") == CODING:
+                    piece = unpacked(piece, math.prod(shape) * dtype.itemsize)
                 array = np.frombuffer(piece, dtype).reshape(shape)
         except (KeyError, TypeError, ValueError) as error:
             raise OipError(502, f"the server's answer does not hold: {error}") from error

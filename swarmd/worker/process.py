@@ -33,6 +33,7 @@ from swarmd.worker.words import (
     Drop,
     FromWorker,
     Lend,
+    Lenders,
     Load,
     Loaded,
     Problem,
@@ -79,14 +80,9 @@ class WorkerProcess:
         self._api = InferenceApi(
             Batcher(batching), self._runner, config.deadline_ms, self._borrowing, self._shelf, self._fetcher
         )
-        self._plan_problem = ""
-        if config.plan:
-            from swarmd.worker.cascade import PlanError, read_plans
-
-            try:
-                self._api.use_plans(read_plans(config.plan))
-            except PlanError as error:
-                self._plan_problem = str(error)
+        self._file_problems: list[str] = []
+        """What is wrong with files that the configuration names; the rest is served."""
+        self._read_files()
         self._lent: dict[int, asyncio.Task[None]] = {}
         """Jobs of other devices."""
         self._server = InferenceServer(self._api.handle, self._api.complain, config.max_request_bytes)
@@ -95,6 +91,28 @@ class WorkerProcess:
         self._loader = ThreadPoolExecutor(1, "load")
         self._stop = asyncio.Event()
         self._loading: set[asyncio.Task[None]] = set()
+
+    def _read_files(self) -> None:
+        config, api = self._config, self._api
+        if api.elsewhere is None:
+            return
+        from swarmd.worker.fleet import Fleet
+
+        api.fleet = Fleet(api)
+        if config.plan:
+            from swarmd.worker.cascade import Cascading, PlanError, read_plans
+
+            try:
+                api.cascading = Cascading(read_plans(config.plan), api.run_own, api.elsewhere.ask)
+            except PlanError as error:
+                self._file_problems.append(str(error))
+        if config.split:
+            from swarmd.worker.splitting import SplitError, Splitting, read_splits
+
+            try:
+                api.splitting = Splitting(read_splits(config.split), api, config.deadline_ms)
+            except SplitError as error:
+                self._file_problems.append(str(error))
 
     def _bodies_bytes(self) -> int:
         grpc_bytes = 0 if self._grpc is None else self._grpc.held_bytes
@@ -111,7 +129,7 @@ class WorkerProcess:
         except TransportError as error:
             self._say(Problem(str(error)))
             return CANNOT_BIND_STATUS
-        for problem in filter(None, (self._grpc_problem, self._plan_problem)):  # `Serving` clears older ones.
+        for problem in filter(None, (self._grpc_problem, *self._file_problems)):  # `Serving` clears older ones.
             self._say(Problem(problem))
         pulse = asyncio.create_task(self._pulse())
         obey = asyncio.create_task(self._obey(words))
@@ -161,6 +179,9 @@ class WorkerProcess:
                     task.add_done_callback(self._loading.discard)
                 case Lend():
                     self._lend(word)
+                case Lenders():
+                    if self._api.fleet is not None:
+                        self._api.fleet.on_lenders(word)
                 case Drop(job):
                     if (lent := self._lent.get(job)) is not None:
                         lent.cancel()

@@ -46,6 +46,8 @@ class Serve(_Word, frozen=True):
     """HOST:PORT where lenders fetch what is too large for the brains; "": nothing larger leaves."""
     plan: str = ""
     """A file of plans (`cascade.py`); "": none."""
+    split: str = ""
+    """A file of models in parts (`splitting.py`); "": none."""
 
 
 class Load(_Word, frozen=True):
@@ -72,6 +74,13 @@ class Lend(_Word, frozen=True):
     """To be fetched from the borrower's worker, at most."""
     host: str = ""
     """Where the borrower is."""
+
+
+class Lenders(_Word, frozen=True):
+    """Who lends what just now; once a second to a worker that borrows."""
+
+    bundles: dict[str, dict[str, int]]
+    """By digest and node, both hexadecimal: what one inference takes there by its own word, nanoseconds."""
 
 
 class Drop(_Word, frozen=True):
@@ -164,6 +173,14 @@ class Borrow(_Word, frozen=True):
     """The least grade of a lender's bundle, with `ability`."""
     keep_ms: int = 0
     """The answer may be kept for so long, and one that was kept serves; 0: neither."""
+    lane_key: bytes = b""
+    """What each lender's token is made with, in place of the one in `data` (`lent.token_of`)."""
+    lane_at: int = 0
+    """Where in `data` that stands."""
+    only: str = ""
+    """The node that is to answer, hexadecimal: this one or none; "": whichever the brain finds."""
+    may_check: bool = False
+    """The own model does not answer, and the answer may be held against it."""
 
 
 class Abandon(_Word, frozen=True):
@@ -186,7 +203,7 @@ class Ran(_Word, frozen=True):
     data: bytes | None
 
 
-ToWorker: TypeAlias = Serve | Load | Lend | Drop | Borrowed
+ToWorker: TypeAlias = Serve | Load | Lend | Lenders | Drop | Borrowed
 FromWorker: TypeAlias = Serving | Loaded | Problem | Pulse | Borrow | Abandon | Judged | Ran
 
 _ENCODER = msgspec.json.Encoder()

@@ -1,4 +1,5 @@
-"""How long an answer keeps the daemon's loop: 20,000 objects of 20 observers, 20,000 cells, 250 members.
+"""How long an answer keeps the daemon's loop: 20,000 objects of 20 observers, 20,000 cells, 250 members, 64 counters of
+each of 1,000.
 
 CPU milliseconds of the longest turn of the loop while a verb is answered into a stream, and of all turns; `whole` is
 the same answer made in one turn. Prints one JSON object.
@@ -21,12 +22,14 @@ from swarmd.api.control import ControlServer, encode
 from swarmd.api.parts import Parts, whole
 from swarmd.brain.in_parts import PartsOfViews
 from swarmd.logs import Logger
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.crdt.records import COUNTERS_MAX
 from swarmd_protocols.state.observations import DefineCells
 from tests.bench.bench_state import NOW_NS, FastSigner, batches_of, deliver, replica_for, world
 from tests.support.swim_net import Net
 
-OBJECTS, CELLS, MEMBERS = 20_000, 20_000, 250
-ORIGIN: Any = SimpleNamespace(origin_latitude_deg=-18.88, origin_longitude_deg=-70.11)
+OBJECTS, CELLS, MEMBERS, COUNTING = 20_000, 20_000, 250, 1_000
+ORIGIN: Any = SimpleNamespace(has_origin=True, origin_latitude_deg=-18.88, origin_longitude_deg=-70.11)
 
 
 class Sink:
@@ -75,6 +78,9 @@ def main() -> None:
     deliver(replica, batches_of(world(random.Random(3), OBJECTS, OBJECTS, 15, 20), 25, seeds, lambda _: FastSigner()))
     cells = tuple((f"cell-{n}", 1_000 * (n % 200), 1_000 * (n // 200)) for n in range(CELLS))
     replica.on_command(DefineCells(cells), NOW_NS * 4)
+    for n in range(COUNTING):
+        counted = {f"counter-{i:02d}": n + i for i in range(COUNTERS_MAX)}
+        replica._projection.vitals.take_counters(NodeId(n.to_bytes(16, "little")), 1, counted)
     net = Net(MEMBERS, seed=3)
     net.run(15)
     parts = PartsOfViews(net.hosts[0].node, replica.views)
@@ -90,6 +96,7 @@ def main() -> None:
         },
         "cells": lambda: {"cells": Parts.of(parts.cells(), lambda view: views.cell_row(view, names))},
         "members": lambda: {"members": Parts.of(parts.members(), views.member_row)},
+        "counters": lambda: views.counters_answer(parts),
     }
     gc.collect()
     gc.freeze()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-ROOMS = ("state", "releases", "frames", "swim", "daemon")
+ROOMS = ("state", "garbage", "releases", "frames", "swim", "daemon")
 TIMEOUT_S = 1_800
 
 
@@ -77,6 +77,21 @@ BOUNDS: Sequence[Bound] = (
     Bound(4, "what stays in a member's journal", "state", _worst("journal_bytes"), 4_194_304, "B"),
     Bound(4, "until a member works as usual after it", "state", _worst("recovery_s"), 10, "s"),
     Bound(4, "until a member works as usual after a restart", "state", _worst("restart_s"), 10, "s"),
+    Bound(
+        4,
+        "longest garbage collection of a member that holds 48,000 sightings, under one author's attacks",
+        "garbage",
+        lambda found: found["slices"]["longest_ms"],
+        20,
+        "ms",
+    ),
+    Bound(
+        4,
+        "objects that one author adds, of which 100,000 more make a member look at all it holds",
+        "garbage",
+        lambda found: found["slices"]["author_objects"],
+        100_000,
+    ),
     Bound(4, "memory that one peer makes a member spend on models", "releases", _worst("memory_mb"), 32, "MB"),
     Bound(4, "share of a core that one peer takes with models", "releases", _worst("cpu_share"), 0.05),
     Bound(4, "longest event of a member about models", "releases", _worst("longest_ms"), 20, "ms"),

@@ -116,6 +116,8 @@ class Enrolled:
     """A trust that certifies these keys and learns nothing."""
 
     revision = 1
+    swarm = ""
+    chain = SimpleNamespace(current=SimpleNamespace(roles={}))
     revoked: frozenset[bytes] = frozenset()
 
     def __init__(self, seeds: list[bytes]) -> None:

@@ -159,11 +159,13 @@ def main() -> int:
         try:
             revision = older.to_roll_from()
             verdicts = judge(earlier_tree(revision, Path(folder) / "earlier"), ROOT, arguments.pairs)
+        except older.NoSuchRevision as problem:
+            parser.error(str(problem))
         except pytest.skip.Exception as skipped:
             print(f"bench-gate: nothing compared: {skipped}", file=sys.stderr)
             return 0
-        except Incomparable as problem:
-            print(f"bench-gate: nothing compared: {revision[:12]} cannot do this work:\n{problem}", file=sys.stderr)
+        except Incomparable as cause:
+            print(f"bench-gate: nothing compared: {revision[:12]} cannot do this work:\n{cause}", file=sys.stderr)
             return 0
     problems = [text for verdict in verdicts for text in verdict.problems]
     rows = {

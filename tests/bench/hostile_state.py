@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from swarmd_protocols.crypto import NaClCrypto
 from swarmd_protocols.ids import NodeId, node_id_of
@@ -168,6 +169,17 @@ def churn(mesh: Mesh, pen: Pen) -> Iterator[bytes]:
         yield messages.encode(Batches(tuple(raws)))
 
 
+def take_back(mesh: Mesh, pen: Pen) -> Iterator[bytes]:
+    """As many sightings beside each other and on one spot as may be; then one batch by which none of them counts."""
+    dear, stacked = dear_rows(mesh, pen), dedup_stall(mesh, pen)
+    while True:
+        yield from islice(dear, 300)
+        yield from islice(stacked, 300)
+        now = stamp_of(mesh)
+        last = pen.write(Facts([sighting(1, (0, 0), 1, now)]), now, (pen.life, pen.n + 1))
+        yield messages.encode(Batches((last.raw,)))
+
+
 def dedup_stall(mesh: Mesh, pen: Pen) -> Iterator[bytes]:
     """Thousands of sightings on one spot that may not merge; then the one of the best rank moves, again and again."""
     for start in range(0, 8_000, 320):
@@ -254,6 +266,7 @@ ATTACKS = (
     dear_rows,
     small_batches,
     churn,
+    take_back,
     dedup_stall,
     dominoes,
     questions,

@@ -24,10 +24,8 @@ from swarmd.release.delta import codec, flatbuffer
 from swarmd.release.errors import DeltaError
 from swarmd.transports.dds_raw import decode_frame, encode_frame
 from swarmd.transports.zmq_link import PATHS, parse_routing_id, routing_id_of
-from swarmd.worker.oip import OipError, read_question
 from swarmd_models.bundle import load_bundle
 from swarmd_models.errors import ModelError
-from swarmd_models.service import Port
 from swarmd_models.tflite_file import embedded_labels
 from swarmd_protocols.channel.channel import frame_kind
 from swarmd_protocols.channel.codec import encode, join
@@ -36,6 +34,8 @@ from swarmd_protocols.effects import DatagramReceived, Started, StreamReceived
 from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.node import Node, NodeConfig
 from swarmd_protocols.offload import messages as offload
+from swarmd_protocols.past import messages as past
+from swarmd_protocols.past.pages import read_page
 from swarmd_protocols.releases import messages, slots
 from swarmd_protocols.releases.reports import Report, Verdict, parse_report
 from swarmd_protocols.releases.statements import Floor, Revoke, parse_release, parse_statement
@@ -46,13 +46,14 @@ from swarmd_protocols.state.crdt.places import LATTICE
 from swarmd_protocols.state.crdt.records import decode_counters, decode_events, decode_leases
 from swarmd_protocols.state.crdt.reviews import Review, encode_review, open_review, read_review
 from swarmd_protocols.state.observations import Count, SetNote, StatusReport
+from swarmd_protocols.swim.mesh.relay import decode_message as decode_relayed
 from swarmd_protocols.swim.messages import decode_messages
 from swarmd_protocols.swim.rules import unpack_fingerprints
 from swarmd_protocols.trust import roots
 from swarmd_protocols.trust.envelopes import KEY_BYTES, decode_envelope
 from swarmd_protocols.trust.identity import Identity, make_dev_identity, read_certificate
-from tests.fuzz import key_targets
-from tests.support import offload_swarm, swim_vectors
+from tests.fuzz import federation_targets, inference_targets, key_targets, relay_targets
+from tests.support import offload_swarm, past_vectors, past_world, swim_vectors
 from tests.support.bundles import ZOO_MODEL, ZOO_TOML, copy_what_the_zoo_names
 from tests.support.deltas import tuned
 from tests.support.release_world import Keys, make_release
@@ -407,31 +408,33 @@ def _transport_frames() -> Fuzzed:
     return Fuzzed(corpus, target)
 
 
-def _inference_requests() -> Fuzzed:
-    """What a program sends to the inference API: JSON and raw bytes behind it, cut at several places."""
-    tensor, picture = bytes(12), bytes(64)
-    bodies = [
-        b'{"inputs":[{"name":"a","shape":[2,2,3],"datatype":"INT8","parameters":{"binary_data_size":12}}]}' + tensor,
-        b'{"id":"7","inputs":[{"name":"a","shape":[1,2,3],"datatype":"INT8","data":[1,2,3,4,5,6]}],'
-        b'"parameters":{"priority":1,"timeout":5000,"binary_data_output":true}}',
-        b'{"inputs":[{"name":"image","shape":[8,8,1],"datatype":"UINT8","parameters":{"binary_data_size":64}}],'
-        b'"outputs":[{"name":"x","parameters":{"binary_data":true}}]}' + picture,
-    ]
-    ports = (
-        (Port("a", (-1, 2, 3), np.dtype(np.int8)),),
-        (Port("image", (-1, -1, -1), np.dtype(np.uint8)),),
-    )
-    out = (Port("x", (-1, 4), np.dtype(np.float32)),)
+def _past_corpus() -> list[bytes]:
+    said = [past.encode_message(message) for message in past_vectors.vectors().values()]
+    return [*said, *past_vectors.signed().values()]
+
+
+def _past_messages() -> Fuzzed:
+    return Fuzzed(_past_corpus(), refusing(past.decode_message, read_page, by=(WireError,)))
+
+
+def _past_at_a_node() -> Fuzzed:
+    """Words about the past, at a node that gives and at one that has a question open; nothing unsigned is kept."""
+    world = past_world.World(3)
+    own = past_world.minutes(world.members[1].identity, 3)
+    world.keep(1, own)
+    for member in world.members:
+        member.lie = lambda message: None
+    world.want(0, past_world.BEGIN_MS, past_world.BEGIN_MS + 180_000)
+    world.run(2)
 
     def read(data: bytes) -> None:
-        end = data.rfind(b"}") + 1
-        for taken in ports:
-            for length in (None, end, len(data) // 2):
-                with contextlib.suppress(OipError):
-                    question = read_question(data, length, taken, out)
-                    assert question.inputs.keys() == {port.name for port in taken}
+        for node in (0, 1):
+            member = world.members[node]
+            world.perform(node, member.past.on_message(world.members[2].node, data, world.now_ns))
+        world.run(0.01)
+        assert not world.members[0].shelf.pages
 
-    return Fuzzed(bodies, read, 4)
+    return Fuzzed(_past_corpus(), read, 4)
 
 
 TARGETS: dict[str, Callable[[], Fuzzed]] = {
@@ -449,13 +452,19 @@ TARGETS: dict[str, Callable[[], Fuzzed]] = {
     "release-messages": _release_messages,
     "offload-messages": _offload_messages,
     "offload-at-a-node": _offload_at_a_node,
+    "past-messages": _past_messages,
+    "past-at-a-node": _past_at_a_node,
+    "relay-messages": lambda: Fuzzed(relay_targets.corpus(), refusing(decode_relayed, by=(WireError,))),
+    "relay-at-a-node": lambda: Fuzzed(relay_targets.corpus(), relay_targets.at_a_node(), 4),
+    "federation": lambda: Fuzzed(federation_targets.corpus(), federation_targets.at_a_gate(), 6),
     "deltas": _deltas,
     "flatbuffers": _flatbuffers,
     "files-at-rest": _files_at_rest,
     "eye-messages": _eye_messages,
     "eye-files": _eye_files,
     "bundles": _bundles,
-    "inference-requests": _inference_requests,
+    "inference-requests": lambda: Fuzzed(inference_targets.requests(), inference_targets.read_request, 4),
+    "inference-answers": lambda: Fuzzed(inference_targets.answers(), inference_targets.read_an_answer, 4),
     "transport-frames": _transport_frames,
     "prepared-statements": lambda: Fuzzed(key_targets.prepared_corpus(), key_targets.read_prepared, 20),
     "officers-keys": lambda: Fuzzed(key_targets.key_corpus(), key_targets.read_keys),

@@ -64,8 +64,55 @@ def listed(words: str) -> str:
     return f"[...document.querySelectorAll('li')].some(one => one.textContent.includes({json.dumps(words)}))"
 
 
+def every_cable_is_pulled(net: Networks, pages: "list[tuple[Laptop, Page]]", figures: dict[str, float]) -> None:
+    """Each page says that its laptop is cut off, and its operator goes on."""
+    began_s = time.monotonic()
+    for index in (1, 2):
+        net.ip(net.hub, "link", "set", f"air{index}", "down")
+    for laptop, page in pages:
+        until(page, f"/not been heard|cut off/.test({BANNER})", "a word about the cut")
+        figures.setdefault(f"{laptop.folder.name} shows the cut after s", round(time.monotonic() - began_s, 1))
+    for laptop, page in pages:
+        has(page, f"{laptop.folder.name} is cut off: none of 2 members is heard")
+    (_, first), (_, second) = pages
+    first.keyboard.press("e")
+    until(first, "document.activeElement.getAttribute('aria-label') === 'Right label'", "the field")
+    first.keyboard.type("crack")
+    first.keyboard.press("Enter")
+    until(first, listed("alice says it is crack"), "what alice says")
+    second.keyboard.press("r")
+    until(second, listed("bob rejects"), "what bob says")
+    has(first, "relabelled by operators")
+    has(second, "rejected by operators")
+    assert "bob" not in text(first)
+    assert "alice" not in text(second)
+    picture(first, OUT, "cut-off-dark")
+
+
+def the_cables_are_back(net: Networks, pages: "list[tuple[Laptop, Page]]", figures: dict[str, float]) -> None:
+    """Nothing is lost, nobody is overruled, and each chain holds both."""
+    began_s = time.monotonic()
+    for index in (1, 2):
+        net.ip(net.hub, "link", "set", f"air{index}", "up")
+    for laptop, page in pages:
+        until(page, f"{BANNER} === ''", "the banner to go")
+        figures[f"{laptop.folder.name} shows the end of it after s"] = round(time.monotonic() - began_s, 1)
+    for laptop, page in pages:
+        until(page, f"{listed('alice says it is crack')} && {listed('bob rejects')}", "both")
+        has(page, "disputed")
+        has(page, "3 of 3 heard")
+        picture(page, OUT, f"both-reviews-{laptop.folder.name}-dark")
+    mine, theirs = ("review", "alice", "relabel"), ("review", "bob", "reject")
+    for laptop, expected in zip([laptop for laptop, _ in pages], ((mine, theirs), (theirs, mine)), strict=True):
+        whole = {expected[0], ("heard", *expected[1][1:])}
+        wait_for(lambda laptop=laptop, whole=whole: laptop.written() == whole, "both in the chain",
+                 seen=lambda laptop=laptop: str(laptop.written()))  # fmt: skip
+        sound, _, problem = verify_folder(laptop.folder / "laptop" / "operators")
+        assert problem is None
+        assert sound >= 3
+
+
 def test_what_a_cut_hides_and_what_was_said_meanwhile(tmp_path: Path) -> None:
-    figures: dict[str, float] = {}
     with Networks() as net, contextlib.ExitStack() as ends:
         net.network("air")
         for index in range(3):
@@ -99,49 +146,9 @@ def test_what_a_cut_hides_and_what_was_said_meanwhile(tmp_path: Path) -> None:
             has(page, f"as {name}, key")
             assert page.evaluate(BANNER) == ""
 
-        # Every cable is pulled: each page says that its laptop is cut off, and its operator goes on.
-        began_s = time.monotonic()
-        for index in (1, 2):
-            net.ip(net.hub, "link", "set", f"air{index}", "down")
-        for laptop, page in pages:
-            until(page, f"/not been heard|cut off/.test({BANNER})", "a word about the cut")
-            figures.setdefault(f"{laptop.folder.name} shows the cut after s", round(time.monotonic() - began_s, 1))
-        for laptop, page in pages:
-            has(page, f"{laptop.folder.name} is cut off: none of 2 members is heard")
-        (_, first), (_, second) = pages
-        first.keyboard.press("e")
-        until(first, "document.activeElement.getAttribute('aria-label') === 'Right label'", "the field")
-        first.keyboard.type("crack")
-        first.keyboard.press("Enter")
-        until(first, listed("alice says it is crack"), "what alice says")
-        second.keyboard.press("r")
-        until(second, listed("bob rejects"), "what bob says")
-        has(first, "relabelled by operators")
-        has(second, "rejected by operators")
-        assert "bob" not in text(first)
-        assert "alice" not in text(second)
-        picture(first, OUT, "cut-off-dark")
-
-        # The cables are back: nothing is lost, nobody is overruled, and each chain holds both.
-        began_s = time.monotonic()
-        for index in (1, 2):
-            net.ip(net.hub, "link", "set", f"air{index}", "up")
-        for laptop, page in pages:
-            until(page, f"{BANNER} === ''", "the banner to go")
-            figures[f"{laptop.folder.name} shows the end of it after s"] = round(time.monotonic() - began_s, 1)
-        for laptop, page in pages:
-            until(page, f"{listed('alice says it is crack')} && {listed('bob rejects')}", "both")
-            has(page, "disputed")
-            has(page, "3 of 3 heard")
-            picture(page, OUT, f"both-reviews-{laptop.folder.name}-dark")
-        mine, theirs = ("review", "alice", "relabel"), ("review", "bob", "reject")
-        for laptop, expected in zip(laptops, ((mine, theirs), (theirs, mine)), strict=True):
-            whole = {expected[0], ("heard", *expected[1][1:])}
-            wait_for(lambda laptop=laptop, whole=whole: laptop.written() == whole, "both in the chain",
-                     seen=lambda laptop=laptop: str(laptop.written()))  # fmt: skip
-            sound, _, problem = verify_folder(laptop.folder / "laptop" / "operators")
-            assert problem is None
-            assert sound >= 3
+        figures: dict[str, float] = {}
+        every_cable_is_pulled(net, pages, figures)
+        the_cables_are_back(net, pages, figures)
         for (laptop, _), saw in zip(pages, seen, strict=True):
             assert all(url.startswith(f"http://127.0.0.1:{laptop.port}/") for url in saw.requests)
             assert saw.complaints == []

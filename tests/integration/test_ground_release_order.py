@@ -90,7 +90,12 @@ def test_a_halt_is_prepared_on_the_page_signed_at_two_desks_and_followed(tmp_pat
         assert (statement["kind"], statement["reason"]) == (made["kind"], "it sees ghosts")
         assert statement["issued_s"] == made["issued_s"]
         assert sorted(statement["signers"]) == made["keys"]
-        assert any(mark["text"] == "eye 1 stage 1 of 3 → halted" for mark in laptop.get("timeline")["marks"])
+        halted = "eye 1 stage 1 of 3 → halted"
+        wait_for(
+            lambda: any(mark["text"] == halted for mark in laptop.get("timeline")["marks"]),
+            "the halt on the timeline",
+            seen=laptop.log,
+        )
     finally:
         laptop.close()
         drone.close()

@@ -21,8 +21,9 @@ from swarmd.ground.connection import CLIENTS_MAX
 from swarmd.ground.exports import EXPORTS
 from swarmd.ground.guard import ACTS_PATH, POLICY
 from swarmd.ground.server import bound_socket
+from swarmd_protocols.thumbs.form import name_of
 from tests.support.daemons import PATIENCE_S
-from tests.support.ground import Served, member, position, serving, thing
+from tests.support.ground import THUMB, Served, member, position, serving, thing
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -149,7 +150,7 @@ def schema(answer: openapi.Answer) -> dict[str, Any]:
 
 @pytest.mark.parametrize("answer", openapi.ANSWERS, ids=lambda answer: answer.path)
 def test_every_answer_is_what_the_document_says(served: Served, answer: openapi.Answer) -> None:
-    path = answer.path.replace("{id}", "0000000000000001")
+    path = answer.path.replace("{id}", "0000000000000001").replace("{name}", name_of(THUMB).hex())
     if answer.media == "text/event-stream":
         stream = Stream(served, "epoch=none&after=0")
         told = stream.next()
@@ -162,6 +163,19 @@ def test_every_answer_is_what_the_document_says(served: Served, answer: openapi.
             return
         told = reply.json
     jsonschema.validate(told, schema(answer), cls=jsonschema.Draft202012Validator)
+
+
+def test_a_picture_that_is_not_to_be_had_is_no_picture(served: Served) -> None:
+    """Whatever was asked for, a browser is never given something else to draw, nor what it might keep."""
+    reply = Reply(served, f"/api/v1/thumb/{name_of(THUMB).hex()}")
+    assert (reply.headers["cache-control"], reply.headers["x-content-type-options"]) == ("no-store", "nosniff")
+    missing = Reply(served, "/api/v1/thumb/" + "0" * 32)
+    assert (missing.status, missing.headers["content-type"]) == (404, "application/json")
+    assert missing.json == {"error": "its author keeps it no more"}
+    told = openapi.document()["paths"]["/api/v1/thumb/{name}"]["get"]["responses"]
+    assert set(told) == {"200", "400", "404"}
+    elsewhere = Reply(served, f"/api/v1/thumb/{name_of(THUMB).hex()}", Sec_Fetch_Site="cross-site")
+    assert elsewhere.status == 403
 
 
 def test_the_document_names_every_address_that_is_served(served: Served) -> None:

@@ -49,6 +49,71 @@ def lenders(daemon: Daemon) -> dict[str, Any]:
     return (daemon.status().get("lending") or {}).get("lenders", {})
 
 
+def patient_about(picture: Path) -> tuple[str, ...]:
+    return "--input", str(picture), "--json", "--deadline-ms", "60000"
+
+
+def borrowed_at_the_command_line(b: Daemon, model: str, grey: np.ndarray, picture: Path, labels: list[str]) -> None:
+    digest, patient = load_bundle(model).digest, patient_about(picture)
+    refused = infer(b, model, *patient)
+    assert (refused.returncode, "is served" in refused.stderr) == (1, True), "nothing leaves without a word"
+    done = infer(b, model, *patient, "--borrow")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["version"], told["lender"]) == (digest, "a")
+    assert [row["label"] for row in told["detections"]] == labels
+
+    np.save(picture.with_name("tensor.npy"), np.zeros((256, 320, 1), np.int8))
+    out = picture.with_name("out.npz")
+    tensor = ("--input", str(picture.with_name("tensor.npy")), "--out", str(out), "--deadline-ms", "60000")
+    done = infer(b, "solar-small-320", "--version", digest, *tensor, "--borrow")
+    assert done.returncode == 0, done.stderr
+    assert {array.shape for array in np.load(out).values()} == {(1, 1280, 11), (1, 1280, 4)}
+
+
+def large_tensors_go_from_worker_to_worker(b: Daemon, digest: str, grey: np.ndarray) -> None:
+    large = cv2.cvtColor(cv2.resize(grey, (2560, 2048)), cv2.COLOR_GRAY2BGR)
+    client = Client(b.status()["inference"]["address"])
+    for _ in range(7):  # 110 MB from worker to worker
+        body, headers = question(large)
+        path = f"/v2/models/solar-small-320.detect/versions/{digest}/infer"
+        status, answer, _ = client.call("POST", path, body, headers)
+        assert (status, answer["model_version"]) == (200, digest), answer
+    client.close()
+
+
+def borrowed_over_grpc(b: Daemon, digest: str, grey: np.ndarray) -> None:
+    with grpc.insecure_channel(b.status()["inference"]["grpc"]) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        row = {"name": "image", "datatype": "UINT8", "shape": [*grey.shape, 1]}
+        message = {
+            "model_name": "solar-small-320.detect",
+            "model_version": digest,
+            "parameters": {"timeout": {"int64_param": 60_000_000}},
+            "inputs": [row],
+            "raw_input_contents": [grey.tobytes()],
+        }
+        found = decode(INFER_RESPONSE, call(encode(INFER_REQUEST, message), metadata=[("swarmd-borrow", "yes")]))
+    assert found["parameters"]["lender"]["string_param"] == "a"
+    assert found["model_version"] == digest
+
+
+def what_does_not_fit_is_refused_and_what_is_here_is_answered_here(b: Daemon, digest: str, picture: Path) -> None:
+    wrong = picture.with_name("wrong.npy")
+    np.save(wrong, np.zeros((1, 9, 320, 1), np.int8))
+    refused = infer(b, "solar-small-320", "--version", digest, "--input", str(wrong), "--borrow")
+    assert (refused.returncode, "has shape [1, 9, 320, 1]; [-1, 256, 320, 1] is wanted (400)" in refused.stderr) == (
+        1,
+        True,
+    ), refused.stderr
+
+    own = infer(b, "zoo:tiny-224", *patient_about(picture), "--borrow")
+    assert own.returncode == 0, own.stderr
+    assert "lender" not in json.loads(own.stdout), "what is here is answered here"
+    unnamed = infer(b, "solar-small-320", *patient_about(picture), "--borrow")
+    assert (unnamed.returncode, "name its digest" in unnamed.stderr) == (1, True)
+
+
 def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start, tmp_path: Path) -> None:
     model = unhurried(tmp_path / "model")
     digest = load_bundle(model).digest
@@ -68,62 +133,14 @@ def test_a_model_that_only_a_peer_has_answers_and_only_where_it_may(start: Start
     picture = tmp_path / "picture.png"
     assert cv2.imwrite(str(picture), grey)
     mine = Detector.open(load_bundle(model), DetectorOptions()).detect(grey)
-    patient = ("--input", str(picture), "--json", "--deadline-ms", "60000")
-
-    refused = infer(b, model, *patient)
-    assert (refused.returncode, "is served" in refused.stderr) == (1, True), "nothing leaves without a word"
-    done = infer(b, model, *patient, "--borrow")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["version"], told["lender"]) == (digest, "a")
-    assert [row["label"] for row in told["detections"]] == [one.label for one in mine]
-
-    np.save(tmp_path / "tensor.npy", np.zeros((256, 320, 1), np.int8))
-    out = tmp_path / "out.npz"
-    tensor = ("--input", str(tmp_path / "tensor.npy"), "--out", str(out), "--deadline-ms", "60000")
-    done = infer(b, "solar-small-320", "--version", digest, *tensor, "--borrow")
-    assert done.returncode == 0, done.stderr
-    assert {array.shape for array in np.load(out).values()} == {(1, 1280, 11), (1, 1280, 4)}
-
-    large = cv2.cvtColor(cv2.resize(grey, (2560, 2048)), cv2.COLOR_GRAY2BGR)
-    client = Client(b.status()["inference"]["address"])
-    for _ in range(7):  # 110 MB from worker to worker
-        body, headers = question(large)
-        path = f"/v2/models/solar-small-320.detect/versions/{digest}/infer"
-        status, answer, _ = client.call("POST", path, body, headers)
-        assert (status, answer["model_version"]) == (200, digest), answer
-    client.close()
+    borrowed_at_the_command_line(b, model, grey, picture, [one.label for one in mine])
+    large_tensors_go_from_worker_to_worker(b, digest, grey)
     for one in (a, b):
         assert {row["event"] for row in one.events()} <= {"up", "join"}, "a transfer is no reason to be given up"
 
     if grpc is not None:
-        with grpc.insecure_channel(b.status()["inference"]["grpc"]) as channel:
-            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-            row = {"name": "image", "datatype": "UINT8", "shape": [*grey.shape, 1]}
-            message = {
-                "model_name": "solar-small-320.detect",
-                "model_version": digest,
-                "parameters": {"timeout": {"int64_param": 60_000_000}},
-                "inputs": [row],
-                "raw_input_contents": [grey.tobytes()],
-            }
-            found = decode(INFER_RESPONSE, call(encode(INFER_REQUEST, message), metadata=[("swarmd-borrow", "yes")]))
-        assert found["parameters"]["lender"]["string_param"] == "a"
-        assert found["model_version"] == digest
-
-    wrong = tmp_path / "wrong.npy"
-    np.save(wrong, np.zeros((1, 9, 320, 1), np.int8))
-    refused = infer(b, "solar-small-320", "--version", digest, "--input", str(wrong), "--borrow")
-    assert (refused.returncode, "has shape [1, 9, 320, 1]; [-1, 256, 320, 1] is wanted (400)" in refused.stderr) == (
-        1,
-        True,
-    ), refused.stderr
-
-    own = infer(b, "zoo:tiny-224", *patient, "--borrow")
-    assert own.returncode == 0, own.stderr
-    assert "lender" not in json.loads(own.stdout), "what is here is answered here"
-    unnamed = infer(b, "solar-small-320", *patient, "--borrow")
-    assert (unnamed.returncode, "name its digest" in unnamed.stderr) == (1, True)
+        borrowed_over_grpc(b, digest, grey)
+    what_does_not_fit_is_refused_and_what_is_here_is_answered_here(b, digest, picture)
 
     lent = a.status()["lending"]["counts"]
     assert lent["lent_answered"] == 13 + (grpc is not None), "metadata and answers"

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes real daemons, with an eye and a real broker: every query of the board has data.
+"""A real Prometheus scrapes real daemons, with an eye and a real broker: the rules load, the board's queries have data.
 
 A query that nothing answers is a panel that stays empty on every fleet: a name that is spelt otherwise, a label that is
 not there. What this machine cannot show is listed, with why.
@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(mosquitto_binary() is None, reason="mosquitto is not installed (apt install mosquitto)"),
 ]
 BOARD = ROOT / "monitoring" / "grafana-swarmd.json"
+RULES = ROOT / "monitoring" / "swarmd.rules.yml"
 NOT_HERE = {
     "swarmd_host_temperature_celsius": "a virtual machine has no thermal zone",
     "swarmd_host_gpu_busy_ratio": "no graphics card",
@@ -71,7 +72,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         wait_for(lambda: alive_members(a) == 2, "two members", seen=a.log)
         own = folder / "prometheus.yml"
         own.write_text(
-            "global: {scrape_interval: 1s}\n"
+            f"global: {{scrape_interval: 1s}}\nrule_files: ['{RULES}']\n"
             f"scrape_configs: [{{job_name: swarmd, static_configs: [{{targets: {targets}}}]}}]\n"
         )
         port = own_port()
@@ -97,6 +98,16 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             if daemon is not None:
                 daemon.close()
         broker.stop()
+
+
+def test_the_rules_are_loaded_and_every_one_is_well(scraped: str) -> None:
+    def groups() -> list[Any]:
+        with urllib.request.urlopen(f"{scraped}/api/v1/rules", timeout=60) as answer:
+            return list(json.load(answer)["data"]["groups"])
+
+    assert [group["name"] for group in groups()] == ["swarmd"]
+    wait_for(lambda: all(rule["health"] == "ok" for rule in groups()[0]["rules"]), "every rule evaluated", seen=groups)
+    assert len(groups()[0]["rules"]) == 12
 
 
 @pytest.mark.parametrize("query", queries())

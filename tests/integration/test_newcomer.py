@@ -116,3 +116,18 @@ def test_the_doctor_judges_the_daemon_that_runs(tmp_path: Path, started: list[St
     assert found["daemon"]["verdict"] == "fail"
     assert "no daemon answers" in found["daemon"]["found"]
     assert found["identity"]["verdict"] == "fail", "and the rest is the default configuration"
+
+
+def test_a_plug_in_that_is_not_there_is_said_before_anything_is_begun(tmp_path: Path) -> None:
+    config = tmp_path / "swarmd.toml"
+    config.write_text('[plugins]\nbridges = ["pager"]\n')
+    flags = ["--dev-fleet", str(tmp_path / "fleet"), "--state", str(tmp_path / "state"), "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "swarmd", "run", "-c", str(config), "--no-eye", "--http", "off", *flags]
+    done = subprocess.run(
+        command, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 1
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    assert "'pager', which no installed package offers" in done.stderr
+    assert "take the name out" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["swarmd.toml"]

@@ -1,7 +1,10 @@
 """`import swarmd` and the examples, against two real daemons."""
 
+import doctest
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +129,60 @@ def test_an_example_without_a_daemon_says_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "start one with `swarmd run`" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    """A daemon that `swarmd.connect()` finds by itself, as on a device."""
+    daemon = Daemon(tmp_path, "drone-1", "--no-eye", *ORIGIN).up()
+    node = swarmd.connect(daemon.control)
+    monkeypatch.setattr(swarmd, "connect", lambda: node, raising=False)
+    yield daemon
+    daemon.close()
+
+
+def wrong_examples() -> list[str]:
+    from swarmd import client
+
+    told: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    for test in doctest.DocTestFinder().find(client):
+        runner.run(test, out=told.append)
+    assert runner.tries >= 10
+    return told
+
+
+def test_the_examples_of_the_reference_do_what_they_say(here: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wrong_examples() == []
+    text = swarmd.Node.__doc__ or ""
+    monkeypatch.setattr(swarmd.Node, "__doc__", text.replace("[('drone-1', 'alive')]", "[('drone-1', 'dead')]"))
+    assert "[('drone-1', 'dead')]" in "".join(wrong_examples()), "a wrong one is found"
+
+
+def test_the_blocks_of_the_page_run(here: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first two of `docs/python.md`; `test_python_inference.py` has what the third asks."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    read, listen, see = (compile(block, "docs/python.md", "exec") for block in blocks)
+    names: dict[str, object] = {}
+    exec(read, names)
+    assert "drone-1 alive" in capsys.readouterr().out
+    node = names["node"]
+    assert isinstance(node, swarmd.Node)
+    listener = threading.Thread(target=exec, args=(listen, names))
+    listener.start()
+    try:
+        # Who listens is known to nobody; what is said again and again is heard once it does.
+        printed, number = "", 0
+        while not printed:
+            number += 1
+            node.observe([swarmd.Sighting(label="dog", east_m=40.0 * number, north_m=4.0, track=str(number))])
+            listener.join(0.2)
+            assert listener.is_alive()
+            assert number < 500
+            printed += capsys.readouterr().out
+    finally:
+        here.kill()  # Changes end with the daemon.
+        listener.join(60)
+    assert not listener.is_alive()
+    assert {name for name in see.co_names if name in ("detect", "infer")} == {"detect", "infer"}

@@ -60,18 +60,7 @@ def _no_chunk_check(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_ban(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(swarming.SwarmingConfig, "__init__", _unbanned(swarming.SwarmingConfig.__init__))
-    whole = swarming.BlobSwarm.on_neighbour
-
-    def forgiving(self, node, now_ns):  # type: ignore[no-untyped-def]
-        self.banned.clear()
-        return whole(self, node, now_ns)
-
-    patch.setattr(swarming.BlobSwarm, "on_neighbour", forgiving)
-
-
-def _unbanned(init):  # type: ignore[no-untyped-def]
-    return init
+    patch.setattr(swarming.BlobSwarm, "_ban", lambda self, node, now_ns: None)
 
 
 def _root_by_itself(patch: pytest.MonkeyPatch) -> None:

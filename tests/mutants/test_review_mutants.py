@@ -4,9 +4,11 @@ import random
 
 import pytest
 
+from swarmd_protocols.effects import Persist
 from swarmd_protocols.state import reviews as module
 from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.crdt import reviews as statements
+from swarmd_protocols.state.crdt.journal_keys import fact_key
 from swarmd_protocols.state.crdt.reviews import SignedReview, open_review
 from swarmd_protocols.state.heirs import Heirs
 from swarmd_protocols.state.replica import Replica
@@ -178,7 +180,17 @@ def the_convicted_inherit(monkeypatch: pytest.MonkeyPatch) -> None:
         if self._node in self._holdings.store.quarantined:
             self._author.pending += self._heirs.due(self._anti_entropy.peers, now_ns)
 
+    def flush(self: Author, effects: list[SubEffect], now_ns: int) -> None:
+        items, self.pending = self.pending, []
+        if not items:
+            return
+        self._flushed_ns = now_ns
+        for batch in self.log.append(items, lambda: self._clock.tick(now_ns)):
+            effects.append(Persist(fact_key(batch), batch.raw))
+            self._join(batch, effects, now_ns)
+
     monkeypatch.setattr(Replica, "_expire", _expire)
+    monkeypatch.setattr(Author, "flush", flush)
 
 
 def carriers_that_go() -> None:

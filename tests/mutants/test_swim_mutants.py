@@ -10,7 +10,7 @@ from swarmd_protocols.channel.codec import encode
 from swarmd_protocols.effects import HostAnswer, MemberState, UserEvent
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim import accusations as accusations_module
-from swarmd_protocols.swim import allowance, hosts
+from swarmd_protocols.swim import allowance, hosts, user_events
 from swarmd_protocols.swim import links as links_module
 from swarmd_protocols.swim import swim as swim_module
 from swarmd_protocols.swim.allowance import Allowance
@@ -31,6 +31,7 @@ from tests.property import test_link_report_laws as link_reports
 from tests.support.mutants import assert_found
 from tests.support.swim_net import SECRET, Net
 from tests.support.swim_thief import Thief
+from tests.unit import test_swim_bounded_work as bounded
 from tests.unit import test_swim_hostile as hostile
 from tests.unit import test_swim_regressions as regressions
 from tests.unit import test_swim_ways as ways
@@ -224,7 +225,7 @@ def helpers_keep_a_broken_pair_alive():
 
 
 def one_member_is_answered_up_to_a_bound():
-    hostile.test_what_one_member_asks_is_answered_up_to_a_bound(Fingerprints(0, -1, b""))
+    bounded.test_what_one_member_asks_is_answered_up_to_a_bound(Fingerprints(0, -1, b""))
 
 
 # --- mutants -------------------------------------------------------------------------------------------------
@@ -278,6 +279,12 @@ def _ignore_open_hosts(patch):
     )
 
 
+def _gaps_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Neither for who answers nothing, nor for an origin that is cut off."""
+    patch.setattr(UserEvents, "_is_answered", lambda _: True)
+    patch.setattr(user_events, "_is_cut_off", lambda *_: False)
+
+
 def _hear_everything(patch):
     patch.setattr(Allowance, "hears", lambda *_: True)
 
@@ -314,6 +321,17 @@ def _weigh_nobody_s_word_twice(patch):
     patch.setattr(LinkReports, "weigh", weigh)
 
 
+def _say_of_the_gone_that_they_are_heard(patch):
+    whole = Membership.fail
+
+    def fail(judge, member, reason, **how):
+        quality, member.link.quality = member.link.quality, 0
+        whole(judge, member, reason, **how)
+        member.link.quality = quality
+
+    patch.setattr(Membership, "fail", fail)
+
+
 def _move_in_silence(own, address):
     own.core.own.address = address
 
@@ -342,6 +360,16 @@ MUTANTS = [
         lambda: link_reports.check_returned_witnesses([0, 1], 1),
         _weigh_nobody_s_word_twice,
     ),
+    (
+        "verdicts that waited",
+        lambda: link_reports.check_waiting_verdicts("is revoked", 1),
+        lambda patch: patch.setattr(accusations_module.Accusations, "weigh_again", _nothing),
+    ),
+    (
+        "the word of who holds it for gone",
+        lambda: link_reports.check_waiting_verdicts("hears it no more", 1),
+        _say_of_the_gone_that_they_are_heard,
+    ),
     ("replay window", replays_open_nothing, lambda patch: patch.setattr(ReplayWindow, "fresh", lambda *_: True)),
     (
         "certificate",
@@ -362,12 +390,12 @@ MUTANTS = [
     (
         "patience of the unheard",
         regressions.test_who_is_not_heard_waits_with_a_gap_until_it_can_ask,
-        lambda patch: patch.setattr(UserEvents, "_is_answered", lambda _: True),
+        _gaps_wait_for_nobody,
     ),
     ("bound of answers", one_member_is_answered_up_to_a_bound, _hear_everything),
     (
         "rate of answers",
-        lambda: hostile.check_answers_have_a_rate(Fingerprints(0, -1, b"")),
+        lambda: bounded.check_answers_have_a_rate(Fingerprints(0, -1, b"")),
         lambda patch: patch.setitem(allowance._RATES, allowance._ANSWERED, (65_536, 1_048_576)),
     ),
     (
@@ -377,12 +405,12 @@ MUTANTS = [
     ),
     (
         "answers paid once for all ways",
-        lambda: hostile.test_law_who_names_many_ways_pays_for_all_of_them(Fingerprints(0, -1, b""), 5),
+        lambda: bounded.test_law_who_names_many_ways_pays_for_all_of_them(Fingerprints(0, -1, b""), 5),
         lambda patch: patch.setattr(allowance, "copies", lambda _: 1),
     ),
     (
         "bound of refused statements",
-        hostile.test_statements_that_bring_nothing_are_checked_up_to_a_bound,
+        bounded.test_statements_that_bring_nothing_are_checked_up_to_a_bound,
         _hear_everything,
     ),
     ("a silent way", a_silent_way_is_replaced, lambda patch: patch.setattr(Prober, "ping", _ping_the_same_way)),

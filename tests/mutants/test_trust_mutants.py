@@ -186,7 +186,7 @@ def _still_answered(patch: pytest.MonkeyPatch) -> None:
         member.session = self.channel.session(member.node, member.public_key, member.session_public)
         return member.session
 
-    patch.setattr(FrameSender, "_session", session)
+    patch.setattr(FrameSender, "session", session)
 
 
 def _forked_by_old_keys(patch: pytest.MonkeyPatch) -> None:

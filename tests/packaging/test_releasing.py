@@ -119,3 +119,51 @@ def test_the_command_builds_what_the_tag_says(tmp_path: Path) -> None:
     assert b"Lies in the folder" not in zipfile.ZipFile(wheel).read("swarmd/__init__.py")
     assert json.loads((out / "swarmd.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=False).returncode == 0
+
+
+def test_an_upgrade_is_rolled_from_the_newest_tag_of_this_wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as there is a tag, and not from the tag that is being released."""
+    other, earlier = older.of_another_wire(), older.git("rev-parse", "HEAD~3").decode().strip()
+    clone = tmp_path / "clone"
+    older.git("clone", "--quiet", "--shared", "--no-tags", str(ROOT), str(clone))
+    monkeypatch.setattr(older, "ROOT", clone)
+    assert older.to_roll_from() == older.of_this_wire(), "before the first tag"
+    older.git("tag", "v0.0.1", other)
+    assert older.to_roll_from() == older.of_this_wire(), "a tag of another wire is another swarm"
+    older.git("tag", "v0.0.9", earlier)
+    older.git("tag", TAG, "HEAD")
+    assert older.to_roll_from() == earlier
+    monkeypatch.setenv("SWARMD_UPGRADE_FROM", "v0.0.1")
+    assert older.to_roll_from() == older.git("rev-parse", other).decode().strip(), "a name is taken at its word"
+    monkeypatch.setenv("SWARMD_UPGRADE_FROM", "nonsense")
+    with pytest.raises(older.NoSuchRevision, match="no tag or revision 'nonsense'"):
+        older.to_roll_from()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["make", "test-upgrade", "FROM=nonsense"],
+        ["make", "bench-gate", "FROM=nonsense"],
+        [sys.executable, "-m", "tests.bench.gate", "--from", "nonsense"],
+        ["make", "release", "TAG=nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_a_revision_that_is_not_there_ends_with_one_sentence(command: list[str]) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("nonsense") == 1, done.stderr
+    assert "no tag" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_film_without_a_browser_ends_with_one_sentence_before_anything_is_installed(tmp_path: Path) -> None:
+    for name in ("make", "bash", "sh"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    done = subprocess.run(
+        ["make", "recording"], cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "apt install chromium" in done.stderr.splitlines()[0]

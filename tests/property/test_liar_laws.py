@@ -134,7 +134,7 @@ class Reader:
             {cell: views.survey.claims.holder(cell, NOW_NS) for cell in CELLS},
             views.notes.values(),
             [views.notes.dots_of(key) for key in "xy"],
-            views.vitals.counters(),
+            list(views.vitals.counter_parts()),
             [views.vitals.status(node) for node in NODES],
             views.vitals.events(),
             {key: dict(sorted(by.items())) for key, by in sorted(views.shown._joins.items()) if by},

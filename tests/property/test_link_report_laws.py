@@ -1,16 +1,22 @@
 """Law: what a member says of its links counts while it is here, and only then.
 
 Two members that say they hear a deaf one keep it from being failed. Who died, left or went away says nothing any more:
-it keeps no dead member among the living, and no healthy one degraded.
+it keeps no dead member among the living, and no healthy one degraded. What others have signed of a member counts as
+soon as too few hear it.
 """
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.effects import GoAway, Leave, MemberState
+from swarmd_protocols.channel.codec import encode
+from swarmd_protocols.effects import Command, GoAway, Leave, MemberState
 from swarmd_protocols.swim.members import REACHABLE, Member
-from swarmd_protocols.swim.messages import LINK_ONE_WAY
-from tests.support.swim_net import Net
+from swarmd_protocols.swim.messages import LEVEL_FAILED, LINK_ONE_WAY, Accusation, AccusationBody
+from swarmd_protocols.swim.rules import WITNESSES_WANTED
+from swarmd_protocols.trust.envelopes import sign_statement
+from swarmd_protocols.trust.identity import dev_role_seeds
+from swarmd_protocols.trust.trust import AddStatement, Revocation
+from tests.support.swim_net import SECRET, Net
 
 COUNT = 7
 DEAF = 6
@@ -106,3 +112,62 @@ def check_returned_witnesses(gone: list[int], seed: int) -> None:
     assert net.run_until(back, 30) is not None
     check_counts(net, left)
     assert net.all_see(MemberState.DEGRADED, DEAF, left)
+
+
+def after(net: Net, index: int) -> list[int]:
+    """The other members in the order in which they follow one on the ring."""
+    ring = sorted(net.hosts, key=lambda host: host.node.node)
+    at = ring.index(net.hosts[index])
+    return [host.index for host in [*ring[at + 1 :], *ring[:at]]]
+
+
+def accuse(net: Net, accuser: int, observer: int) -> None:
+    """An observer is told, signed, that a member finds the deaf one failed."""
+    body = encode(
+        AccusationBody(
+            net.hosts[accuser].node.node, seen(net, observer).node, seen(net, observer).incarnation, LEVEL_FAILED
+        )
+    )
+    word = Accusation(body, net.hosts[accuser].node._core.sign("accuse", body))
+    net.hosts[observer].node._swim.membership.accusations.on_accusation(word, None)
+
+
+def revoke(net: Net, index: int) -> None:
+    """A member's certificate is revoked, at every member at once."""
+    said = Revocation("test", 1, (net.hosts[index].node.node,), "stolen")
+    statement = sign_statement("revoke", said, dev_role_seeds(SECRET, "revoke")[:1], net.crypto)
+    for other in OTHERS:
+        net.feed(other, Command("node", AddStatement("revoke", statement)))
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(how=st.sampled_from((*ENDS, "is revoked", "hears it no more")), seed=st.integers(0, 99))
+@example(how="is revoked", seed=1)
+def test_what_others_found_counts_as_soon_as_too_few_hear_the_deaf_one(how, seed):
+    check_waiting_verdicts(how, seed)
+
+
+def check_waiting_verdicts(how: str, seed: int) -> None:
+    """Two members hear a deaf one that three others find failed; then one of the two ends."""
+    net = deafened(seed)
+    # Who hears nobody shows that it lives to those that follow it on the ring.
+    first, second, *others = after(net, DEAF)
+    observer, *accusers = others
+    net.cut([DEAF], others, one_way=True)
+    two = lambda: all(seen(net, index).report.witnesses == WITNESSES_WANTED for index in others)  # noqa: E731
+    assert net.run_until(two, 20) is not None
+    for accuser in accusers:
+        accuse(net, accuser, observer)
+    net.run(0.1)
+    assert seen(net, observer).report.witnesses == WITNESSES_WANTED
+    assert seen(net, observer).state in REACHABLE
+    if how == "is revoked":
+        revoke(net, second)
+    elif how == "hears it no more":
+        net.cut([DEAF], [second])
+    else:
+        end(net, second, how)
+    assert net.run_until(lambda: seen(net, observer).report.witnesses < WITNESSES_WANTED, BOUND_S, 0.001) is not None
+    net.run(0.001)
+    assert seen(net, observer).state is MemberState.FAILED
+    check_counts(net, [observer, first])

@@ -175,3 +175,46 @@ def _every_doubt_counts(patch: pytest.MonkeyPatch) -> None:
 )
 def test_mutants(fault: Callable[[pytest.MonkeyPatch], None], law: Callable[[], Any], monkeypatch: Any) -> None:
     assert_found(fault, law, monkeypatch)
+
+
+def law_a_placed_request_goes_to_its_lender_or_nobody() -> None:
+    """Whoever placed it knows what else to do: it is never moved nor doubled, and ends when its lender is doubted."""
+    for at, placed in enumerate(LENDERS):
+        one = borrower(len(LENDERS), at)
+        need = Need(1, DIGEST, 1, 10, 10_000 * MS, only=placed)
+        effects = one.handle(Asked(need), 0)
+        assert [effect.lender for effect in effects if isinstance(effect, Attempt)] == [placed]
+        for effect in [effect for effect in effects if isinstance(effect, dispatcher.SetTimer)]:
+            if effect.what != "deadline":
+                later = one.handle(dispatcher.TimerFired(1, effect.what), effect.due_ns)
+                assert not [again for again in later if isinstance(again, Attempt)], "it was sent to another too"
+        assert Deliver(1, None) in one.handle(Doubted(placed), 50 * MS), "its lender's connection has broken"
+        assert Deliver(2, None) in one.handle(
+            Asked(Need(2, DIGEST, 1, 10, 9_999 * MS, only=NodeId(bytes(16)))), 60 * MS
+        )
+
+
+def test_a_placed_request_goes_to_its_lender_or_nobody() -> None:
+    law_a_placed_request_goes_to_its_lender_or_nobody()
+
+
+def test_the_law_finds_a_dispatcher_that_places_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def places_anew(patch: pytest.MonkeyPatch) -> None:
+        feasible = dispatcher.feasible
+        patch.setattr(
+            dispatcher, "feasible",
+            lambda need, *rest: feasible(Need(need.number, need.digest, 1, 10, need.deadline_ns), *rest),
+        )  # fmt: skip
+
+    assert_found(places_anew, law_a_placed_request_goes_to_its_lender_or_nobody, monkeypatch)
+
+
+def test_placed_answers_are_checked_where_an_own_model_could_say() -> None:
+    for may_check in (True, False):
+        one = borrower(1, check_first=8)
+        checks = 0
+        for number in range(1, 6):
+            need = Need(number, DIGEST, 1, 10, 10_000 * MS, only=LENDERS[0], may_check=may_check)
+            one.handle(Asked(need), 0)
+            checks += sum(isinstance(effect, dispatcher.Check) for effect in one.handle(Answered(number, 0), MS))
+        assert checks == (5 if may_check else 0)

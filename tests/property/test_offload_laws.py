@@ -1,9 +1,6 @@
 """Laws of borrowing: one answer a request and in time, nobody asked who cannot, liars ejected, tickets kept to."""
 
 import random
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from swarmd_protocols.crypto import ModelCrypto
 from swarmd_protocols.errors import WireError
 from swarmd_protocols.ids import NodeId, node_id_of
-from swarmd_protocols.offload import dispatcher, placement
+from swarmd_protocols.offload import placement
 from swarmd_protocols.offload.dispatcher import (
     Answered,
     Asked,
@@ -34,7 +31,6 @@ from swarmd_protocols.offload.dispatcher import (
 from swarmd_protocols.offload.placement import FRESH_NS, Need, Offer, Offered
 from swarmd_protocols.offload.reputation import Reputation, ReputationConfig
 from swarmd_protocols.offload.tickets import TICKET_BYTES, Grants, GrantsConfig, Ticket, open_ticket, seal_ticket
-from tests.support.mutants import assert_found
 
 MS = 1_000_000
 LENDERS = [NodeId(bytes([index]) * 16) for index in range(1, 6)]
@@ -430,100 +426,3 @@ def test_grants_are_bounded() -> None:
     assert [book.grant(LENDERS[0], DIGESTS[0], 0) is not None for _ in range(3)] == [True, True, False]
     assert [book.grant(lender, DIGESTS[0], 0) is not None for lender in LENDERS[1:3]] == [True, False]
     assert book.grant(LENDERS[2], DIGESTS[0], 1_000) is not None, "room comes back when tickets expire"
-
-
-# --- Faults on purpose ----------------------------------------------------------------------------------------------
-
-
-def _two_answers(patch: pytest.MonkeyPatch) -> None:
-    whole = Dispatcher._on_answer
-
-    def twice(self: Dispatcher, number: int, attempt: int, now_ns: int) -> list[Effect]:
-        effects = whole(self, number, attempt, now_ns)
-        return [*effects, *(one for one in effects if isinstance(one, Deliver))]
-
-    patch.setattr(Dispatcher, "_on_answer", twice)
-
-
-def _no_deadline(patch: pytest.MonkeyPatch) -> None:
-    whole = Dispatcher._on_timer
-    patch.setattr(
-        Dispatcher, "_on_timer", lambda s, number, what, now: [] if what == "deadline" else whole(s, number, what, now)
-    )
-
-
-def _no_last_moment(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_last_moment_ns", lambda self, need: need.deadline_ns)
-
-
-def _old_offers_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Offer, "is_fresh", lambda self, now_ns: True)
-
-
-def _any_bundle_will_do(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Offer, "of", lambda self, need: self.bundles[0] if self.bundles else None)
-
-
-def _the_outrun_are_not_measured(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_outrun", lambda self, one, attempt, now_ns: None)
-
-
-def _one_copy_is_enough(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_copy", lambda self, one, now_ns: [])
-
-
-def _any_grade_will_do(patch: pytest.MonkeyPatch) -> None:
-    whole = Offer.of
-    patch.setattr(Offer, "of", lambda self, need: whole(self, replace(need, grade_min_milli=0)))
-
-
-def _all_may_leave(patch: pytest.MonkeyPatch) -> None:
-    whole = placement.feasible
-    patch.setattr(dispatcher, "feasible", lambda need, *rest: whole(replace(need, may_leave=True), *rest))
-
-
-def _everybody_is_trusted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reputation, "is_ejected", lambda self, lender, now_ns: False)
-
-
-def _nobody_is_cancelled_by_a_withdrawal(patch: pytest.MonkeyPatch) -> None:
-    whole = Dispatcher._on_offer
-    patch.setattr(Dispatcher, "_on_offer", lambda s, offer, now: whole(s, offer, now) if offer.is_reachable else [])
-
-
-def _hedges_cost_nothing(patch: pytest.MonkeyPatch) -> None:
-    whole = Dispatcher._on_timer
-
-    def free(self: Dispatcher, number: int, what: str, now_ns: int) -> list[Effect]:
-        self._hedges = 5.0
-        return whole(self, number, what, now_ns)
-
-    patch.setattr(Dispatcher, "_on_timer", free)
-
-
-def _tickets_never_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Grants, "spend", lambda self, *rest: "")
-
-
-@pytest.mark.parametrize(
-    ("fault", "law"),
-    [
-        (_two_answers, found_at_all),
-        (_no_deadline, found_at_all),
-        (_old_offers_count, found_at_all),
-        (_all_may_leave, found_at_all),
-        (_nobody_is_cancelled_by_a_withdrawal, found_at_all),
-        (_hedges_cost_nothing, test_hedges_stay_within_their_budget_when_every_lender_is_slow),
-        (_any_bundle_will_do, found_at_all),
-        (_any_grade_will_do, found_at_all),
-        (_any_grade_will_do, test_the_quickest_able_bundle_is_asked_for),
-        (_the_outrun_are_not_measured, test_a_silent_lender_that_a_hedge_makes_good_is_left),
-        (_one_copy_is_enough, test_two_copies_outlive_any_single_lender),
-        (_no_last_moment, test_a_silent_swarm_is_never_worse_than_thinking_alone),
-        (_everybody_is_trusted, test_a_liar_is_ejected_within_twenty_checks_and_an_honest_lender_is_not),
-        (_everybody_is_trusted, test_an_ejected_lender_is_not_asked),
-        (_tickets_never_end, test_no_ticket_is_overdrawn),
-    ],
-)
-def test_mutants(fault: Callable[[pytest.MonkeyPatch], None], law: Callable[[], Any], monkeypatch: Any) -> None:
-    assert_found(fault, law, monkeypatch)

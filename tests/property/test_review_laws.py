@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarmd_protocols.errors import StateError, WireError
+from swarmd_protocols.errors import StateError
 from swarmd_protocols.state import reviews as reviews_module
-from swarmd_protocols.state.crdt.places import ASSET, LATTICE
+from swarmd_protocols.state.crdt.places import ASSET
 from swarmd_protocols.state.crdt.reviews import (
     KIND,
     NOTE,
-    STATEMENT_MAX_BYTES,
     VERDICTS,
-    Review,
     encode_review,
     join_review,
     open_review,
@@ -487,29 +485,3 @@ def test_an_operator_has_bounded_room_here_too():
     with pytest.raises(StateError, match=f"{ROOM} things, as many as count"):
         say(mesh, 0, ALICE, "confirm", object_id=ids[ROOM])
     say(mesh, 0, ALICE, "reject", object_id=ids[0])
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"verdict": "approve"}, "no verdict"),
-        ({"verdict": "relabel"}, "1 to 64"),
-        ({"verdict": "confirm", "text": "x"}, "no text"),
-        ({"verdict": "note", "text": "x" * 257}, "257"),
-        ({"verdict": "note", "text": "a\u202eb"}, "cannot be shown"),
-        ({"verdict": "note", "text": "two\nlines"}, "cannot be shown"),
-    ],
-)
-def test_what_is_out_of_bounds_is_said_before_it_is_signed(fields, words):
-    with pytest.raises(StateError, match=words):
-        encode_review(review(**fields))
-
-
-def test_the_largest_statement_fits_and_reads_back():
-    most = Review("s" * 64, bytes(16), "l" * 64, LATTICE, (-(1 << 48), 1 << 48), "note", "n" * 256, "d" * 64, bytes(8),
-                  1 << 32, (1 << 43) - 1, "o" * 32)  # fmt: skip
-    statement = signed(most, ALICE)
-    assert len(statement) <= STATEMENT_MAX_BYTES
-    assert open_review(statement).review == most
-    with pytest.raises(WireError):
-        open_review(statement + bytes(STATEMENT_MAX_BYTES))

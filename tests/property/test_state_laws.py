@@ -129,7 +129,7 @@ def state_of(store, views):
         view,
         done,
         views.notes.values(),
-        views.vitals.counters(),
+        list(views.vitals.counter_parts()),
         [views.vitals.status(node) for node in NODES],
         views.vitals.events(),
     )
@@ -450,7 +450,7 @@ def test_the_time_is_asked_of_whom_it_was_not_asked_yet_and_then_in_turn():
     asked = []
     for _ in range(21):
         now += S
-        (question,) = repair.ask_clock(now, clock)
+        (question,) = repair.time.ask(now, clock)
         asked.append(question.to)
         clock.vote(question.to, now, now, now)
         assert clock.is_young(now) == (len(asked) >= 3)

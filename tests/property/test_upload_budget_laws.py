@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.releases import upload_budget
@@ -30,8 +30,8 @@ class Giver:
         self.given: list[tuple[int, int]] = []
         self.budget = UploadBudget(RATE, lambda: self.sent)
 
-    def ask(self, size: int) -> bool:
-        is_given = self.budget.take(size, self.now_ns)
+    def ask(self, size: int, file: bytes = b"") -> bool:
+        is_given = self.budget.take(size, self.now_ns, file)
         if is_given:
             self.sent += size
             self.given.append((self.now_ns, size))
@@ -92,8 +92,46 @@ def law_without_a_bound_nothing_waits(size: int, talk: int) -> None:
         assert budget.take(size, S)
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.sampled_from([10, 50, 250]), min_size=2, max_size=5),
+    st.sampled_from([4_096, 16_384]),
+    st.sampled_from([0, 3 * RATE]),
+)
+@example([10, 250, 250], 4_096, 3 * RATE)
+def law_files_take_turns(every_ms: Sequence[int], size: int, storm_bytes_s: int) -> None:
+    """However often each is tried: who has few askers gets half as much at least as who has many, beyond a burst."""
+    giver, given = Giver(), [0] * len(every_ms)
+    seconds = 4 * len(every_ms) * size * 2 // RATE + 20
+    for step in range(seconds * 100):
+        giver.now_ns += 10 * MS
+        giver.sent += storm_bytes_s // 100
+        for file, gap_ms in enumerate(every_ms):
+            if step * 10 % gap_ms == 0:
+                given[file] += giver.ask(size, bytes([file]))
+    at_once = 3 * RATE // size
+    assert max(given) - at_once - 1 <= 2 * min(given), given
+
+
+@given(st.sampled_from([4_096, 16_384]))
+def law_a_file_that_gives_up_its_turn_holds_nobody_up(size: int) -> None:
+    giver = Giver()
+    giver.in_storm(20, size, 3 * RATE)
+
+    def until_given() -> int:
+        begun_ns = giver.now_ns
+        while not giver.ask(size):
+            giver.now_ns += 50 * MS
+            giver.sent += 3 * RATE // 20
+        return giver.now_ns - begun_ns
+
+    until_given()
+    assert not giver.ask(size, b"gone")
+    assert until_given() <= max(S, size * 2 * S // RATE) + 100 * MS
+
+
 def nothing_is_spent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UploadBudget, "take", lambda self, size, now_ns: not self.is_spent(size, now_ns))
+    patch.setattr(UploadBudget, "take", lambda self, size, now_ns, file: not self.is_spent(size, now_ns))
 
 
 def too_much_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +151,17 @@ def bounded_though_it_is_not(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UploadBudget, "__init__", lambda self, bytes_s, read: init(self, bytes_s or 1, read))
 
 
+def whoever_comes_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UploadBudget, "_is_turn_of", lambda self, file, now_ns: True)
+
+
+def who_is_gone_keeps_its_turn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(upload_budget, "_TURN_NS", 60 * S)
+
+
 PAIRS = [
+    (law_files_take_turns, whoever_comes_first),
+    (law_a_file_that_gives_up_its_turn_holds_nobody_up, who_is_gone_keeps_its_turn),
     (law_any_ten_seconds_hold_ten_seconds_worth, nothing_is_spent),
     (law_any_ten_seconds_hold_ten_seconds_worth, too_much_at_once),
     (law_a_storm_leaves_half, a_storm_is_not_seen),

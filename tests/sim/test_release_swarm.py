@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases import swarming
+from swarmd_protocols.releases.neighbour import Neighbour
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarm_actions import Ask, Refuse, SwarmAction
 from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
@@ -47,6 +49,104 @@ def test_a_liar_is_blamed_once_by_each_and_stops_nobody() -> None:
     outcome = SwarmWorld(8, 64, 8, 2, liars=1).run()
     assert outcome.last <= 1.5
     assert outcome.blamed <= 8
+
+
+def law_who_gave_bad_chunks_gets_the_file() -> None:
+    """A device whose memory flipped bits is asked for nothing any more; it is not left with an old model."""
+    for seed in (0, 1):
+        outcome = SwarmWorld(8, 64, 8, seed, liars=2).run(with_liars=True)
+        assert outcome.last <= 1.6, outcome
+        assert outcome.blamed <= 2 * 8
+
+
+def law_who_shows_all_and_gives_nothing_delays_little() -> None:
+    """Five of eight neighbours let every request time out: who gives is asked first."""
+    for seed in range(3):
+        outcome = SwarmWorld(8, 64, 8, seed, mutes=5).run()
+        assert outcome.last <= 2.2, outcome
+
+
+def test_who_gave_bad_chunks_gets_the_file() -> None:
+    law_who_gave_bad_chunks_gets_the_file()
+
+
+def test_who_shows_all_and_gives_nothing_delays_little() -> None:
+    law_who_shows_all_and_gives_nothing_delays_little()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["tell", "chunk", "bad", "ask", "lost", "tick"]),
+        st.integers(0, 3),
+        st.integers(0, (1 << 12) - 1),
+        st.sampled_from([1, 300_000_000, 11_000_000_000, 700_000_000_000]),
+    ),
+    max_size=40,
+)
+"""(what happens, with which peer, which chunks, nanoseconds since the last)."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS, st.booleans())
+def test_copies_are_those_of_the_neighbours_that_are_asked(
+    steps: list[tuple[str, int, int, int]], super_seed: bool
+) -> None:
+    chunks = [bytes([index]) * 8 for index in range(12)]
+    swarm = BlobSwarm(
+        Blob(96, b"", 8, b""),
+        tuple(sha256(one).digest() for one in chunks),
+        0xFFF if super_seed else 0,
+        random.Random(1),
+        SwarmingConfig(),
+        super_seed,
+    )
+    now_ns = 1
+    for what, peer, mask, gap_ns in steps:
+        node, now_ns = NodeId(bytes([peer]) * 16), now_ns + gap_ns
+        asked = swarm._near[node].asked if node in swarm._near else None
+        if what == "tell":
+            swarm.on_tell(node, mask, now_ns)
+        elif what == "ask":
+            swarm.on_ask(node, mask % 12, now_ns)
+        elif what == "lost":
+            swarm.on_lost(node, now_ns)
+        elif what == "tick":
+            swarm.on_tick(now_ns)
+        else:
+            index = mask % 12 if asked is None else asked
+            swarm.on_chunk(node, index, chunks[index] if what == "chunk" else b"evil", now_ns)
+        shown = [one.has for peer_id, one in swarm._near.items() if peer_id not in swarm.banned]
+        for index in range(12):
+            assert swarm._copies.of(index) == sum(mask >> index & 1 for mask in shown)
+        assert all(one.asked is None or peer_id not in swarm.banned for peer_id, one in swarm._near.items())
+
+
+def test_a_ban_that_gives_nothing_either_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    ban, greet = BlobSwarm._ban, BlobSwarm.on_neighbour
+
+    def shut_out(self: BlobSwarm, node: NodeId, now_ns: int) -> None:
+        ban(self, node, now_ns)
+        del self._near[node]
+
+    def spurned(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(BlobSwarm, "_ban", shut_out)
+        patch.setattr(
+            BlobSwarm, "on_neighbour", lambda self, node, now: [] if node in self.banned else greet(self, node, now)
+        )
+
+    assert_found(spurned, law_who_gave_bad_chunks_gets_the_file, monkeypatch)
+
+
+def test_an_asker_that_forgets_who_was_silent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(Neighbour):
+        __slots__ = ()
+        silences = property(lambda self: 0, lambda self, count: None)  # type: ignore[assignment]
+
+    assert_found(
+        lambda patch: patch.setattr(swarming, "Neighbour", Forgetful),
+        law_who_shows_all_and_gives_nothing_delays_little,
+        monkeypatch,
+    )
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

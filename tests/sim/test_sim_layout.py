@@ -7,9 +7,10 @@ import pytest
 
 from swarmd.cli.main import main
 from swarmd_sim.run.choices import Choices
+from swarmd_sim.run.fuzz import FuzzPlan, run_seed
 from swarmd_sim.run.scenario import load_scenario, scenario_from_table
 from swarmd_sim.run.sections import Scenario
-from swarmd_sim.run.setup import places, seeds_of
+from swarmd_sim.run.setup import drawn, places, seeds_of
 from swarmd_sim.run.simulation import Options, Simulation
 from swarmd_sim.world.layout import Place, are_near, is_connected, reached
 from swarmd_sim.world.mobility import TICK_NS, Mobility
@@ -125,3 +126,20 @@ def test_a_sweep_takes_several_sizes(tmp_path: object, capsys: pytest.CaptureFix
     main(["sim", "sweep", "mesh-line", "--nodes", "3,4", *short, "--out", str(tmp_path)])
     table = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in table[:3]] == ["swarm.nodes", "3", "4"]
+
+
+def test_the_seed_draws_the_shape_and_nothing_else():
+    scenario = load_scenario("mesh-fuzz", {})
+    shapes = [drawn(scenario, seed) for seed in range(60)]
+    assert {one.layout.kind for one in shapes} == {"line", "grid", "random"}
+    assert {one.mobility.kind for one in shapes} == {"none", "waypoint"}
+    assert all(2.0 <= one.mobility.speed_m_s <= 15.0 for one in shapes)
+    assert shapes == [drawn(scenario, seed) for seed in range(60)]
+    other = load_scenario("mesh-grid", {})
+    assert all(drawn(other, seed) == other for seed in range(9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_sparse_shapes_stand_what_they_have_to(seed):
+    assert run_seed(FuzzPlan("mesh-fuzz", {}), seed).rules == ()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from swarmd.errors import DaemonError
 from swarmd.ground.rows import (
     Alert,
     Asset,
@@ -27,6 +28,8 @@ from swarmd.ground.rows import (
 )
 from swarmd.ground.server import GroundServer, bound_socket
 from swarmd.ground.view import Ground
+from swarmd_protocols.thumbs.form import name_of
+from swarmd_sim.run.thumbs import picture_of
 from tests.support.daemons import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -123,6 +126,16 @@ def vote(number: int, turn: str = "later", **changed: object) -> Vote:
         "samples": 0, "heard_s": None,
     }  # fmt: skip
     return Vote(**(fields | changed))  # type: ignore[arg-type]
+
+
+THUMB = picture_of(1)
+
+
+async def thumb(name: str, wait_s: float) -> bytes:
+    """The one picture that there is."""
+    if name != name_of(THUMB).hex():
+        raise DaemonError("its author keeps it no more")
+    return THUMB
 
 
 async def prepare(arguments: Mapping[str, object]) -> Prepared:
@@ -222,6 +235,7 @@ class Served:
         self.ground = Ground(self._site or site(), self._folder / "history.sqlite")
         self.ground.evidence = evidence
         self.ground.prepare = prepare
+        self.ground.thumb = thumb
         self.ground.past.begin(time.time())
         ticking = asyncio.create_task(self._tick())
         try:

@@ -1,10 +1,10 @@
 """`make check`: the rules of the house that no other tool holds; ruff's `banned-api`, a file a room, holds the arrows.
 
 - No import circle between files, whether the import runs at load, later in a function, or for types only.
-- No class above 30 methods or 25 fields, no file above 500 lines: a comment that begins `# Longer:` (above a class's
-  first statement, or among the first lines of a file) says why splitting would hide the story. A frozen struct or
-  dataclass whose every field has a default may have as many as it needs: options are not state, nothing changes them,
-  and no reader has to hold more than one of them in mind.
+- No class above 30 methods or 25 fields, no file above 500 lines (tests and helpers too): a comment that begins
+  `# Longer:` (above a class's first statement, or among the first lines of a file) says why splitting would hide the
+  story. A frozen struct or dataclass whose every field has a default may have as many as it needs: options are not
+  state, nothing changes them, and no reader has to hold more than one of them in mind.
 - A number of the protocols that has a name has words under it: its unit, and why this value.
 - No line of Markdown above 120 characters, rows of tables, code and addresses apart.
 - What a page names of the tree (a file, a folder, a test as `tests/….py::name`) exists.
@@ -174,6 +174,14 @@ def markdown(root: Path = ROOT) -> Iterator[tuple[str, str, int]]:
             yield "markdown_lines", str(path.relative_to(root)), count
 
 
+def tests_too_long(root: Path) -> Iterator[tuple[str, str, int]]:
+    """Files of tests and of their helpers that are too long: rule, place, lines."""
+    for path in sorted((root / "tests").rglob("*.py")):
+        lines = path.read_text().splitlines()
+        if len(lines) > FILE_LINES_MAX and not any(line.startswith(EXCUSE) for line in lines[:60]):
+            yield "file_lines", str(path.relative_to(root)), len(lines)
+
+
 def namesakes(root: Path = ROOT) -> Iterator[tuple[str, str, int]]:
     """Files of tests with one name, which pytest refuses as soon as it collects both."""
     counts = Counter(path.name for path in (root / "tests").rglob("test_*.py"))
@@ -189,7 +197,7 @@ def breaches(root: Path = ROOT) -> dict[str, dict[str, int]]:
     rows: list[tuple[str, str, int]] = [("circles", part[0], len(part)) for part in circles(graph)]
     for name, tree in trees.items():
         rows += [*sizes(name, modules[name], tree), *wordless(name, tree)]
-    for rule, place, measure in [*rows, *markdown(root), *namesakes(root)]:
+    for rule, place, measure in [*rows, *markdown(root), *namesakes(root), *tests_too_long(root)]:
         found.setdefault(rule, {})[place] = measure
     return found
 

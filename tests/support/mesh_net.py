@@ -1,11 +1,13 @@
 """A small network of radios that reach some of the others only, with casts or without."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
-from swarmd_protocols.effects import DatagramReceived, Effect, MemberState, SendCast, Started
+from swarmd_protocols.effects import DatagramReceived, Effect, MemberState, SendCast, Started, TimerKey
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.node import Node, NodeConfig
+from swarmd_protocols.subprotocol import Peer, SubEffect
 from swarmd_protocols.swim.config import SwimConfig
 from swarmd_protocols.trust.identity import make_dev_identity
 from tests.support.swim_net import SECRET, Host, Net
@@ -23,12 +25,49 @@ def everybody(count: int) -> Pairs:
     return {(a, b) for a in range(count) for b in range(a + 1, count)}
 
 
+class Echo:
+    """A sub-protocol that sends what it is commanded to, and keeps what it hears."""
+
+    name = "echo"
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[NodeId, bytes]] = []
+
+    def start(self, now_ns: int) -> list[SubEffect]:
+        return []
+
+    def on_message(self, sender: NodeId, payload: bytes, now_ns: int) -> list[SubEffect]:
+        self.heard.append((sender, payload))
+        return []
+
+    def on_timer(self, key: TimerKey, now_ns: int) -> list[SubEffect]:
+        return []
+
+    def on_command(self, request: Any, now_ns: int) -> list[SubEffect]:
+        return [request]
+
+    def on_peers(self, peers: Sequence[Peer], now_ns: int) -> list[SubEffect]:
+        return []
+
+    def summary(self) -> bytes:
+        return b""
+
+    def on_summary(self, sender: NodeId, summary: bytes, now_ns: int) -> list[SubEffect]:
+        return []
+
+    def piggyback(self, budget_bytes: int, now_ns: int) -> list[bytes]:
+        return []
+
+
 class MeshNet(Net):
     """Nodes that start together and are told to join those in their reach."""
 
-    def __init__(self, count: int, links: Pairs, seed: int = 1, *, casts: bool = True, **options: Any) -> None:
+    def __init__(
+        self, count: int, links: Pairs, seed: int = 1, *, casts: bool = True, echo: bool = False, **options: Any
+    ) -> None:
         self.links = links
         self.casts = casts
+        self.echo = echo
         super().__init__(count, seed, start=False, **{"swim": SwimConfig(mesh=True, casts=casts), **options})
         self.relink(links)
         for index in range(count):
@@ -45,7 +84,8 @@ class MeshNet(Net):
         beside = sorted({b if a == index else a for a, b in self.links if index in (a, b)})
         seeds = tuple(self.address(other) for other in beside[:3])
         config = NodeConfig(seeds=seeds, version="1", capability="eye", swim=self.swim)
-        return Node(identity, config, self.crypto, Random(self.rng.getrandbits(64)), journal, [], self.address(index))
+        rng, subs = Random(self.rng.getrandbits(64)), [Echo()] if self.echo else []
+        return Node(identity, config, self.crypto, rng, journal, subs, self.address(index))
 
     def perform(self, host: Host, effects: list[Effect]) -> None:
         for effect in effects:

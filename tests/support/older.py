@@ -52,11 +52,32 @@ def of_another_wire() -> str:
     pytest.skip("no older revision of this tree here speaks another wire")
 
 
+class NoSuchRevision(LookupError):
+    """Somebody named a revision that is not here: a mistake, and no fact about this machine."""
+
+
 def to_roll_from() -> str:
     """What `SWARMD_UPGRADE_FROM` names, else the newest tag before this revision that speaks this wire, else the oldest
-    revision that has this wire's golden vectors."""
+    revision that has this wire's golden vectors.
+
+    Raises:
+        NoSuchRevision: The variable names none of this repository.
+    """
     if named := os.environ.get("SWARMD_UPGRADE_FROM"):
-        return git("rev-parse", "--verify", f"{named}^{{commit}}").decode().strip()
+        command = [
+            "git",
+            "-C",
+            str(ROOT),
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            f"{named}^{{commit}}",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NoSuchRevision(f"no tag or revision {named!r} in this repository (git fetch --tags, then git tag)")
+        return done.stdout.strip()
     here = git("rev-parse", "HEAD").decode().strip()
     for tag in git("tag", "--merged", "HEAD", "--sort=-creatordate").decode().split():
         revision = git("rev-parse", f"{tag}^{{commit}}").decode().strip()

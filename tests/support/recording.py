@@ -17,6 +17,7 @@ from PIL import Image
 
 from tests.support.browser import chromium, opened, text
 from tests.support.daemons import wait_for
+from tests.support.ground import CHROMIUM
 from tests.support.paths import ROOT
 
 FILM = ROOT / "docs" / "recording.gif"
@@ -75,11 +76,16 @@ def film(pictures: list[Image.Image], path: Path) -> int:
     palette = pictures[-1].quantize(COLOURS)
     frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in chosen]
     times = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=False)
-    return path.stat().st_size
+    part = path.with_suffix(".part")
+    frames[0].save(part, "GIF", save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=False)
+    size_bytes = part.stat().st_size
+    part.replace(path)
+    return size_bytes
 
 
 if __name__ == "__main__":
+    if CHROMIUM is None:
+        sys.exit("no Chromium on the path, in which the film is taken (apt install chromium)")
     with tempfile.TemporaryDirectory() as room:
         taken = flown(Path(room))
         size_bytes = film(taken, FILM)

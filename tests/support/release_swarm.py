@@ -46,6 +46,7 @@ class SwarmWorld:
         spread: float = 0.1,
         loss: float = 0.0,
         stall: float = 0.0,
+        mutes: int = 0,
     ) -> None:
         self.loss, self.stall = loss, stall
         self.rng = random.Random(seed)
@@ -76,6 +77,8 @@ class SwarmWorld:
             for index in range(nodes + 1)
         ]
         self.liars = set(range(nodes + 1 - liars, nodes + 1))
+        self.mutes = set(range(nodes + 1 - liars - mutes, nodes + 1 - liars))
+        """They show all there is and answer no request."""
         self.degree = degree
         self.heap: list[tuple[int, int, int, str, int, int]] = []
         self.order = 0
@@ -119,7 +122,9 @@ class SwarmWorld:
                 case _:
                     self.blamed += 1
 
-    def run(self) -> Outcome:
+    def run(self, *, with_liars: bool = False) -> Outcome:
+        """Until every honest node has the blob; `with_liars`: and those that gave bad chunks as well."""
+        exempt = self.mutes if with_liars else self.mutes | self.liars
         edges: set[tuple[int, int]] = set()
         for one in range(self.count + 1):
             degree = sum(one in edge for edge in edges) if self.count < 300 else 0
@@ -132,7 +137,7 @@ class SwarmWorld:
             self.perform(one, self.nodes[one].on_neighbour(self.ids[other], 0), 0)
             self.perform(other, self.nodes[other].on_neighbour(self.ids[one], 0), 0)
         self.push(CHUNK_NS, -1, "tick", 0, 0)
-        while self.heap and len(self.done_at) < self.count - len(self.liars):
+        while self.heap and len(self.done_at) < self.count - len(exempt):
             now, _, to, what, sender, value = heapq.heappop(self.heap)
             if now > 20 * (self.chunks + 100) * CHUNK_NS:
                 break
@@ -142,7 +147,10 @@ class SwarmWorld:
                 self.push(now + 2 * CHUNK_NS, -1, "tick", 0, 0)
                 continue
             node = self.nodes[to]
-            if what == "tell":
+            if to in self.mutes:
+                if what == "tell" and value:
+                    self.say(now, sender, "tell", to, node.everything)
+            elif what == "tell":
                 self.perform(to, node.on_tell(self.ids[sender], value, now), now)
             elif what == "ask":
                 self.perform(to, node.on_ask(self.ids[sender], value, now), now)
@@ -155,15 +163,15 @@ class SwarmWorld:
                 self.got += 1
                 _, actions = node.on_chunk(self.ids[sender], value, data, now)
                 self.perform(to, actions, now)
-                if node.complete and to not in self.done_at and to not in self.liars:
+                if node.complete and to not in self.done_at and to not in exempt:
                     self.done_at[to] = now
-        return self.outcome()
+        return self.outcome(self.count - len(exempt))
 
-    def outcome(self) -> Outcome:
+    def outcome(self, expected: int) -> Outcome:
         # The seeder's own uplink bounds everybody (Kumar and Ross 2006), so a slow one raises the floor.
         floor = CHUNK_NS * (max(1.0, self.speed[0]) * self.chunks + math.floor(math.log2(self.count)))
         times = sorted(self.done_at.values())
-        assert len(times) == self.count - len(self.liars), "some node never finished"
+        assert len(times) == expected, "some node never finished"
         wasted = sum(account.wasted for node in self.nodes for account in node.accounts.values())
         received = sum(account.received for node in self.nodes for account in node.accounts.values())
         return Outcome(

@@ -95,6 +95,13 @@ def of_one_life() -> tuple[bytes, ...]:
     )
 
 
+def pictured(reviews: tuple[bytes, ...]) -> Facts:
+    """Three sightings, of one or all of which there is a picture."""
+    names = [bytes(range(n, n + 16)) if n == 1 or reviews else b"" for n in range(3)]
+    three = [row._replace(thumb=name) for row, name in zip(rows(LATTICE, ASSET, TRACK), names, strict=True)]
+    return Facts(three, reviews=[open_review(one) for one in reviews])
+
+
 def samples() -> dict[str, bytes]:
     leases = (Lease(b"cell42", 5, 2, True, 70_000, 4), Lease(b"cell43", 6, 0, False, 90_000, 0))
     one = batch(Stream.FACTS, encode_facts(Facts(rows(LATTICE))))
@@ -126,6 +133,8 @@ def samples() -> dict[str, bytes]:
         "message Recent": messages.encode(messages.Recent(bytes(range(12)))),
         "message Wanted": messages.encode(messages.Wanted(bytes(range(6)))),
         "facts body, reviews": encode_facts(Facts(reviews=[open_review(one) for one in REVIEWS])),
+        "facts body, pictures": encode_facts(pictured(REVIEWS)),
+        "facts body, a picture of one of three": encode_facts(pictured(())),
         "review of an asset": REVIEWS[0],
         "review of a place": REVIEWS[1],
         "message Certificates": messages.encode(messages.Certificates((b"as the enrol role signed it",))),

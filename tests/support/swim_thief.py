@@ -1,5 +1,6 @@
 """An adversary with a stolen node key: it can join, seal and sign as itself, and say whatever it likes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from swarmd_protocols.channel.channel import DATAGRAM, GROUP, Channel, Session, frame_kind
@@ -20,6 +21,7 @@ from swarmd_protocols.swim.messages import (
 )
 from swarmd_protocols.trust.envelopes import signed_bytes
 from swarmd_protocols.trust.identity import make_dev_identity
+from tests.support.swim_net import Net
 
 ADDRESS = "10.9.9.9:1"
 SWARM = "test"
@@ -85,3 +87,29 @@ class Thief:
 
     def say(self, target: Node, messages: list[Message], now_ns: int) -> list[Effect]:
         return target.handle(DatagramReceived(self.address, self.seal(target, messages)), now_ns)
+
+
+def formed(count: int = 5, **options: Any) -> Net:
+    """A swarm of so many that has formed and come to rest; `options` as `Net` takes them."""
+    net = Net(count, **options)
+    assert net.run_until(net.formed, 5) is not None
+    net.run(2)
+    return net
+
+
+def meet_all(net: Net, thief: Thief) -> None:
+    """The thief joins at every host."""
+    for host in net.hosts:
+        net.perform(host, thief.meet(host.node, net.now))
+
+
+def victim_facts(net: Net, index: int) -> tuple[NodeId, int]:
+    """Who a host is and in which incarnation."""
+    core = net.hosts[index].node._core
+    return core.own.node, core.own.incarnation
+
+
+def signed(thief: Thief, message: Callable[[bytes, bytes], Any], kind: str, body: Any) -> Any:
+    """A message of that kind whose body the thief has signed with the key it holds."""
+    raw = encode(body)
+    return message(raw, thief.sign(kind, raw))

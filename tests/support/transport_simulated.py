@@ -20,7 +20,7 @@ from swarmd.transports.base import (
     TransportHandlers,
 )
 from swarmd.transports.curve import CurveKeys
-from swarmd.transports.udp import parse_listen
+from swarmd.transports.curve_paths import parse_listen
 from swarmd_protocols.effects import HostAnswer, ProbeHost, SendCast, SendDatagram, SendStream
 from swarmd_protocols.ids import Address
 from swarmd_sim.faults.links import LinkFaults

@@ -5,9 +5,31 @@ A changed vector of the wire is a new wire version; a changed digest renames eve
 
 import json
 
-from tests.support import bundle_vectors, offload_swarm, positions_vectors, state_vectors, swim_vectors, trust_vectors
+from tests.support import (
+    bundle_vectors,
+    federation_vectors,
+    offload_swarm,
+    past_vectors,
+    positions_vectors,
+    relay_vectors,
+    state_vectors,
+    swim_vectors,
+    thumb_vectors,
+    trust_vectors,
+)
 
-FILES = (swim_vectors, state_vectors, positions_vectors, trust_vectors, bundle_vectors, offload_swarm)
+FILES = (
+    swim_vectors,
+    state_vectors,
+    positions_vectors,
+    thumb_vectors,
+    trust_vectors,
+    bundle_vectors,
+    offload_swarm,
+    federation_vectors,
+    past_vectors,
+    relay_vectors,
+)
 
 
 def main() -> None:

@@ -1,17 +1,20 @@
 """The audit log shows every change, cut and reordering; blobs at rest open for their node only."""
 
+import contextlib
 import errno
 import json
 import os
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from swarmd.cli.main import main
 from swarmd.release import at_rest
 from swarmd.release import audit as module
-from swarmd.release.audit import FILE_NAME, AuditLog, FolderCheck, newest_lines, verify_folder
+from swarmd.release.audit import FILE_NAME, KEPT_FILES, AuditLog, FolderCheck, newest_lines, verify_folder
 from swarmd.release.chunks import FileChunks
 from swarmd.release.errors import ReleaseError, SlotError
 from swarmd.release.fsx import RealFiles
@@ -211,14 +214,14 @@ def law_who_asks_often_makes_nobody_read_the_whole_log(folder: Path) -> None:
     log = AuditLog(folder, max_bytes=2_000)
     for number in range(60):
         log.add("accepted", number, digest=f"{number:064x}")
-    check, read, real = FolderCheck(folder), [], module.lines_of
+    check, read, real = FolderCheck(folder), [], module._lines
 
-    def counting(path: Path) -> list[str]:
-        read.append(path.name)
-        return real(path)
+    def counting(data: bytes) -> list[str]:
+        read.append(len(data))
+        return real(data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "lines_of", counting)
+        patch.setattr(module, "_lines", counting)
         assert check.verify() == verify_folder(folder)
         assert len(read) == 2 * 9
         read.clear()
@@ -226,7 +229,7 @@ def law_who_asks_often_makes_nobody_read_the_whole_log(folder: Path) -> None:
         assert not read
         log.add("accepted", 61)
         assert check.verify()[2] is None
-        assert read == [FILE_NAME]
+        assert read == [(folder / FILE_NAME).stat().st_size]
         older = folder / f"{FILE_NAME}.3"
         before = older.stat()
         older.write_text(older.read_text().replace('"what": "accepted"', '"what": "acceptex"', 1))
@@ -272,7 +275,69 @@ def test_the_newest_lines_are_read_from_the_end(
     path = tmp_path / FILE_NAME
     lines = path.read_text().splitlines()
     for most in (1, 2, 8, 9, 10):
-        assert newest_lines(path, most) == lines[: -most - 1 : -1]
+        with path.open("rb") as file:
+            assert newest_lines(file, most) == lines[: -most - 1 : -1]
+
+
+def law_a_log_is_read_while_its_writer_begins_a_new_file(folder: Path) -> None:
+    """Whenever the files get their new names, a reader sees the log as it stood before or after."""
+    log = AuditLog(folder, max_bytes=1_000)
+    for number in range(12):
+        log.add("accepted", number, digest=f"{number:064x}")
+    real_open, real_exists = Path.open, Path.exists
+    for when in range(2 * KEPT_FILES):
+        steps = 0
+
+        def step(path: Path, when: int = when) -> None:
+            nonlocal steps
+            steps += 1
+            if steps - 1 == when and path.parent == folder:
+                while not log.add_all([{"what": "accepted", "t_s": 1, "digest": "f" * 64}]):
+                    pass
+
+        def opening(path: Path, mode: str = "r", *args: object) -> object:
+            step(path)
+            return real_open(path, mode, *args)  # type: ignore[call-overload]
+
+        def existing(path: Path, **how: object) -> bool:
+            step(path)
+            return real_exists(path)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "open", opening)
+            patch.setattr(Path, "exists", existing)
+            try:
+                count, _, problem = verify_folder(folder)
+                with module.opened(folder) as files:
+                    lines = [line for _, file in files for line in file.read().splitlines()]
+            except FileNotFoundError as error:
+                pytest.fail(f"renamed meanwhile: {error}")
+        assert problem is None, problem
+        assert count
+        numbers = [json.loads(line)["n"] for line in lines]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_a_log_is_read_while_its_writer_begins_a_new_file(tmp_path: Path) -> None:
+    law_a_log_is_read_while_its_writer_begins_a_new_file(tmp_path)
+
+
+@pytest.mark.parametrize("looks", ["at once", "by name"])
+def test_who_reads_a_log_by_its_names_alone_is_found(
+    looks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def by_name(folder: Path, name: str = FILE_NAME) -> Iterator[list[tuple[Path, BinaryIO]]]:
+        with contextlib.ExitStack() as stack:
+            yield [(path, stack.enter_context(path.open("rb"))) for path in module._files(folder, name)]
+
+    def mutant(patch: pytest.MonkeyPatch) -> None:
+        if looks == "by name":
+            patch.setattr(module, "opened", by_name)
+        else:
+            patch.setattr(module, "_LOOKS_MAX", 1)
+
+    assert_found(mutant, lambda: law_a_log_is_read_while_its_writer_begins_a_new_file(tmp_path), monkeypatch)
 
 
 @pytest.mark.parametrize("begun", [None, b"", b'{"n": 5, "wh'])

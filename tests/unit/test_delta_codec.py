@@ -1,9 +1,12 @@
 """Deltas rebuild to the byte, refuse what is wrong, and are as small as they should be."""
 
 import lzma
+import subprocess
+import sys
 import time
 from hashlib import sha256
 from itertools import pairwise
+from pathlib import Path
 
 import brotli
 import numpy as np
@@ -87,6 +90,49 @@ def test_the_child_makes_the_same(made: dict[str, bytes], gentle: bytes) -> None
         child.apply_in_child(OLD, made["tflite-brotli"], len(gentle) - 1, digest)
     with pytest.raises(DeltaError, match="another base"):
         child.apply_in_child(gentle, made["tflite-brotli"], len(gentle), digest)
+
+
+TAKEN_OVER = """
+import os, resource, socket, sys
+from swarmd.release.delta import child, codec
+
+def evil(old, delta, size):
+    found = []
+    for name, attempt in (
+        ("file", lambda: open(sys.executable, "rb")),
+        ("new file", lambda: os.open(sys.argv[1] + "/left", os.O_CREAT | os.O_WRONLY)),
+        ("socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM)),
+        ("pipe", os.pipe),
+    ):
+        try:
+            attempt()
+            found.append(name)
+        except OSError:
+            pass
+    found.append(f"{resource.getrlimit(resource.RLIMIT_NPROC)[0]} processes")
+    return ",".join(found).encode()
+
+codec.apply_delta = evil
+base, patch, out = (f"{sys.argv[1]}/{name}" for name in ("base", "delta", "out"))
+sys.exit(child.main([base, patch, out, "1000", "67108864", "10"]))
+"""
+
+
+def what_a_taken_over_decoder_may(folder: Path, script: str = TAKEN_OVER) -> bytes:
+    for name in ("base", "delta"):
+        (folder / name).write_bytes(b"bytes")
+    subprocess.run([sys.executable, "-c", script, str(folder)], check=True, timeout=60)
+    return (folder / "out").read_bytes()
+
+
+def test_whoever_takes_a_decoder_over_opens_nothing(tmp_path: Path) -> None:
+    assert what_a_taken_over_decoder_may(tmp_path) == b"0 processes"
+    assert not (tmp_path / "left").exists()
+
+
+def test_a_decoder_that_may_open_files_is_found(tmp_path: Path) -> None:
+    script = TAKEN_OVER.replace("codec.apply_delta = evil", "codec.apply_delta = evil\nresource.RLIMIT_NOFILE = 4")
+    assert b"socket" in what_a_taken_over_decoder_may(tmp_path, script)
 
 
 def test_a_bomb_that_takes_memory_ends_in_the_child() -> None:

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from swarmd.ground import exports, reports
 from swarmd.ground.exports import EXPORTS
 from swarmd.ground.findings import ABNORMAL, EXTENTS, Finding, findings
-from swarmd.ground.rows import Object, Review, Site
+from swarmd.ground.rows import Object, Site
+from swarmd.records import Review
+from swarmd_protocols.thumbs.form import name_of
 from tests.support.ground import site, thing
+from tests.support.thumb_pictures import jpeg
 
 pytest.importorskip("fpdf", reason="no fpdf2 here (pip install 'swarmd[ground]')")
 NOW_S = 1_790_000_000.0
@@ -46,12 +49,15 @@ def values(placemark: ElementTree.Element) -> dict[str, str]:
     return {one.attrib["name"]: one[0].text or "" for one in placemark.iter(f"{KML}Data")}
 
 
+def drawings(pdf: bytes) -> list[bytes]:
+    """The pages, as they are drawn; pictures are streams of another kind."""
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.S)
+    return [zlib.decompress(one) for one in streams if not one.startswith(b"\xff\xd8")]
+
+
 def words(pdf: bytes) -> str:
-    """What is drawn on the pages."""
-    text = b""
-    for packed in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.S):
-        text += zlib.decompress(packed)
-    drawn = re.findall(rb"\((.*?)(?<!\\)\) Tj", text, re.S)
+    """What is written on the pages."""
+    drawn = re.findall(rb"\((.*?)(?<!\\)\) Tj", b"".join(drawings(pdf)), re.S)
     return re.sub(r"\\(.)", r"\1", "\n".join(one.decode("latin-1") for one in drawn))
 
 
@@ -173,9 +179,37 @@ def test_a_long_export_comes_in_pieces() -> None:
 
 
 def test_what_operators_say_is_in_the_remarks_and_what_they_reject_is_no_finding_of_a_class():
-    said = [Review("alice", "1f2e3d4c", "reject", "", "hot-spot", 1.0, 1, "00")]
+    said = [
+        Review(
+            operator="alice", key="1f2e3d4c", verdict="reject", text="", seen="hot-spot", made_s=1.0, revision=1,
+            digest="00",
+        )
+    ]  # fmt: skip
     one = msgspec.structs.replace(thing(1, 0.0, 0.0, 1.0), review="rejected", tier="reviewed", reviews=said)
     other = thing(2, 1.0, 1.0, 1.0)
     first, last = findings(site(), [one, other])
     assert (first.id, first.remarks) == (other.id, "")
     assert (last.id, last.remarks, last.class_proposed) == (one.id, "alice (1f2e3d4c): reject", "")
+
+
+def test_pictures_stand_on_their_page_beside_no_text_and_what_is_missing_is_said():
+    """Each finding's picture is under its own lines: it covers no word of them, and none of the next finding's."""
+    jpegs = [jpeg(number, 192, 144 - number) for number in range(9)]
+    names = [name_of(one).hex() for one in jpegs]
+    plain = [thing(number, 1.0, 2.0, 1.79e9, asset=f"t{number}") for number in range(9)]
+    found = [msgspec.structs.replace(one, thumb=name) for one, name in zip(plain, names, strict=True)]
+    told = dict(zip(names[1:], jpegs[1:], strict=True))  # The first is not to be had.
+    paper = reports.report(site(), held(*found), 1_790_000_000.0, told)
+    assert words(paper).count("not to be had when the report was made") == 1
+    assert sum(one in paper for one in jpegs) == 8
+    count = 0
+    for page in drawings(paper):
+        lines = [(float(x), float(y)) for x, y in re.findall(rb"BT ([\d.]+) ([\d.]+) Td", page)]
+        assert lines
+        for box in re.findall(rb"q ([\d.]+) 0 0 ([\d.]+) ([\d.]+) ([\d.]+) cm", page):
+            wide, high, left, low = map(float, box)
+            count += 1
+            assert low > 30
+            assert left + wide < 560
+            assert not [at for at in lines if left <= at[0] <= left + wide and low < at[1] < low + high]
+    assert count == 8

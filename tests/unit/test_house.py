@@ -51,6 +51,13 @@ def test_what_breaks_a_rule_is_found(house: Path, content: str, found: dict[str,
     assert breaches(house) == found
 
 
+def test_files_of_tests_that_are_too_long_are_found(house: Path) -> None:
+    (house / "tests").mkdir()
+    (house / "tests" / "test_one.py").write_text("#\n" * (FILE_LINES_MAX + 1))
+    (house / "tests" / "two.py").write_text("# Longer: a table.\n" + "#\n" * FILE_LINES_MAX)
+    assert breaches(house) == {"file_lines": {"tests/test_one.py": FILE_LINES_MAX + 1}}
+
+
 def test_files_of_tests_with_one_name_are_found(house: Path) -> None:
     for folder in ("unit", "integration"):
         (house / "tests" / folder).mkdir(parents=True)

@@ -30,6 +30,7 @@ from swarmd_models.service import DETECT, GRAPH
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import messages, requests
+from swarmd_protocols.offload.placement import Offer, Offered
 from tests.support.mutants import assert_found
 from tests.unit.test_inference_api_laws import World, law
 
@@ -118,7 +119,7 @@ async def test_nothing_leaves_that_may_not() -> None:
     brain = Brain(answer())
     world = World()
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body()) == 404
-    world.api._elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
+    world.api.elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", {}, body()) == 404
     assert await ask(world.api, f"gone/versions/{DIGEST}/infer", {"swarmd-borrow": "no"}, body()) == 404
     assert await ask(world.api, "gone/infer", ALLOWED, body()) == 404
@@ -130,7 +131,7 @@ async def test_nothing_leaves_that_may_not() -> None:
 @law
 async def test_what_is_not_here_is_borrowed_by_its_digest() -> None:
     brain, world = Brain(answer()), World()
-    world.api._elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
+    world.api.elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
     found = await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body(timeout=250_000))
     assert found.status == 200
     assert dict(found.headers)["Swarmd-Lender"] == "a"
@@ -159,7 +160,7 @@ async def test_what_all_lenders_refuse_is_asked_again_while_one_offers_it_and_th
     ):
         brain, world = Brain(None), World()
         brain.replies, asked = list(replies), brain.asked
-        world.api._elsewhere = Elsewhere(
+        world.api.elsewhere = Elsewhere(
             brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind
         )
         found = await ask(world.api, f"gone/versions/{DIGEST}/infer", ALLOWED, body(timeout=left_ms * 1000))
@@ -172,7 +173,7 @@ async def test_what_all_lenders_refuse_is_asked_again_while_one_offers_it_and_th
 @law
 async def test_a_worker_that_is_too_busy_borrows_what_it_has_itself() -> None:
     brain, world = Brain(answer("aa")), World(max_requests=1)
-    world.api._elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
+    world.api.elsewhere = Elsewhere(brain.borrowing, None, world.batcher, world.api.residency, world.api._run_behind)
     first = asyncio.create_task(world.ask(1.0))
     await world.until(lambda: world.held.began, "the first to run")
     assert await ask(world.api, "m/infer", {}, body()) == 503
@@ -294,7 +295,8 @@ def link(refuses: bool = False, has_worker: bool = True) -> tuple[LendingLink, l
             raise StateError("it does not travel")
         commands.append(request)
 
-    one = LendingLink(None, command, lambda: 700, lambda node: node.hex())  # type: ignore[arg-type]
+    nobody: Any = SimpleNamespace(offers=lambda now_ns: [])
+    one = LendingLink(nobody, command, lambda: 700, lambda node: node.hex())
     one.bind(lambda word: said.append(word) is None and has_worker)
     return one, commands, said
 
@@ -419,3 +421,16 @@ def test_a_broken_rule_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], broken: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_found(mutant, broken, monkeypatch)
+
+
+def test_the_worker_is_told_who_lends_and_once_that_nobody_does() -> None:
+    one, _, said = link()
+    offer = Offer(NodeId(bytes(16)), (Offered(bytes.fromhex(DIGEST), 7, 1),), 1, 0)
+    one.protocol.offers = lambda now_ns: [offer]  # type: ignore[method-assign]
+    pulse = words.Pulse(0, {}, {})
+    one.take(pulse)
+    assert said == [words.Lenders({DIGEST: {bytes(16).hex(): 7}})]
+    one.protocol.offers = lambda now_ns: []  # type: ignore[method-assign]
+    one.take(pulse)
+    one.take(pulse)
+    assert said[1:] == [words.Lenders({})]

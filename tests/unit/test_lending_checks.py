@@ -153,8 +153,8 @@ async def ask(pair: Pair, item: float = 1.0, borrow: str = "quickest") -> tuple[
 
 
 async def checked(pair: Pair) -> None:
-    assert pair.borrower.api._elsewhere is not None
-    spot = pair.borrower.api._elsewhere._checks
+    assert pair.borrower.api.elsewhere is not None
+    spot = pair.borrower.api.elsewhere._checks
     await pair.borrower.world.until(lambda: not spot._open, "the spot checks to end")
 
 

@@ -3,11 +3,15 @@
 import io
 import json
 import os
+import re
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from swarmd.brain.eyelink import EyeLink
 from swarmd.logs import BURST, PRIORITIES, Logger, is_journal
+from tests.support.paths import ROOT
 
 
 def test_lines_carry_a_priority_exactly_where_the_journal_listens(tmp_path, monkeypatch, capfd):
@@ -60,3 +64,13 @@ def test_a_bridge_that_says_much_holds_back_no_other() -> None:
     log.warning("bridge_problem", where="mqtt", text="the broker has gone")
     said = [json.loads(line)["where"] for line in out.getvalue().splitlines()]
     assert said == [*["plugin_talks"] * BURST, "mqtt"]
+
+
+def test_a_line_has_what_the_recipe_for_loki_makes_labels_of(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/observability.md").read_text()
+    (expressions,) = re.findall(r"stage\.json\s+\{ expressions = \{ (.*?) \} \}", page)
+    (labels,) = re.findall(r"stage\.labels \{ values = \{ (.*?) \} \}", page)
+    read = dict(re.findall(r'(\w+) = "(\w+)"', expressions))
+    assert set(re.findall(r'(\w+) = ""', labels)) <= read.keys()
+    Logger("drone-1").warning("bridge_problem", text="x")
+    assert set(read.values()) <= json.loads(capsys.readouterr().err).keys()

@@ -1,23 +1,18 @@
 """Borrowing between nodes: an honest exchange, and what hostile borrowers and lenders can and cannot do.
 
-A mutant for each rule: the rule is broken, and the check that stands for it must fail.
+Each rule has a mutant (`tests/mutants/test_offload_mutants.py`).
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from swarmd_protocols.crypto import NaClCrypto
+from swarmd.worker.lent import token_of
 from swarmd_protocols.errors import StateError
-from swarmd_protocols.offload import borrowing, lending, messages, placement, requests
-from swarmd_protocols.offload.borrowing import Borrower
-from swarmd_protocols.offload.dispatcher import Dispatcher, DispatcherConfig
-from swarmd_protocols.offload.lending import Lender
-from swarmd_protocols.offload.reputation import Reputation
-from swarmd_protocols.offload.tickets import Grants
-from tests.support.mutants import assert_found
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.offload import borrowing, lending, messages, requests
+from swarmd_protocols.offload.dispatcher import DispatcherConfig
 from tests.support.offload_swarm import CRYPTO, DIGEST, MS, NODES, OTHER, SEEDS, Swarm
 
 ME, LENDER, THIRD = NODES[:3]
@@ -29,6 +24,17 @@ def said(swarm: Swarm, kind: type) -> list[Any]:
 
 def reasons(swarm: Swarm) -> list[str]:
     return [messages.REASONS[refusal.reason] for refusal in said(swarm, messages.Refusal)]
+
+
+def _one_of_two_asked() -> tuple[Swarm, NodeId, NodeId]:
+    """A request lies with one of two lenders that answer nothing yet: the swarm, who was asked, and the other."""
+    swarm = Swarm(3)
+    swarm.keeps = {LENDER, THIRD}
+    swarm.turn()
+    swarm.borrow()
+    swarm.turn()
+    asked = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
+    return swarm, asked, THIRD if asked == LENDER else LENDER
 
 
 def test_a_request_gets_its_answer_under_a_ticket_and_the_ticket_serves_again() -> None:
@@ -87,27 +93,16 @@ def test_who_is_gone_holds_no_job_and_no_ticket() -> None:
 
 
 def test_a_lender_that_goes_is_replaced_at_once() -> None:
-    swarm = Swarm(3)
-    swarm.keeps = {LENDER, THIRD}
-    swarm.turn()
-    swarm.borrow()
-    swarm.turn()
-    first = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
+    swarm, first, other = _one_of_two_asked()
     swarm.keeps = set()
     swarm.orders[first].clear()
     swarm.meet(ME, without=(first,))
     swarm.turn()
-    assert [one.lender for one in swarm.settles()] == [THIRD if first == LENDER else LENDER]
+    assert [one.lender for one in swarm.settles()] == [other]
 
 
 def test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_who_did_what() -> None:
-    swarm = Swarm(3)
-    swarm.keeps = {LENDER, THIRD}
-    swarm.turn()
-    swarm.borrow()
-    swarm.turn()
-    first = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
-    other = THIRD if first == LENDER else LENDER
+    swarm, first, other = _one_of_two_asked()
     swarm.command(ME, requests.Doubt(first))
     swarm.command(ME, requests.Doubt(ME))
     swarm.keeps = {first}
@@ -166,6 +161,31 @@ def test_an_answer_counts_only_for_what_was_asked() -> None:
     _garbage(messages.answer_bytes(good, b"answer"), b"answer that was changed", SEEDS[1])
 
 
+def test_each_lender_is_told_a_token_of_its_own_and_signs_for_it() -> None:
+    """What a lender was told is worth nothing to another, and its signature covers what it alone was told."""
+    swarm = Swarm(4)
+    swarm.turn()
+    swarm.keeps = set(NODES)
+    key, data, size = bytes(range(32)), b"head" + bytes(messages.LANE_TOKEN_BYTES) + b"tail", 1 << 10
+    ask = requests.Borrow(
+        1, DIGEST, data, 1, swarm.now_ns + 500 * MS, lane_bytes=size, copies=2, lane_key=key, lane_at=4
+    )
+    swarm.command(ME, ask)
+    swarm.turn()
+    told = {to: one.data for _, to, one in swarm.said if isinstance(one, messages.Request)}
+    assert len(told) == 2
+    for lender, said in told.items():
+        token = said[4:-4]
+        assert said == b"head" + token + b"tail"
+        assert token == messages.lane_token(key, lender) == token_of(key, lender[:8])
+    first, second = told
+    assert told[first] != told[second]
+    swarm.keeps = {*NODES} - {second}
+    swarm.turn()
+    (settle,) = swarm.settles()
+    assert (settle.lender, settle.data) == (second, b"answer to " + told[second])
+
+
 def _garbage(signed: bytes, data: bytes, seed: bytes) -> None:
     swarm = Swarm()
     swarm.keeps = {LENDER}
@@ -208,13 +228,7 @@ def test_a_lender_that_failed_once_is_tried_again() -> None:
 
 
 def test_an_answer_that_nobody_asked_for_is_not_looked_at() -> None:
-    swarm = Swarm(3)
-    swarm.keeps = {LENDER, THIRD}
-    swarm.turn()
-    swarm.borrow()
-    swarm.turn()
-    asked = next(to for _, to, message in swarm.said if isinstance(message, messages.Request))
-    other = THIRD if asked == LENDER else LENDER
+    swarm, _, other = _one_of_two_asked()
     bound = messages.Bound(ME, other, 1 << 3, DIGEST, borrowing.sha256(b"input").digest())
     signature = CRYPTO.sign(SEEDS[NODES.index(other)], messages.answer_bytes(bound, b"answer"))
     swarm.hear(ME, other, messages.Answer(1 << 3, b"answer", signature))
@@ -371,160 +385,6 @@ def test_a_program_cannot_ask_for_what_cannot_travel() -> None:
     assert swarm.nodes[ME].open_requests == 0
 
 
-# --- mutants --------------------------------------------------------------------------------------------------------
-
-_SPEND, _VERIFY = Grants.spend, NaClCrypto.verify
-
-
-def _answers_are_believed(patch: pytest.MonkeyPatch) -> None:
-    def verify(self: Any, key: bytes, message: bytes, signature: bytes) -> bool:
-        return message.startswith(b"swarmd/answer") or _VERIFY(self, key, message, signature)
-
-    patch.setattr(NaClCrypto, "verify", verify)
-
-
-def _offers_are_believed(patch: pytest.MonkeyPatch) -> None:
-    def verify(self: Any, key: bytes, message: bytes, signature: bytes) -> bool:
-        return message.startswith(b"swarmd/offer") or _VERIFY(self, key, message, signature)
-
-    patch.setattr(NaClCrypto, "verify", verify)
-
-
-def _form_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Borrower, "_is_well_formed", lambda *_: True, raising=False)
-    whole = Borrower.on_answer
-
-    def on_answer(self: Any, *arguments: Any) -> Any:
-        self._is_well_formed = lambda *_: True
-        return whole(self, *arguments)
-
-    patch.setattr(Borrower, "on_answer", on_answer)
-
-
-def _tickets_are_anybodys(patch: pytest.MonkeyPatch) -> None:
-    def spend(self: Grants, number: int, borrower: Any, digest: bytes, size_bytes: int, now_ms: int) -> str:
-        left = self._left.get(number)
-        return _SPEND(self, number, left.ticket.borrower if left else borrower, digest, size_bytes, now_ms)
-
-    patch.setattr(Grants, "spend", spend)
-
-
-def _jobs_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lender, "on_due", lambda self, job: [])
-
-
-def _the_gone_keep_jobs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lender, "on_gone", lambda self, borrower: [])
-
-
-def _nobody_is_ejected(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reputation, "is_ejected", lambda self, lender, now_ns: False)
-
-
-def _every_offer_is_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(borrowing, "_GAP_NS", 0)
-
-
-def _asks_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(borrowing, "_AGAIN_NS", 0)
-
-
-def _own_work_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lender, "_queue_ns", lambda self: 0)
-
-
-def _lends_its_last_charge(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lender, "is_willing", property(lambda self: True))
-
-
-def _one_may_fill_it(patch: pytest.MonkeyPatch) -> None:
-    whole = Lender.__init__
-
-    def init(self: Any, node: Any, seed: Any, crypto: Any, config: Any, *rest: Any) -> None:
-        whole(self, node, seed, crypto, replace(config, jobs_each=1 << 20, jobs_max=1 << 20), *rest)
-
-    patch.setattr(Lender, "__init__", init)
-
-
-def _deadlines_pass(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_on_timer", lambda self, number, what, now_ns: [])
-
-
-def _cancels_are_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Borrower, "_cancel", lambda self, number, attempt: [])
-
-
-def _tickets_last(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Grants, "spend", lambda self, n, b, d, size, now_ms: _SPEND(self, n, b, d, size, 0))
-
-
-def _old_offers_win(patch: pytest.MonkeyPatch) -> None:
-    whole = Borrower.on_offer
-
-    def on_offer(self: Any, *arguments: Any) -> Any:
-        self._heard.clear()
-        return whole(self, *arguments)
-
-    patch.setattr(Borrower, "on_offer", on_offer)
-
-
-def _any_ticket_is_read(patch: pytest.MonkeyPatch) -> None:
-    def on_grant(self: Any, sender: Any, message: Any, now_ns: int) -> Any:
-        self._crypto.verify(bytes(32), message.ticket, bytes(64))
-        return []
-
-    patch.setattr(Borrower, "on_grant", on_grant)
-
-
-def _failures_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placement, "_FALL_NS", 1 << 60)
-
-
-def _turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lender, "_unit_ns", lambda self, held: 1)
-
-
-def _anybody_may(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("swarmd_protocols.offload.offload._may", lambda peer, names: True)
-
-
-def _nobody_is_doubted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatcher, "_on_doubted", lambda self, lender, now_ns: [])
-
-
-MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
-    (_answers_are_believed, test_an_answer_counts_only_for_what_was_asked),
-    (_form_is_not_looked_at, test_an_answer_counts_only_for_what_was_asked),
-    (_offers_are_believed, test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest),
-    (_old_offers_win, test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest),
-    (_every_offer_is_read, test_a_flood_of_offers_costs_ten_signature_checks_a_second),
-    (_any_ticket_is_read, test_tickets_that_nobody_asked_for_fill_no_table),
-    (_asks_without_end, test_a_lender_that_denies_is_left_alone_for_a_second),
-    (_tickets_are_anybodys, test_nobody_is_served_without_a_ticket_of_his_own),
-    (_tickets_last, test_a_ticket_ends),
-    (_jobs_stay, test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more),
-    (_one_may_fill_it, test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more),
-    (_the_gone_keep_jobs, test_who_is_gone_holds_no_job_and_no_ticket),
-    (_nobody_is_ejected, test_garbage_costs_a_lender_its_place),
-    (_own_work_waits, test_own_work_and_a_low_battery_come_first),
-    (_lends_its_last_charge, test_own_work_and_a_low_battery_come_first),
-    (_deadlines_pass, test_a_request_that_nobody_answers_ends_at_its_deadline),
-    (_failures_are_never_forgotten, test_a_lender_that_failed_once_is_tried_again),
-    (_turns_have_no_end, test_many_items_in_one_request_take_no_longer_than_a_turn),
-    (_anybody_may, test_only_who_may_borrows_or_lends),
-    (_nobody_is_doubted, test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_who_did_what),
-    (_cancels_are_kept, test_the_own_model_answers_at_the_last_moment),
-]
-
-
-@pytest.mark.parametrize(("mutant", "law"), MUTANTS, ids=lambda one: one.__name__)
-def test_a_broken_rule_is_found(
-    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    law()
-    assert_found(mutant, law, monkeypatch)
-
-
 def test_a_borrower_has_so_many_requests_open_and_no_more() -> None:
     swarm = Swarm(config=DispatcherConfig(requests_max=3))
     swarm.keeps = {LENDER}
@@ -596,11 +456,3 @@ def test_a_ticket_is_renewed_before_it_ends_and_who_has_given_one_is_asked() -> 
     assert asks == 350
     assert waited <= 2, "requests wait for tickets"
     assert grants <= 8
-
-
-def _no_renewal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Borrower, "_renew", lambda self, held, where, now_ns: [])
-
-
-def test_without_renewal_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_found(_no_renewal, test_a_ticket_is_renewed_before_it_ends_and_who_has_given_one_is_asked, monkeypatch)

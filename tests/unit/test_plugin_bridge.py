@@ -1,6 +1,8 @@
-"""The daemon's side of a plug-in: what it prints without end, and what outlives it."""
+"""The daemon's side of a plug-in: what it prints without end, and what it leaves."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -22,12 +24,24 @@ CHILD = (
     "import pathlib, select, sys; held = select.poll(); held.register(1, 0); pathlib.Path(sys.argv[1]).touch(); "
     "held.poll(); pathlib.Path(sys.argv[1]).unlink()"
 )
+SILENT = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
 
 def leaves_a_child(node, options):
-    subprocess.Popen([sys.executable, "-c", CHILD, options["there"]])
+    subprocess.Popen([sys.executable, "-c", CHILD, options["there"]], start_new_session=True)
     while not os.path.exists(options["there"]):
         time.sleep(0.01)
     raise ValueError("gone")
+
+def leaves_a_silent_one(node, options):
+    nothing = subprocess.DEVNULL
+    child = subprocess.Popen([sys.executable, "-c", SILENT], stdin=nothing, stdout=nothing, stderr=nothing)
+    with open(options["there"] + "~", "w") as file:
+        file.write(str(child.pid))
+    os.rename(options["there"] + "~", options["there"])
+    while options["ends"] == "later":
+        time.sleep(1)
+    if options["ends"] == "ill":
+        os._exit(7)
 """
 
 
@@ -80,23 +94,78 @@ def test_a_daemon_that_looks_at_every_line_is_found(monkeypatch: pytest.MonkeyPa
     assert_found(every_line_is_looked_at, check_flood, monkeypatch)
 
 
-def test_a_plugin_has_ended_though_what_it_started_holds_its_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of two plug-ins that leave something behind."""
     info = tmp_path / "acme_orphans-2.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-orphans\nVersion: 2.0\n")
-    (info / "entry_points.txt").write_text("[swarmd.bridges]\norphans = acme_orphans:leaves_a_child\n")
+    (info / "entry_points.txt").write_text(
+        "[swarmd.bridges]\norphans = acme_orphans:leaves_a_child\nsilent = acme_orphans:leaves_a_silent_one\n"
+    )
     (tmp_path / "acme_orphans.py").write_text(ORPHANS)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    there = tmp_path / "there"
+    return tmp_path
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def check_children(folder: Path, ends: str, wait_s: float = LIMIT_S) -> None:
+    """Whatever a plug-in has started and left is over with it, however it ends."""
+    there, daemon = folder / f"there-{ends}", FakeDaemon()
+    bridge = PluginBridge("swarmd.bridges", "silent", {"there": str(there), "ends": ends})
+    pid = 0
+
+    async def life() -> None:
+        nonlocal pid
+        running = asyncio.create_task(bridge.run(daemon))  # type: ignore[arg-type]
+        async with asyncio.timeout(LIMIT_S):
+            await until(there.exists)
+            pid = int(there.read_text())
+            if ends == "later":
+                running.cancel()
+            await asyncio.wait({running})
+        try:
+            async with asyncio.timeout(wait_s):
+                await until(lambda: not lives(pid))
+        except TimeoutError:
+            pytest.fail("what the plug-in has left lives on")
+
+    try:
+        asyncio.run(life())
+    finally:
+        if pid and lives(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ends", ["well", "ill", "later"])
+def test_what_a_plugin_has_started_ends_with_it(ends: str, acme: Path) -> None:
+    check_children(acme, ends)
+
+
+def test_a_daemon_that_ends_the_plugin_alone_is_found(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(module.os, "killpg", lambda group, number: None)
+
+    assert_found(alone, lambda: check_children(acme, "well", 0.2), monkeypatch)
+
+
+def test_a_plugin_has_ended_though_what_it_started_holds_its_output(acme: Path) -> None:
+    there = acme / "there"
     daemon: Any = FakeDaemon()
     bridge = PluginBridge("swarmd.bridges", "orphans", {"there": str(there)})
-
-    async def until(holds: Callable[[], bool]) -> None:
-        while not holds():
-            await asyncio.sleep(0.01)
 
     async def life() -> None:
         async with asyncio.timeout(LIMIT_S):

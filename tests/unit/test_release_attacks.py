@@ -22,7 +22,7 @@ from swarmd_protocols.releases.messages import Piece
 from swarmd_protocols.releases.reports import Report, ReportBook, SignedReport, Verdict
 from swarmd_protocols.releases.statements import Floor, Heartbeat, Release, Revoke, Rollout, Targets, parse_release
 from swarmd_protocols.releases.stores import describe
-from swarmd_protocols.releases.swarm_actions import Blame
+from swarmd_protocols.releases.swarm_actions import Ask, Blame
 from swarmd_protocols.releases.swarming import BlobSwarm, SwarmingConfig
 from swarmd_protocols.releases.versions import NodeFacts
 from swarmd_protocols.trust import roots
@@ -257,7 +257,7 @@ def revoke_key_only_removes() -> bool:
 
 
 def malicious_peer() -> bool:
-    """A bad chunk blames exactly its sender, who is not asked again."""
+    """A bad chunk blames exactly its sender, who is not asked again and still given what it lacks."""
     data = bytes(range(256)) * 64
     blob, hashes = describe(data, 4_096)
     parts = tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
@@ -267,8 +267,10 @@ def malicious_peer() -> bool:
     index = next(one.index for one in actions if getattr(one, "to", None) == liar and hasattr(one, "index"))
     good, after = swarm.on_chunk(liar, index, bytes(4_096), 1)
     blamed = [one.peer for one in after if isinstance(one, Blame)]
-    swarm.on_tell(liar, swarm.everything, 2)
-    return not good and blamed == [liar] and swarm.neighbours == [honest]
+    after += swarm.on_tell(liar, swarm.everything, 2)
+    for at_ns in range(3, 40 * 10**9, 10**9):
+        after += swarm.on_tick(at_ns)
+    return not good and blamed == [liar] and {one.to for one in after if isinstance(one, Ask)} == {honest}
 
 
 def poisoned_cast() -> bool:

@@ -18,11 +18,13 @@ from swarmd_protocols.state.crdt.facts import LATTICE, Done, Facts, Join, Sighti
 from swarmd_protocols.state.crdt.log import BATCHES_MAX
 from swarmd_protocols.state.crdt.messages import LASTING, Batches, Certificates, Have, Proof, Recent, Wanted
 from swarmd_protocols.state.crdt.note_rows import NOTE_DOTS_MAX, NotePut, NoteRemoval
+from swarmd_protocols.state.dedup import view as view_module
 from swarmd_protocols.state.observations import CellAssigned, DefineCells, SetNote, WantCell
 from swarmd_protocols.state.quota import ANSWER_BURST_BYTES, ANSWER_BYTES_S, ANSWER_COPY_S, AUTHOR_BURST, WORK_RATE
 from swarmd_protocols.subprotocol import Send
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.trust import Certificate
+from tests.support.mutants import assert_found
 from tests.support.state_mesh import CRYPTO, SWARM, Mesh, S, detection
 from tests.support.state_pen import Pen, pen_of
 
@@ -291,13 +293,15 @@ def test_slices_end_in_the_state_that_one_stroke_would_have_made():
     assert shown[0]
 
 
-def test_a_stack_of_thousands_costs_a_slice_at_a_time():
+def law_of_a_stack():
+    """Built, moved, and taken back with one batch: no event decides, or looks at, more than its slice."""
     mesh = Mesh(3, seed=8)
     mesh.run(2)
     mesh.crash(2)
-    pen, worst = pen_of(2), 0
+    pen, worst, looks, most = pen_of(2), 0, 0, 0
     victim = mesh.members[0].replica
-    settle = victim._projection.view.settle
+    settle, work = victim._projection.view.settle, victim._projection.work
+    pop = victim._projection.view.undecided.pop
 
     def watched(budget=None):
         nonlocal worst
@@ -305,11 +309,34 @@ def test_a_stack_of_thousands_costs_a_slice_at_a_time():
         worst = max(worst, done)
         return done
 
+    def popped():
+        nonlocal looks
+        looks += 1
+        return pop()
+
+    def worked(budget=None):
+        nonlocal looks, most
+        looks, before = 0, victim._projection.view.undecided.total
+        done = work(budget)
+        most = max(most, looks, victim._projection.view.undecided.total - before)
+        return done
+
     victim._projection.view.settle = watched
+    victim._projection.view.undecided.pop = popped
+    victim._projection.work = worked
     for start in range(0, 4_000, 40):
         rows = [
             Sighting("a", LATTICE, (k + 10, 0), False, True, (k * 30) % 690, (k * 30) // 690 * 30 % 690, (0, 0, 0), 500,
                      (k + 1) << 16, (k + 1) << 16, 1, b"", ()) for k in range(start, start + 40)
+        ]  # fmt: skip
+        say(mesh, 0, 2, Batches((pen.write(Facts(rows)).raw,)))
+        mesh.run(0.05)
+    mesh.run(20)  # Until its author may make others work again.
+    near = tuple((offset + 1, 0) for offset in range(8))
+    for start in range(0, 3_000, 30):
+        rows = [
+            Sighting("b", LATTICE, (k, 0), False, True, k * 700, 90_000, (0, 0, 0), 500, (k + 1) << 16, (k + 1) << 16,
+                     1, b"", near) for k in range(start, start + 30)
         ]  # fmt: skip
         say(mesh, 0, 2, Batches((pen.write(Facts(rows)).raw,)))
         mesh.run(0.05)
@@ -320,7 +347,24 @@ def test_a_stack_of_thousands_costs_a_slice_at_a_time():
         mesh.run(0.05)
     mesh.run(10)
     assert views(mesh).health()["undecided"] == 0
+    row = Sighting("a", LATTICE, (0, 7), False, True, 345, 345, (0, 0, 0), 500, 0, 1 << 16, 1, b"", ())
+    say(mesh, 0, 2, Batches((pen.write(Facts([row]), 1 << 16, (pen.life, pen.n + 1)).raw,)))
+    mesh.run(10)
+    assert views(mesh).health()["undecided"] == 0
     assert worst <= mesh.config.slice_units + 2_000
+    assert most <= mesh.config.slice_units + _LARGEST_STEP, f"{most} units or looks in one event"
+
+
+_LARGEST_STEP = 4_000
+"""Units of one batch whose rows all lie on one stack: it is taken back in one go."""
+
+
+def test_a_stack_of_thousands_costs_a_slice_at_a_time():
+    law_of_a_stack()
+
+
+def test_looks_that_cost_nothing_are_found(monkeypatch):
+    assert_found(lambda patch: patch.setattr(view_module, "STALE_UNITS", 0), law_of_a_stack, monkeypatch)
 
 
 def test_questions_are_answered_as_far_as_the_askers_share_lasts():

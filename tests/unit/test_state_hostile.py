@@ -5,14 +5,17 @@ from unittest.mock import patch
 
 import pytest
 
-from swarmd_protocols.effects import Alarm, Rejected
+from swarmd_protocols.effects import Alarm, Persist, Rejected
 from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
+from swarmd_protocols.state.author import Author
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import NodeSigner, Stream, seal_batch
 from swarmd_protocols.state.crdt.facts import LATTICE, Facts, Sighting, encode_facts
-from swarmd_protocols.state.observations import Count, LocalDetection, Observed, StatusReport
+from swarmd_protocols.state.crdt.journal_keys import fact_key
+from swarmd_protocols.state.observations import Count, LocalDetection, Observed, SetNote, StatusReport
 from swarmd_protocols.state.replica import Replica
+from tests.support.mutants import assert_found
 from tests.support.state_mesh import CRYPTO, Mesh, S, detection
 
 LIFE = 77
@@ -69,6 +72,51 @@ def test_a_quarantine_survives_a_restart():
     mesh.crash(0)
     mesh.boot(0)
     assert mesh.members[0].replica.views.health()["quarantined"] == 1
+
+
+def law_of_the_convicted(seconds):
+    """What it goes on to see, count and report takes no more of its own disk than one record of each kind."""
+    mesh = Mesh(3)
+    liar = mesh.members[1]
+    give(mesh, 0, 2, forged(liar, (LIFE, 1), fact(100)))
+    give(mesh, 2, 0, forged(liar, (LIFE, 1), fact(900)))
+    mesh.run(5)
+    assert liar.replica.views.health()["quarantined"] == 1
+    sizes = []
+    for second in range(seconds):
+        local_ns = liar.local_ns(mesh.now_ns)
+        mesh.see(1, detection(local_ns, second + 1, 1_000 * second, 0))
+        mesh.perform(liar, liar.replica.on_command(SetNote(f"note {second}", b"x" * 500), local_ns))
+        mesh.perform(liar, liar.replica.on_command(Count((("seen", 1),)), local_ns))
+        mesh.run(1)
+        sizes.append(sum(len(key) + len(value) for key, value in liar.disk.items()))
+    assert max(sizes) <= sizes[1] + 100, f"its journal grows: {sizes[1]} to {max(sizes)} B"
+    mesh.crash(1)
+    mesh.boot(1)
+    mesh.run(5)
+    assert all(replica.views.health()["quarantined"] == 1 for replica in mesh.replicas)
+    assert all(replica.views.objects() == [] for replica in mesh.replicas)
+    assert mesh.agree_on_all()
+
+
+def test_law_who_is_convicted_does_not_fill_its_own_disk():
+    law_of_the_convicted(20)
+
+
+def test_an_author_that_journals_what_nobody_takes_is_found(monkeypatch):
+    def shameless(patch):
+        flush = Author.flush
+
+        def journalled(self, effects, now_ns):
+            items = list(self.pending)
+            flush(self, effects, now_ns)
+            if items and self._node in self._holdings.store.quarantined:
+                batches = self.log.append(items, lambda: self._clock.tick(now_ns))
+                effects += [Persist(fact_key(batch), batch.raw) for batch in batches]
+
+        patch.setattr(Author, "flush", journalled)
+
+    assert_found(shameless, lambda: law_of_the_convicted(8), monkeypatch)
 
 
 def test_a_false_proof_convicts_nobody():

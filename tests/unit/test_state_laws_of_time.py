@@ -7,10 +7,12 @@ import pytest
 from swarmd_protocols.effects import Persist
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.clock import Clock, ClockConfig
+from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.facts import LATTICE, Sighting
 from swarmd_protocols.state.observations import CellDone, Count, DefineCells
 from swarmd_protocols.state.projection import Projection
-from swarmd_protocols.state.replica import ReplicaConfig
+from swarmd_protocols.state.replica import Replica, ReplicaConfig
+from tests.support.mutants import assert_found
 from tests.support.state_mesh import MS, Mesh, S, detection
 from tests.support.tiers import few_fast
 
@@ -252,3 +254,47 @@ def test_a_life_whose_clock_was_never_confirmed_makes_nothing_old(wrong_ns):
 def test_what_a_life_with_a_wrong_clock_said_is_not_lost():
     mesh = a_life_with_a_wrong_clock(-HOUR)
     assert all(len(replica.views.objects()) == 1 for replica in mesh.replicas)
+
+
+def law_of_unasked_times():
+    """Whatever time a member tells that nobody asked it for, or tells again, the clock of the others is as without."""
+    mesh = Mesh(5)
+    mesh.run(20)
+    victim, thief = mesh.members[0], mesh.members[4]
+    clock = victim.replica.clock
+    held, asked = dict(clock._votes), victim.replica._anti_entropy.time.asked
+    others = [sent_ns for node, sent_ns in asked.items() if node != thief.node]
+    for ahead_s in range(-50, 50):
+        now_ns = victim.local_ns(mesh.now_ns)
+        for sent_ns in (now_ns, now_ns - 1_000_000, *others):
+            told = messages.encode(messages.ClockTell(sent_ns, clock.physical_ns(now_ns) + ahead_s * S))
+            victim.replica.on_message(thief.node, told, now_ns)
+    assert dict(clock._votes) == held, "a vote that nobody asked for"
+
+
+def test_law_an_unasked_time_is_no_vote():
+    law_of_unasked_times()
+
+
+def test_a_clock_that_believes_whoever_speaks_is_found(monkeypatch):
+    class Anybody(dict):
+        """Whatever was told was asked for."""
+
+        def get(self, node, default=None):
+            return self.said
+
+        def __delitem__(self, node):
+            pass
+
+    def unasked(patch):
+        dispatch = Replica._dispatch
+
+        def believing(self, sender, message, effects, now_ns):
+            if isinstance(message, messages.ClockTell):
+                anybody = self._anti_entropy.time.asked = Anybody()
+                anybody.said = message.sent_ns
+            dispatch(self, sender, message, effects, now_ns)
+
+        patch.setattr(Replica, "_dispatch", believing)
+
+    assert_found(unasked, law_of_unasked_times, monkeypatch)

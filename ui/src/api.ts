@@ -23,6 +23,7 @@ export interface Thing {
   id: string; label: string; score: number; tier: string; east_m: number | null; north_m: number | null;
   covariance_m2: [number, number, number] | null; asset: string; observers: string[]; reports: number;
   first_seen_s: number; last_seen_s: number; review: string; detected: string; reviews: Review[];
+  thumb: string;
 }
 export interface Cell { id: string; east_m: number; north_m: number; state: string; holder: string; done_by: string[] }
 export interface Alert {
@@ -50,7 +51,7 @@ export interface Prepared {
 export interface Evidence {
   id: string; node: string; label: string; score: number; east_m: number | null; north_m: number | null;
   covariance_m2: [number, number, number] | null; model_digest: string; reports: number;
-  first_seen_s: number; last_seen_s: number;
+  first_seen_s: number; last_seen_s: number; thumb: string;
 }
 export interface Rows {
   member: Member[]; position: Position[]; object: Thing[]; cell: Cell[]; alert: Alert[]; event: Happening[];
@@ -60,9 +61,13 @@ export type Kind = keyof Rows;
 export interface Change { seq: number; at_s: number; kind: Kind; id: string; row: Rows[Kind][number] | null }
 export interface Snapshot { epoch: string; seq: number; at_s: number; rows: Rows }
 export interface Changes { now_s: number; seq: number; changes: Change[]; reset: boolean }
-export interface History { changes: Change[]; gaps: [number, number][]; next: string | null }
+export interface PeerStretch { node: string; name: string; from_s: number; to_s: number; what: string }
+export interface History { changes: Change[]; gaps: [number, number][]; next: string | null; peers: PeerStretch[] }
 export interface Mark { at_s: number; lane: string; level: string; text: string; count: number }
-export interface Timeline { from_s: number; to_s: number; covered: [number, number][]; marks: Mark[] }
+export interface Timeline {
+  from_s: number; to_s: number; covered: [number, number][]; marks: Mark[]; fetched: [number, number][];
+  peers: PeerStretch[];
+}
 
 /** Ask the server for JSON. */
 export async function get<T>(path: string, query: Record<string, string | number> = {}, signal?: AbortSignal): Promise<T> {

@@ -5,6 +5,7 @@ import { type Evidence, type Happening, type Member, type Position, type Thing, 
 import { chosen, find, nowS, past, site, version, world } from "./state";
 import { Acts, Reviews } from "./review";
 import { type Column, Table, ordered } from "./table";
+import { Thumb } from "./thumb";
 import { HEARD, clock, duration } from "./world";
 
 const metres = (value: number | null) => (value === null ? "–" : value.toFixed(1));
@@ -15,7 +16,7 @@ const tone = (state: string) => (state === "alive" ? "good" : state === "failed"
 const Age = ({ atS }: { atS: number }) => <>{duration(nowS() - atS)}</>;
 
 const OBJECTS: Column<Thing>[] = [
-  { name: "label", title: "label", cell: (one) => one.label, key: (one) => one.label },
+  { name: "label", title: "label", cell: (one) => (one.thumb ? <><Thumb name={one.thumb} /> {one.label}</> : one.label), key: (one) => one.label },
   { name: "asset", title: "asset", cell: (one) => one.asset || "–", key: (one) => one.asset || "~" },
   { name: "score", title: "score", number: true, isMostFirst: true, cell: (one) => one.score.toFixed(2), key: (one) => -one.score },
   { name: "seen", title: "seen by", number: true, isMostFirst: true, cell: (one) => <span class={one.tier === "candidate" || one.review === "rejected" ? "warn" : "bad"}>{one.observers.length}</span>, key: (one) => -one.observers.length },
@@ -72,7 +73,7 @@ export function Objects() {
   return (
     <>
       {one ? <ObjectDetail one={one} /> : null}
-      <Find count={rows.length} all={all.length} what="objects" files={{ CSV: "objects.csv", GeoJSON: "objects.geojson", KML: "findings.kml", PDF: "findings.pdf" }} />
+      <Find count={rows.length} all={all.length} what="objects" files={{ CSV: "objects.csv", GeoJSON: "objects.geojson", KML: "findings.kml", KMZ: "findings.kmz", PDF: "findings.pdf" }} />
       <Table label="Objects" kind="objects" rows={rows} columns={OBJECTS} first="score" chosen={chosen.value?.id ?? ""} onChoose={choose("object")}
         empty={needle ? "Nothing has these letters." : "Nothing was found yet."} />
     </>
@@ -95,6 +96,7 @@ function ObjectDetail({ one }: { one: Thing }) {
     <section class="detail" aria-label="The chosen object">
       <header><h2>{one.label}</h2><span class="space" /><Close /></header>
       <div class="dim">{[one.asset, one.id].filter(Boolean).join(" · ")}</div>
+      {one.thumb ? <Thumb name={one.thumb} of={one.label} /> : null}
       <dl>
         <dt>state</dt><dd class={one.tier === "candidate" || one.review === "rejected" ? "warn" : "bad"}>{one.review ? `${one.review} by operators, seen by ${one.observers.length}` : one.tier === "confirmed" ? `confirmed by ${one.observers.length}` : `candidate, seen by ${one.observers.length}`}{one.detected ? `; detected as ${one.detected}` : ""}</dd>
         <dt>score</dt><dd>{one.score.toFixed(2)}</dd>
@@ -109,6 +111,7 @@ function ObjectDetail({ one }: { one: Thing }) {
           <li key={sighting.id}>
             <b>{sighting.node}</b> {sighting.label} {sighting.score.toFixed(2)} · {sighting.reports} reports · {clock(sighting.first_seen_s, nowS())}
             <span class="dim"> · model {sighting.model_digest.slice(0, 8) || "unknown"}</span>
+            {sighting.thumb && sighting.thumb !== one.thumb ? <div><Thumb name={sighting.thumb} of={`${sighting.label} by ${sighting.node}`} /></div> : null}
           </li>
         ))}
       </ul>

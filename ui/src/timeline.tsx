@@ -2,7 +2,7 @@
 
 import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Timeline } from "./api";
+import type { PeerStretch, Timeline } from "./api";
 import { goLive, nowS, past, play, playing, readTimeline, seek, serverNowS, silentSince, site, span, speed, timeline, version } from "./state";
 import { clock, duration, elapsed } from "./world";
 
@@ -17,7 +17,7 @@ const READ_MS = 4000;
 function ends(): [number, number] {
   const line = timeline.value, isRecording = site.value?.mode === "recording";
   const last = isRecording ? (line?.to_s ?? nowS()) : serverNowS();
-  const began = line?.covered[0]?.[0] ?? last;
+  const began = Math.min(line?.covered[0]?.[0] ?? last, line?.fetched[0]?.[0] ?? last);
   const first = span.value && !isRecording ? Math.max(last - span.value, began) : began;
   return [isRecording ? Math.min(first, last - 1) : Math.min(first, last - LEAST_S), last];
 }
@@ -71,8 +71,34 @@ export function TimelineBar() {
           }} />
         <span class={`when ${at === null && !isRecording ? "good" : "warn"}`}>{when}</span>
       </div>
+      <Peers line={timeline.value} first={first} last={last} />
       <canvas class="lanes" ref={lanes} onClick={onLane} role="img" aria-label="Timeline of members, objects and events" />
     </footer>
+  );
+}
+
+/** What a gap in a member's own past is, in words. */
+const WHY: Record<string, string> = {
+  waiting: "being fetched", off: "it wrote nothing down", expired: "dropped for age or room", refused: "it does not give to this node",
+  unreachable: "nobody in reach keeps it", silent: "nobody answers", lied: "its keeper answers what does not hold", revoked: "it is shut out",
+};
+/** Gaps shorter than this are a page that a crash cut off. */
+const GAP_S = 2;
+/** Gaps that are listed. */
+const GAPS_MAX = 200;
+
+/** Whose past is here of the times at which this server was not, and what is missing. */
+function Peers({ line, first, last }: { line: Timeline | null; first: number; last: number }) {
+  const peers = (line?.peers ?? []).filter((one) => one.to_s > first && one.from_s < last);
+  if (peers.length === 0) return null;
+  const gaps = peers.filter((one) => one.what !== "whole" && Math.min(one.to_s, last) - Math.max(one.from_s, first) > GAP_S);
+  const names = new Set(peers.map((one) => one.node)), holed = new Set(gaps.map((one) => one.node));
+  const span = (one: PeerStretch) => `${clock(Math.max(one.from_s, first), last)} to ${clock(Math.min(one.to_s, last), last)}`;
+  return (
+    <details class="peers">
+      <summary>Before this server: the own past of {names.size - holed.size} of {names.size} members is whole</summary>
+      <ul>{gaps.slice(-GAPS_MAX).map((one) => <li key={`${one.node} ${one.from_s}`}><b>{one.name}</b> {span(one)}: {WHY[one.what] ?? one.what}</li>)}</ul>
+    </details>
   );
 }
 
@@ -98,14 +124,17 @@ function draw(canvas: HTMLCanvasElement, line: Timeline | null): void {
     c.fillRect(LEFT, top + 1, box.width - LEFT, 18);
   });
   if (!line) return;
+  // Of times that only others wrote down there is a stripe.
+  c.fillStyle = colour("dim");
+  for (const [began, ended] of line.fetched) if (ended > first) c.fillRect(Math.max(LEFT, x(began)), 57, Math.max(1, x(ended) - Math.max(LEFT, x(began))), 2);
   // What nobody wrote down is hatched: nothing there does not mean that nothing happened.
   c.save();
   c.beginPath();
   let from = first;
-  const covered = [...line.covered, [last, last] as [number, number]];
   const newest = line.covered.at(-1);
   // What was covered when the line was read is covered since, as long as the server answers.
   if (newest && silentSince.value === null && last - newest[1] < (3 * READ_MS) / 1000) newest[1] = last;
+  const covered = [...line.covered, ...line.fetched, [last, last] as [number, number]].sort((a, b) => a[0] - b[0]);
   for (const [began, ended] of covered) {
     if (x(began) - x(from) > 1.5) c.rect(x(from), 1, x(began) - x(from), 58);
     from = Math.max(from, ended);

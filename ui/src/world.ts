@@ -11,6 +11,17 @@ export interface Trail { east: number[]; north: number[] }
 
 let worlds = 0;
 
+/** Whether two rows of a kind say the same. */
+function isSame(one: object, other: object): boolean {
+  const here = one as Record<string, unknown>, there = other as Record<string, unknown>, names = Object.keys(here);
+  if (names.length !== Object.keys(there).length) return false;
+  for (const name of names) {
+    const a = here[name], b = there[name];
+    if (a !== b && (typeof a !== "object" || typeof b !== "object" || JSON.stringify(a) !== JSON.stringify(b))) return false;
+  }
+  return true;
+}
+
 export class World {
   /** No other world's: what was drawn of one is not taken for another. */
   readonly number = ++worlds;
@@ -30,8 +41,18 @@ export class World {
   reset(rows: Rows): void {
     for (const kind of Object.keys(this.moved) as Kind[]) {
       const held = this[kind] as Map<string, Rows[Kind][number]>;
+      const told: Rows[Kind][number][] = rows[kind] ?? [];
+      let isMoved = held.size !== told.length;
+      const fresh = told.map((row) => {
+        const old = held.get(row.id);
+        if (old && isSame(old, row)) return old;
+        isMoved = true;
+        return row;
+      });
+      // Of what is as it was, nothing is painted anew: two moments of a flight differ in little.
+      if (!isMoved) continue;
       held.clear();
-      for (const row of rows[kind] ?? []) held.set(row.id, row);
+      for (const row of fresh) held.set(row.id, row);
       this.moved[kind]++;
     }
     for (const id of [...this.trails.keys()]) if (!this.position.has(id)) this.trails.delete(id);

@@ -104,7 +104,7 @@ def inverse(matrix: Covariance) -> Covariance:
     """Inverse of a symmetric positive 2x2 matrix, kept away from singular.
 
     >>> inverse((2.0, 0.0, 4.0))
-    (0.5, 0.0, 0.25)
+    (0.5, -0.0, 0.25)
     """
     a, b, c = matrix
     determinant = a * c - b * b

@@ -41,7 +41,7 @@ def load_survey(path: Path, plane: Plane | None, cell_m: float) -> Cells:
     if path.suffix.lower() in (".geojson", ".json"):
         if plane is None:
             raise SiteError(f"{path}: a polygon in degrees needs the mission origin; set node.origin")
-        return cells_of_polygon([plane.to_m(lat, lon) for lon, lat in _outline(path)], cell_m, str(path))
+        return cells_of_polygon([plane.to_m(lat, lon) for lon, lat in outline(path)], cell_m, str(path))
     return load_cells(path)
 
 
@@ -107,8 +107,12 @@ def _inside(outline: Points, east: float, north: float) -> bool:
     return inside
 
 
-def _outline(path: Path) -> Points:
-    """The outer ring of the file's only polygon, (longitude, latitude) in degrees."""
+def outline(path: Path) -> Points:
+    """The outer ring of the only polygon of a GeoJSON file, (longitude, latitude) in degrees.
+
+    Raises:
+        SiteError: Names the file and the remedy.
+    """
     try:
         raw = path.read_bytes()
         if len(raw) > FILE_MAX_BYTES:

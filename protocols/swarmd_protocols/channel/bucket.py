@@ -18,8 +18,8 @@ class TokenBucket:
         self._tokens = float(burst)
         self._at_ns = 0
 
-    def take(self, now_ns: int) -> bool:
-        """Take one token where there is one.
+    def take(self, now_ns: int, count: float = 1) -> bool:
+        """Take a token where there is one, or so many at once.
 
         >>> bucket = TokenBucket(10, 2)
         >>> [bucket.take(0), bucket.take(0), bucket.take(0), bucket.take(100_000_000)]
@@ -27,8 +27,8 @@ class TokenBucket:
         """
         tokens = min(self._burst, self._tokens + (now_ns - self._at_ns) * self._rate_per_ns)
         self._at_ns = now_ns
-        if tokens < 1:
+        if tokens < count:
             self._tokens = tokens
             return False
-        self._tokens = tokens - 1
+        self._tokens = tokens - count
         return True

@@ -136,6 +136,10 @@ class Borrower:
         """Who offers something, and the digests of what."""
         return dict(self._offers)
 
+    def offers(self, now_ns: int) -> list[Offer]:
+        """What lenders that are believed have said last."""
+        return self._dispatcher.offers(now_ns)
+
     def is_ejected(self, lender: NodeId, now_ns: int) -> bool:
         """Whether its answers were wrong so often that it is asked no more, for now."""
         return self._dispatcher.reputation.is_ejected(lender, now_ns)
@@ -158,7 +162,7 @@ class Borrower:
         need = Need(
             ask.number, ask.digest, ask.units, _size_bytes(ask), ask.deadline_ns, ask.may_leave, ask.local_ns,
             ask.local_wait_ns,
-            ability_number(ask.ability), ask.grade_min_milli, ask.copies,
+            ability_number(ask.ability), ask.grade_min_milli, ask.copies, ask.only, ask.may_check,
         )  # fmt: skip
         return self._decide(Asked(need), now_ns)
 
@@ -286,7 +290,7 @@ class Borrower:
             self.counts["unasked"] += 1
             return []
         digest = one.digests[attempt]
-        bound = Bound(self._node, sender, message.id, digest, one.input_sha256)
+        bound = Bound(self._node, sender, message.id, digest, _input_sha256(one, sender))
         is_signed = self._crypto.verify(key, messages.answer_bytes(bound, message.data), message.signature)
         if not is_signed or not self._is_well_formed(digest, message.data):
             self.counts["garbage"] += 1
@@ -356,7 +360,8 @@ class Borrower:
             self.counts["requests"] += 1
             self.counts["request_bytes"] += _size_bytes(ask)
             wire = ask.number << _ATTEMPT_BITS | attempt
-            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, ask.data, ask.lane_bytes)
+            data = _data_for(ask, lender)
+            request = Request(wire, held.ticket.number, digest, ask.units, left_ms, data, ask.lane_bytes)
             send = Send(lender, messages.encode_message(request), True, Priority.BULK)
             return [send, *self._renew(held, where, now_ns)]
         asking = self._asking.get(where)
@@ -453,6 +458,19 @@ def _may_be_kept(ask: requests.Borrow) -> bool:
 
 def _key(one: _Open) -> Key:
     return Key(one.input_sha256, one.ask.recipe, one.ask.digest)
+
+
+def _data_for(ask: requests.Borrow, lender: NodeId) -> bytes:
+    """What travels to one lender."""
+    if not ask.lane_key:
+        return ask.data
+    token, at = messages.lane_token(ask.lane_key, lender), ask.lane_at
+    return ask.data[:at] + token + ask.data[at + len(token) :]
+
+
+def _input_sha256(one: _Open, lender: NodeId) -> bytes:
+    """Of the same, which the lender signs for."""
+    return sha256(_data_for(one.ask, lender)).digest() if one.ask.lane_key else one.input_sha256
 
 
 def _size_bytes(ask: requests.Borrow) -> int:

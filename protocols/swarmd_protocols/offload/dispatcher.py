@@ -228,6 +228,13 @@ class Dispatcher:
         self.reputation = Reputation(config.reputation)
         self.counts: Counter[str] = Counter()
 
+    def offers(self, now_ns: int) -> list[Offer]:
+        """Of lenders that are believed."""
+        return [
+            offer for node, offer in self._offers.items()
+            if offer.is_fresh(now_ns) and not self.reputation.is_ejected(node, now_ns)
+        ]  # fmt: skip
+
     @property
     def open_requests(self) -> int:
         """Requests without an answer so far."""
@@ -301,6 +308,11 @@ class Dispatcher:
         for one in list(self._open.values()):
             if not one.live or any(one.tried[attempt] != lender for attempt in one.live):
                 continue
+            if one.need.only is not None:
+                # Whoever placed it there places it anew.
+                effects += [effect for attempt in sorted(one.live)
+                            for effect in self._on_failed(one.need.number, attempt, now_ns)]  # fmt: skip
+                continue
             found = self._choose(one, now_ns)
             if found is not None:
                 effects += self._ask(one, found[0], now_ns)
@@ -325,7 +337,8 @@ class Dispatcher:
         effects: list[Effect] = [Deliver(number, attempt)]
         effects += [Cancel(number, other) for other in sorted(one.live - {attempt})]
         self.counts["local" if lender is None else "borrowed"] += 1
-        if lender is not None and one.need.local_ns and self._is_worth_a_check(lender):
+        has_own = one.need.local_ns > 0 or one.need.may_check
+        if lender is not None and has_own and self._is_worth_a_check(lender):
             effects.append(Check(number, attempt, lender))
         return effects
 

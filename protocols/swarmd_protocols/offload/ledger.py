@@ -2,9 +2,11 @@
 
 Lines are coalesced: what happened with one member and one bundle since the driver last took them is one line with a
 count, so that a busy or hostile peer fills no log. `proof` covers the answers in their order, so that two devices can
-show each other that they speak of the same ones.
+show each other that they speak of the same ones. Each member has `LINES_EACH` lines of its own, whatever others do.
 """
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -12,8 +14,15 @@ import msgspec
 
 from swarmd_protocols.ids import NodeId
 
-LINES_MAX = 256
-"""Kept until the driver takes them: four kinds for each of 64 lenders; more are counted together, of nobody."""
+LINES_EACH = 16
+"""Of one member until the driver takes them: granted, lent, refused and late of four bundles; what is beyond is counted
+together, in one line more."""
+_JUDGEMENTS = ("found_wrong", "ejected")
+"""What no member hides behind other lines of its own: beyond its share each kind has a line, of whatever bundle."""
+LINES_MAX = 64 * (LINES_EACH + 1 + len(_JUDGEMENTS))
+"""Of all: of as many members as a lender gives tickets to; more are counted together, of nobody."""
+MORE = "more"
+"""What happened that is not told apart."""
 NOBODY = NodeId(bytes(16))
 """Whose line it is where there are too many."""
 
@@ -47,6 +56,7 @@ class Ledger:
     def __init__(self) -> None:
         """Nothing has happened."""
         self._sums: dict[tuple[str, NodeId, bytes], _Sum] = {}
+        self._lines: Counter[NodeId] = Counter()
 
     def __len__(self) -> int:
         """Lines."""
@@ -65,15 +75,26 @@ class Ledger:
             answer: What was answered.
         """
         where = what, member, digest
+        if where not in self._sums and self._lines[member] >= LINES_EACH:
+            where = (what if what in _JUDGEMENTS else MORE), member, b""
         if where not in self._sums and len(self._sums) >= LINES_MAX - 1:
-            where = "more", NOBODY, b""
+            where = MORE, NOBODY, b""
+        if where not in self._sums:
+            self._lines[where[1]] += 1
         one = self._sums.setdefault(where, _Sum())
         one.count += 1
         one.size_bytes += size_bytes
         if answer is not None:
             one.answers[:] = sha256(bytes(one.answers) + sha256(answer).digest()).digest()
 
-    def take(self) -> list[Line]:
-        """All lines, in the order in which they began; they are forgotten here."""
-        sums, self._sums = self._sums, {}
+    def take(self, but: Collection[NodeId] = ()) -> list[Line]:
+        """Lines, in the order in which they began; they are forgotten here.
+
+        Args:
+            but: Members whose lines stay and go on counting.
+        """
+        sums = {where: one for where, one in self._sums.items() if where[1] not in but}
+        for where in sums:
+            del self._sums[where]
+        self._lines = Counter(member for _, member, _ in self._sums)
         return [Line(*where, one.count, one.size_bytes, bytes(one.answers)) for where, one in sums.items()]

@@ -15,7 +15,7 @@ larger goes from worker to worker, and these say where it lies.
 
 import struct
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import TypeAlias
 
 import msgspec
@@ -44,6 +44,9 @@ _GOOD_MAX_MS = 30_000
 """An offer that says it is good for longer is no offer: the lender would have left the air long before."""
 _TIME_MAX_US = 600_000_000
 """No inference and no queue of ten minutes is worth an offer."""
+LANE_TOKEN_BYTES = 16
+"""Of a token by which a lender fetches an input and leaves an answer: half says whose it is, half proves it. Who
+guesses has 2^64 to try before a request ends, and no connection without the key of the worker that listens."""
 _OFFER_TAG = b"swarmd/offer/v1\0"
 _ANSWER_TAG = b"swarmd/answer/v1\0"
 _ANSWER = struct.Struct("<16s16sQ32s32s32s")
@@ -205,6 +208,17 @@ def _check(holds: bool, what: str) -> None:
 
 
 # --- Signed parts ---------------------------------------------------------------------------------------------------
+
+
+def lane_token(key: bytes, lender: NodeId) -> bytes:
+    """One lender's token for one request's input; nobody else's, so that what it leaves takes nobody else's room.
+
+    Args:
+        key: Of the request, which never leaves the borrower.
+        lender: Whose it is.
+    """
+    who = lender[: LANE_TOKEN_BYTES // 2]
+    return who + blake2b(who, key=key, digest_size=LANE_TOKEN_BYTES // 2, person=b"swarmd-lane").digest()
 
 
 def offer_bytes(body: bytes) -> bytes:

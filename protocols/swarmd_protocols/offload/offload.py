@@ -23,6 +23,7 @@ from swarmd_protocols.offload.borrowing import NUMBER_MAX, Borrower
 from swarmd_protocols.offload.dispatcher import DispatcherConfig
 from swarmd_protocols.offload.ledger import Ledger
 from swarmd_protocols.offload.lending import NAME, Lender, LendingConfig
+from swarmd_protocols.offload.placement import Offer
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 _SAY: TimerKey = (NAME, "say")
@@ -110,6 +111,10 @@ class Offload:
     def lenders(self) -> dict[NodeId, tuple[str, ...]]:
         """Who offers something, and the digests of what."""
         return self._borrower.lenders()
+
+    def offers(self, now_ns: int) -> list[Offer]:
+        """What lenders that are believed have said last."""
+        return self._borrower.offers(now_ns)
 
     def is_ejected(self, lender: NodeId, now_ns: int) -> bool:
         """Whether this node asks it no more, for now."""

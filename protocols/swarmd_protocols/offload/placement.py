@@ -99,6 +99,10 @@ class Need:
     """The least grade of a lender's bundle, with `ability`."""
     copies: int = 1
     """Lenders that work on it at once; with 2 no single death costs an answer."""
+    only: NodeId | None = None
+    """This lender or none: who asks has placed it (`stealing.py`)."""
+    may_check: bool = False
+    """Answers can be held against an own model that is not to answer itself; with `local_ns` they can be anyway."""
 
 
 class Times:
@@ -163,6 +167,7 @@ def feasible(
     for offer in offers:
         fits = (
             offer.is_reachable
+            and (need.only is None or offer.node == need.only)
             and offer.node not in barred
             and offer.is_fresh(now_ns)
             and offer.of(need) is not None

@@ -68,6 +68,15 @@ class Borrow(msgspec.Struct, frozen=True):
     """An answer may be kept for so long, and one that was kept serves this request; 0: neither. Not with `ability`."""
     recipe: bytes = b""
     """What else the answer depends on, such as a digest of the preprocessing; answers are kept for each apart."""
+    only: NodeId | None = None
+    """This lender or none; where its connection breaks the request ends at once, since there is nobody else."""
+    may_check: bool = False
+    """The own model does not answer (`local_ns` is 0), and answers may be held against it."""
+    lane_key: bytes = b""
+    """With `lane_bytes`: each lender is told a token of its own (`messages.lane_token`) in place of the one in `data`;
+    empty: all are told the same."""
+    lane_at: int = 0
+    """Where in `data` the token stands."""
 
 
 class Ran(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from swarmd_protocols.releases.casting import (
     Caster,
     CastHearing,
     Note,
+    place_of_parity,
     place_of_piece,
 )
 from swarmd_protocols.releases.messages import (
@@ -25,6 +26,7 @@ from swarmd_protocols.releases.messages import (
     Piece,
     encode_message,
 )
+from swarmd_protocols.releases.parity import parity_of
 from swarmd_protocols.releases.requests import NAME, ReadChunk
 from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Blob
 from swarmd_protocols.releases.swarming import BlobSwarm
@@ -154,16 +156,21 @@ class Casts:
                 effects.append(send_to(action.to, CastNote(tag, action.round, action.state), Priority.SYNC))
                 outgoing.queue.popleft()
                 continue
-            place = place_of_piece(outgoing.caster.blob, action.number)
-            assert place is not None
-            index, start, size = place
+            blob = outgoing.caster.blob
+            place, parity = place_of_piece(blob, action.number), place_of_parity(blob, action.number)
+            index = place[0] if place else parity[0] if parity else -1
+            assert index >= 0, "a caster names pieces and parities of its blob"
             if outgoing.chunk[0] != index:
                 outgoing.asked = index
-                effects.append(Order(NAME, ReadChunk(outgoing.caster.blob, index)))
+                effects.append(Order(NAME, ReadChunk(blob, index)))
                 break
             outgoing.queue.popleft()
-            data = outgoing.chunk[1][start : start + size]
+            data = outgoing.chunk[1]
             if data:
+                if place is not None:
+                    data = data[place[1] : place[1] + place[2]]
+                elif parity is not None:
+                    data = parity_of(data, PIECE_BYTES, parity[1])
                 self.counts["pieces_out"] += 1
                 effects.append(Cast(encode_message(Piece(tag, action.number, data))))
         return effects

@@ -4,14 +4,15 @@
     caster   ══ Piece, Piece, Piece … ════▶ whoever listens      best effort, once, at a bounded rate
     caster   ── CastNote(round, OVER) ────▶ each neighbour       reliable
     receiver ── AskPieces(round, mask) ───▶ caster               reliable: these I lack; at once, also when it is none
-    caster   ══ what anybody lacks ═══════▶ whoever listens      the next round, and so on
+    caster   ══ parities, or pieces ══════▶ whoever listens      the next round, and so on
     caster   ── CastNote(round, ENDS) ────▶ each neighbour       the ordinary exchange mends what is left
 
-On one radio channel N unicast copies cost N times the bytes; a cast costs them once, and a repair round the share that
-anybody missed. Rounds and bytes are bounded, so no receiver can keep a caster at it. A frame of a cast is sealed with
-the group's key and says nothing about who sent it: a piece is therefore believed only as part of a chunk that hashes,
-nobody is blamed for a bad one, and a chunk that came out wrong is fetched by unicast, where there is somebody to blame.
-Notes come from enrolled peers; what a lying one can win is a bounded wait.
+On one radio channel N unicast copies cost N times the bytes; a cast costs them once. Receivers miss different pieces,
+so a repair round sends of each chunk as many parities (`parity.py`) as the one that lacks most of it needs, or what
+anybody lacks where that is no more. Rounds and bytes are bounded, so no receiver can keep a caster at it. A frame of a
+cast is sealed with the group's key and says nothing about who sent it: a piece is therefore believed only as part of a
+chunk that hashes, nobody is blamed for a bad one, and a chunk that came out wrong is fetched by unicast, where there is
+somebody to blame. Notes come from enrolled peers; what a lying one can win is a bounded wait.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import msgspec
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import bits
+from swarmd_protocols.releases.parity import MISSING_MAX, PARITIES, missing_pieces
 from swarmd_protocols.releases.statements import Blob
 
 BEGINS, OVER, ENDS = 0, 1, 2
@@ -88,6 +90,30 @@ def place_of_piece(blob: Blob, number: int) -> tuple[int, int, int] | None:
     return index, start, min(PIECE_BYTES, blob.chunk_size(index) - start)
 
 
+def parity_number(blob: Blob, index: int, parity: int) -> int:
+    """The number under which a parity of a chunk is cast: they follow those of all pieces."""
+    return blob.chunk_count * (blob.chunk_bytes // PIECE_BYTES) + index * PARITIES + parity
+
+
+def place_of_parity(blob: Blob, number: int) -> tuple[int, int] | None:
+    """(chunk, which parity of it) of a number; None where it is none."""
+    index, parity = divmod(number - blob.chunk_count * (blob.chunk_bytes // PIECE_BYTES), PARITIES)
+    return (index, parity) if 0 <= index < blob.chunk_count else None
+
+
+def masks_of_chunks(blob: Blob, mask: int) -> Iterator[tuple[int, int]]:
+    """Of a mask of pieces, each chunk that has some, and the mask of its own pieces."""
+    per_chunk = blob.chunk_bytes // PIECE_BYTES
+    if per_chunk % 8:
+        # Chunks of four pieces share octets; such a blob is small.
+        masks = [mask >> index * per_chunk & (1 << per_chunk) - 1 for index in range(blob.chunk_count)]
+    else:
+        width = per_chunk // 8
+        octets = mask.to_bytes(width * blob.chunk_count, "little")
+        masks = [int.from_bytes(octets[at : at + width], "little") for at in range(0, len(octets), width)]
+    return ((index, own) for index, own in enumerate(masks) if own)
+
+
 def all_pieces(blob: Blob) -> int:
     """The mask of every piece of a blob: chunks are whole multiples of pieces, so there is no gap."""
     return (1 << -(-blob.size // PIECE_BYTES)) - 1
@@ -111,6 +137,10 @@ class Caster(msgspec.Struct):
     _left: int = 0
     _round_pieces: int = 0
     _lacking: int = 0
+    _needs: dict[int, int] = msgspec.field(default_factory=dict)
+    """Chunk to the most pieces of it that one receiver lacks after this round."""
+    _parities: dict[int, int] = msgspec.field(default_factory=dict)
+    """Chunk to how many parities of it were cast."""
     _worst: int = 0
     """Most pieces of this round that one receiver has missed."""
     _is_casting: bool = False
@@ -140,6 +170,8 @@ class Caster(msgspec.Struct):
         lacks &= all_pieces(self.blob)
         self._lacking |= lacks
         self._worst = max(self._worst, lacks.bit_count())
+        for index, own in masks_of_chunks(self.blob, lacks):
+            self._needs[index] = max(self._needs.get(index, 0), own.bit_count())
         return self._next_round(now_ns) if all(self._receivers.values()) else []
 
     def on_due(self, now_ns: int) -> list[CastAction]:
@@ -153,12 +185,13 @@ class Caster(msgspec.Struct):
         if len(self._receivers) < self.config.least_receivers:
             return self._end()
         self.rate_bytes_s = self.config.bytes_s
-        return self._begin(all_pieces(self.blob), now_ns)
+        pieces = all_pieces(self.blob)
+        return self._begin(bits(pieces), pieces.bit_count(), now_ns)
 
-    def _begin(self, pieces: int, now_ns: int) -> list[CastAction]:
+    def _begin(self, numbers: Iterator[int], count: int, now_ns: int) -> list[CastAction]:
         self.round += 1
-        self._queue, self._lacking, self._worst = bits(pieces), 0, 0
-        self._left = self._round_pieces = pieces.bit_count()
+        self._queue, self._lacking, self._worst, self._needs = numbers, 0, 0, {}
+        self._left = self._round_pieces = count
         self._is_casting = True
         self._receivers = dict.fromkeys(self._receivers, False)
         return [*self._notes(BEGINS), *self._burst(now_ns)]
@@ -176,13 +209,24 @@ class Caster(msgspec.Struct):
         return [*actions, *self._notes(OVER)]
 
     def _next_round(self, now_ns: int) -> list[CastAction]:
-        pieces = self._lacking
+        numbers = list(self._repairs())
         left = self.config.budget * -(-self.blob.size // PIECE_BYTES) - self.sent_pieces
-        if not pieces or self.round >= self.config.rounds or pieces.bit_count() > left:
+        if not numbers or self.round >= self.config.rounds or len(numbers) > left:
             return self._end()
         if 5 * self._worst > self._round_pieces:  # More than a fifth: rather too fast than unlucky.
             self.rate_bytes_s = max(self.config.least_bytes_s, self.rate_bytes_s // 2)
-        return self._begin(pieces, now_ns)
+        return self._begin(iter(numbers), len(numbers), now_ns)
+
+    def _repairs(self) -> Iterator[int]:
+        """What to cast for what receivers lack, chunk by chunk."""
+        per_chunk = self.blob.chunk_bytes // PIECE_BYTES
+        for index, lacking in masks_of_chunks(self.blob, self._lacking):
+            need, begun = self._needs[index], self._parities.get(index, 0)
+            if need < lacking.bit_count() and need <= MISSING_MAX and begun + need <= PARITIES:
+                self._parities[index] = begun + need
+                yield from (parity_number(self.blob, index, begun + at) for at in range(need))
+            else:
+                yield from (index * per_chunk + at for at in bits(lacking))
 
     def _end(self) -> list[CastAction]:
         self.over, self.due_ns, self._queue = True, None, iter(())
@@ -200,8 +244,8 @@ class CastHearing(msgspec.Struct):
     hold_until_ns: int = 0
     heard: int = 0
     """New pieces, since the beginning."""
-    _parts: dict[int, tuple[bytearray, int]] = msgspec.field(default_factory=dict)
-    """Chunk -> bytes so far, mask of its pieces that are still missing."""
+    _parts: dict[int, "_Part"] = msgspec.field(default_factory=dict)
+    """Chunk -> what is here of it."""
     _bad: set[int] = msgspec.field(default_factory=set)
     _caster: NodeId | None = None
     _patience_ns: int = 0
@@ -245,29 +289,35 @@ class CastHearing(msgspec.Struct):
         Returns:
             A chunk that is complete now and still has to be hashed, or None.
         """
-        place = place_of_piece(self.blob, number)
-        if place is None or not self.is_trusted or len(data) != place[2]:
-            return None
-        index, start, _ = place
-        if have >> index & 1 or index in self._bad:
+        place, parity = place_of_piece(self.blob, number), place_of_parity(self.blob, number)
+        index, size = (place[0], place[2]) if place else (parity[0], PIECE_BYTES) if parity else (0, -1)
+        if len(data) != size or not self.is_trusted or have >> index & 1 or index in self._bad:
             return None
         part = self._parts.get(index)
         if part is None:
-            if (len(self._parts) + 1) * self.blob.chunk_bytes > self.config.assembly_bytes:
+            if self._kept_bytes + self.blob.chunk_bytes > self.config.assembly_bytes:
                 return None
             count = len(pieces_of_chunk(self.blob, index))
-            part = self._parts[index] = (bytearray(self.blob.chunk_size(index)), (1 << count) - 1)
-        bit = 1 << start // PIECE_BYTES
-        if not part[1] & bit:
+            part = self._parts[index] = _Part(bytearray(self.blob.chunk_size(index)), (1 << count) - 1)
+        if place is not None:
+            is_new = part.put(place[1], data)
+        else:
+            assert parity is not None, "a piece that has a length is a piece or a parity"
+            has_room = self._kept_bytes + PIECE_BYTES <= self.config.assembly_bytes
+            is_new = has_room and part.put_parity(parity[1], data)
+        if not is_new:
             return None
-        part[0][start : start + len(data)] = data
-        self._parts[index] = (part[0], part[1] & ~bit)
         self.heard += 1
         self._hold(now_ns)
-        if self._parts[index][1]:
+        if not part.is_enough:
             return None
         del self._parts[index]
-        return index, bytes(part[0])
+        return index, part.whole()
+
+    @property
+    def _kept_bytes(self) -> int:
+        parities = sum(len(part.parities) for part in self._parts.values())
+        return len(self._parts) * self.blob.chunk_bytes + parities * PIECE_BYTES
 
     def on_bad_chunk(self, index: int) -> None:
         """A chunk of pieces did not hash: it is not taken from casts again."""
@@ -290,9 +340,60 @@ class CastHearing(msgspec.Struct):
         for index in bits(((1 << self.blob.chunk_count) - 1) & ~have):
             if index not in self._bad:
                 whole = (1 << len(pieces_of_chunk(self.blob, index))) - 1
-                missing = self._parts[index][1] if index in self._parts else whole
-                octets[index * width : (index + 1) * width] = missing.to_bytes(width, "little")
+                wanted = self._parts[index].wanted if index in self._parts else whole
+                octets[index * width : (index + 1) * width] = wanted.to_bytes(width, "little")
         if per_chunk % 8 == 0:
             return int.from_bytes(octets, "little")
         # Chunks of four pieces share octets; such a blob is small.
         return sum(octets[index] << index * per_chunk for index in range(self.blob.chunk_count))
+
+
+class _Part(msgspec.Struct):
+    """What is here of one chunk."""
+
+    data: bytearray
+    missing: int
+    """Mask of the pieces that are not in `data`."""
+    parities: dict[int, bytes] = msgspec.field(default_factory=dict)
+
+    def put(self, start: int, data: bytes) -> bool:
+        """Take the piece that begins there; False where it is here."""
+        bit = 1 << start // PIECE_BYTES
+        if not self.missing & bit:
+            return False
+        self.data[start : start + len(data)] = data
+        self.missing &= ~bit
+        return True
+
+    def put_parity(self, parity: int, data: bytes) -> bool:
+        """Take a parity; False where it is here, or as many as can be of use are."""
+        if parity in self.parities or len(self.parities) >= MISSING_MAX:
+            return False
+        self.parities[parity] = data
+        return True
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the chunk can be made."""
+        return self.missing.bit_count() <= len(self.parities)
+
+    @property
+    def wanted(self) -> int:
+        """Mask of missing pieces: as many as would make the chunk, with the parities that are here."""
+        wanted = self.missing
+        for _ in range(len(self.parities)):
+            wanted &= wanted - 1
+        return wanted
+
+    def whole(self) -> bytes:
+        """The chunk."""
+        missing = list(bits(self.missing))
+        if missing:
+            starts = range(0, len(self.data), PIECE_BYTES)
+            here = {at // PIECE_BYTES: bytes(self.data[at : at + PIECE_BYTES]) for at in starts}
+            for number in missing:
+                del here[number]
+            for number, data in missing_pieces(here, self.parities, missing).items():
+                start = number * PIECE_BYTES
+                self.data[start : start + PIECE_BYTES] = data[: len(self.data) - start]
+        return bytes(self.data)

@@ -102,7 +102,7 @@ class CastNote(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class AskPieces(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """`mask`: little-endian bit mask of the pieces that the sender lacks after a round; empty for none."""
+    """`mask`: little-endian bit mask of the pieces that would do after a round, with what is here; empty for none."""
 
     blob: bytes
     round: int
@@ -110,7 +110,7 @@ class AskPieces(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """One piece of a chunk, numbered through the blob; only ever cast, never sent to one."""
+    """One piece of a chunk or parity of its pieces, numbered through the blob (`casting.py`); only ever cast."""
 
     blob: bytes
     number: int

@@ -36,7 +36,7 @@ class Tell(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blame(msgspec.Struct, frozen=True, gc=False):
-    """A peer sent bytes that are not the chunk; it is ignored for this blob from here on."""
+    """A peer sent bytes that are not the chunk; it is asked for nothing of this blob for a while."""
 
     peer: NodeId
     reason: str

@@ -8,6 +8,8 @@ The rules, each bought with a measurement (docs/performance/releases.md):
   different neighbours carry different chunks away; a chunk that nobody else shows for a while is offered again;
 - an uploader has a small window of chunks on their way and waits for the receiver's `have` before the next, so bulk
   never builds a queue in front of probes and leases, and a slow receiver slows only itself;
+- who gives a bad chunk is asked no more for a while and goes on being given to; who lets requests time out is asked
+  after all others;
 - what was never asked for is dropped unread; lengths come from the signed manifest;
 - while the blob is cast on a shared channel (`casting.py`), the caster shows nothing and receivers hold their requests.
 
@@ -24,6 +26,7 @@ from hashlib import sha256
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.releases.chunksets import Counts, pick
+from swarmd_protocols.releases.neighbour import Account, Neighbour
 from swarmd_protocols.releases.statements import Blob
 from swarmd_protocols.releases.swarm_actions import Ask, Blame, Give, Refuse, SwarmAction, Tell
 from swarmd_protocols.releases.upload_budget import UploadBudget
@@ -72,43 +75,6 @@ class SwarmingConfig:
 
 
 @dataclass(slots=True)
-class _Neighbour:
-    has: int = 0
-    shown: int = 0
-    """What we have told it."""
-    shrank_ns: int = 0
-    """Since when it shows less than before: an older word that a newer one overtook, or chunks that it has lost."""
-    has_spoken: bool = False
-    """What it was told before it first spoke may have come before it knew of the file, and have been ignored."""
-    asked: int | None = None
-    asked_ns: int = 0
-    ask_again_ns: int = 0
-    """How long after `asked_ns` the request is said again."""
-    gave: int | None = None
-    gave_ns: int = 0
-    """The chunk it was sent last, and when."""
-    not_before_ns: int = 0
-    """Refused: not to be asked before then."""
-    wants: int | None = None
-    """The one chunk it has asked us for and we have not sent."""
-    wants_ns: int = 0
-    """Since when: it waits for so long, and then asks somebody else."""
-    heard_ns: int = 0
-    repeat_ns: int = 0
-    repeat_at_ns: int = 0
-
-
-@dataclass(slots=True)
-class Account:
-    """Bytes exchanged with one peer about one blob."""
-
-    received: int = 0
-    sent: int = 0
-    wasted: int = 0
-    """Received twice, unasked, or bad."""
-
-
-@dataclass(slots=True)
 class BlobSwarm:
     """One blob at one node, whether it has all of it, some, or nothing yet."""
 
@@ -126,12 +92,15 @@ class BlobSwarm:
     """Asks for nothing before then: its chunks are being cast."""
     accounts: dict[NodeId, Account] = field(default_factory=dict)
     banned: dict[NodeId, int] = field(default_factory=dict)
-    """Until when, monotonic nanoseconds."""
+    """Who gave a bad chunk, and until when, monotonic nanoseconds, it is neither asked nor counted among the holders.
+
+    It is given what it lacks as anybody is: a device whose memory flips bits is not to stay with an old model.
+    """
     is_paused: bool = False
     """Asks for nothing: the disk has to catch up."""
     useless: int = 0
     """Messages that brought nothing and asked for nothing that was offered."""
-    _near: dict[NodeId, _Neighbour] = field(default_factory=dict)
+    _near: dict[NodeId, Neighbour] = field(default_factory=dict)
     _copies: Counts = field(init=False)
     """How many neighbours show each chunk."""
     _pending: int = 0
@@ -178,11 +147,11 @@ class BlobSwarm:
 
     def on_neighbour(self, node: NodeId, now_ns: int) -> list[SwarmAction]:
         """A peer wants to exchange chunks of this blob (or we do with it)."""
-        if node in self._near or self.banned.get(node, 0) > now_ns:
+        if node in self._near:
             return []
         if len(self._near) >= 2 * self.config.neighbours:
             return []
-        self._near[node] = _Neighbour(heard_ns=now_ns)
+        self._near[node] = Neighbour(heard_ns=now_ns)
         return self._show(node, now_ns, greet=True)
 
     def on_lost(self, node: NodeId, now_ns: int) -> list[SwarmAction]:
@@ -190,7 +159,8 @@ class BlobSwarm:
         neighbour = self._near.pop(node, None)
         if neighbour is None:
             return []
-        self._copies.take(neighbour.has)
+        if node not in self.banned:
+            self._copies.take(neighbour.has)
         if neighbour.asked is not None:
             self._pending &= ~(1 << neighbour.asked)
         for key in [key for key in self._sending if key[0] == node]:
@@ -220,7 +190,8 @@ class BlobSwarm:
         neighbour.has_spoken = True
         new = mask & self.everything & ~neighbour.has
         self.useless += known is not None and not new
-        self._copies.add(new)
+        if node not in self.banned:
+            self._copies.add(new)
         for receiver, index in [key for key in self._sending if key[0] == node and new >> key[1] & 1]:
             since_ns = self._sending.pop((receiver, index))
             self._account(node).sent += self.blob.chunk_size(index)
@@ -237,7 +208,7 @@ class BlobSwarm:
             actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
 
-    def _may_reset(self, node: NodeId, neighbour: _Neighbour, now_ns: int) -> bool:
+    def _may_reset(self, node: NodeId, neighbour: Neighbour, now_ns: int) -> bool:
         """Whether a neighbour is believed that it has lost chunks: once in a while, and only if it says so twice.
 
         A single such word may be an older one that a newer one has overtaken.
@@ -274,7 +245,7 @@ class BlobSwarm:
         neighbour.wants, neighbour.wants_ns = index, now_ns
         return self._pump(now_ns)
 
-    def _waits(self, neighbour: _Neighbour, now_ns: int) -> bool:
+    def _waits(self, neighbour: Neighbour, now_ns: int) -> bool:
         """Whether what it asked for is still awaited there: later it would come unasked."""
         return neighbour.wants is not None and now_ns - neighbour.wants_ns < self.config.request_timeout_ns * 7 // 8
 
@@ -313,17 +284,30 @@ class BlobSwarm:
             self.useless += 1
             return False, []
         self._asking.on_receipt(now_ns - neighbour.asked_ns)
-        neighbour.asked, neighbour.heard_ns = None, now_ns
+        neighbour.asked, neighbour.silences, neighbour.heard_ns = None, 0, now_ns
         self._pending &= ~(1 << index)
         if not self._is_chunk(index, data):
             account.wasted += len(data)
-            self.banned[node] = now_ns + self.config.ban_ns
-            return False, [Blame(node, f"chunk {index} does not hash to the list"), *self.on_lost(node, now_ns)]
+            self._ban(node, now_ns)
+            return False, [Blame(node, f"chunk {index} does not hash to the list"), *self._want(now_ns)]
         if self.have >> index & 1:
             account.wasted += len(data)
             return False, self._want(now_ns)
         account.received += len(data)
         return True, [*self._took(index, node), *self._want(now_ns)]
+
+    def _ban(self, node: NodeId, now_ns: int) -> None:
+        """Ask a peer for nothing for a while, and count nothing that it shows."""
+        if node not in self.banned:
+            self._copies.take(self._near[node].has)
+        self.banned[node] = now_ns + self.config.ban_ns
+
+    def _forgive(self, now_ns: int) -> None:
+        """Whose time is over is asked as others are."""
+        for node in [node for node, until_ns in self.banned.items() if until_ns <= now_ns]:
+            del self.banned[node]
+            if node in self._near:
+                self._copies.add(self._near[node].has)
 
     def on_cast_chunk(self, index: int, data: bytes) -> tuple[bool, list[SwarmAction]]:
         """Pieces of a cast have made up a chunk.
@@ -357,10 +341,12 @@ class BlobSwarm:
     def on_tick(self, now_ns: int) -> list[SwarmAction]:
         """Give up on what takes too long, say again what may have been lost; every few hundred milliseconds."""
         actions: list[SwarmAction] = []
+        self._forgive(now_ns)
         for node, neighbour in self._near.items():
             if neighbour.asked is not None and now_ns - neighbour.asked_ns > self.config.request_timeout_ns:
                 self._pending &= ~(1 << neighbour.asked)
                 neighbour.asked = None
+                neighbour.silences += 1
             if neighbour.asked is not None and now_ns - neighbour.asked_ns >= neighbour.ask_again_ns:
                 neighbour.ask_again_ns *= 2
                 actions.append(Ask(node, neighbour.asked))
@@ -376,7 +362,7 @@ class BlobSwarm:
                 actions += self._show(node, now_ns)
         return [*actions, *self._want(now_ns), *self._pump(now_ns)]
 
-    def _may_repeat(self, neighbour: _Neighbour, now_ns: int) -> bool:
+    def _may_repeat(self, neighbour: Neighbour, now_ns: int) -> bool:
         config = self.config
         if not neighbour.repeat_ns:
             neighbour.repeat_ns, neighbour.repeat_at_ns = config.repeat_ns, now_ns + config.repeat_ns
@@ -396,7 +382,11 @@ class BlobSwarm:
         actions: list[SwarmAction] = []
         if self.complete or self.is_paused or now_ns < self.hold_until_ns:
             return actions
-        idle = [(node, one) for node, one in self._near.items() if one.asked is None and one.not_before_ns <= now_ns]
+        idle = [
+            (node, one)
+            for node, one in self._near.items()
+            if one.asked is None and one.not_before_ns <= now_ns and node not in self.banned
+        ]
         free = self._asking.room((one.asked_ns for one in self._near.values() if one.asked is not None), now_ns)
         while free > 0:
             need = self.everything & ~self.have & ~self._pending
@@ -412,7 +402,8 @@ class BlobSwarm:
                 break
             index = pick(self._copies.least(candidates), self.rng)
             holders = [item for item in idle if item[1].has >> index & 1]
-            node, neighbour = self.rng.choice(holders)
+            fewest = min(one.silences for _, one in holders)
+            node, neighbour = self.rng.choice([item for item in holders if item[1].silences == fewest])
             neighbour.asked, neighbour.asked_ns, neighbour.ask_again_ns = index, now_ns, self.config.ask_repeat_ns
             self._pending |= 1 << index
             idle.remove((node, neighbour))
@@ -453,7 +444,7 @@ class BlobSwarm:
             if not waiting:
                 break
             index, node = min(waiting, key=lambda item: self._copies.of(item[0])) if self.super_seed else waiting[0]
-            if not self.budget.take(self.blob.chunk_size(index), now_ns):
+            if not self.budget.take(self.blob.chunk_size(index), now_ns, self.blob.sha256):
                 break
             neighbour = self._near.pop(node)
             neighbour.wants, neighbour.gave, neighbour.gave_ns = None, index, now_ns
@@ -486,7 +477,7 @@ class BlobSwarm:
             self._fresh |= 1 << index
         return [Tell(node, neighbour.shown)] if neighbour.shown != before or greet else []
 
-    def _next_offer(self, neighbour: _Neighbour, now_ns: int) -> int | None:
+    def _next_offer(self, neighbour: Neighbour, now_ns: int) -> int | None:
         """The chunk offered least; a second time only when nobody but its first taker shows it after a while."""
         while self._offered_at and self._offered_at[0][0] <= now_ns - self.config.reoffer_ns:
             self._fresh &= ~(1 << self._offered_at.popleft()[1])

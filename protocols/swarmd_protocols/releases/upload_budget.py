@@ -3,7 +3,8 @@
 Chunks are the last in line. They have one account over all files and peers (`bytes_s` over any ten seconds), so no
 number of askers, files or repeated requests makes a node give more; and they take from a second account, a quarter
 larger, that everything the node sends is charged to: where a storm has emptied it, chunks wait. Half of their rate is
-theirs whatever the others send, so that every file arrives.
+theirs whatever the others send, so that every file arrives: files that wait take turns, and none takes what is left
+from the others, however often it is asked for.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,8 @@ _ALL_PERCENT = 125
 """Of the chunks' account is that of all that the node sends: in calm, its other words are less than a quarter of it."""
 _LEAST_SHARE = 2
 """One part in so many of the rate is for chunks whatever else is sent."""
+_TURN_NS = 1_000_000_000
+"""A file that has not tried to give for so long waits no more: those that wait try four times a second."""
 
 
 class UploadBudget:
@@ -31,7 +34,7 @@ class UploadBudget:
     [True, False, True]
     """
 
-    __slots__ = ("_all", "_at_ns", "_bytes_s", "_chunks", "_given_ns", "_read_sent", "_sent")
+    __slots__ = ("_all", "_at_ns", "_bytes_s", "_chunks", "_given_ns", "_read_sent", "_sent", "_waiting")
 
     def __init__(self, bytes_s: int, read_sent: Callable[[], int] | None = None) -> None:
         self._bytes_s = bytes_s
@@ -42,6 +45,8 @@ class UploadBudget:
         self._at_ns = 0
         self._given_ns: int | None = None
         """When the last chunk was given."""
+        self._waiting: dict[bytes, int] = {}
+        """Files that have a chunk to give, whose turn it is first, and when each last tried."""
 
     def watch(self, read_sent: Callable[[], int]) -> None:
         """Charge what the node sends from here on."""
@@ -59,12 +64,30 @@ class UploadBudget:
         gap_ns = size * _LEAST_SHARE * _NS_PER_S // self._bytes_s
         return self._given_ns is not None and now_ns - self._given_ns < gap_ns
 
-    def take(self, size: int, now_ns: int) -> bool:
-        """Spend what a chunk needs; False, and nothing spent, where it has to wait."""
-        if self.is_spent(size, now_ns):
+    def take(self, size: int, now_ns: int, file: bytes = b"") -> bool:
+        """Spend what a chunk needs; False, and nothing spent, where it has to wait.
+
+        Args:
+            size: Bytes of the chunk.
+            now_ns: Own monotonic clock.
+            file: Of which file.
+        """
+        if not self._bytes_s:
+            return True
+        if self.is_spent(size, now_ns) or not self._is_turn_of(file, now_ns):
+            self._waiting[file] = now_ns
             return False
+        self._waiting.pop(file, None)
         self._chunks -= size
         self._given_ns = now_ns
+        return True
+
+    def _is_turn_of(self, file: bytes, now_ns: int) -> bool:
+        """Whether no other file waits for longer."""
+        for first, tried_ns in list(self._waiting.items()):
+            if first == file or now_ns - tried_ns < _TURN_NS:
+                return first == file
+            del self._waiting[first]
         return True
 
     def _refill(self, now_ns: int) -> None:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.asked import Asked
-from swarmd_protocols.state.clock import Clock
 from swarmd_protocols.state.config import ReplicaConfig
 from swarmd_protocols.state.crdt import messages
 from swarmd_protocols.state.crdt.batch import Batch, Stream, batch_digest
@@ -36,7 +35,6 @@ from swarmd_protocols.state.crdt.messages import (
     VITALS,
     Buckets,
     Certificates,
-    ClockAsk,
     Have,
     Proof,
     Recent,
@@ -56,6 +54,7 @@ from swarmd_protocols.state.pauses import Pauses
 from swarmd_protocols.state.quota import Quotas
 from swarmd_protocols.state.record_names import RecordNames
 from swarmd_protocols.state.sent import Sent
+from swarmd_protocols.state.time_questions import TimeQuestions
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
 _ROWS_AT_ONCE = 24
@@ -89,6 +88,7 @@ class AntiEntropy:
         self._store = store
         self._quotas = quotas
         self.sent = Sent()
+        self.time = TimeQuestions(rng, self.sent)
         self.answered_bytes = 0
         """Of whole batches, in answers to questions, ever."""
         self._peers: list[NodeId] = []
@@ -128,6 +128,7 @@ class AntiEntropy:
         reachable = set(self._peers)
         for slot in [slot for slot in self._synced_ns if slot[0] not in reachable and slot[0] != self._node]:
             del self._synced_ns[slot]
+        self.time.know_peers(peers)
         self._asked.keep(reachable)
         self.pauses.keep(reachable)
 
@@ -317,14 +318,6 @@ class AntiEntropy:
         if len(peers) > self._config.direct_peers_max:
             peers = self._rng.sample(peers, min(len(peers), self._config.fanout))
         return self.sent.count("proofs", [Send(peer, payload, True, Priority.LEASE) for peer in peers])
-
-    def ask_clock(self, now_ns: int, clock: Clock) -> list[SubEffect]:
-        """Ask one peer for the time: one that has not answered yet, else the one that answered longest ago."""
-        if not self._peers:
-            return []
-        first = self._rng.randrange(len(self._peers))
-        peer = min((*self._peers[first:], *self._peers[:first]), key=clock.heard_ns)
-        return self.sent.count("clock", [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)])
 
     # --- Repair -------------------------------------------------------------------------------------------------
 

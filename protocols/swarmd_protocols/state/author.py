@@ -6,6 +6,8 @@ Rules this file keeps:
 - Nothing is ever signed twice under one number, whatever became of the disk: a node whose peers hold more of its past
   than it does goes on above that.
 - No fact's time lies beyond the stamp of the batch that says it.
+- Who has been convicted of signing two things under one number says no facts any more: nobody would take them, this
+  node neither, and a journal of them would grow without end.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -207,7 +209,7 @@ class Author:
     def flush(self, effects: list[SubEffect], now_ns: int) -> None:
         """Sign, journal, join and say what is pending."""
         items, self.pending = self.pending, []
-        if not items:
+        if not items or self._node in self._holdings.store.quarantined:
             return
         self._flushed_ns = now_ns
         batches = self.log.append(items, lambda: self._clock.tick(now_ns))

@@ -91,6 +91,11 @@ class Clock:
         return self.synced or self._wall_offset_ns != 0
 
     @property
+    def voters_min(self) -> int:
+        """Peers that must answer before the clock counts as synchronised."""
+        return self._config.voters_min
+
+    @property
     def offset_ns(self) -> int:
         """Swarm time minus the monotonic clock, nanoseconds."""
         return self._offset_ns

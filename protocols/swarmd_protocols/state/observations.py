@@ -36,6 +36,8 @@ class LocalDetection:
     """This node's monotonic clock."""
     model_digest: bytes
     """First 8 bytes of the model's SHA-256."""
+    thumb: bytes = b""
+    """Name of the picture that this node keeps of it (`thumbs/form.py`); b"": it keeps none."""
 
 
 class DetectionView(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +59,8 @@ class DetectionView(msgspec.Struct, frozen=True, gc=False):
     model_digest: bytes
     sighting: str = ""
     """Names the register at its origin; the same on every node, and for as long as the sighting lives."""
+    thumb: bytes = b""
+    """Name of the picture that its origin keeps of it (`thumbs/form.py`); b"": it keeps none."""
 
     @property
     def detection_id(self) -> str:
@@ -112,6 +116,8 @@ class ObjectView(msgspec.Struct, frozen=True, gc=False):
     """The label that the detectors give it, where operators have corrected `label`; else ""."""
     reviews: tuple[ReviewView, ...] = ()
     """What each operator says, by key."""
+    thumb: bytes = b""
+    """Name of the picture of the surest sighting that has one (`thumbs/form.py`); b"": none has."""
 
     @property
     def tier(self) -> str:

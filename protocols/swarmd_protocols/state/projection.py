@@ -29,6 +29,7 @@ from swarmd_protocols.state.observations import (
     LocalDetection,
     ObjectChanged,
 )
+from swarmd_protocols.state.pictures import Pictures
 from swarmd_protocols.state.quota import BATCH_UNITS, ROW_UNITS
 from swarmd_protocols.state.reviews import Reviews
 from swarmd_protocols.state.shown import TOLD_AT_ONCE, Shown
@@ -68,6 +69,7 @@ class Projection:
         self.survey = Survey(node, config.claims)
         self.vitals = Vitals()
         self.notes = NoteMap()
+        self.pictures = Pictures()
         self._learned: dict[Entry, None] = {}
         """Sightings of others to be told of."""
         self._backlog: dict[NodeId, deque[_Change]] = {}
@@ -149,6 +151,8 @@ class Projection:
         view = self.view
         for row in facts.sightings:
             entry = view.put(origin, row, dot)
+            if entry is not None and (row.thumb or self.pictures):
+                self.pictures.put(origin, row.key, row.thumb)
             if entry is not None and origin != self._node:
                 self._learned[entry] = None
                 self.own.row_changed(origin, entry.key)
@@ -183,6 +187,7 @@ class Projection:
             entry = self.view.get(origin, row.key)
             if entry is not None and entry.dot == dot:
                 self.view.remove(origin, entry.key)
+                self.pictures.put(origin, entry.key, b"")
                 self._learned.pop(entry, None)
                 self.shown.drop_entry(entry)
                 self.own.row_changed(origin, entry.key)
@@ -216,9 +221,10 @@ class Projection:
         while self._backlog and (budget is None or done < budget):
             origin = next(iter(self._backlog))
             changes = self._backlog.pop(origin)
+            before = self.view.undecided.total
             units = self._apply(*changes.popleft())
             self._spent[origin] = self._spent.get(origin, 0) + units
-            done += units
+            done += units + self.view.undecided.total - before
             if changes:
                 self._backlog[origin] = changes
         if budget is None or done < budget:
@@ -331,7 +337,7 @@ class Projection:
         for leader in self.shown.take_faded(physical_ms):
             for member in leader.members or ():
                 if member.origin == self._node:
-                    self.own.forget(member.row.key)
+                    self.own.forget(member.key)
                     dead.append(fact_id(member.row))
         return dead
 
@@ -391,4 +397,5 @@ def _detection_view(origin: NodeId, object_id: str, row: Sighting) -> DetectionV
         row.reports,
         row.model,
         f"{row.label}|{row.kind}|{row.place}",
+        row.thumb,
     )

@@ -249,8 +249,9 @@ class Replica:
             case Proof():
                 self._intake.on_proof(sender, message, effects, now_ns)
             case ClockTell(sent_ns, physical_ns):
-                self.clock.vote(sender, sent_ns, physical_ns, now_ns)
-                self._follow_clock(effects, now_ns)
+                if self._anti_entropy.time.is_answer(sender, message):
+                    self.clock.vote(sender, sent_ns, physical_ns, now_ns)
+                    self._follow_clock(effects, now_ns)
             case Certificates():
                 self._intake.on_certificates(sender, message, effects, now_ns)
             case Have() | Buckets() | Recent() | Wanted() | ClockAsk() | CertificateAsk():
@@ -292,7 +293,7 @@ class Replica:
             case "journal":
                 effects += self._holdings.write()
             case "clock":
-                effects += self._anti_entropy.ask_clock(now_ns, self.clock)
+                effects += self._anti_entropy.time.ask(now_ns, self.clock)
                 self.clock.slew(now_ns)
                 pause = self._config.clock_ask_ns if self.clock.is_sure(now_ns) else _UNSURE_ASK_NS
                 self._set(effects, _CLOCK, now_ns + pause)

@@ -1,10 +1,12 @@
 """What can be read of the replicated state: objects, detections, cells, counters, notes, status, digests, figures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.author import Author
+from swarmd_protocols.state.crdt.batch import Batch, Stream
 from swarmd_protocols.state.crdt.records import EventRow
+from swarmd_protocols.state.evidence import Evidence, evidence
 from swarmd_protocols.state.holdings import Holdings
 from swarmd_protocols.state.intake import Intake
 from swarmd_protocols.state.observations import CellView, DetectionView, ObjectView, ReviewSubject
@@ -33,6 +35,15 @@ class ReplicaViews:
         """The same, a few at a time, for who must not hold the event loop up for all of them."""
         return self._projection.shown.parts()
 
+    def evidence_parts(self, wanted: Collection[str] | None = None) -> Iterator[Sequence[Evidence]]:
+        """Objects (of these ids, or all) with the signed batches behind them, a few at a time."""
+        return evidence(self._projection.shown, self._holdings.store.logs, wanted)
+
+    def records(self, streams: Collection[Stream]) -> list[Batch]:
+        """The latest records of every node that are held, as they were signed, by node."""
+        logs = self._holdings.store.logs
+        return [one for node in sorted(logs) for one in logs[node].records.values() if one.stream in streams]
+
     def object_count(self) -> int:
         """How many objects there are."""
         return self._projection.shown.count
@@ -44,6 +55,15 @@ class ReplicaViews:
     def cell_parts(self) -> Iterator[Sequence[CellView]]:
         """`cells`, a few at a time."""
         return self._projection.survey.parts()
+
+    def pictures(self) -> frozenset[bytes]:
+        """Names of the pictures that own sightings bear (`thumbs/form.py`), said or about to be."""
+        rows = [row for one in self._projection.own.registers.values() for row in (one.row, one.said) if row]
+        return frozenset(row.thumb for row in rows if row.thumb)
+
+    def authors_of_picture(self, name: bytes) -> list[NodeId]:
+        """Nodes a sighting of which names this picture."""
+        return self._projection.pictures.authors_of(name)
 
     def superseded_by(self, object_id: str) -> str:
         """The object that an object of this id has become part of, or ""."""
@@ -59,11 +79,16 @@ class ReplicaViews:
 
     def counters(self) -> dict[str, dict[NodeId, int]]:
         """Counter to node to value; own counts are current, others' as they last said."""
-        shown = self._projection.vitals.counters()
-        for name, value in self._author.counters.items():
-            by = shown.setdefault(name, {})
-            by[self._node] = max(value, by.get(self._node, 0))
-        return shown
+        return {name: by for part in self.counter_parts() for name, by in part.items()}
+
+    def counter_parts(self) -> Iterator[dict[str, dict[NodeId, int]]]:
+        """As `counters`, a few at a time."""
+        own = self._author.counters
+        for part in self._projection.vitals.counter_parts(own):
+            for name, by in part.items():
+                if name in own:
+                    by[self._node] = max(own[name], by.get(self._node, 0))
+            yield part
 
     def counter_sums(self) -> dict[str, int]:
         """Counter to its sum over the swarm."""

@@ -1,6 +1,6 @@
 """Objects as people see them: what is shown, merged, gone, and until when."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -12,7 +12,7 @@ from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.facts import ASSET, Join, Sighting, SightingKey
 from swarmd_protocols.state.crdt.reviews import basis_of
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.dedup.entry import Entry, in_ranks
+from swarmd_protocols.state.dedup.entry import PICTURED, POSITIONED, Entry, figures_in, in_ranks
 from swarmd_protocols.state.dedup.own import fused
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import ObjectChanged, ObjectView, ReviewSubject, ReviewView
@@ -226,6 +226,19 @@ class Shown:
         for part in in_ranks(self._view.groups(), _is_told):
             yield [self._object(leader) for leader in part if _is_told(leader)]
 
+    def told(self, wanted: Collection[str] | None = None) -> Iterator[list[tuple[Entry, ObjectView]]]:
+        """As `parts`, with who leads each object; of these ids alone where some are named."""
+
+        def is_wanted(entry: Entry) -> bool:
+            return _is_told(entry) and (wanted is None or entry.object_id in wanted)
+
+        for part in in_ranks(self._view.groups(), is_wanted):
+            yield [(leader, self._object(leader)) for leader in part if _is_told(leader)]
+
+    def joined(self, entry: Entry) -> list[tuple[NodeId, Dot]]:
+        """Who has joined a sighting, and in which of its batches."""
+        return [(node, said[0]) for node, said in self._joins.get((entry.origin, entry.key), _NOBODY).items()]
+
     @property
     def count(self) -> int:
         """How many objects are shown."""
@@ -243,21 +256,21 @@ class Shown:
 
     def is_ageing(self, row: Sighting, last: int, physical_ms: int) -> bool:
         """Whether half of the time for which a sighting is shown has passed since it was last seen."""
-        return stamp_ms(last) + self._ttl_ms(row) // 2 <= physical_ms
+        is_fixed = row.kind == ASSET or (row.positioned and not row.moving)
+        return stamp_ms(last) + self._ttl_ms(is_fixed) // 2 <= physical_ms
 
-    def _ttl_ms(self, row: Sighting) -> int:
-        fixed = row.kind == ASSET or (row.positioned and not row.moving)
-        return self._config.ttl_ms if fixed else self._config.track_ttl_ms
+    def _ttl_ms(self, is_fixed: bool) -> int:
+        return self._config.ttl_ms if is_fixed else self._config.track_ttl_ms
 
     def _until_ms(self, leader: Entry) -> int:
         """Swarm time, milliseconds, until which an object is shown unless it is seen again."""
         members, joins = leader.members or (), self._joins
-        last = max([member.row.last for member in members], default=0)
+        last = max([member.last for member in members], default=0)
         if joins:
             for member in members:
                 for _, _, seen in joins.get((member.origin, member.key), _NOBODY).values():
                     last = max(last, seen)
-        return stamp_ms(last) + self._ttl_ms(leader.row)
+        return stamp_ms(last) + self._ttl_ms(leader.family.kind == ASSET or leader.is_fixed)
 
     def _stop_showing(self, leader: Entry) -> None:
         if leader.shown:
@@ -283,21 +296,24 @@ class Shown:
 
     def _object(self, leader: Entry) -> ObjectView:
         members, joins = leader.members or [leader], self._joins
-        first, last, reports = leader.row.first, leader.row.last, 0
+        first, last, _, score, _ = figures_in(leader.packed)
+        reports, label = 0, leader.family.label
         observers: set[NodeId] = set()
-        best = leader.row
+        thumb, thumb_score = leader.thumb, score
         asset = ""
         positioned = False
         for member in members:
-            row = member.row
-            first, last = min(first, row.first), max(last, row.last)
+            seen_first, seen_last, seen_reports, seen_score, marks = figures_in(member.packed)
+            first, last = min(first, seen_first), max(last, seen_last)
             observers.add(member.origin)
-            reports += row.reports
-            if (row.score_milli, row.label) > (best.score_milli, best.label):
-                best = row
-            if row.kind == ASSET and isinstance(row.place, str):
-                asset = row.place
-            positioned = positioned or row.positioned
+            reports += seen_reports
+            if (seen_score, member.family.label) > (score, label):
+                score, label = seen_score, member.family.label
+            if marks & PICTURED and (not thumb or seen_score > thumb_score):
+                thumb, thumb_score = member.thumb, seen_score
+            if isinstance(member.spot, str):
+                asset = member.spot
+            positioned = positioned or marks & POSITIONED != 0
             if not joins:
                 continue
             for other, (_, joined_first, joined_last) in joins.get((member.origin, member.key), _NOBODY).items():
@@ -306,11 +322,11 @@ class Shown:
                 reports += 1
         east, north, covariance = fused(members, self._config)
         reviews = self._said_of(members) if self._reviews.has_any else ()
-        verdict, label = settled(reviews)
+        verdict, said_label = settled(reviews)
         return ObjectView(
             leader.object_id,
-            label or best.label,
-            best.score_milli,
+            said_label or label,
+            score,
             east if positioned else None,
             north if positioned else None,
             covariance if positioned else None,
@@ -321,8 +337,9 @@ class Shown:
             len(observers) >= self._config.confirm_observers,
             reports,
             verdict,
-            best.label if label not in ("", best.label) else "",
+            label if said_label not in ("", label) else "",
             reviews,
+            thumb,
         )
 
 

@@ -1,11 +1,22 @@
 """Counters, status records and events: the latest of each life of each node."""
 
+from collections.abc import Collection, Iterator
+
 import msgspec
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
 from swarmd_protocols.state.crdt.records import EventRow
 from swarmd_protocols.state.observations import EventsLearned
+
+COUNTS_A_PART = 512
+"""Counts of one part of a long answer: told, they take about a millisecond."""
+LOOKS_A_PART = 8_192
+"""Looks for a counter in a life, of one part: half a millisecond."""
+_LIVES_AT_ONCE = 64
+"""Lives whose names of counters are gathered in one go: half a millisecond with as many counters as there may be."""
+_NONE: dict[str, int] = {}
+"""The counters of a life that has gone between two parts."""
 
 
 class Vitals:
@@ -73,14 +84,30 @@ class Vitals:
         for slot in [slot for slot in self._counters if slot[0] == origin]:
             del self._counters[slot]
 
-    def counters(self) -> dict[str, dict[NodeId, int]]:
-        """Counter to node to value, lives of one node added up."""
-        out: dict[str, dict[NodeId, int]] = {}
-        for origin, life in sorted(self._counters):
-            for name, value in self._counters[origin, life].items():
-                by = out.setdefault(name, {})
-                by[origin] = by.get(origin, 0) + value
-        return {name: out[name] for name in sorted(out)}
+    def counter_parts(self, names: Collection[str] = ()) -> Iterator[dict[str, dict[NodeId, int]]]:
+        """Counter to node to value, lives of one node added up, a few at a time; these names are told in any case.
+
+        A part is longer than `COUNTS_A_PART` where one counter of all nodes is; empty ones are work that made none.
+        """
+        wanted = dict.fromkeys(names)
+        slots = sorted(self._counters)
+        for at in range(0, len(slots), _LIVES_AT_ONCE):
+            for slot in slots[at : at + _LIVES_AT_ONCE]:
+                wanted.update(dict.fromkeys(self._counters.get(slot, ())))
+            yield {}
+        part: dict[str, dict[NodeId, int]] = {}
+        counts = looks = 0
+        for name in sorted(wanted):
+            by = part[name] = {}
+            for slot in slots:
+                value = self._counters.get(slot, _NONE).get(name)
+                if value is not None:
+                    by[slot[0]] = by.get(slot[0], 0) + value
+            counts, looks = counts + 1 + len(by), looks + len(slots)
+            if counts >= COUNTS_A_PART or looks >= LOOKS_A_PART:
+                yield part
+                part, counts, looks = {}, 0, 0
+        yield part
 
     def status(self, node: NodeId) -> bytes | None:
         """A node's latest status record."""

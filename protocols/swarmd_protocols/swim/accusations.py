@@ -22,7 +22,7 @@ from swarmd_protocols.swim.messages import (
     Accusation,
     AccusationBody,
 )
-from swarmd_protocols.swim.rules import accusers_wanted
+from swarmd_protocols.swim.rules import WITNESSES_WANTED, accusers_wanted
 from swarmd_protocols.swim.seams import Judge, Refuter
 from swarmd_protocols.swim.standing import SOON_NS, Standing
 
@@ -218,10 +218,18 @@ class Accusations:
         """True at about this many members of the swarm: enough see for themselves, not all at once."""
         return self.core.rng.random() * max(1, len(self.core.table.reachable)) < verifiers
 
+    def weigh_again(self, member: Member) -> None:
+        """What kept others' verdicts about a member from counting is gone: they count from here on.
+
+        Not within the event that took it away: whose witness ends may itself be a witness that ends.
+        """
+        if member.accusations and not member.failed:
+            self.core.scheduler.at(self.core.now_ns, self._weigh_signers, member)
+
     def _weigh_signers(self, member: Member) -> bool:
         """Declare a member failed when K distinct members did, and it was not heard here since."""
         core = self.core
-        if member.failed or not member.accusations or member.report.witnesses >= 2:
+        if member.failed or not member.accusations or member.report.witnesses >= WITNESSES_WANTED:
             return member.failed
         signers = sum(1 for held in member.accusations.values() if held.level == LEVEL_FAILED)
         if signers < accusers_wanted(len(core.table), core.config.accusers_needed):

@@ -10,6 +10,9 @@ import msgspec
 
 PATIENCE_NS = 5_000_000_000
 """Missing events are awaited for so long, nanoseconds, before those behind them are delivered: several repairs."""
+CUT_OFF_NS = 60_000_000_000
+"""Where the origin is gone without a word, what is missing before an event is awaited for so long, nanoseconds: the cut
+that took it away ends within a minute in most cases, and ends all that this side could be told."""
 _PEERS_MAX = 8
 """Peers whose word about an origin's events is remembered; three are enough."""
 

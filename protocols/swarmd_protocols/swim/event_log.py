@@ -32,6 +32,8 @@ class Early:
     encoded: bytes
     until_ns: int
     """What is missing right before it is awaited until then."""
+    came_ns: int
+    """When it came."""
 
 
 class EventLog:
@@ -54,13 +56,15 @@ class EventLog:
         self.fp = 0
         """What counts towards the digest for it, in a partial view."""
 
-    def offer(self, sequence: int, name: str, payload: bytes, encoded: bytes, until_ns: int = 0) -> bool:
+    def offer(
+        self, sequence: int, name: str, payload: bytes, encoded: bytes, until_ns: int = 0, now_ns: int = 0
+    ) -> bool:
         """Take an event; what is missing right before it is awaited until then. False when it is old or waits."""
         if sequence <= self.delivered or sequence in self.pending:
             return False
         while len(self.pending) >= _PENDING_MAX:
             self._pop(max(self.pending))
-        self.pending[sequence] = Early(name, payload, encoded, until_ns)
+        self.pending[sequence] = Early(name, payload, encoded, until_ns, now_ns)
         self._pending_bytes += len(payload) + len(encoded)
         while self._pending_bytes > _HELD_BYTES_MAX:
             self._pop(max(self.pending))
@@ -120,7 +124,7 @@ class EventLog:
         for sequence, encoded in kept:
             self._keep(sequence, change(encoded))
         for sequence, early in pending.items():
-            self.offer(sequence, early.name, early.payload, change(early.encoded), early.until_ns)
+            self.offer(sequence, early.name, early.payload, change(early.encoded), early.until_ns, early.came_ns)
 
     def after(self, sequence: int) -> list[tuple[int, bytes]]:
         """Events beyond this one that are still kept: (sequence, encoded message)."""

@@ -10,7 +10,7 @@ from swarmd_protocols.swim.accusations import Accusations
 from swarmd_protocols.swim.core import DETAIL, Core
 from swarmd_protocols.swim.members import LINKS, REACHABLE, Member
 from swarmd_protocols.swim.messages import LINK_ONE_WAY, Links, LinksBody, Near
-from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
+from swarmd_protocols.swim.rules import BOOT_SHIFT, WITNESSES_WANTED, fingerprint
 from swarmd_protocols.swim.seams import Judge
 
 _DELAY_NS = 200_000_000
@@ -151,8 +151,11 @@ class LinkReports:
             member = self.core.table.by_node.get(node)
             if member is None:
                 continue
+            had = member.report.witnesses
             member.report.reporters += (node in after) - (node in before)
             member.report.witnesses += (after.get(node) == LINK_ONE_WAY) - (before.get(node) == LINK_ONE_WAY)
             self._judge.evaluate(member, reason)
+            if member.report.witnesses < WITNESSES_WANTED <= had:
+                self._accusations.weigh_again(member)
             if node in after and node not in before:
                 self._accusations.verify_sometimes(member)

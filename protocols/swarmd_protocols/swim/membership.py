@@ -36,7 +36,7 @@ from swarmd_protocols.swim.metadata import Metadata
 from swarmd_protocols.swim.overlay import Overlay
 from swarmd_protocols.swim.own_record import OwnRecord
 from swarmd_protocols.swim.prober import Prober
-from swarmd_protocols.swim.rules import BOOT_SHIFT, fingerprint
+from swarmd_protocols.swim.rules import BOOT_SHIFT, WITNESSES_WANTED, fingerprint
 from swarmd_protocols.swim.seams import HearsView
 from swarmd_protocols.swim.standing import Standing
 
@@ -343,6 +343,10 @@ class Membership:
         if member.link.probe is not None:
             member.link.probe.over = True
             member.link.probe = None
+        if member.link.quality:
+            # Whoever holds it for gone no longer says that it hears it: that would speak for it at all others.
+            member.link.quality = 0
+            self.links.changed()
         if accuse:
             self.accusations.accuse(member, LEVEL_FAILED, reason)
         self.evaluate(member, reason)
@@ -390,7 +394,7 @@ class Membership:
             return MemberState.AWAY
         if self.core.view.is_cut_off(member):
             return MemberState.UNREACHABLE
-        if member.suspected and member.report.witnesses < 2:
+        if member.suspected and member.report.witnesses < WITNESSES_WANTED:
             return MemberState.SUSPECT
         if member.unresponsive or member.link.quality or member.suspected or member.report.reporters >= 2:
             return MemberState.DEGRADED

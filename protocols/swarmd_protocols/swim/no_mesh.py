@@ -3,6 +3,7 @@
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.mesh.routes import Routes
 from swarmd_protocols.swim.messages import Beacon, Near
 
 
@@ -10,6 +11,7 @@ class NoMesh:
     """Half of a `View`."""
 
     weighs_links = False
+    routes = Routes()
 
     def probes(self, member: Member, state: MemberState) -> bool:
         """See `View.probes`."""

@@ -29,7 +29,7 @@ from swarmd_protocols.swim.messages import (
     Indirect,
     Ping,
 )
-from swarmd_protocols.swim.rules import accusers_wanted, attempts_needed, suspicion_timeout_ns
+from swarmd_protocols.swim.rules import WITNESSES_WANTED, accusers_wanted, attempts_needed, suspicion_timeout_ns
 from swarmd_protocols.swim.seams import Judge
 
 _MS = 1_000_000
@@ -58,8 +58,8 @@ _BUDGET_SHARE = 0.85
 """Probing slows when it costs this share of the byte budget; the rest is for verdicts."""
 _RING_STEPS = 8
 """Suspects that are passed over on the ring in one turn: a whole run of it may be lost at once."""
-_WITNESSES, _WITNESSES_WANTED = 4, 2
-"""A node that hears nobody pings so many ring successors; so many that hear a deaf member keep it from being failed."""
+_WITNESSES = 4
+"""A node that hears nobody pings so many ring successors: twice as many as have to hear it."""
 _ASK_BEHIND_HELLO_NS, _ASK_BEHIND_GAP_NS = 10 * _MS, 200 * _MS
 """A member that greets gets this node's record, and so long after the question that it could not read, once more."""
 _ONE_WAY_PATIENCE_NS = 5 * _S
@@ -412,7 +412,7 @@ class Prober:
         core = self.core
         config = core.config
         since_ns = core.now_ns - probe.suspect_ns
-        if probe.member.report.witnesses >= _WITNESSES_WANTED:
+        if probe.member.report.witnesses >= WITNESSES_WANTED:
             return False
         if core.isolated():
             if since_ns < _ISOLATED_FAILED_NS:

@@ -8,6 +8,7 @@ from swarmd_protocols.subprotocol import Peer
 from swarmd_protocols.summary import MemberView, TrustSummary
 from swarmd_protocols.swim.core import Core, Own
 from swarmd_protocols.swim.members import REACHABLE, Member
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES
 from swarmd_protocols.swim.messages import LINK_INDIRECT, LINK_LATE, LINK_ONE_WAY
 from swarmd_protocols.trust.envelopes import decode_envelope
 from swarmd_protocols.trust.roots import role_of
@@ -47,10 +48,18 @@ def trust_summary(core: Core, why_out: str) -> TrustSummary:
 
 def peers_of(core: Core) -> list[Peer]:
     """What the sub-protocols may know of the members, sorted by node."""
-    swarm = core.view.swarm()
+    swarm, costs = core.view.swarm(), core.view.routes.costs
     held = (core.table.by_node[node] for node in sorted(core.table.by_node))
     return [
-        Peer(one.node, one.name, one.public_key, one.state in REACHABLE, swarm, one.where < 0)
+        Peer(
+            one.node,
+            one.name,
+            one.public_key,
+            one.state in REACHABLE,
+            swarm,
+            one.where < 0,
+            costs.get(one.node[:KEY_BYTES], 0),
+        )
         for one in held
         if one.overlay.active
     ]

@@ -7,6 +7,8 @@ BOOT_SHIFT = 20
 """An incarnation is boot number * 2**20 + refutations: a restart supersedes everything of the life before."""
 BOOT_MAX = 2**40
 """Far beyond any node's life; larger numbers are damage or malice and are not followed."""
+WITNESSES_WANTED = 2
+"""Members that hear a deaf one and keep it from being failed: never one, so that a single liar keeps nobody alive."""
 
 
 def suspicion_timeout_ns(confirmed: int, wanted: int, min_ns: int, max_ns: int) -> int:

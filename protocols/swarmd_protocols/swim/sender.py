@@ -169,7 +169,7 @@ class FrameSender:
 
     def stream(self, member: Member, parts: list[bytes], priority: Priority = Priority.SYNC) -> None:
         """See `Port.stream`."""
-        session = member.session or self._session(member)
+        session = self.session(member)
         if session is None:
             return
         body = join(parts)
@@ -318,7 +318,10 @@ class FrameSender:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _session(self, member: Member) -> Session | None:
+    def session(self, member: Member) -> Session | None:
+        """The session with a member, derived when it is first asked for; None where its certificate holds no more."""
+        if member.session is not None:
+            return member.session
         if member.where < 0 and self.core.trust.certified(member.node) is None:
             return None  # Shut out, and forgotten: an answer that falls due later would carry the new group key to it.
         try:
@@ -335,7 +338,7 @@ class FrameSender:
         if found is None:
             return None
         for member in found if isinstance(found, list) else (found,):
-            session = member.session or self._session(member)
+            session = self.session(member)
             if session is not None:
                 body = self.channel.open(session, frame)
                 if body is not None:
@@ -362,7 +365,7 @@ class FrameSender:
 
     def _seal(self, member: Member, parts: list[bytes], source: Address | None) -> int:
         """Send messages that one datagram holds; returns its bytes."""
-        session = member.session or self._session(member)
+        session = self.session(member)
         if session is None:
             return 0
         frame = self.channel.seal(session, DATAGRAM, join(parts))

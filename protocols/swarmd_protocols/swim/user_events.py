@@ -8,12 +8,12 @@ who hear their origins only through this node.
 import msgspec
 
 from swarmd_protocols.channel.codec import decode_body, encode
-from swarmd_protocols.effects import UserEventDelivered
+from swarmd_protocols.effects import MemberState, UserEventDelivered
 from swarmd_protocols.errors import IdentityError, StateError, WireError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.swim.core import DETAIL, EVENT, Core
 from swarmd_protocols.swim.event_baseline import Baseline
-from swarmd_protocols.swim.event_claims import PATIENCE_NS, Claims
+from swarmd_protocols.swim.event_claims import CUT_OFF_NS, PATIENCE_NS, Claims
 from swarmd_protocols.swim.event_journal import EventJournal
 from swarmd_protocols.swim.event_ledgers import EventLedger, MemberLedger, Origin, OriginLedger
 from swarmd_protocols.swim.event_log import LARGE_REPAIR_BYTES, EventLog, LargeRepairs, is_text
@@ -39,6 +39,18 @@ _PUSHED_MAX = 1_000
 """Bytes of an event that goes in datagrams with other news; a larger one takes the reliable path."""
 _ASK_AGAIN_NS = (1_500_000_000, 3_000_000_000)
 """After so long, nanoseconds, missing events are asked for again: twice within the patience, each a lost datagram."""
+
+
+def _is_cut_off(core: Core, origin: bytes) -> bool:
+    """Whether an origin is gone without a word: those who hold what is missing may be gone with it, and return.
+
+    Who has just come back has had no time yet to bring it.
+    """
+    member = core.table.by_node.get(origin)
+    if member is None:
+        return False
+    is_gone = member.state in (MemberState.FAILED, MemberState.UNREACHABLE)
+    return is_gone or core.now_ns - member.since_ns < PATIENCE_NS
 
 
 class UserEvents:
@@ -144,7 +156,8 @@ class UserEvents:
         self._ledger.heard(origin)
         encoded = self._ledger.encoded(origin.certificate, message)
         in_turn = self._baseline and log.follows(body.sequence)
-        log.offer(body.sequence, body.name, body.payload, encoded, 0 if in_turn else self._patience_until_ns())
+        until_ns = 0 if in_turn else self._patience_until_ns()
+        log.offer(body.sequence, body.name, body.payload, encoded, until_ns, core.now_ns)
         if core.heard(origin.node, origin.name, len(encoded), f"event {body.sequence} {body.name!r}"):
             self._pass_on(body.origin, body.sequence, encoded)
         if self._baseline:
@@ -193,18 +206,21 @@ class UserEvents:
 
     def _skip_gaps(self, awaited: tuple[Origin, EventLog]) -> None:
         """Give up on all that was awaited for long enough: gaps that were heard of together end together."""
-        origin, log = awaited
+        core, (origin, log) = self.core, awaited
         log.awaits = False
         if self.logs.get(origin.node) is not log:
             return
         if not self._is_answered():
             for early in log.pending.values():
                 early.until_ns = self._patience_until_ns()
-        over = log.next_until_ns() <= self.core.now_ns if log.pending else False
+        elif _is_cut_off(core, origin.node):
+            for early in log.pending.values():
+                early.until_ns = max(early.until_ns, min(early.came_ns + CUT_OFF_NS, core.now_ns + PATIENCE_NS))
+        over = log.next_until_ns() <= core.now_ns if log.pending else False
         # Of a flood much is missing, and nobody repairs it: one wait is enough for all of it.
-        goes_on = over and self.core.relays.floods(origin.node)
-        while log.pending and (goes_on or log.next_until_ns() <= self.core.now_ns):
-            self.core.counters["events_lost"] += 1
+        goes_on = over and core.relays.floods(origin.node)
+        while log.pending and (goes_on or log.next_until_ns() <= core.now_ns):
+            core.counters["events_lost"] += 1
             self._deliver(origin.node, origin.name, log, skip_gap=True)
         self._await_gaps(origin, log)
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from swarmd_protocols.effects import MemberState
 from swarmd_protocols.ids import Address
 from swarmd_protocols.swim.members import Member
+from swarmd_protocols.swim.mesh.routes import Routes
 from swarmd_protocols.swim.messages import Beacon, ForwardJoin, Near, Neighbor, Record, Shuffle, SizeEstimate
 
 
@@ -18,6 +19,8 @@ class Hops(Protocol):
 
     weighs_links: bool
     """A member's silence is a lost link, and nobody is accused; otherwise it is a suspicion."""
+    routes: Routes
+    """Who leads to members that are not near."""
 
     # --- who is probed, and what silence means ---------------------------------------------------------------------
 

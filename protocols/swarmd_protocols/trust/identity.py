@@ -149,7 +149,13 @@ def enrol(
 
 
 def make_dev_identity(
-    fleet_secret: bytes, swarm: str, name: str, crypto: Crypto | None = None, *, fresh_seed: bytes | None = None
+    fleet_secret: bytes,
+    swarm: str,
+    name: str,
+    crypto: Crypto | None = None,
+    *,
+    fresh_seed: bytes | None = None,
+    roles: Sequence[str] = (),
 ) -> Identity:
     """A throw-away identity: everything derives from one secret, so any process with it enrols itself.
 
@@ -159,6 +165,7 @@ def make_dev_identity(
         name: The node's name, unique in the swarm.
         crypto: `ModelCrypto()` in simulations; libsodium where absent.
         fresh_seed: A random 32-byte node key; derived from secret and name where absent, so the id is stable.
+        roles: What the certificate allows besides membership; one with roles replaces one without.
 
     Returns:
         An identity; equal arguments give equal bytes.
@@ -171,7 +178,8 @@ def make_dev_identity(
     group = GroupKey(swarm, 1, _derive(fleet_secret, "group:" + swarm))
     group_key = sign_statement("group", group, enrol_seeds, library)
     node_seed = fresh_seed or _derive(fleet_secret, f"node:{swarm}:{name}")
-    return enrol(node_seed, name, swarm, [root], [group_key], enrol_seeds, library)
+    counter = 2 if roles else 1
+    return enrol(node_seed, name, swarm, [root], [group_key], enrol_seeds, library, roles=roles, counter=counter)
 
 
 DEV_ROLES: Mapping[str, tuple[int, int]] = {

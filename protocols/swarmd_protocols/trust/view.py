@@ -56,6 +56,10 @@ class TrustView(Protocol):
         """Who may say what; only to be asked, and extended by `add` alone."""
         ...
 
+    def statements(self) -> list[tuple[str, bytes]]:
+        """(kind, statement) of all that a peer may lack, group keys included, in an order in which it can be taken."""
+        ...
+
     def add(self, kind: str, statement: bytes) -> bool:
         """Take a statement of trust from anywhere; whether it was new.
 

@@ -16,6 +16,7 @@ from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Ledger
 from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.sections import Scenario
+from swarmd_sim.run.thumbs import ThumbsWorld
 from swarmd_sim.run.watch import Watch
 from swarmd_sim.world.site import Site
 
@@ -39,6 +40,7 @@ class RunContext:
         state_config: How that state is configured.
         releases: What is known about models; None where none are published.
         sent_before: What the state of lives that have ended sent, by kind.
+        thumbs: What is known about pictures; None where there are none.
     """
 
     scenario: Scenario
@@ -55,6 +57,7 @@ class RunContext:
     state_config: ReplicaConfig
     releases: ReleaseWorld | None = None
     sent_before: Mapping[str, int] = field(default_factory=dict)
+    thumbs: ThumbsWorld | None = None
 
     def replica(self, host: Host) -> Any:
         """The host's replicated state; None when it has none."""
@@ -125,7 +128,7 @@ class CheckerBase:
         """A node's opinion of a member changed."""
 
     def on_detail(self, host: Host, detail: object) -> None:
-        """A node's replicated state told its driver something."""
+        """A node's replicated state told its driver something, or its thumbnails did."""
 
     def on_step(self, now_ns: int) -> None:
         """About once a virtual second."""

@@ -79,7 +79,7 @@ class OffloadChecker(CheckerBase, Listener):
         if asked is None:
             watch.violate("offload.twice", f"request {settle.number} of {name} is through, and is not open")
             return
-        if settle.digest != asked.digest or (settle.data is not None and settle.data[32:] != asked.digest):
+        if settle.digest != asked.digest or (settle.data is not None and settle.data[32:64] != asked.digest):
             watch.violate("offload.other_bundle", f"request {settle.number} of {name} was answered by another bundle")
         if settle.data is not None and not is_well_formed(settle.digest, settle.data):
             watch.violate("offload.garbage", f"request {settle.number} of {name} was settled with garbage")

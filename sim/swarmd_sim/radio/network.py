@@ -19,7 +19,7 @@ from swarmd_sim.run.engine import Engine
 DATAGRAM_MAX_BYTES = 1_200
 STREAM_MAX_BYTES = 4 * 1024 * 1024 + 64 * 1024
 
-_BURST_BYTES = 16_384
+BURST_BYTES = 16_384
 _RTO_NS = 200_000_000
 _RTO_MAX_NS = 3_000_000_000
 _REDIAL_NS = 100_000_000
@@ -363,7 +363,7 @@ class Network:
             connection.busy = False
             return
         transfer = queue[0]
-        size = min(_BURST_BYTES, len(transfer.data) - transfer.sent)
+        size = min(BURST_BYTES, len(transfer.data) - transfer.sent)
         self.counters.stream_bytes += size
         self.sent_bytes[connection.source] += size
         self.sent_packets[connection.source] += size // 1_400 + 1

@@ -44,7 +44,7 @@ def decibel_milli(value: int) -> int:
         Milli-dB, within 5 of the exact value.
 
     >>> decibel_milli(1), decibel_milli(1000)
-    (0, 29998)
+    (0, 29999)
     """
     bits = value.bit_length() - 1
     mantissa = (value << _FRACTION_BITS) >> bits

@@ -23,6 +23,7 @@ from swarmd_sim.run.releases import ReleaseWorld
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.setup import seeds_of
+from swarmd_sim.run.thumbs import ThumbsWorld
 
 SWARM = "sim"
 _SECRET = b"a secret that is only a simulation's"
@@ -64,6 +65,7 @@ class NodeFactory:
             self.releases = ReleaseWorld(scenario, choices, self._crypto, self.officers)
 
         self.offload = OffloadWorld(scenario, choices, self._crypto) if scenario.offload.requests_per_s else None
+        self.thumbs = ThumbsWorld(choices) if scenario.workload.looks_per_min else None
 
     def identity(self, host: Host) -> Identity:
         """The host's identity, made at its first boot."""
@@ -115,6 +117,8 @@ class NodeFactory:
         if self.offload is not None:
             boot = host.clock.wall_ns(host.engine.now_ns) // NS_PER_S
             subprotocols.append(self.offload.protocol(host, identity, replica.clock.physical_ms, boot))
+        if self.thumbs is not None:
+            subprotocols.append(self.thumbs.protocol(host, identity.node, records, replica))
         return Node(identity, config, self._crypto, rng, records, subprotocols, host.address, trust)
 
     def _life(self, host: Host) -> int:

@@ -12,14 +12,17 @@ from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.lending import NAME
 from swarmd_protocols.offload.offload import Offload
 from swarmd_protocols.trust.identity import Identity
+from swarmd_sim.radio.network import BURST_BYTES
 from swarmd_sim.run.choices import MILLION, Choices
 from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
+from swarmd_sim.run.offload_batch import Batch
 from swarmd_sim.run.offload_device import Asked, Device, answer_to, is_well_formed
 from swarmd_sim.run.offload_figures import Borrowed, figures_of
 from swarmd_sim.run.offload_fleet import BUNDLE, KINDS, LARGER_BUNDLE, config_of, kind_of
 from swarmd_sim.run.offload_looks import Looks
 from swarmd_sim.run.offload_release import Rollout
+from swarmd_sim.run.offload_splits import Splits
 from swarmd_sim.run.processor import FRAME, LENT, OWN, Processor, Task
 from swarmd_sim.run.scenario import NS_PER_S
 from swarmd_sim.run.sections import Scenario
@@ -75,6 +78,8 @@ class OffloadWorld:
         """Counts of lives that have ended."""
         section = scenario.offload
         self.looks = Looks(self, scenario, choices) if section.fleet == "traffic" else None
+        self.splits = Splits(self, scenario) if section.fleet == "parts" else None
+        self.batch = Batch(self, scenario) if section.fleet == "batch" else None
         self.rollout: Rollout | None = None
         if self.looks is not None and section.release_at_s:
             self.rollout = Rollout(self.devices, self.looks, self.restock, section, choices)
@@ -94,6 +99,8 @@ class OffloadWorld:
         device = self.devices.get(host.index)
         if device is None:
             kind = kind_of(section, host.index)
+            if section.fleet == "batch" and host.index == self._scenario.swarm.nodes - 1:
+                kind = "home"
             device = Device(host, kind, host.index in section.liars, Processor(host.engine))
             device.processor.on_start = lambda task, waiting: self.listener.on_start(device, task, waiting)
             self.devices[host.index] = device
@@ -134,6 +141,9 @@ class OffloadWorld:
         if self.rollout is not None:
             self.rollout.plan(engine, hosts)
         for host in hosts:
+            if self.batch is not None:
+                self.batch.plan(engine, hosts)
+                return
             if self.looks is None and KINDS[kind_of(self._scenario.offload, host.index)].asks:
                 self._again(host)
 
@@ -161,6 +171,9 @@ class OffloadWorld:
         if device is None or not self.is_asking(host):
             return
         section = self._scenario.offload
+        if self.splits is not None:
+            self.splits.begin(device)
+            return
         # A quarter of the requests is for the model that only strong devices have.
         digest = LARGER_BUNDLE if self._choices.choose("offload.which", 4) == 3 else BUNDLE
         data = (device.number + 1).to_bytes(8, "big") + bytes([host.index, host.boots & 255])
@@ -199,7 +212,7 @@ class OffloadWorld:
         deadline_ns = device.host.clock.local_ns(asked.deadline_ns)
         request = requests.Borrow(
             asked.number, asked.digest, asked.data, 1, deadline_ns, local_ns, may_leave, copies=asked.copies,
-            keep_ns=asked.keep_ns,
+            keep_ns=asked.keep_ns, only=asked.only,
         )  # fmt: skip
         device.open[asked.number] = asked
         self.asked.append(asked)
@@ -210,8 +223,7 @@ class OffloadWorld:
 
         The way there and back takes what the radio's does on average; no link fails, and nobody needs a ticket.
         """
-        radio, size = self._scenario.radio, self._scenario.offload.input_bytes
-        way_ns = round((2 * radio.latency_ms + radio.jitter_ms) * MILLION + size * 8 * 1000 / radio.rate_mbit_s)
+        way_ns = self.way_ns(self._scenario.offload.input_bytes)
         times = []
         for other in self.devices.values():
             if other is not device and not other.about.lends:
@@ -222,6 +234,13 @@ class OffloadWorld:
                 backlog_ns = other.processor.backlog_ns(FRAME, OWN, LENT)
                 times.append(backlog_ns + unit_ns + (0 if other is device else way_ns + other.about.away_ns))
         return min(times, default=0)
+
+    def way_ns(self, size_bytes: int, back_bytes: int = 0) -> int:
+        """The way there of so many bytes, and of others back, as the radio takes it on average: burst by burst."""
+        radio = self._scenario.radio
+        bursts = max(1, -(-size_bytes // BURST_BYTES)) + max(1, -(-back_bytes // BURST_BYTES))
+        latency_ns = bursts * (radio.latency_ms + radio.jitter_ms / 2) * MILLION
+        return round(latency_ns + (size_bytes + back_bytes) * 8 * 1000 / radio.rate_mbit_s)
 
     def _frame(self, what: tuple[Device, int]) -> None:
         device, life = what
@@ -346,4 +365,6 @@ class OffloadWorld:
     def figures(self) -> dict[str, object]:
         """For `swarmd sim run --json`."""
         borrowed = Borrowed(self.asked, self.frames, self.counts(), self.looks, self.rollout)
-        return figures_of(borrowed, self._scenario.offload)
+        figures = figures_of(borrowed, self._scenario.offload)
+        figures |= {} if self.splits is None else self.splits.figures()
+        return figures | ({} if self.batch is None else self.batch.figures())

@@ -4,21 +4,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.offload import requests
 from swarmd_protocols.offload.offload import Offload
 from swarmd_sim.run.host import Host
-from swarmd_sim.run.offload_fleet import BUNDLE, KINDS, LARGER_BUNDLE, TRAFFIC, Kind, judge_of, version_of
+from swarmd_sim.run.offload_fleet import (
+    BUNDLE,
+    KINDS,
+    LARGER_BUNDLE,
+    PARTS,
+    TRAFFIC,
+    Kind,
+    is_judge,
+    judge_of,
+    size_of,
+    version_of,
+)
 from swarmd_sim.run.processor import Processor
 
 
 def answer_to(digest: bytes, data: bytes) -> bytes:
-    """What an honest device answers."""
-    return sha256(digest + data).digest() + digest
+    """What an honest device answers; a part's answer is as long as what lies at its end."""
+    return (sha256(digest + data).digest() + digest).ljust(size_of(digest), b"\0")
 
 
 def is_well_formed(digest: bytes, data: bytes) -> bool:
     """What a borrower can see of an answer without a model."""
-    return len(data) == 64 and data[32:] == digest
+    return len(data) == max(64, size_of(digest)) and data[32:64] == digest
 
 
 @dataclass(slots=True)
@@ -50,6 +62,8 @@ class Asked:
     ran: list[tuple[int, int, int]] = field(default_factory=list)
     """Inferences that lenders ran for it: which, in which life, and until when."""
     then: Callable[["Asked", requests.Settle], None] | None = None
+    only: NodeId | None = None
+    """The lender that is to answer, this one or none."""
 
 
 @dataclass(slots=True)
@@ -78,11 +92,12 @@ class Device:
     def unit_ns(self, digest: bytes) -> int:
         """One inference; 0: it does not have the bundle."""
         units = self.about.units
-        if digest in (BUNDLE, LARGER_BUNDLE):
+        if not is_judge(digest):
             return units.get(digest, 0)
         return units.get(judge_of(digest), 0) if version_of(digest) in self.resident else 0
 
     def held(self) -> list[tuple[bytes, int]]:
         """Bundles in memory, and one inference of each."""
-        every = (BUNDLE, LARGER_BUNDLE, *(digest for digests in TRAFFIC for digest in digests))
+        parts = (part.digest for part in PARTS.parts)
+        every = (BUNDLE, LARGER_BUNDLE, *parts, *(digest for digests in TRAFFIC for digest in digests))
         return [(digest, unit_ns) for digest in every if (unit_ns := self.unit_ns(digest))]

@@ -79,7 +79,7 @@ def figures_of(world: Borrowed, section: OffloadSection) -> Figures:
 
 def _answering(one: Asked) -> bytes:
     assert one.data_out is not None
-    return one.data_out[32:]
+    return one.data_out[32:64]
 
 
 def _infeasible(counts: Mapping[str, int]) -> float:

@@ -66,6 +66,7 @@ class Result:
             **_head(run, milestones, times),
             **_traffic(run),
             **_work(run, truth.measure()),
+            **({"thumbs": dict(sorted(run.thumbs.counts.items()))} if run.thumbs is not None else {}),
             **({"offload": watch.offload.figures()} if watch.offload is not None else {}),
             "transitions": dict(sorted(watch.transitions.items())),
             "rejected": dict(sorted(watch.rejected.items())[:50]),

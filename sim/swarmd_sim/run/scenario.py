@@ -32,13 +32,13 @@ PIXEL_TICK_MS_MAX = 200
 
 _CHOICES = {
     ("swarm", "formation"): ("together", "staggered"),
-    ("layout", "kind"): ("homes", "line", "grid", "random", "islands"),
-    ("mobility", "kind"): ("none", "waypoint", "groups", "mule"),
+    ("layout", "kind"): ("homes", "line", "grid", "random", "islands", "drawn"),
+    ("mobility", "kind"): ("none", "waypoint", "groups", "mule", "drawn"),
     ("site", "kind"): ("farm", "file", "none"),
     ("drones", "work"): ("claims", "lanes", "log", "none"),
     ("radio", "model"): ("disc", "pathloss"),
     ("release", "revoke"): ("bad", "running", "either"),
-    ("offload", "fleet"): ("drones", "traffic"),
+    ("offload", "fleet"): ("drones", "traffic", "parts", "batch"),
     ("offload", "rule"): ("ours", "local", "always", "if"),
 }
 _RANGES: dict[tuple[str, str], tuple[float, float]] = {
@@ -84,6 +84,7 @@ _RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("offload", "strong"): (0, NODES_MAX),
     ("offload", "busy"): (0, NODES_MAX),
     ("offload", "clouds"): (0, NODES_MAX),
+    ("offload", "jobs"): (1, 100_000),
     ("offload", "offers_per_s"): (1, 1_000),
     ("offload", "copies_share"): (0, 1),
     ("offload", "repeat_share"): (0, 1),

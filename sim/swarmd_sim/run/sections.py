@@ -49,7 +49,8 @@ class LayoutSection:
     """
 
     kind: str = "homes"
-    """"homes" (a grid over the ground), "line", "grid", "random" (connected) or "islands" (two lines and a mule)."""
+    """"homes" (a grid over the ground), "line", "grid", "random" (connected), "islands" (two lines and a mule) or
+    "drawn" (a line, a grid or random, by the seed)."""
     spacing_m: float = 150.0
     """Between neighbours of a line and a grid."""
     degree: float = 5.0
@@ -61,7 +62,8 @@ class MobilitySection:
     """`[mobility]`: how nodes move that fly no cells."""
 
     kind: str = "none"
-    """"none", "waypoint" (to random places), "groups" (that part and meet again) or "mule" (the last node)."""
+    """"none", "waypoint" (to random places), "groups" (that part and meet again), "mule" (the last node) or "drawn"
+    (none or waypoint, by the seed)."""
     speed_m_s: float = 5.0
     from_s: float = 20.0
     until_s: float = 0.0
@@ -172,6 +174,8 @@ class WorkloadSection:
     """Metadata of nodes, set by their programs, in the whole swarm."""
     detections_per_min: float = 0.0
     """Synthetic ones for sites without modules, in the whole swarm."""
+    looks_per_min: float = 0.0
+    """People who look at the picture of such a detection, in the whole swarm; 0: there are no pictures."""
     until_s: float = 0.0
     """Stop asking then, so that the swarm comes to rest; 0: `checks.settle_s` before the end."""
 
@@ -245,7 +249,9 @@ class OffloadSection:
     lending: bool = True
     """False: everybody thinks alone, to compare with."""
     fleet: str = "drones"
-    """"drones" or "traffic": `run/offload_fleet.py`."""
+    """"drones", "traffic", "parts" or "batch": `run/offload_fleet.py`."""
+    jobs: int = 400
+    """In a batch: frames that the last node has."""
     rule: str = "ours"
     """"ours", or what a user would write instead: "local", "always", "if" (`run/offload_rules.py`)."""
     compare: bool = True

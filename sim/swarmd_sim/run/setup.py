@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,26 @@ def radio_config(scenario: Scenario) -> RadioConfig:
 
 def _cm(metres: tuple[float, float]) -> tuple[int, int]:
     return round(metres[0] * 100), round(metres[1] * 100)
+
+
+def drawn(scenario: Scenario, seed: int) -> Scenario:
+    """The scenario with a layout and a way to move for what it leaves to the seed; two of three stand still.
+
+    Args:
+        scenario: Any.
+        seed: Of the run.
+
+    Returns:
+        One without a kind "drawn".
+    """
+    rng, layout, moves = random.Random(derived_seed(seed, "shape")), scenario.layout, scenario.mobility
+    kind, degree = rng.choice(("line", "grid", "random")), rng.uniform(3.0, 6.0)
+    if layout.kind == "drawn":
+        layout = replace(layout, kind=kind, degree=degree)
+    kind, speed_m_s = rng.choice(("none", "none", "waypoint")), rng.uniform(2.0, 15.0)
+    if moves.kind == "drawn":
+        moves = replace(moves, kind=kind, speed_m_s=speed_m_s)
+    return replace(scenario, layout=layout, mobility=moves)
 
 
 def places(scenario: Scenario, seed: int) -> list[Place]:

@@ -16,6 +16,7 @@ from swarmd_sim.checkers.membership import MembershipChecker
 from swarmd_sim.checkers.offload import OffloadChecker
 from swarmd_sim.checkers.releases import ReleasesChecker
 from swarmd_sim.checkers.state import StateChecker
+from swarmd_sim.checkers.thumbs import ThumbsChecker
 from swarmd_sim.checkers.traffic import TrafficChecker
 from swarmd_sim.checkers.truth import TruthChecker
 from swarmd_sim.faults.attack_kinds import ATTACK_KINDS
@@ -44,6 +45,7 @@ from swarmd_sim.run.sections import Scenario
 from swarmd_sim.run.setup import (
     busy_ns,
     detector_config,
+    drawn,
     drone_config,
     full_view_max,
     link_trace,
@@ -53,6 +55,7 @@ from swarmd_sim.run.setup import (
     radio_config,
     refuse_too_large,
 )
+from swarmd_sim.run.thumbs import ThumbsWorld
 from swarmd_sim.run.timers import is_dead_timer
 from swarmd_sim.run.traces import read_flight_log
 from swarmd_sim.run.watch import Watch
@@ -132,6 +135,7 @@ class Simulation:
     def __init__(self, scenario: Scenario, seed: int, options: Options | None = None) -> None:
         started = time.perf_counter()
         refuse_too_large(scenario)
+        scenario = drawn(scenario, seed)
         self.scenario = scenario
         self.seed = seed
         self.options = options or Options()
@@ -201,8 +205,15 @@ class Simulation:
         )
         self.watch.fleet = self.fleet
         self._place_hosts()
+        thumbs: ThumbsWorld | None = getattr(self.maker, "thumbs", None)
         self.workload = Workload(
-            self.engine, self.choices, self.hosts, self.ledger, scenario.workload, self.site.extent_cm
+            self.engine,
+            self.choices,
+            self.hosts,
+            self.ledger,
+            scenario.workload,
+            self.site.extent_cm,
+            thumbs,
         )
         officers: Officers | None = getattr(self.maker, "officers", None)
         self.injector = Injector(
@@ -236,6 +247,7 @@ class Simulation:
             overridden(ReplicaConfig(), scenario.state, "state"),
             self.releases,
             getattr(self.maker, "sent_before", {}),
+            thumbs,
         )
         is_partial = scenario.swarm.nodes > full_view_max(scenario)
         self.milestones = Milestones(self.context, self.quiet_ns, is_partial=is_partial)
@@ -245,6 +257,8 @@ class Simulation:
         self.checkers += [ReleasesChecker(run, officers), DecisionsChecker(run, officers), BoundsChecker(run)]
         if self.watch.offload is not None:
             self.checkers.append(OffloadChecker(run, self.watch.offload))
+        if thumbs is not None:
+            self.checkers.append(ThumbsChecker(run, thumbs))
         self.watch.checkers = list(self.checkers)
         self.watch.hearers = [one for one in self.checkers if type(one).on_detail is not CheckerBase.on_detail]
         self.script = list(self.options.script) if self.options.script is not None else self._draw_script()

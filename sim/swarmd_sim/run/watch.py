@@ -140,7 +140,7 @@ class Watch:
         elif isinstance(effect, Order):
             self._on_order(host, effect)
         elif isinstance(effect, StateChanged):
-            if self.fleet is not None and effect.subprotocol == "state":
+            if effect.subprotocol == "thumbs" or (self.fleet is not None and effect.subprotocol == "state"):
                 for checker in self.hearers:
                     checker.on_detail(host, effect.detail)
             if self.releases is not None and effect.subprotocol == "releases":

@@ -10,6 +10,7 @@ from swarmd_sim.run.engine import Engine
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import Ledger
 from swarmd_sim.run.sections import WorkloadSection
+from swarmd_sim.run.thumbs import ThumbsWorld
 
 _NS_PER_S = 1_000_000_000
 _MINUTE_NS = 60 * _NS_PER_S
@@ -26,6 +27,7 @@ class Workload:
         ledger: Told what was acknowledged.
         config: How much is asked.
         extent_cm: The ground on which synthetic detections fall.
+        thumbs: Their pictures; None: there are none.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Workload:
         ledger: Ledger,
         config: WorkloadSection,
         extent_cm: tuple[int, int],
+        thumbs: ThumbsWorld | None = None,
     ) -> None:
         self._engine = engine
         self._choices = choices
@@ -43,6 +46,7 @@ class Workload:
         self._ledger = ledger
         self._config = config
         self._extent_cm = extent_cm
+        self._thumbs = thumbs
         self._until_ns = 0
         self._number = 0
 
@@ -59,6 +63,7 @@ class Workload:
             (config.notes_per_min, self._note),
             (config.meta_per_min, self._meta),
             (config.detections_per_min, self._detection),
+            (config.looks_per_min, self._look),
         ):
             if rate > 0:
                 self._repeat(int(_MINUTE_NS / rate), call)
@@ -114,11 +119,16 @@ class Workload:
             increments = (("frames_inferred", 1 + self._choices.choose("work.frames", 50)),)
             host.command("state", Count(increments), partial(self._ledger.count, host, increments))
 
+    def _look(self, host: Host) -> None:
+        if self._thumbs is not None and host.process_up and not host.stalled:
+            self._thumbs.look(host)
+
     def _detection(self, host: Host) -> None:
         if not host.process_up or host.stalled:
             return
         self._number += 1
         draw = self._choices.stream("work.place")
+        thumb = b"" if self._thumbs is None else self._thumbs.shelve(host, self._number)
         found = LocalDetection(
             kind="new",
             track_id=self._number,
@@ -131,5 +141,6 @@ class Workload:
             moving=False,
             captured_ns=host.clock.local_ns(self._engine.now_ns),
             model_digest=b"sim-eye\0",
+            thumb=thumb,
         )
         host.command("state", Observed((found,)), partial(self._ledger.observed, host, (found,)))

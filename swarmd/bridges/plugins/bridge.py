@@ -2,13 +2,18 @@
 
 What a plug-in raises, leaks or blocks stays in its process: it has no more of the daemon than any program with
 `import swarmd`. What it prints goes to the daemon's log, `LINE_MAX_BYTES` of each line, as many lines as the log takes
-of one sender (`logs.py`), and it is read no faster than `_CHUNK_BYTES` in `PAUSE_S`: who prints more waits. A process
-that it has started and that outlives it keeps the daemon neither from telling its end nor from starting it again.
+of one sender (`logs.py`), and it is read no faster than `_CHUNK_BYTES` in `PAUSE_S`: who prints more waits.
+
+It leads a process group of its own, and when it has ended, however, what it has started and left is killed with the
+group. What has left the group too (a daemon of its own, by setsid(2)) keeps this one neither from telling the plug-in's
+end nor from starting it again.
 """
 
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -71,7 +76,7 @@ class PluginBridge:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "swarmd.bridges.plugins", self._group, self._plugin, control,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            env=environment_of_eye(),
+            env=environment_of_eye(), process_group=0,
         )  # fmt: skip
         self._pid, self._last_line = process.pid, ""
         self._counts["starts"] += 1
@@ -133,7 +138,7 @@ async def _ended(process: asyncio.subprocess.Process) -> int:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let it end, or end it; also when `run` is cancelled."""
+    """Let it end, or end it, and all that it has left; also when `run` is cancelled."""
     try:
         if process.returncode is not None:
             return
@@ -147,5 +152,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 process.kill()
         await _ended(process)
     finally:
+        # The group's number is nobody else's while one of it lives, and it is gone with the last.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         # Else the daemon would keep its end of an output that somebody else holds, one more for each start.
         process._transport.close()  # type: ignore[attr-defined]

@@ -8,6 +8,8 @@ where others announce themselves (its own multicast port is another one), so it 
 and never writes to one. What crosses the device's edge is the group's IGMP report.
 """
 
+from importlib.metadata import version
+
 from swarmd.transports.address import is_ipv6
 from swarmd.transports.interfaces import own_addresses
 
@@ -19,6 +21,10 @@ _OWN_MULTICAST_OFFSET = 5
 """Where the participant listens for multicast; 0 is where all others announce themselves."""
 _SPDP_GROUP = "239.255.0.1"
 """Source: DDSI-RTPS 2.5, 9.6.2.4.1."""
+_IGNORES_TYPES_SINCE = 11
+"""Major version of CycloneDDS that has the setting; one before refuses settings that it does not know."""
+_FAST_DDS = "1.15"
+"""eProsima's vendor id, in decimal. Source: DDSI-RTPS 2.5, 9.3.1, and the Object Management Group's list of vendors."""
 AUTO = "auto"
 """The interface that CycloneDDS itself would choose."""
 LOOPBACK = "lo"
@@ -44,6 +50,7 @@ def network_xml(interface: str, domain: int) -> str:
         f'<CycloneDDS><Domain id="any"><General><Interfaces><NetworkInterface {chosen}/>'
         '<NetworkInterface name="lo" multicast="false"/></Interfaces>'
         "<AllowMulticast>spdp</AllowMulticast><MulticastTimeToLive>0</MulticastTimeToLive></General>"
+        f"{_by_name()}"
         f"<Internal><MaxSampleSize>{WIRE_SAMPLE_MAX_BYTES} B</MaxSampleSize></Internal>"
         "<Discovery><SPDPInterval>1s</SPDPInterval>"
         "<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>"
@@ -57,11 +64,22 @@ def loopback_xml(interface: str) -> str:
     return (
         '<CycloneDDS><Domain id="any"><General><Interfaces>'
         f'<NetworkInterface name="{interface}" multicast="false"/></Interfaces>'
-        f"<AllowMulticast>false</AllowMulticast></General><Internal><MaxSampleSize>{WIRE_SAMPLE_MAX_BYTES} B"
+        f"<AllowMulticast>false</AllowMulticast></General>{_by_name()}"
+        f"<Internal><MaxSampleSize>{WIRE_SAMPLE_MAX_BYTES} B"
         "</MaxSampleSize></Internal><Discovery><SPDPInterval>1s</SPDPInterval>"
         "<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>"
         '<Peers><Peer address="127.0.0.1"/></Peers></Discovery></Domain></CycloneDDS>'
     )
+
+
+def _by_name() -> str:
+    """To Fast DDS a type is the same where its name is, as to ROS 2: its description of it is not read.
+
+    That of Fast DDS 3 (ROS 2 Kilted) is no valid one to CycloneDDS, so that nothing would be exchanged.
+    """
+    if int(version("cyclonedds").partition(".")[0]) < _IGNORES_TYPES_SINCE:
+        return ""
+    return f"<Compatibility><IgnoreTypeInformation>{_FAST_DDS}</IgnoreTypeInformation></Compatibility>"
 
 
 def hosts_of(interface: str) -> frozenset[str]:

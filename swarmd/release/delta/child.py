@@ -2,7 +2,9 @@
 
 Parent: `apply_in_child(old, delta, …)`. Child: `python -m swarmd.release.delta.child BASE DELTA OUT LIMITS`. A bomb, a
 loop or a crash ends the child; the parent sees a `DeltaError` and fetches the full chunks instead. What comes out is
-hashed by the parent; nothing else counts.
+hashed by the parent; nothing else counts. Before the child looks at the delta it has opened all it needs, and from then
+on it can open no file and no socket and, unless it is root's, start no process: whoever takes a decoder over has the
+bytes of one model, and a pipe that says why it failed.
 """
 
 import contextlib
@@ -87,8 +89,12 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s)))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     try:
-        Path(out).write_bytes(apply_delta(Path(base).read_bytes(), Path(patch).read_bytes(), size))
+        old, delta = Path(base).read_bytes(), Path(patch).read_bytes()
+        with open(out, "wb") as made:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+            made.write(apply_delta(old, delta, size))
     except MemoryError:
         print("the delta wants more memory than it may have", file=sys.stderr)  # noqa: T201  # To the parent.
         return 1

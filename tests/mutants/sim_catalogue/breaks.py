@@ -62,7 +62,7 @@ def latest_arrival(sound: Any) -> Any:
     """What arrives last wins, whatever its dot says."""
 
     def broken(self: Any, origin: Any, row: Any, dot: Any) -> Any:
-        old = self._entries.get(origin, {}).get(row.key)
+        old = self.get(origin, row.key)
         if old is not None:
             old.dot = (0, 0)
         return sound(self, origin, row, dot)

@@ -33,7 +33,7 @@ def pack(values: Sequence[int]) -> bytes:
     Returns:
         The code and the values.
 
-    >>> pack([3, 3, 3]).hex()
+    >>> pack([3] * 9).hex()
     '010300000000000000'
     >>> len(pack([1, -2, 100]))
     4

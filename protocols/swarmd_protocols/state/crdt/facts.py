@@ -1,7 +1,7 @@
 """The facts of a FACTS batch and their columns.
 
-A body is one msgpack array `[sightings, joins, dones, note puts, note removals, reviews]`, the first three nil or an
-array of their own. Rows of one kind share columns (`columns.py`), sorted by time so that neighbours are alike.
+A body is one msgpack array `[sightings, joins, dones, note puts, note removals, reviews, pictures]`, the first three
+nil or an array of their own. Rows of one kind share columns (`columns.py`), sorted by time: neighbours are alike.
 
     keys        [n, labels, label column, kind column, place x, place y, assets]
     sightings   [keys, flags, east, north, covariance (3), score, first ms, span ms, reports, models, model column,
@@ -11,9 +11,10 @@ array of their own. Rows of one kind share columns (`columns.py`), sorted by tim
     puts        [[incarnation, serial, stamp, key, value, removed dots], …]   one operator note each
     removals    [[key, removed dots], …]
     reviews     [statement, …]                  what operators say of objects (`reviews.py`)
+    pictures    [name (16 bytes) or nothing, …] of each sighting, in their order (`thumbs/form.py`)
 
-A body whose batch holds no reviews ends before them, as nodes wrote it that knew none; such a node reads a body with
-reviews as if it held none.
+A body ends before reviews and pictures where its batch holds neither, and before pictures where it holds none, as nodes
+wrote it that knew none; such a node reads a body with them as if it held none.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from swarmd_protocols.state.crdt.places import TRACK as TRACK
 from swarmd_protocols.state.crdt.places import Place as Place
 from swarmd_protocols.state.crdt.places import SightingKey as SightingKey
 from swarmd_protocols.state.crdt.reviews import REVIEW_WEIGHT, SignedReview, open_review
+from swarmd_protocols.thumbs.form import NAME_BYTES
 
 ROWS_MAX = 128
 """Rows of one batch: more than fit `batch.BATCH_MAX_BYTES` packed as small as can be."""
@@ -73,6 +75,8 @@ class Sighting(NamedTuple):
     model: bytes
     beside: tuple[tuple[int, int], ...]
     """Lattice offsets to own sightings that were seen in the same frame: they are other things."""
+    thumb: bytes = b""
+    """Name of the picture that its author keeps of it; b"": there is none."""
 
     @property
     def key(self) -> SightingKey:
@@ -172,22 +176,30 @@ class _Reviewed(_Body, array_like=True, frozen=True):
     reviews: tuple[bytes, ...] = ()
 
 
+class _Pictured(_Reviewed, array_like=True, frozen=True):
+    pictures: tuple[bytes, ...] = ()
+
+
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(_Reviewed).decode
+_DECODE = msgspec.msgpack.Decoder(_Pictured).decode
 _NOTHING = b"\x00"
 
 
 def encode_facts(facts: Facts) -> bytes:
     """Pack the facts of one batch; the order of rows is fixed by their keys, so equal facts give equal bytes."""
+    sightings = sorted(facts.sightings, key=_sighting_order)
     body = _Body(
-        _pack_sightings(sorted(facts.sightings, key=_sighting_order)) if facts.sightings else None,
+        _pack_sightings(sightings) if sightings else None,
         _pack_joins(sorted(facts.joins, key=_join_order)) if facts.joins else None,
         _pack_dones(sorted(facts.dones)) if facts.dones else None,
         tuple(Put(*put) for put in facts.puts),
         tuple(Removal(*removal) for removal in facts.removals),
     )
-    if facts.reviews:
-        statements = tuple(sorted(review.statement for review in facts.reviews))
+    statements = tuple(sorted(review.statement for review in facts.reviews))
+    pictures = tuple(row.thumb for row in sightings)
+    if any(pictures):
+        body = _Pictured(body.sightings, body.joins, body.dones, body.puts, body.removals, statements, pictures)
+    elif statements:
         body = _Reviewed(body.sightings, body.joins, body.dones, body.puts, body.removals, statements)
     return _ENCODE(body)
 
@@ -201,7 +213,7 @@ def decode_facts(body: bytes) -> Facts:
     try:
         packed = _DECODE(body)
         return Facts(
-            _unpack_sightings(packed.sightings) if packed.sightings is not None else (),
+            _unpack_sightings(packed.sightings, packed.pictures) if packed.sightings is not None else (),
             _unpack_joins(packed.joins) if packed.joins is not None else (),
             _unpack_dones(packed.dones) if packed.dones is not None else (),
             [checked_put(put) for put in packed.puts],
@@ -326,9 +338,11 @@ def _pack_sightings(rows: Sequence[Sighting]) -> _Sightings:
     )
 
 
-def _unpack_sightings(packed: _Sightings) -> list[Sighting]:
+def _unpack_sightings(packed: _Sightings, pictures: tuple[bytes, ...]) -> list[Sighting]:
     keys = _unpack_keys(packed.keys)
     n = len(keys.kinds)
+    if pictures and (len(pictures) != n or any(len(name) not in (0, NAME_BYTES) for name in pictures)):
+        raise WireError("a picture's name is out of range")
     firsts = unpack_deltas(packed.first_ms, n)
     spans = unpack(packed.span_ms, n)
     flags = unpack(packed.flags, n)
@@ -373,6 +387,7 @@ def _unpack_sightings(packed: _Sightings) -> list[Sighting]:
         reports,
         models * n if len(models) == 1 and not any(model_of) else [models[model] for model in model_of],
         besides,
+        pictures or repeat(b"", n),
         strict=True,
     )
     # As `Sighting._make` does, whose check of the length `zip` has made: this is half the time of reading a batch.

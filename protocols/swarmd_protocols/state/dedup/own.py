@@ -32,10 +32,11 @@ from swarmd_protocols.state.crdt.facts import (
     SightingKey,
 )
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.dedup.entry import Entry
+from swarmd_protocols.state.dedup.entry import Entry, position_in
 from swarmd_protocols.state.dedup.gate import distance_milli, fuse
 from swarmd_protocols.state.dedup.view import DedupView
 from swarmd_protocols.state.observations import LocalDetection
+from swarmd_protocols.thumbs.form import NAME_BYTES
 
 _TRACKS_MAX = 4_096
 """Tracks of the own eye that are still open; the one seen longest ago is closed first."""
@@ -167,8 +168,7 @@ class OwnSightings:
             if detection.kind == "end":
                 register.track = None
                 self._tracks.pop(detection.track_id, None)
-        for key in self._note_neighbours(detections):
-            changed[key] = None
+        changed |= dict.fromkeys(self._note_neighbours(detections))
         return list(changed)
 
     def to_say(self, keys: Sequence[SightingKey], ending: frozenset[SightingKey]) -> tuple[list[Sighting], list[Join]]:
@@ -195,7 +195,7 @@ class OwnSightings:
                 self._lean(register, None)
                 rows.append(register.row)
             elif register.joined is None or self._join_is_old(register.joined, register.row, target):
-                self._lean(register, Join(target.origin, target.row.key, register.row.first, register.row.last))
+                self._lean(register, Join(target.origin, target.key, register.row.first, register.row.last))
                 assert register.joined is not None
                 joins.append(register.joined)
         return rows, joins
@@ -209,8 +209,6 @@ class OwnSightings:
     def take_orphans(self) -> list[SightingKey]:
         """Registers that can no longer lean on the row they joined; they have to be said in another way."""
         orphans: list[SightingKey] = []
-        if not self._unsettled:
-            return orphans
         for key in self._unsettled:
             register = self.registers[key]
             joined = register.joined
@@ -251,7 +249,6 @@ class OwnSightings:
 
     def _fresh(self, detection: LocalDetection, incarnation: int, stamp: int) -> Sighting:
         placed = detection.east_cm is not None and detection.north_cm is not None
-        covariance = detection.covariance_cm2 or (0, 0, 0)
         kind, place = TRACK, (incarnation, detection.track_id)
         name: Place = place
         if detection.asset and not detection.moving:
@@ -267,13 +264,14 @@ class OwnSightings:
             placed,
             detection.east_cm or 0,
             detection.north_cm or 0,
-            covariance,
+            detection.covariance_cm2 or (0, 0, 0),
             detection.score_milli,
             stamp,
             stamp,
             1,
             detection.model_digest[:8],
             (),
+            detection.thumb,
         )
 
     def _returning(self, row: Sighting, detection: LocalDetection) -> Register | None:
@@ -331,6 +329,7 @@ class OwnSightings:
             # Nothing was seen later than now: an earlier life may have had a wrong clock.
             last=max(row.last if register.frame_ns else 0, stamp),
             model=detection.model_digest[:8] if detection.score_milli >= row.score_milli else row.model,
+            thumb=detection.thumb or row.thumb,
         )
         if row.kind == LATTICE and self._bucket(row) != self._bucket(improved):
             self._places[self._bucket(row)].remove(row.key)
@@ -370,7 +369,7 @@ class OwnSightings:
 
     def _worth_saying(self, said: Sighting, row: Sighting, ending: bool) -> bool:
         config = self._config
-        if row.beside != said.beside or row.positioned != said.positioned:
+        if row.beside != said.beside or row.positioned != said.positioned or (row.thumb and not said.thumb):
             return True
         if row.moving and (row.east_cm, row.north_cm) != (said.east_cm, said.north_cm):
             return ((row.last - said.last) >> 16) >= config.refresh_ms // 10 or ending
@@ -381,7 +380,7 @@ class OwnSightings:
             return True
         if row.last < said.last or ((row.last - said.last) >> 16) >= config.refresh_ms:
             return True  # Earlier than said: that was by a clock which ran ahead.
-        return ending and (after < before or row.score_milli > said.score_milli)
+        return ending and (after < before or row.score_milli > said.score_milli or row.thumb != said.thumb)
 
     def _known_as(self, register: Register) -> Entry | None:
         """The object of others that this register certainly is and to which its position adds little."""
@@ -408,9 +407,8 @@ class OwnSightings:
         return leader
 
     def _join_is_old(self, joined: Join, row: Sighting, target: Entry) -> bool:
-        if (joined.origin, joined.key) != (target.origin, target.row.key):
-            return True
-        return ((row.last - joined.last) >> 16) >= self._config.refresh_ms
+        is_other = (joined.origin, joined.key) != (target.origin, target.key)
+        return is_other or ((row.last - joined.last) >> 16) >= self._config.refresh_ms
 
     # --- Geometry --------------------------------------------------------------------------------------------------
 
@@ -447,15 +445,15 @@ def fused(members: Sequence[Entry], config: DedupConfig) -> tuple[int, int, tupl
 
     Several reports of one observer share its error, so only the most precise counts.
     """
-    best: dict[NodeId, tuple[int, int, Sighting]] = {}
+    best: dict[NodeId, tuple[int, int, tuple[int, int, int, int, int]]] = {}
     for member in members:
-        row = member.row
-        if row.positioned:
-            order = (_trace(row), member.rank, row)
+        if member.positioned:
+            position = position_in(member.packed)
+            order = (position[2] + position[4], member.rank, position)
             old = best.get(member.origin)
             if old is None or order[:2] < old[:2]:
                 best[member.origin] = order
-    reports = [(row.east_cm, row.north_cm, row.covariance_cm2) for _, _, row in best.values()]
+    reports = [(at[0], at[1], at[2:]) for _, _, at in best.values()]
     return fuse(reports, config.floor_cm) if reports else (0, 0, (0, 0, 0))
 
 
@@ -472,6 +470,7 @@ def _merged(a: Sighting, b: Sighting) -> Sighting:
         last=max(a.last, b.last),
         reports=max(a.reports, b.reports),
         beside=tuple(sorted({*a.beside, *b.beside})[:BESIDE_MAX]),
+        thumb=(a if a.last >= b.last else b).thumb or a.thumb or b.thumb,
     )
 
 
@@ -481,6 +480,8 @@ def _check(detection: LocalDetection) -> None:
         raise StateError(f"label {detection.label!r} or asset {detection.asset!r} has no 1 to 64 bytes")
     if not 0 <= detection.score_milli <= 1000 or not 0 <= detection.track_id < 1 << 47:
         raise StateError(f"score_milli {detection.score_milli} or track_id {detection.track_id} is out of range")
+    if len(detection.thumb) not in (0, NAME_BYTES):
+        raise StateError(f"a picture's name has {NAME_BYTES} bytes, not {len(detection.thumb)}")
     place = (detection.east_cm, detection.north_cm, detection.covariance_cm2)
     if any(value is None for value in place):
         if any(value is not None for value in place):

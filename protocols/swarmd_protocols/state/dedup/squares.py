@@ -1,9 +1,9 @@
 """Entries by the square of ground that they lie in."""
 
+from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
-from swarmd_protocols.state.crdt.facts import Sighting
-from swarmd_protocols.state.dedup.entry import Entry
+from swarmd_protocols.state.dedup.entry import Entry, place_in
 
 _K = TypeVar("_K")
 Shelf: TypeAlias = Entry | list[Entry]
@@ -12,9 +12,10 @@ _AROUND = tuple((column << 24) + row for column in (-1, 0, 1) for row in (-1, 0,
 """A square and its eight neighbours, as differences of keys."""
 
 
-def bucket_of(row: Sighting, size_cm: int) -> int:
-    """The square of a row: (column << 24) + row."""
-    return (row.east_cm // size_cm << 24) + row.north_cm // size_cm
+def bucket_of(entry: Entry, size_cm: int) -> int:
+    """The square of an entry: (column << 24) + row."""
+    east_cm, north_cm = place_in(entry.packed)
+    return (east_cm // size_cm << 24) + north_cm // size_cm
 
 
 class Squares:
@@ -44,32 +45,38 @@ class Squares:
                 found.append(shelf)  # type: ignore[arg-type]
         return found
 
-    def add(self, entry: Entry) -> None:
-        """Put an entry where its row says."""
-        index = self._entries.setdefault(entry.group, {})
-        key = bucket_of(entry.row, self._size_cm)
-        shelf = index.get(key)
+    def at(self, group: str, bucket: int) -> Sequence[Entry]:
+        """Everybody on one square."""
+        index = self._entries.get(group)
+        shelf = None if index is None else index.get(bucket)
         if shelf is None:
-            index[key] = entry
+            return ()
+        return shelf if isinstance(shelf, list) else (shelf,)
+
+    def add(self, entry: Entry, bucket: int) -> None:
+        """Put an entry on its square."""
+        index = self._entries.setdefault(entry.group, {})
+        shelf = index.get(bucket)
+        if shelf is None:
+            index[bucket] = entry
         elif isinstance(shelf, list):
             shelf.append(entry)
         else:
-            index[key] = [shelf, entry]
+            index[bucket] = [shelf, entry]
 
-    def discard(self, entry: Entry) -> None:
-        """Take an entry out, where it is in."""
+    def discard(self, entry: Entry, bucket: int) -> None:
+        """Take an entry off its square, where it is there."""
         index = self._entries.get(entry.group, {})
-        key = bucket_of(entry.row, self._size_cm)
-        shelf = index.get(key)
+        shelf = index.get(bucket)
         if isinstance(shelf, list):
             if entry in shelf:
                 shelf.remove(entry)
-                clear_up(index, key, shelf)
+                _clear_up(index, bucket, shelf)
         elif shelf is entry:
-            del index[key]
+            del index[bucket]
 
 
-def clear_up(index: dict[_K, Shelf], key: _K, left: list[Entry]) -> None:
+def _clear_up(index: dict[int, Shelf], key: int, left: list[Entry]) -> None:
     """Some were taken out of a list: what is left stands there without one, or nothing."""
     if len(left) == 1:
         index[key] = left[0]

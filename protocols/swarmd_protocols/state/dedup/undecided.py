@@ -31,6 +31,8 @@ class Undecided:
         """Origins that have used up what they may make others do."""
         self.spent: dict[NodeId, int] = {}
         """Units by the origin that caused them, since the caller last cleared this; about a microsecond each."""
+        self.total = 0
+        """Units ever."""
 
     def __len__(self) -> int:
         """`waiting`."""
@@ -59,4 +61,5 @@ class Undecided:
         """Charge the work since the last call to the origin that caused it; returns the units."""
         work, self.work = self.work + _DECISION_UNITS, 0
         self.spent[self.cause] = self.spent.get(self.cause, 0) + work
+        self.total += work
         return work

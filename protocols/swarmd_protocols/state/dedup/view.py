@@ -22,12 +22,26 @@ from collections.abc import Collection, Iterator
 
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.crdt.batch import Dot
-from swarmd_protocols.state.crdt.facts import ASSET, LATTICE, Sighting, SightingKey
+from swarmd_protocols.state.crdt.facts import LATTICE, Sighting, SightingKey
 from swarmd_protocols.state.dedup.config import DedupConfig
-from swarmd_protocols.state.dedup.entry import HASH_MASK, Entry, Rank, rank_in_view, take_out
-from swarmd_protocols.state.dedup.gate import distance_milli
-from swarmd_protocols.state.dedup.squares import Shelf, Squares, bucket_of, clear_up, discard
+from swarmd_protocols.state.dedup.entry import (
+    Entry,
+    Family,
+    Rank,
+    Spot,
+    place_in,
+    position_in,
+    rank_in_view,
+    spot_of,
+    take_out,
+)
+from swarmd_protocols.state.dedup.gate import Covariance, distance_milli
+from swarmd_protocols.state.dedup.squares import Squares, bucket_of, discard
 from swarmd_protocols.state.dedup.undecided import Undecided
+
+STALE_UNITS = 1
+"""Work of a look at an entry that needs no decision any more, about a microsecond: thousands wait where an author takes
+back at once what it has stacked up."""
 
 
 class DedupView:
@@ -36,15 +50,16 @@ class DedupView:
     def __init__(self, config: DedupConfig) -> None:
         """Empty."""
         self._config = config
-        self._entries: dict[NodeId, dict[SightingKey, Entry]] = {}
+        self._families: dict[NodeId, dict[tuple[str, int], Family]] = {}
+        """Origin to label and kind of place to the entries; none is empty."""
         self._placed = Squares(config.radius_cm)
-        self._leaders = Squares(config.radius_cm)
         self._labels: dict[str, dict[str, int]] = {}
         """Group to the labels of it that lattice rows bear, and how many do."""
         self._assets: dict[tuple[str, str], list[Entry]] = {}
-        self._listed_by: dict[tuple[NodeId, str, int, int], list[Entry]] = {}
-        self._crowds: dict[tuple[NodeId, str], dict[int, Shelf]] = {}
-        """Origin and group to bucket to the entries there that have a place, by rank."""
+        self._listed_by: dict[tuple[NodeId, str, int], list[Entry]] = {}
+        """Origin, group and spot of a lattice point to the entries that name it as beside them, by rank."""
+        self._displaced: dict[tuple[NodeId, str, int], list[Entry]] = {}
+        """Origin, group and bucket to the entries there that are too many to be told apart by place, by rank."""
         self.undecided = Undecided()
         self.count = 0
         self.touched: dict[Entry, None] = {}
@@ -56,18 +71,24 @@ class DedupView:
 
     def get(self, origin: NodeId, key: SightingKey) -> Entry | None:
         """An origin's entry."""
-        entries = self._entries.get(origin)
-        return None if entries is None else entries.get(key)
+        return self._find(origin, key[0], key[1], spot_of(key[2]))
+
+    def _find(self, origin: NodeId, label: str, kind: int, spot: Spot) -> Entry | None:
+        families = self._families.get(origin)
+        family = None if families is None else families.get((label, kind))
+        return None if family is None else family.entries.get(spot)
 
     def all(self) -> Iterator[Entry]:
         """Every entry, by origin."""
-        for origin in sorted(self._entries):
-            yield from self._entries[origin].values()
+        for origin in sorted(self._families):
+            for family in self._families[origin].values():
+                yield from family.entries.values()
 
     def groups(self) -> Iterator[Collection[Entry]]:
         """The entries of each origin there is when this is first asked, by origin."""
-        for origin in sorted(self._entries):
-            yield self._entries.get(origin, {}).values()
+        for origin in sorted(self._families):
+            families = self._families.get(origin, {}).values()
+            yield [entry for family in families for entry in family.entries.values()]
 
     def leaders(self) -> list[Entry]:
         """The entry that leads each object, by rank."""
@@ -76,11 +97,9 @@ class DedupView:
     def candidates(self, group: str, east_cm: int, north_cm: int, covariance: tuple[int, int, int]) -> list[Entry]:
         """Leaders that a position may belong to, nearest first."""
         near = []
-        found = self._leaders.near(group, east_cm, north_cm)
-        self.undecided.work += len(found)
-        for leader in found:
-            row = leader.row
-            distance = self._distance(east_cm - row.east_cm, north_cm - row.north_cm, covariance, row.covariance_cm2)
+        for leader in self._leaders_near(group, east_cm, north_cm):
+            east, north, ee, en, nn = position_in(leader.packed)
+            distance = self._distance(east_cm - east, north_cm - north, covariance, (ee, en, nn))
             if distance >= 0:
                 near.append((distance, leader.rank, leader))
         return [leader for _, _, leader in sorted(near, key=lambda item: item[:2])]
@@ -99,15 +118,12 @@ class DedupView:
             Its entry where anything changed; `settle` must follow.
         """
         self.undecided.cause = origin
-        entries = self._entries.get(origin)
-        if entries is None:
-            entries = self._entries[origin] = {}
-        old = entries.get(row.key)
+        spot = spot_of(row.place)
+        family = self._family_of(origin, row.label, row.kind)
+        old = family.entries.get(spot)
         if old is None:
             self.count += 1
-            group = self._config.groups.get(row.label, row.label)
-            entry = Entry(origin, row, dot, group)
-            entries[entry.key] = entry
+            entry = family.entries[spot] = Entry(family, spot, row, dot)
             self._enter(entry)
             self.undecided.push(entry)
             self.undecided.account()
@@ -119,19 +135,27 @@ class DedupView:
         self.undecided.account()
         return old if changed else None
 
+    def _family_of(self, origin: NodeId, label: str, kind: int) -> Family:
+        families = self._families.get(origin)
+        if families is None:
+            families = self._families[origin] = {}
+        family = families.get((label, kind))
+        if family is None:
+            family = families[label, kind] = Family(origin, label, kind, self._config.groups.get(label, label))
+        return family
+
     def _change(self, old: Entry, row: Sighting) -> bool:
         before = old.row
         if row == before:
             return False
         if before[:9] == row[:9] and before.first == row.first and before.beside == row.beside:
             # Neither place nor rank: nobody's choice can change.
-            old.row = row
+            old.replace(row)
             if old.leader is not None:
                 self.touched[old.leader] = None
             return True
         self._leave(old)
-        old.row = row
-        old.rank = (old.rank >> 124 << 124) | (row.first << 64) | (old.rank & HASH_MASK)
+        old.replace(row)
         self._enter(old)
         self.undecided.push(old)
         self._push_siblings(old)
@@ -141,11 +165,16 @@ class DedupView:
 
     def remove(self, origin: NodeId, key: SightingKey) -> bool:
         """Forget an origin's row; `settle` must follow."""
-        entry = self._entries.get(origin, {}).pop(key, None)
+        entry = self.get(origin, key)
         if entry is None:
             return False
-        if not self._entries[origin]:
-            del self._entries[origin]
+        family = entry.family
+        del family.entries[entry.spot]
+        if not family.entries:
+            families = self._families[origin]
+            del families[family.label, family.kind]
+            if not families:
+                del self._families[origin]
         self.count -= 1
         self.undecided.cause = origin
         self._leave(entry)
@@ -182,6 +211,7 @@ class DedupView:
         while self.undecided.waiting and (budget is None or done < budget):
             rank, entry = self.undecided.pop()
             if entry is last or rank != entry.rank or not self.is_in(entry):
+                done += STALE_UNITS
                 continue
             last = entry
             self._decide(entry)
@@ -190,8 +220,7 @@ class DedupView:
 
     def is_in(self, entry: Entry) -> bool:
         """Whether an entry is still there."""
-        entries = self._entries.get(entry.origin)
-        return entries is not None and entries.get(entry.key) is entry
+        return entry.family.entries.get(entry.spot) is entry
 
     def _decide(self, entry: Entry) -> None:
         old, new = entry.leader, self._choose(entry)
@@ -210,8 +239,6 @@ class DedupView:
         if new is entry:
             entry.members = [entry]
             self.merged.pop(entry, None)
-            if entry.placed:
-                self._leaders.add(entry)
             self._push_below(entry)
         else:
             assert new.members is not None
@@ -220,22 +247,24 @@ class DedupView:
         self._push_siblings(entry)
 
     def _choose(self, entry: Entry) -> Entry:
-        row = entry.row
-        if row.kind == ASSET:
-            assert isinstance(row.place, str)
-            first = self.leader_of_asset(entry.group, row.place)
+        if isinstance(entry.spot, str):
+            first = self.leader_of_asset(entry.group, entry.spot)
             return entry if first is None else first
         if not entry.placed:
             return entry
         best: Entry | None = None
         best_order: tuple[int, Rank] | None = None
-        rank, covariance, east, north = entry.rank, row.covariance_cm2, row.east_cm, row.north_cm
+        rank, (east, north, ee, en, nn) = entry.rank, position_in(entry.packed)
+        covariance, reach = (ee, en, nn), self._config.radius_cm * self._config.radius_cm
         siblings: list[Entry] | None = None
-        for leader in self._near(self._leaders, entry.group, row):
+        for leader in self._leaders_near(entry.group, east, north):
             if leader.rank >= rank:
                 continue
-            other = leader.row
-            distance = self._distance(east - other.east_cm, north - other.north_cm, covariance, other.covariance_cm2)
+            dx, dy, ee, en, nn = position_in(leader.packed)
+            dx, dy = east - dx, north - dy
+            if dx * dx + dy * dy > reach:
+                continue  # Most are: not even a call is spent on them.
+            distance = self._distance(dx, dy, covariance, (ee, en, nn))
             if distance < 0 or (best_order is not None and (distance, leader.rank) >= best_order):
                 continue
             if siblings is None:
@@ -245,7 +274,7 @@ class DedupView:
             best, best_order = leader, (distance, leader.rank)
         return entry if best is None else best
 
-    def _distance(self, dx: int, dy: int, a: tuple[int, int, int], b: tuple[int, int, int]) -> int:
+    def _distance(self, dx: int, dy: int, a: Covariance, b: Covariance) -> int:
         """Order of nearness within the gate, or -1 outside of it."""
         config = self._config
         square = dx * dx + dy * dy
@@ -258,108 +287,95 @@ class DedupView:
 
     # --- Index --------------------------------------------------------------------------------------------------
 
-    def _near(self, squares: Squares, group: str, row: Sighting) -> list[Entry]:
-        found = squares.near(group, row.east_cm, row.north_cm)
+    def _leaders_near(self, group: str, east_cm: int, north_cm: int) -> list[Entry]:
+        found = [entry for entry in self._placed.near(group, east_cm, north_cm) if entry.leader is entry]
         self.undecided.work += len(found)
         return found
 
-    def _place(self, entry: Entry) -> None:
-        """Let an entry be told from others by its place."""
-        entry.placed = True
-        self._placed.add(entry)
-        if entry.leader is entry:
-            self._leaders.add(entry)
-
-    def _unplace(self, entry: Entry) -> None:
-        self._placed.discard(entry)
-        if entry.leader is entry:
-            self._leaders.discard(entry)
-        entry.placed = False
-
     def _join_crowd(self, entry: Entry) -> None:
         """Place an entry, unless as many older ones of its origin are here as may be; the youngest makes room."""
-        crowds = self._crowds.setdefault((entry.origin, entry.group), {})
-        bucket = bucket_of(entry.row, self._config.radius_cm)
-        crowd = crowds.get(bucket)
-        if crowd is None:
-            crowds[bucket] = entry
-            self._place(entry)
+        origin, most, bucket = entry.origin, self._config.crowd_max, bucket_of(entry, self._config.radius_cm)
+        crowd = [other for other in self._placed.at(entry.group, bucket) if other.origin == origin]
+        if len(crowd) < most:
+            self._placed.add(entry, bucket)
+            entry.placed = True
             return
-        if not isinstance(crowd, list):
-            crowd = crowds[bucket] = [crowd]
-        insort(crowd, entry, key=rank_in_view)
-        most = self._config.crowd_max
-        if entry.rank <= crowd[:most][-1].rank:
-            self._place(entry)
-            if len(crowd) > most:
-                self._displace(crowd[most])
+        youngest = max(crowd, key=rank_in_view)
+        if entry.rank > youngest.rank:
+            self._wait(entry, bucket)
+            return
+        self._placed.add(entry, bucket)
+        entry.placed = True
+        self._displace(youngest)
 
     def _displace(self, entry: Entry) -> None:
+        """Have a placed entry make room for an older one of its crowd."""
+        bucket = bucket_of(entry, self._config.radius_cm)
         if entry.leader is entry:
             self._push_below(entry)
-        self._unplace(entry)
+        self._placed.discard(entry, bucket)
+        entry.placed = False
+        self._wait(entry, bucket)
         self.undecided.push(entry)
 
+    def _wait(self, entry: Entry, bucket: int) -> None:
+        insort(self._displaced.setdefault((entry.origin, entry.group, bucket), []), entry, key=rank_in_view)
+
     def _leave_crowd(self, entry: Entry) -> None:
-        crowds, bucket = self._crowds[entry.origin, entry.group], bucket_of(entry.row, self._config.radius_cm)
-        crowd = crowds[bucket]
-        if not isinstance(crowd, list):
-            crowd = [crowd]
-        take_out(crowd, entry)
-        clear_up(crowds, bucket, crowd)
-        if not crowds:
-            del self._crowds[entry.origin, entry.group]
-        if not entry.placed:
-            return
-        self._unplace(entry)
-        if len(crowd) >= self._config.crowd_max:
-            heir = crowd[self._config.crowd_max - 1]
-            self._place(heir)
+        """Undo `_join_crowd`; the oldest of those who made room comes back."""
+        bucket = bucket_of(entry, self._config.radius_cm)
+        slot = (entry.origin, entry.group, bucket)
+        displaced = self._displaced.get(slot)
+        if entry.placed:
+            self._placed.discard(entry, bucket)
+            entry.placed = False
+            if displaced is None:
+                return
+            heir = displaced.pop(0)
+            self._placed.add(heir, bucket)
+            heir.placed = True
             if heir.leader is heir:
                 self._push_below(heir)
             self.undecided.push(heir)
+        else:
+            assert displaced is not None, "who has a place and is not placed has made room"
+            take_out(displaced, entry)
+        if not displaced:
+            del self._displaced[slot]
 
     def _enter(self, entry: Entry) -> None:
-        row = entry.row
-        if row.kind == ASSET:
-            assert isinstance(row.place, str)
-            self._assets.setdefault((entry.group, row.place), []).append(entry)
-        if _is_placed(row):
+        if isinstance(entry.spot, str):
+            self._assets.setdefault((entry.group, entry.spot), []).append(entry)
+        if entry.is_fixed:
             self._join_crowd(entry)
-        if row.kind == LATTICE:
-            assert not isinstance(row.place, str)
-            labels = self._labels.setdefault(entry.group, {})
-            labels[row.label] = labels.get(row.label, 0) + 1
-            x, y = row.place
-            for dx, dy in dict.fromkeys(row.beside):
-                listed = self._listed_by.setdefault((entry.origin, entry.group, x + dx, y + dy), [])
+        if entry.family.kind == LATTICE:
+            labels, label = self._labels.setdefault(entry.group, {}), entry.family.label
+            labels[label] = labels.get(label, 0) + 1
+            for offset in dict.fromkeys(entry.beside):
+                listed = self._listed_by.setdefault((entry.origin, entry.group, _spot_beside(entry, offset)), [])
                 insort(listed, entry, key=rank_in_view)
                 self._relist(listed, entry)
 
     def _leave(self, entry: Entry) -> None:
         """Undo `_enter`, and have those decided anew that looked at this entry's old place and rank."""
-        row = entry.row
         if entry.leader is entry:
             self._push_below(entry)
         self._push_siblings(entry)
-        if row.kind == ASSET:
-            assert isinstance(row.place, str)
-            discard(self._assets, (entry.group, row.place), entry)
-            for other in self._assets.get((entry.group, row.place), ()):
+        if isinstance(entry.spot, str):
+            discard(self._assets, (entry.group, entry.spot), entry)
+            for other in self._assets.get((entry.group, entry.spot), ()):
                 self.undecided.push(other)
-        if _is_placed(row):
+        if entry.is_fixed:
             self._leave_crowd(entry)
-        if row.kind == LATTICE:
-            assert not isinstance(row.place, str)
-            labels = self._labels[entry.group]
-            labels[row.label] -= 1
-            if not labels[row.label]:
-                del labels[row.label]
+        if entry.family.kind == LATTICE:
+            labels, label = self._labels[entry.group], entry.family.label
+            labels[label] -= 1
+            if not labels[label]:
+                del labels[label]
                 if not labels:
                     del self._labels[entry.group]
-            x, y = row.place
-            for dx, dy in dict.fromkeys(row.beside):
-                slot = (entry.origin, entry.group, x + dx, y + dy)
+            for offset in dict.fromkeys(entry.beside):
+                slot = (entry.origin, entry.group, _spot_beside(entry, offset))
                 listed = self._listed_by[slot]
                 self._relist(listed, entry)
                 take_out(listed, entry)
@@ -374,20 +390,20 @@ class DedupView:
 
     def _siblings(self, entry: Entry) -> list[Entry]:
         """Entries of the same origin that were seen beside this one."""
-        row = entry.row
-        if row.kind != LATTICE or not (row.beside or self._listed_by):
+        beside = entry.beside
+        if not (beside or self._listed_by) or entry.family.kind != LATTICE:
             return []
-        assert not isinstance(row.place, str)
-        x, y = row.place
-        most = self._config.listed_max
-        found = self._listed_by.get((entry.origin, entry.group, x, y), [])[:most]
-        entries = self._entries.get(entry.origin, {})
-        for dx, dy in row.beside:
-            listed = self._listed_by.get((entry.origin, entry.group, x + dx, y + dy), [])
+        origin, group, most = entry.origin, entry.group, self._config.listed_max
+        found: list[Entry] = []
+        if isinstance(entry.spot, int):
+            found += self._listed_by.get((origin, group, entry.spot), [])[:most]
+        for offset in beside:
+            spot = _spot_beside(entry, offset)
+            listed = self._listed_by.get((origin, group, spot), [])
             if len(listed) > most and entry.rank > listed[most - 1].rank:
                 continue
-            for label in self._labels.get(entry.group, ()):
-                other = entries.get((label, LATTICE, (x + dx, y + dy)))
+            for label in self._labels.get(group, ()):
+                other = self._find(origin, label, LATTICE, spot)
                 if other is not None:
                     found.append(other)
         self.undecided.work += len(found)
@@ -402,27 +418,27 @@ class DedupView:
 
     def _push_below(self, leader: Entry) -> None:
         """Everybody of lower rank who may look at this leader, here and where it leads already."""
-        row, rank = leader.row, leader.rank
+        rank, (east, north) = leader.rank, place_in(leader.packed)
         reach = self._config.radius_cm * self._config.radius_cm
         if leader.placed:
-            for other in self._near(self._placed, leader.group, row):
+            found = self._placed.near(leader.group, east, north)
+            self.undecided.work += len(found)
+            for other in found:
                 if other.rank > rank:
-                    dx, dy = other.row.east_cm - row.east_cm, other.row.north_cm - row.north_cm
+                    there = place_in(other.packed)
+                    dx, dy = there[0] - east, there[1] - north
                     if dx * dx + dy * dy <= reach:
                         self.undecided.push(other)
         for member in leader.members or ():
             if member is not leader:
                 self.undecided.push(member)
-        if row.kind == ASSET:
-            assert isinstance(row.place, str)
-            for other in self._assets.get((leader.group, row.place), ()):
+        if isinstance(leader.spot, str):
+            for other in self._assets.get((leader.group, leader.spot), ()):
                 if other is not leader:
                     self.undecided.push(other)
 
     def _resign(self, entry: Entry) -> None:
         """Stop leading; members keep pointing here until they are decided anew."""
-        if entry.placed:
-            self._leaders.discard(entry)
         self._push_below(entry)
         for member in entry.members or ():
             if member.leader is entry and member is not entry:
@@ -432,6 +448,9 @@ class DedupView:
         self.touched.pop(entry, None)
 
 
-def _is_placed(row: Sighting) -> bool:
-    """Whether a sighting has a place that can tell it from others."""
-    return row.positioned and not row.moving
+def _spot_beside(entry: Entry, offset: tuple[int, int]) -> int:
+    """The spot of the lattice point so many columns and rows from a lattice entry's."""
+    assert isinstance(entry.spot, int), "only lattice points have neighbours"
+    step = spot_of(offset)
+    assert isinstance(step, int)
+    return entry.spot + step

@@ -20,6 +20,7 @@ from swarmd_protocols.swim.members import GONE, REACHABLE, Member
 from swarmd_protocols.swim.mesh.graph import KEY_BYTES, Fate, Heard, Key, agreed, fate, life_key, reached
 from swarmd_protocols.swim.mesh.near import NEAR_MAX, NEAR_MOST, Near
 from swarmd_protocols.swim.mesh.reports import NearReports
+from swarmd_protocols.swim.mesh.routes import Routes
 from swarmd_protocols.swim.messages import STATUS_LEFT, Beacon
 from swarmd_protocols.swim.messages import Near as NearMessage
 from swarmd_protocols.swim.neighbors import Neighbors
@@ -91,8 +92,8 @@ class MeshView(FullView):
         """Counts the times that the view became a mesh, so that timers of earlier ones do nothing."""
         self._links: dict[Key, Heard] = {}
         """Who hears whom, as both ends say."""
-        self.costs: dict[Key, int] = {}
-        """Who is reached, and what the cheapest chain costs."""
+        self.routes = Routes()
+        """Who is reached, and by whom."""
         self._unreached: dict[bytes, int] = {}
         """Members that are not and have not failed, and since when their fate is weighed, or `_NOTHING_DUE`."""
         self._cut_off: set[bytes] = set()
@@ -133,7 +134,7 @@ class MeshView(FullView):
             self._all_heard_ns = core.now_ns
         self.reports.soon(lost=False)
         for member in core.table.by_node.values():
-            if member.node[:KEY_BYTES] in self.costs:
+            if member.node[:KEY_BYTES] in self.routes.costs:
                 self.near.is_reached(member)
             elif member.state in REACHABLE:
                 self._reach_soon()  # Its record says that it lives, and no report has followed.
@@ -223,14 +224,14 @@ class MeshView(FullView):
     def _is_wanted(self, member: Member) -> bool:
         """Of many that are heard, a few are near; but who is not reached otherwise always may be."""
         near = len(self.core.table.reachable)
-        return near < NEAR_MAX or (near < NEAR_MOST and member.node[:KEY_BYTES] not in self.costs)
+        return near < NEAR_MAX or (near < NEAR_MOST and member.node[:KEY_BYTES] not in self.routes.costs)
 
     def answered(self, member: Member) -> None:
         """See `View.answered`."""
         self.near.answered(member)
         if member.where < 0 and self._is_wanted(member) and self.near.gain(member):
             self._prober.welcome(member)
-            self.reports.soon(lost=member.node[:KEY_BYTES] not in self.costs)
+            self.reports.soon(lost=member.node[:KEY_BYTES] not in self.routes.costs)
             self._reach_soon()
             self.core.port.peers_changed()
 
@@ -279,11 +280,11 @@ class MeshView(FullView):
         }
         lost = {node[:KEY_BYTES] for node, member in held.items() if member.unheard or member.failed}
         self._links = agreed(own, reports, lost)
-        self.costs = reached(own, self.near.keys(), self._links)
+        self.routes.know(own, self.near.keys(), self._links)
         for member in list(held.values()):
             if not member.overlay.active or member.status == STATUS_LEFT:
                 continue
-            if member.node[:KEY_BYTES] in self.costs:
+            if member.node[:KEY_BYTES] in self.routes.costs:
                 self._is_reached(member)
             elif not member.unheard and not member.failed and member.node not in self._unreached:
                 if core.now_ns - self._begun_ns >= _BEGIN_NS:
@@ -339,7 +340,7 @@ class MeshView(FullView):
         if not is_gone and not (self.core.table.reachable and self.reports.is_of_this_life(member)):
             return Fate.UNREACHABLE  # This node is alone, or nobody knows who could hear the member.
         hearers = [*heard.get(member.node, {}), *(node[:KEY_BYTES] for node, others in heard.items() if key in others)]
-        return fate(key, self.costs, hearers, is_gone)
+        return fate(key, self.routes.costs, hearers, is_gone)
 
     def _is_gone(self, member: Member) -> bool:
         """Whether this node, or one that the member has reported itself and that is reached, saw this life's end.
@@ -351,6 +352,6 @@ class MeshView(FullView):
         life = life_key(member.node, member.incarnation >> BOOT_SHIFT)
         named = self.reports.heard.get(member.node, {})
         return any(
-            life in ended and node[:KEY_BYTES] in named and node[:KEY_BYTES] in self.costs
+            life in ended and node[:KEY_BYTES] in named and node[:KEY_BYTES] in self.routes.costs
             for node, ended in self.reports.gone.items()
         )

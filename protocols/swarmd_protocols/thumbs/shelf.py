@@ -1,0 +1,105 @@
+"""This node's own pictures: how many it keeps, for how long, and how many it gives away.
+
+Rules this file keeps:
+
+- A picture stays as long as an own sighting names it, within a bound of count and bytes; where there are more, those
+  that no sighting names go first, then the oldest.
+- Who asks gets so many a second, and all who ask together so many: the rest is not answered, and asks again. So no
+  number of askers makes this node send more than `all_per_s` pictures a second.
+"""
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+
+from swarmd_protocols.channel.bucket import TokenBucket
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.thumbs.form import name_of, problem_of
+
+ASKED_PER_S = 4.0
+"""Pictures a second that one member may ask of another: a page's first screen of findings comes in three seconds."""
+ASKED_AT_ONCE = 8
+"""Of them at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShelfConfig:
+    """Bounds; they may differ between nodes."""
+
+    count_max: int = 512
+    """Pictures; a flight of an hour sees some hundred things."""
+    bytes_max: int = 1 << 20
+    """Of all pictures together: half of what a ground view may cost a drone's brain."""
+    all_per_s: float = 8.0
+    """Given away in a second, to all: 17 kB/s of the usual pictures, 49 kB/s of the largest."""
+    all_at_once: int = 16
+
+
+class Shelf:
+    """See the module.
+
+    Args:
+        config: Bounds.
+        restored: Name to picture, as an earlier life kept them; what is none is left out.
+        live: Names that own sightings bear.
+    """
+
+    def __init__(
+        self, config: ShelfConfig, restored: Mapping[bytes, bytes], live: Callable[[], Container[bytes]]
+    ) -> None:
+        self._config = config
+        self._live = live
+        self._held = {name: jpeg for name, jpeg in restored.items() if name_of(jpeg) == name and not problem_of(jpeg)}
+        self._bytes = sum(map(len, self._held.values()))
+        self._all = TokenBucket(config.all_per_s, config.all_at_once)
+        self._askers: dict[NodeId, TokenBucket] = {}
+
+    def __len__(self) -> int:
+        """How many pictures there are."""
+        return len(self._held)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all pictures together."""
+        return self._bytes
+
+    def get(self, name: bytes) -> bytes | None:
+        """A picture, for this device itself."""
+        return self._held.get(name)
+
+    def put(self, name: bytes, jpeg: bytes) -> list[bytes]:
+        """Keep a picture; returns the names of those that had to go."""
+        if name in self._held:
+            return []
+        gone: list[bytes] = []
+        if self._is_full(len(jpeg)):
+            gone += self.sweep()
+        while self._held and self._is_full(len(jpeg)):
+            gone.append(self._drop(next(iter(self._held))))
+        self._held[name] = jpeg
+        self._bytes += len(jpeg)
+        return gone
+
+    def sweep(self) -> list[bytes]:
+        """Let go of what no own sighting names any more; returns the names."""
+        live = self._live()
+        return [self._drop(name) for name in [name for name in self._held if name not in live]]
+
+    def give(self, asker: NodeId, name: bytes, now_ns: int) -> bytes | None:
+        """What a member is answered: the picture, b"" where there is none, None: nothing, it has asked too often."""
+        bucket = self._askers.setdefault(asker, TokenBucket(ASKED_PER_S, ASKED_AT_ONCE))
+        if not bucket.take(now_ns) or not self._all.take(now_ns):
+            return None
+        # What nobody has said is answered without a look at what own sightings name.
+        return self._held[name] if name in self._held and name in self._live() else b""
+
+    def forget_askers(self, here: Container[NodeId]) -> None:
+        """Who is no member asks no more."""
+        for asker in [asker for asker in self._askers if asker not in here]:
+            del self._askers[asker]
+
+    def _is_full(self, more_bytes: int) -> bool:
+        return len(self._held) >= self._config.count_max or self._bytes + more_bytes > self._config.bytes_max
+
+    def _drop(self, name: bytes) -> bytes:
+        self._bytes -= len(self._held.pop(name))
+        return name

@@ -1,0 +1,185 @@
+"""`swarmd fleet`: one question to all swarms of a region; missions and notes for one, signed by an operator."""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from swarmd.cli.common import plain, print_json, print_table
+from swarmd.cli.desk import add_passphrase, passphrases
+
+_LIMIT_MAX = 1_000_000
+"""Objects of one answer at most."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "fleet",
+        help="ask a region for all its swarms",
+        description="Answers say as of when they are true of each site, and name those that are stale.",
+        allow_abbrev=False,
+    )
+    verbs = parser.add_subparsers(dest="fleet_verb", metavar="VERB", required=True)
+    objects = verbs.add_parser("objects", help="what all swarms have confirmed", allow_abbrev=False)
+    sites = verbs.add_parser("sites", help="the swarms, and as of when they are known", allow_abbrev=False)
+    for one in (objects, sites):
+        one.add_argument("--region", type=Path, required=True, metavar="DIR", help="the region's folder")
+        one.add_argument("--swarm", default="", metavar="NAME", help="of one swarm alone")
+        one.add_argument("--json", action="store_true", help="print JSON")
+    objects.add_argument("--label", default="", help="with this label alone")
+    objects.add_argument("--since", default="", metavar="TIME", help="seen within this: 90s, 30m, 12h, 1d, 2w")
+    objects.add_argument("--tier", default="", choices=["confirmed", "reviewed"], help="of this tier alone")
+    objects.add_argument("--limit", type=int, default=10_000, metavar="N", help="at most (default: %(default)s)")
+    objects.add_argument("--history", type=Path, metavar="FOLDER", help="ask what was exported there instead")
+    mission = verbs.add_parser("mission", help="sign which area a swarm shall survey", allow_abbrev=False)
+    note = verbs.add_parser("note", help="sign words for a swarm", allow_abbrev=False)
+    for one in (mission, note):
+        one.add_argument("name", metavar="NAME", help="of the fact; a later revision of the name replaces it")
+        one.add_argument("--swarm", required=True, help="the swarm's own name")
+        one.add_argument("--revision", type=int, default=1, metavar="N", help="one more than what it replaces")
+        one.add_argument("--key", required=True, metavar="KEY", help="the operator's key file, or agent:NAME")
+        one.add_argument("--out", type=Path, required=True, metavar="FILE", help="the signed fact, for region send")
+        add_passphrase(one)
+    mission.add_argument("--area", type=Path, metavar="FILE", help="GeoJSON with one polygon; none withdraws it")
+    mission.add_argument("--cell-m", type=float, default=20.0, metavar="M", help="side of its cells (%(default)s)")
+    note.add_argument("text", nargs="?", default="", help="the words; none withdraws it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, or sign."""
+    return _sign(args) if args.fleet_verb in ("mission", "note") else _ask(args)
+
+
+def seconds(text: str) -> float:
+    """How long "12h" is.
+
+    Raises:
+        DaemonError: It is no time.
+
+    >>> seconds("90s"), seconds("1d")
+    (90.0, 86400.0)
+    """
+    from swarmd.errors import DaemonError
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if found is None:
+        raise DaemonError(f"{text!r} is no time; write 90s, 30m, 12h, 1d or 2w")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def _ask(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from swarmd.errors import DaemonError
+    from swarmd.federation.rows import ObjectQuery
+    from swarmd.federation.settings import read_config
+    from swarmd.federation.store import FILE_NAME, Store
+
+    now_ms = round(time.time() * 1000)
+    config = read_config(args.region)
+    query = ObjectQuery(swarm=args.swarm, limit=1)
+    if args.fleet_verb == "objects":
+        since_ms = now_ms - round(1000 * seconds(args.since)) if args.since else 0
+        if not 1 <= args.limit <= _LIMIT_MAX:
+            raise DaemonError(f"--limit is {args.limit}; write 1 to {_LIMIT_MAX:,}")
+        query = ObjectQuery(args.label, args.swarm, since_ms, 0, args.tier, args.limit)
+    if not (args.region / FILE_NAME).exists():
+        raise DaemonError(
+            f"the region in {args.region} holds nothing yet: start it with swarmd region run {args.region}"
+        )
+    store = Store(args.region / FILE_NAME, is_reader=True)
+    try:
+        answer = store.objects(query, now_ms, round(config.stale_s * 1000))
+        if args.fleet_verb == "objects" and args.history is not None:
+            from swarmd.federation.history import ask
+
+            names = {site.key: site.swarm for site in answer.sites}
+            rows = ask(args.history, query, tuple(names))
+            told = tuple({**row, "name": names[row["swarm"]]} for row in rows)
+            answer = msgspec.structs.replace(answer, objects=told, is_cut=len(rows) == query.limit)
+    finally:
+        store.close()
+    if args.swarm and not answer.sites:
+        known = ", ".join(one.name for one in config.swarm) or "none"
+        raise DaemonError(f"the region pins no swarm {args.swarm!r}; it pins {known}")
+    if args.json:
+        shown = msgspec.to_builtins(answer)
+        print_json(shown if args.fleet_verb == "objects" else {"sites": shown["sites"]})
+        return 0
+    if args.fleet_verb == "objects":
+        print_table(
+            ("site", "object", "label", "score", "tier", "latitude", "longitude", "seen"),
+            [_object_row(row, now_ms) for row in answer.objects],
+        )
+    else:
+        print_table(
+            ("site", "as of", "gateways", "waiting", "dropped"),
+            [(one.swarm, _ago(one.as_of_ms, now_ms), one.gateways, one.waiting, one.dropped) for one in answer.sites],
+        )
+    for site in answer.sites:
+        if site.stale:
+            print(f"STALE: {site.swarm} was last known {_ago(site.as_of_ms, now_ms)}", file=sys.stderr)
+    if answer.is_cut:
+        print(f"there are more than {args.limit}; --limit N shows more", file=sys.stderr)
+    return 0
+
+
+def _object_row(row: dict[str, Any], now_ms: int) -> tuple[object, ...]:
+    latitude, longitude = row["latitude_deg"], row["longitude_deg"]
+    place = ("", "") if latitude is None else (f"{latitude:.7f}", f"{longitude:.7f}")
+    score = f"{row['score']:.2f}"
+    return (row["name"], row["object"], plain(row["label"]), score, row["tier"], *place, _ago(row["last_ms"], now_ms))
+
+
+def _ago(at_ms: int | None, now_ms: int) -> str:
+    """How long ago, for people.
+
+    >>> _ago(None, 0), _ago(0, 5_000), _ago(0, 90 * 60_000)
+    ('never', '5 s ago', '90 min ago')
+    """
+    if at_ms is None:
+        return "never"
+    ago_s = max(0, (now_ms - at_ms) // 1000)
+    for limit_s, unit_s, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if ago_s < limit_s:
+            return f"{ago_s // unit_s} {unit} ago"
+    return f"{ago_s // 86_400} days ago"
+
+
+def _sign(args: argparse.Namespace) -> int:
+    from swarmd.errors import DaemonError
+    from swarmd.identity.signers import open_signer
+    from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, seal_fact
+    from swarmd_protocols.state.crdt.reviews import BY_MAX_CHARS
+
+    signer = open_signer(args.key, passphrases(args))
+    if signer.role not in ("", "operator"):
+        raise DaemonError(f"{args.key} is a key of the role {signer.role}; this takes one of the role operator")
+    is_mission = args.fleet_verb == "mission"
+    corners = _corners(args.area) if is_mission and args.area is not None else ()
+    made = Fact(
+        args.swarm,
+        args.fleet_verb,
+        args.name,
+        args.revision,
+        time.time_ns() // 1_000_000,
+        signer.half.name[:BY_MAX_CHARS],
+        "" if is_mission else args.text,
+        corners,
+        round(args.cell_m * 100) if corners else 0,
+    )
+    payload = encode_fact(made)
+    args.out.write_bytes(seal_fact(payload, signer.half.public, signer.sign(message_of(payload))))
+    print(f"{args.out}: the {made.kind} {made.name} for {made.swarm}, revision {made.revision}, by {signer.half.name}")
+    return 0
+
+
+def _corners(path: Path) -> tuple[tuple[int, int], ...]:
+    from swarmd_models.geo.survey import outline
+
+    corners = [(round(latitude * 1e7), round(longitude * 1e7)) for longitude, latitude in outline(path)]
+    return tuple(corners[:-1] if len(corners) > 1 and corners[0] == corners[-1] else corners)

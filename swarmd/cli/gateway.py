@@ -1,0 +1,106 @@
+"""`swarmd gateway`: a member without an eye that speaks for its swarm to a region above."""
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swarmd.config.bridges import FederationConfig, MqttConfig
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    from swarmd.cli.settings import add_settings
+
+    parser = subparsers.add_parser(
+        "gateway",
+        help="speak for this swarm to a region above many swarms",
+        description="Joins the swarm as a member without an eye, tells the region ([federation]) what the swarm has "
+        "confirmed, and brings down what people above have signed. Its certificate names the role gateway.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="configuration (default /etc/swarmd/swarmd.toml)"
+    )
+    parser.add_argument("--path", action="append", metavar="URL", help="a broker, mqtt://HOST:PORT; may be given twice")
+    parser.add_argument("--region-key", metavar="HEX", help="the region's public key (swarmd region show)")
+    add_settings(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Join, and speak until SIGTERM or Ctrl-C."""
+    from swarmd.brain import compose
+    from swarmd.brain.brain import Brain
+    from swarmd.cli.settings import flags_of
+    from swarmd.config.loading import Loaded, load
+    from swarmd.errors import ControlError, DaemonError
+    from swarmd.federation.gateway import Gateway
+    from swarmd.federation.uplink_mqtt import mqtt_maker
+    from swarmd.logs import Logger
+    from swarmd_protocols.crypto import NaClCrypto
+
+    flags: dict[str, Any] = {"http.listen": "off", **flags_of(args), "eye.enabled": False}
+    if args.path:
+        flags["federation.paths"] = args.path
+    if args.region_key:
+        flags["federation.region_key"] = args.region_key
+
+    def read() -> Loaded:
+        return load(args.config, os.environ, flags)
+
+    loaded = read()
+    config = loaded.config
+    log = Logger(config.node.name, config.log.level, config.log.format)
+    crypto = NaClCrypto()
+    identity = compose.open_identity(config, crypto, log)
+    made = mqtt_maker(tls_of(config.federation), config.federation.prefix, identity.node.hex()[:20])
+    gateway = Gateway(
+        settings_of(config.federation), identity.seed, crypto, lambda: compose.state_dir(config, identity), made
+    )
+
+    async def live() -> int:
+        return await Brain(loaded, log, read, beside={"gateway": gateway.run}).run()
+
+    try:
+        return asyncio.run(live())
+    except ControlError as error:
+        raise DaemonError(str(error)) from error
+
+
+def settings_of(config: "FederationConfig") -> Any:
+    """What the gateway is told.
+
+    Raises:
+        ConfigError: The region's key is none.
+    """
+    from swarmd.errors import ConfigError
+    from swarmd.federation.gateway import GatewaySettings
+
+    try:
+        key = bytes.fromhex(config.region_key)
+    except ValueError:
+        raise ConfigError("federation.region_key is 64 hexadecimal digits: swarmd region show") from None
+    return GatewaySettings(
+        paths=config.paths,
+        region_key=key,
+        prefix=config.prefix.strip("/"),
+        outbox_bytes=config.outbox_mib << 20,
+        retain_s=config.retain_days * 86_400,
+        refresh_s=config.refresh_s,
+        health_s=config.health_s,
+        bundles=config.bundles,
+    )
+
+
+def tls_of(config: "FederationConfig") -> "MqttConfig":
+    """Files of certificates and the password."""
+    from swarmd.config.bridges import MqttConfig
+
+    return MqttConfig(
+        ca_file=config.ca_file,
+        cert_file=config.cert_file,
+        key_file=config.key_file,
+        password_file=config.password_file,
+    )

@@ -1,0 +1,200 @@
+"""`swarmd region`: the place above many swarms: its key, the swarms it lets in, its process, what it sends down."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "region",
+        help="hear the gateways of many swarms",
+        description="A region hears the gateways of the swarms that its operators have pinned, keeps what holds, and "
+        "answers swarmd fleet. See docs/federation.md.",
+        allow_abbrev=False,
+    )
+    verbs = parser.add_subparsers(dest="region_verb", metavar="VERB", required=True)
+    init = verbs.add_parser("init", help="make the folder with a fresh key", allow_abbrev=False)
+    show = verbs.add_parser("show", help="the public key, for federation.region_key of gateways", allow_abbrev=False)
+    pin = verbs.add_parser("pin", help="let a swarm in", allow_abbrev=False)
+    run_ = verbs.add_parser("run", help="hear, keep and answer until SIGTERM or Ctrl-C", allow_abbrev=False)
+    send = verbs.add_parser("send", help="have signed statements, bundles or facts for a swarm", allow_abbrev=False)
+    export = verbs.add_parser("export", help="write what was heard as Parquet (swarmd[parquet])", allow_abbrev=False)
+    for one in (init, show, pin, run_, send, export):
+        one.add_argument("folder", type=Path, metavar="DIR", help="the region's folder")
+    export.add_argument("to", type=Path, metavar="FOLDER", help="where the partitions lie")
+    pin.add_argument("name", metavar="NAME", help="what the swarm is called here")
+    root = pin.add_mutually_exclusive_group(required=True)
+    root.add_argument("--root", type=Path, metavar="FILE", help="the first root of its fleet: FLEET/roots/0001.root")
+    root.add_argument("--dev-fleet", type=Path, metavar="DIR", help="of a throw-away development fleet")
+    pin.add_argument("--swarm", metavar="SWARM", help="its own name (default: NAME)")
+    pin.add_argument("--quota-kib-s", type=int, default=128, metavar="N", help="what it may say (default: %(default)s)")
+    run_.add_argument(
+        "--path", action="append", default=[], metavar="URL", help="a broker, instead of those configured"
+    )
+    send.add_argument("name", metavar="SWARM", help="as it is called here")
+    send.add_argument(
+        "what", nargs="+", type=Path, metavar="FILE", help="a signed statement or fact, or a publication's folder"
+    )
+    send.add_argument(
+        "--source", action="append", default=[], metavar="URL", help="where gateways fetch the folder's files"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of them."""
+    handlers = {"init": _init, "show": _show, "pin": _pin, "run": _run, "send": _send, "export": _export}
+    return handlers[args.region_verb](args)
+
+
+def _init(args: argparse.Namespace) -> int:
+    from swarmd.federation.settings import make_region
+    from swarmd_protocols.crypto import NaClCrypto
+
+    print(NaClCrypto().public_key(make_region(args.folder)).hex())
+    print(f"next: swarmd region pin {args.folder} NAME --root FLEET/roots/0001.root", file=sys.stderr)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from swarmd.federation.settings import read_seed
+    from swarmd_protocols.crypto import NaClCrypto
+
+    print(NaClCrypto().public_key(read_seed(args.folder)).hex())
+    return 0
+
+
+def _pin(args: argparse.Namespace) -> int:
+    from swarmd.errors import ConfigError
+    from swarmd.federation.settings import SwarmEntry, add_pin
+    from swarmd.identity.files import DEV_SWARM, dev_fleet_secret
+    from swarmd_protocols.crypto import NaClCrypto
+    from swarmd_protocols.trust.identity import dev_root
+
+    if args.dev_fleet is not None:
+        root, swarm = dev_root(dev_fleet_secret(args.dev_fleet), NaClCrypto()), args.swarm or DEV_SWARM
+    else:
+        try:
+            root, swarm = args.root.read_bytes(), args.swarm or args.name
+        except OSError as error:
+            raise ConfigError(f"{args.root}: {error.strerror}") from error
+    add_pin(args.folder, SwarmEntry(args.name, swarm, args.quota_kib_s), root)
+    print(f"{args.name}: the swarm {swarm} is let in; a region that runs has to be started again")
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from swarmd.errors import ConfigError
+    from swarmd.federation.region import Region
+    from swarmd.federation.settings import read_config, read_pins, read_seed
+    from swarmd.federation.store import FILE_NAME, Store
+    from swarmd.federation.uplink_mqtt import mqtt_maker, read_address
+    from swarmd_protocols.crypto import NaClCrypto
+
+    config = read_config(args.folder)
+    paths = args.path or list(config.paths)
+    if not paths:
+        raise ConfigError(f'{args.folder}/region.toml names no broker: paths = ["mqtt://HOST:1883"]')
+    tls = _tls(config)
+    for path in paths:
+        read_address(path, tls)
+    pins, seed = read_pins(args.folder, config), read_seed(args.folder)
+    store = Store(args.folder / FILE_NAME)
+
+    def say(text: str) -> None:
+        print(f"swarmd region: {text}", file=sys.stderr, flush=True)
+
+    async def live() -> None:
+        prefix = config.prefix.strip("/")
+        region = Region(pins, seed, NaClCrypto(), store, paths, prefix, mqtt_maker(tls, prefix), say)
+        task = asyncio.create_task(region.run())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        print(f"swarmd region: {len(pins)} swarms, {len(paths)} paths", flush=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    try:
+        asyncio.run(live())
+    finally:
+        store.close()
+    return 0
+
+
+def _tls(config: Any) -> Any:
+    from swarmd.config.bridges import MqttConfig
+
+    return MqttConfig(
+        ca_file=config.ca_file,
+        cert_file=config.cert_file,
+        key_file=config.key_file,
+        password_file=config.password_file,
+    )
+
+
+def _send(args: argparse.Namespace) -> int:
+    from swarmd.errors import ConfigError
+    from swarmd.federation.settings import read_config, read_pins
+    from swarmd.federation.store import FILE_NAME, Store
+
+    config = read_config(args.folder)
+    found = [pin for pin in read_pins(args.folder, config) if pin.name == args.name]
+    if not found:
+        names = ", ".join(entry.name for entry in config.swarm) or "none"
+        raise ConfigError(f"no swarm is called {args.name!r} here; there are: {names}")
+    store = Store(args.folder / FILE_NAME)
+    try:
+        for path in args.what:
+            for kind, key, body, words in _rows(path, args.source):
+                store.send_down(found[0].key.hex(), kind, key, body)
+                print(f"{args.name}: {words}")
+    finally:
+        store.close()
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from swarmd.federation.history import export
+    from swarmd.federation.settings import read_config
+    from swarmd.federation.store import FILE_NAME, Store
+
+    read_config(args.folder)
+    store = Store(args.folder / FILE_NAME)
+    try:
+        print(f"{export(store, args.to)} words are in {args.to}")
+    finally:
+        store.close()
+    return 0
+
+
+def _rows(path: Path, sources: list[str]) -> list[tuple[int, bytes, bytes, str]]:
+    """(kind, key, body, words) of what lies at a path."""
+    from swarmd.errors import ConfigError
+    from swarmd.release.author import read_publication
+    from swarmd_protocols.errors import ProtocolError
+    from swarmd_protocols.federation.facts import open_fact
+    from swarmd_protocols.federation.wire import BundleRow, FactKind, encode_row
+    from swarmd_protocols.trust.envelopes import decode_envelope
+
+    if path.is_dir():
+        publication = read_publication(path)
+        row = BundleRow(publication.digest, tuple(sources or [str(path.resolve())]))
+        words = f"the release {publication.release.model} {publication.release.version} from {', '.join(row.sources)}"
+        return [(FactKind.BUNDLE, publication.digest, encode_row(row), words)]
+    data = path.read_bytes()
+    try:
+        envelope = decode_envelope(data)
+        return [(FactKind.STATEMENT, envelope.digest, data, f"a {envelope.kind} statement")]
+    except ProtocolError:
+        pass
+    try:
+        fact = open_fact(data).fact
+    except ProtocolError as error:
+        raise ConfigError(f"{path} is neither a signed statement nor a signed fact: {error}") from error
+    return [(FactKind.FACT, fact.name.encode(), data, f"the {fact.kind} {fact.name}, revision {fact.revision}")]

@@ -1,0 +1,226 @@
+"""What comes down: signed statements, bundles and facts, put into the swarm in the region's order.
+
+Nothing here is a command. A statement counts by the fleet's own officers, a fact by its own operators, a bundle by the
+digests that a signed release names; who signed is judged here, and again by every node. What does not hold is said and
+passed over, so that it keeps nothing else back.
+"""
+
+import asyncio
+import base64
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from swarmd.errors import DaemonError
+from swarmd.federation.above import GatewayDaemon
+from swarmd.federation.outbox import Outbox
+from swarmd.release.author import STATEMENT, blob_digests
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.errors import ProtocolError, WireError
+from swarmd_protocols.federation.facts import note_key, open_fact
+from swarmd_protocols.federation.wire import DownRow, FactKind, read_bundle
+from swarmd_protocols.releases.statements import MAX_BLOB_BYTES, Release, parse_release
+from swarmd_protocols.trust.envelopes import STATEMENT_MAX_BYTES, Envelope, decode_envelope
+
+QUEUE_ROWS = 4_096
+"""Rows that wait to be done; the region sends the rest again."""
+TRIES = 3
+"""Attempts to fetch a bundle from each of its sources."""
+FETCH_S = 120.0
+"""Seconds without a byte after which a source is given up."""
+_PAUSE_S = 2.0
+"""Seconds before the second attempt; twice as many before each further one."""
+_PIECE_BYTES = 32_768
+"""Of a blob, handed to the daemon in one go."""
+_TRUST_KINDS = ("root", "node", "revoke")
+
+
+class Descent:
+    """Does one row after the other.
+
+    Args:
+        daemon: The node.
+        outbox: Keeps how far this has come.
+        crypto: Checks who signed.
+        sources: Addresses and folders from below which bundles may be fetched.
+    """
+
+    def __init__(self, daemon: GatewayDaemon, outbox: Outbox, crypto: Crypto, sources: Sequence[str]) -> None:
+        self._daemon = daemon
+        self._outbox = outbox
+        self._crypto = crypto
+        self._sources = tuple(sources)
+        self._rows: dict[int, DownRow] = {}
+        self._log = b""
+        self._is_new = asyncio.Event()
+        self.fetched = 0
+        self.refused = 0
+
+    def take(self, log: bytes, rows: Sequence[DownRow]) -> None:
+        """Rows of the region's log, in order, from the one after what is known to be done."""
+        held, done = self._outbox.have
+        if log != self._log:
+            self._log = log
+            self._rows.clear()
+            if held != log:
+                self._outbox.have = (log, 0)
+                done = 0
+        for row in rows:
+            if row.seq > done and len(self._rows) < QUEUE_ROWS:
+                self._rows.setdefault(row.seq, row)
+        self._is_new.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._is_new.wait()
+            self._is_new.clear()
+            while self._rows:
+                seq, log = min(self._rows), self._log
+                row = self._rows[seq]
+                try:
+                    await self._do(row)
+                except (DaemonError, ProtocolError, OSError, ValueError) as error:
+                    self.refused += 1
+                    self._daemon.note_problem("gateway", f"row {seq} from above is passed over: {error}")
+                if log == self._log:
+                    self._rows.pop(seq, None)
+                    try:
+                        self._outbox.have = (log, max(seq, self._outbox.have[1]))
+                    except DaemonError as error:
+                        # The region sends it again: done twice is done.
+                        self._daemon.note_problem("gateway", str(error))
+
+    async def _do(self, row: DownRow) -> None:
+        match row.kind:
+            case FactKind.STATEMENT:
+                self._state(decode_envelope(row.body), row.body)
+            case FactKind.BUNDLE:
+                await self._fetch(row)
+            case FactKind.FACT:
+                self._put(row.body)
+            case _:
+                raise WireError(f"kind {row.kind} is not known here")
+
+    def _state(self, envelope: Envelope, statement: bytes) -> None:
+        if envelope.kind in _TRUST_KINDS:
+            self._daemon.add_statement(envelope.kind, statement)
+        elif envelope.kind in ("group", "health"):
+            raise WireError(f"a {envelope.kind} statement is nothing that comes from above")
+        else:
+            self._daemon.command("model_publish", {"envelopes": [statement.hex()]}, by="the region")
+
+    def _put(self, statement: bytes) -> None:
+        said = open_fact(statement)
+        above = self._daemon.above
+        if not said.holds(self._daemon.info().swarm, above.operators(), self._crypto.verify):
+            raise WireError(f"the {said.fact.kind} {said.fact.name!r} is signed by no operator of this swarm's fleet")
+        key = note_key(said.fact.name)
+        held = above.note(key)
+        try:
+            is_older = bool(held) and open_fact(held).order >= said.order
+        except WireError:
+            is_older = False
+        if not is_older:
+            above.set_note(key, statement)
+
+    # --- Bundles ------------------------------------------------------------------------------------------------------
+
+    async def _fetch(self, row: DownRow) -> None:
+        wanted = read_bundle(row.body)
+        allowed = [one for one in wanted.sources if any(_lies_below(one, place) for place in self._sources)]
+        if not allowed:
+            raise DaemonError(
+                f"no source of the bundle {wanted.release.hex()[:16]} lies below one of federation.bundles: "
+                f"{', '.join(wanted.sources)}"
+            )
+        problem: Exception = DaemonError("nothing was tried")
+        for attempt in range(TRIES):
+            for source in allowed:
+                try:
+                    await self._fetch_from(source, wanted.release)
+                except (OSError, DaemonError, ProtocolError, ValueError) as error:
+                    problem = error
+                else:
+                    self.fetched += 1
+                    return
+            await asyncio.sleep(_PAUSE_S * 2**attempt)
+        raise DaemonError(f"the bundle {wanted.release.hex()[:16]} cannot be fetched: {problem}")
+
+    async def _fetch_from(self, source: str, digest: bytes) -> None:
+        statement = await asyncio.to_thread(_read, source, STATEMENT, STATEMENT_MAX_BYTES)
+        envelope = decode_envelope(statement)
+        if envelope.kind != "release" or envelope.digest != digest:
+            raise DaemonError(f"{source} holds another release")
+        release = parse_release(envelope.payload)
+        sizes = _sizes(release)
+        for blob in blob_digests(release):
+            data = await asyncio.to_thread(_read, source, f"blobs/{blob.hex()}", min(sizes[blob], MAX_BLOB_BYTES))
+            if sha256(data).digest() != blob:
+                raise DaemonError(f"{source}/blobs/{blob.hex()} is damaged")
+            await self._store(data, blob.hex())
+        self._daemon.command("model_publish", {"envelopes": [statement.hex()]}, by="the region")
+
+    async def _store(self, data: bytes, name: str) -> None:
+        answer: object = {}
+        for offset in range(0, len(data), _PIECE_BYTES):
+            piece = base64.b64encode(data[offset : offset + _PIECE_BYTES]).decode()
+            put = {"name": name, "offset": offset, "size": len(data), "data": piece}
+            answer = self._daemon.command("model_put", put, by="the region")
+            await asyncio.sleep(0)
+        while not (isinstance(answer, dict) and answer.get("done")):
+            await asyncio.sleep(0.05)
+            put = {"name": name, "offset": len(data), "size": len(data), "data": ""}
+            answer = self._daemon.command("model_put", put, by="the region")
+
+
+def _sizes(release: Release) -> dict[bytes, int]:
+    blobs = [one.blob for one in release.deltas] + [one.blob for one in release.bundle]
+    return {blob.sha256: blob.size for blob in blobs}
+
+
+def _is_address(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def _lies_below(source: str, place: str) -> bool:
+    """Whether a source is one of the places from which may be fetched, or below it.
+
+    >>> _lies_below("https://a.example/x/y", "https://a.example/x"), _lies_below("/srv/../etc", "/srv")
+    (True, False)
+    """
+    if _is_address(source) != _is_address(place):
+        return False
+    if _is_address(source):
+        return ".." not in source and (source.rstrip("/") + "/").startswith(place.rstrip("/") + "/")
+    return Path(source).resolve().is_relative_to(Path(place).resolve())
+
+
+def _read(source: str, name: str, most: int) -> bytes:
+    """A file of a publication, at most so many bytes; blocks."""
+    if not _is_address(source):
+        with (Path(source) / name).open("rb") as file:
+            data = file.read(most + 1)
+    else:
+        address = f"{source.rstrip('/')}/{name}"
+        try:
+            with _OPENER.open(address, timeout=FETCH_S) as answer:
+                data = answer.read(most + 1)
+        except urllib.error.URLError as error:
+            raise OSError(f"{address}: {error.reason}") from error
+    if len(data) > most:
+        raise OSError(f"{source}/{name} is larger than the {most} bytes that it may have")
+    return bytes(data)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An allowed address leads nowhere else."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """None: the answer is an error."""
+        return
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)

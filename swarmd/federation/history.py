@@ -1,0 +1,117 @@
+"""A region's past as Parquet partitions, and the question of `fleet objects` asked of them.
+
+    FOLDER/objects/swarm=KEY/day=YYYY-MM-DD/NUMBER.parquet        the day of `last_ms`, UTC
+
+One row a word: everything that the region accepted, with the columns of the present table. An export writes what came
+since the last one and then takes it out of the region's file, so a word lies in one place; an export that is cut short
+is written again under the same names. Any engine that reads Parquet reads it (docs/federation.md has it for DuckDB).
+Needs the extra `parquet`.
+"""
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+from swarmd.errors import DaemonError
+from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery
+from swarmd.federation.store import Store
+
+EXPORT_ROWS = 50_000
+"""Words of one turn, some 40 MB in memory."""
+_PARTITIONS = ("swarm", "day")
+_TYPES = {"TEXT": "string", "INTEGER": "int64", "REAL": "float64"}
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.dataset
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DaemonError("Parquet needs pyarrow: pip install 'swarmd[parquet]'") from error
+    return pyarrow
+
+
+def export(store: Store, folder: Path) -> int:
+    """Write down what the region has heard since the last export; returns how many words.
+
+    Raises:
+        DaemonError: pyarrow is missing, or the folder cannot be written.
+    """
+    arrow = _arrow()
+    columns = [name for name, _ in OBJECT_COLUMNS if name not in _PARTITIONS]
+    schema = arrow.schema(
+        [(name, getattr(arrow, _TYPES[kind])()) for name, kind in OBJECT_COLUMNS if name not in _PARTITIONS]
+    )
+    count = 0
+    while rows := store.history(EXPORT_ROWS):
+        parts: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for _, row in rows:
+            day = datetime.datetime.fromtimestamp(row["last_ms"] / 1000, datetime.UTC).date().isoformat()
+            parts.setdefault((row["swarm"], day), []).append(row)
+        for (swarm, day), held in parts.items():
+            place = folder / "objects" / f"swarm={swarm}" / f"day={day}"
+            table = arrow.Table.from_pylist([{name: row[name] for name in columns} for row in held], schema=schema)
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                path = place / f"{rows[0][0]:012}.parquet"
+                arrow.parquet.write_table(table, path.with_suffix(".new"), compression="zstd")
+                os.replace(path.with_suffix(".new"), path)
+            except OSError as error:
+                raise DaemonError(f"{place} cannot be written: {error.strerror or error}") from error
+        store.forget_history(rows[-1][0])
+        count += len(rows)
+    return count
+
+
+def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Of each object the greatest word that the question allows, the newest first.
+
+    Args:
+        folder: What `export` wrote.
+        query: As asked of the present table; its `swarm` is a key here.
+        keys: Only of these swarms; empty: of all.
+
+    Raises:
+        DaemonError: pyarrow is missing, or nothing was exported there.
+    """
+    arrow = _arrow()
+    place = folder / "objects"
+    if not place.is_dir():
+        raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
+    flavour = arrow.dataset.partitioning(
+        arrow.schema([("swarm", arrow.string()), ("day", arrow.string())]), flavor="hive"
+    )
+    field = arrow.dataset.field
+    wanted = (field("tier") != "candidate") & (field("review") != "rejected")
+    if keys:
+        wanted &= field("swarm").isin(list(keys))
+    if query.label:
+        wanted &= field("label") == query.label
+    if query.tier:
+        wanted &= field("tier") == query.tier
+    # The day is a partition: files of others are not opened.
+    if query.since_ms:
+        wanted &= (field("day") >= _day(query.since_ms)) & (field("last_ms") >= query.since_ms)
+    if query.until_ms:
+        wanted &= (field("day") <= _day(query.until_ms)) & (field("last_ms") < query.until_ms)
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    found = arrow.dataset.dataset(str(place), format="parquet", partitioning=flavour, exclude_invalid_files=False)
+    for batch in found.to_batches(filter=wanted):
+        for row in batch.to_pylist():
+            key = (row["swarm"], row["object"])
+            held = best.get(key)
+            if held is None or (held["stamp"], held["digest"]) < (row["stamp"], row["digest"]):
+                best[key] = row
+    rows = sorted(best.values(), key=lambda row: (-row["last_ms"], row["swarm"], row["object"]))
+    return rows[: query.limit]
+
+
+def _day(at_ms: int) -> str:
+    """The UTC day of a time.
+
+    >>> _day(0)
+    '1970-01-01'
+    """
+    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).date().isoformat()

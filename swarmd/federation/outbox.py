@@ -1,0 +1,318 @@
+"""What a gateway still has to say, on disk until the region has it; and what it knows the region to have.
+
+    rows    (seq, kind, key, body, proofs, mark, bytes, at_ms)   in the order of `seq`; one row for each (kind, key)
+    known   (object, stamp, digest)                          objects as the region has them
+    facts   (name, value)                                    the outbox's name, the life, counts, the place in the log
+
+A newer row of one key replaces an unsent one and gets a new number: of a thing that changes only the last word counts.
+Numbers are never used twice. A row leaves when it is acknowledged, or when the bounds are reached: then what can be
+said again goes first (`_GOES_FIRST`), the oldest first, and counts as dropped; objects go last.
+
+What the process has been told survives it (`synchronous=NORMAL`); a power cut may take the last moments, which the
+comparison with `known` finds again as long as the swarm still shows the objects.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from swarmd.errors import DaemonError
+from swarmd.sqlite_files import is_the_disk, move_aside, open_sound
+from swarmd_protocols.federation.wire import EPOCH_BYTES, RowKind
+
+FILE_NAME = "outbox.sqlite"
+KNOWN_MAX = 200_000
+"""Objects that are known to be at the region, 20 MB: those learned longest ago are forgotten, and would be said
+again."""
+_ROW_BYTES = 64
+"""What a row takes in the file beside its body and proofs."""
+_GOES_FIRST = (RowKind.SITE, RowKind.RECORD, RowKind.REPORT, RowKind.OBJECT, RowKind.TRUST)
+"""What is dropped first where there is no room: what is said again every minute, then what a later word replaces."""
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS rows (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, key BLOB NOT NULL, body BLOB NOT NULL,
+    proofs BLOB NOT NULL, mark BLOB NOT NULL, bytes INTEGER NOT NULL, at_ms INTEGER NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS rows_by_key ON rows (kind, key);
+CREATE INDEX IF NOT EXISTS rows_in_order ON rows (kind != {int(RowKind.TRUST)}, seq);
+CREATE TABLE IF NOT EXISTS known (object BLOB PRIMARY KEY, stamp INTEGER NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+"""
+_encode = msgspec.msgpack.Encoder().encode
+_PROOFS = msgspec.msgpack.Decoder(tuple[bytes, ...]).decode
+_COUNTS = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A row to be put into the outbox."""
+
+    kind: RowKind
+    key: bytes
+    body: bytes
+    proofs: tuple[bytes, ...] = ()
+    mark: bytes = b""
+    """Given back when the row is acknowledged; travels nowhere."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A row that was acknowledged."""
+
+    seq: int
+    kind: int
+    key: bytes
+    mark: bytes
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A row of the outbox."""
+
+    seq: int
+    kind: int
+    body: bytes
+    proofs: tuple[bytes, ...]
+
+
+class Outbox:
+    """One gateway's; every call is short, and on one thread. What the disk does not take raises `DaemonError`.
+
+    Args:
+        path: The file; a damaged one is moved aside, and what it held is said again from the swarm's state.
+        max_bytes: Of all rows.
+        max_age_s: Rows older than this are dropped.
+
+    Raises:
+        DaemonError: The disk does not take it.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, max_age_s: float) -> None:
+        self._max_bytes = max_bytes
+        self._max_age_ms = round(max_age_s * 1000)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings = ("synchronous=NORMAL", "wal_autocheckpoint=256")
+        self.moved_aside: Path | None = None
+        """Where a damaged file went."""
+        try:
+            try:
+                self._db = open_sound(path, settings, _SCHEMA)
+            except sqlite3.Error as error:
+                if is_the_disk(error):
+                    raise
+                self.moved_aside = move_aside(path)
+                self._db = open_sound(path, settings, _SCHEMA)
+            self.epoch = self._fact("epoch") or self._named()
+            stored = int.from_bytes(self._fact("life"), "big")
+            self.life = max(stored + 1, int(time.time()))
+            self._keep("life", self.life.to_bytes(8, "big"))
+            self._bytes = self._count = 0
+            self.dropped: dict[str, int] = {}
+            """Kind to rows that were dropped for want of room or for their age, ever."""
+            self._recount()
+        except sqlite3.Error as error:
+            raise DaemonError(f"the outbox {path} cannot be written: {error}; make room on that disk") from error
+
+    def close(self) -> None:
+        """Nothing is read or written any more."""
+        self._db.close()
+
+    # --- Rows ---------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Rows that wait."""
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all rows."""
+        return self._bytes
+
+    @property
+    def dropped_rows(self) -> int:
+        """Dropped, ever."""
+        return sum(self.dropped.values())
+
+    def put(self, rows: Iterable[Waiting], now_ms: int) -> int:
+        """Write rows down, all or none; returns how many are new or say something else.
+
+        Args:
+            rows: What is to be said.
+            now_ms: Wall clock.
+        """
+        count = 0
+        with self._transaction():
+            for row in rows:
+                proofs = _encode(row.proofs)
+                held = self._db.execute(
+                    "SELECT seq, body, proofs, bytes FROM rows WHERE kind = ? AND key = ?", (row.kind, row.key)
+                ).fetchone()
+                if held is not None:
+                    if (held[1], held[2]) == (row.body, proofs):
+                        continue
+                    self._delete([(held[0], held[3])])
+                size = len(row.body) + len(proofs) + len(row.key) + _ROW_BYTES
+                self._db.execute(
+                    "INSERT INTO rows (kind, key, body, proofs, mark, bytes, at_ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (row.kind, row.key, row.body, proofs, row.mark, size, now_ms),
+                )
+                self._bytes += size
+                self._count += 1
+                count += 1
+            self._make_room(now_ms)
+        return count
+
+    def tidy(self, now_ms: int) -> None:
+        """Drop what is too old."""
+        with self._transaction():
+            self._make_room(now_ms)
+
+    def waiting(self, limit: int) -> list[tuple[int, int]]:
+        """(number, bytes) of the first rows that wait.
+
+        Certificates come first and weigh nothing: without them others cannot be taken, and would fill the window.
+        """
+        trust = int(RowKind.TRUST)
+        return self._db.execute(
+            f"SELECT seq, CASE kind WHEN {trust} THEN 0 ELSE bytes END FROM rows ORDER BY kind != {trust}, seq LIMIT ?",
+            (limit,),
+        ).fetchall()
+
+    def read(self, seqs: Sequence[int]) -> Iterator[Held]:
+        """These rows, as far as they still wait."""
+        for seq in seqs:
+            row = self._db.execute("SELECT seq, kind, body, proofs FROM rows WHERE seq = ?", (seq,)).fetchone()
+            if row is not None:
+                yield Held(row[0], row[1], row[2], _PROOFS(row[3]))
+
+    def oldest(self) -> int:
+        """The lowest number that waits; where none does, the next."""
+        found = self._db.execute("SELECT min(seq) FROM rows").fetchone()[0]
+        if found is not None:
+            return int(found)
+        last = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'rows'").fetchone()
+        return 1 if last is None else int(last[0]) + 1
+
+    def acknowledge(self, ranges: Iterable[tuple[int, int]]) -> list[Done]:
+        """Rows that the region has; returns those that waited."""
+        gone: list[tuple[int, int, bytes, bytes, int]] = []
+        with self._transaction():
+            for first, last in ranges:
+                gone += self._db.execute(
+                    "SELECT seq, kind, key, mark, bytes FROM rows WHERE seq BETWEEN ? AND ?", (first, last)
+                ).fetchall()
+            self._delete([(row[0], row[4]) for row in gone])
+        return [Done(*row[:4]) for row in gone]
+
+    def _make_room(self, now_ms: int) -> None:
+        old = self._db.execute(
+            "SELECT seq, bytes, kind FROM rows WHERE at_ms < ? ORDER BY seq", (now_ms - self._max_age_ms,)
+        ).fetchall()
+        self._drop(old)
+        for kind in _GOES_FIRST:
+            while self._bytes > self._max_bytes:
+                oldest = self._db.execute(
+                    "SELECT seq, bytes, kind FROM rows WHERE kind = ? ORDER BY seq LIMIT 64", (kind,)
+                ).fetchall()
+                if not oldest:
+                    break
+                over, chosen = self._bytes - self._max_bytes, []
+                for row in oldest:
+                    if over <= 0:
+                        break
+                    chosen.append(row)
+                    over -= row[1]
+                self._drop(chosen)
+
+    def _drop(self, rows: Sequence[tuple[int, int, int]]) -> None:
+        if not rows:
+            return
+        for _, _, kind in rows:
+            name = RowKind(kind).name.lower()
+            self.dropped[name] = self.dropped.get(name, 0) + 1
+        self._delete([(seq, size) for seq, size, _ in rows])
+        self._keep("dropped", _encode(self.dropped))
+
+    def _delete(self, rows: Collection[tuple[int, int]]) -> None:
+        self._db.executemany("DELETE FROM rows WHERE seq = ?", [(seq,) for seq, _ in rows])
+        self._bytes -= sum(size for _, size in rows)
+        self._count -= len(rows)
+
+    # --- What the region has ------------------------------------------------------------------------------------------
+
+    def known(self) -> dict[bytes, tuple[int, bytes]]:
+        """Object to (stamp, digest), as the region is known to have it."""
+        return {key: (stamp, digest) for key, stamp, digest in self._db.execute("SELECT * FROM known")}
+
+    def learn(self, objects: Mapping[bytes, tuple[int, bytes]]) -> None:
+        """The region has these."""
+        with self._transaction():
+            self._db.executemany(
+                "INSERT INTO known VALUES (?, ?, ?) ON CONFLICT (object) DO UPDATE SET stamp = excluded.stamp, "
+                "digest = excluded.digest WHERE (excluded.stamp, excluded.digest) > (stamp, digest)",
+                [(key, stamp, digest) for key, (stamp, digest) in objects.items()],
+            )
+            self._db.execute(
+                "DELETE FROM known WHERE rowid IN (SELECT rowid FROM known ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                (KNOWN_MAX,),
+            )
+
+    def forget_known(self) -> None:
+        """The region has lost what it had: everything is to be said again."""
+        with self._transaction():
+            self._db.execute("DELETE FROM known")
+
+    # --- The region's log ---------------------------------------------------------------------------------------------
+
+    @property
+    def have(self) -> tuple[bytes, int]:
+        """(name of the region's log, number up to which everything was taken in)."""
+        stored = self._fact("have")
+        return (
+            (stored[:EPOCH_BYTES], int.from_bytes(stored[EPOCH_BYTES:], "big")) if stored else (bytes(EPOCH_BYTES), 0)
+        )
+
+    @have.setter
+    def have(self, place: tuple[bytes, int]) -> None:
+        with self._transaction():
+            self._keep("have", place[0] + place[1].to_bytes(8, "big"))
+
+    def begin_life(self, above: int) -> None:
+        """Take a life above one that the region knows of: this outbox or its clock was set back."""
+        self.life = max(self.life, above) + 1
+        with self._transaction():
+            self._keep("life", self.life.to_bytes(8, "big"))
+
+    def _named(self) -> bytes:
+        name = os.urandom(EPOCH_BYTES)
+        self._keep("epoch", name)
+        return name
+
+    def _fact(self, name: str) -> bytes:
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def _keep(self, name: str, value: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def _recount(self) -> None:
+        """What the file says, after a failure."""
+        self._bytes, self._count = self._db.execute("SELECT coalesce(sum(bytes), 0), count(*) FROM rows").fetchone()
+        dropped = self._fact("dropped")
+        self.dropped = _COUNTS(dropped) if dropped else {}
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; autocommit is on outside of it."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            self._recount()
+            if isinstance(error, sqlite3.Error):
+                raise DaemonError(f"the outbox takes nothing: {error}; make room on its disk") from error
+            raise

@@ -1,0 +1,330 @@
+"""The region: hears the gateways of many swarms, keeps what holds, and answers for all of them.
+
+Everything that it keeps of a swarm passed that swarm's gate (`swarmd_protocols.federation.gate`). Frames are gathered
+for a moment and written down together; a row is acknowledged once it is on the disk.
+"""
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from swarmd.federation.store import Store
+from swarmd.federation.uplink import MakeUplink, Place, Uplink
+from swarmd_protocols.crypto import Crypto
+from swarmd_protocols.federation.gate import Allowance, Gate, Heard, Pin, RecordRow, TrustTaken
+from swarmd_protocols.federation.objects import Derived
+from swarmd_protocols.federation.wire import (
+    EPOCH_BYTES,
+    FRAME_FILL_BYTES,
+    KNOWN_MAX,
+    ROWS_MAX,
+    SALT_BYTES,
+    WANTED_MAX,
+    Down,
+    DownRow,
+    Known,
+    SiteRow,
+    Way,
+    ranges,
+)
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.reports import Report
+
+GATHER_S = 0.02
+"""Seconds for which frames are gathered before they are written down together: a fiftieth of what a row may take."""
+GATHERED_MAX = 512
+"""Frames that wait to be written down; beyond, they are dropped, and come again."""
+LIVE_S = 15.0
+"""A gateway that was heard within this is told what others brought, and what is new for its swarm."""
+TIDY_S = 30.0
+"""Seconds between two looks at the bounds of the tables."""
+STRANGERS_BYTES_S, STRANGERS_BURST_BYTES = 16_384, 1 << 20
+"""What all keys without a certificate together may cost: a gateway's first words are some kilobytes."""
+KNOWN_KEPT = 4 * KNOWN_MAX
+"""Objects that one gateway has still to be told of; what is not told costs it bytes, and nothing else."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A gateway that was heard."""
+
+    public_key: bytes
+    path: int
+    heard_s: float
+    have: int = 0
+    log: bytes = b""
+    known: dict[bytes, Known] = field(default_factory=dict)
+    """What others brought, and it has not been told."""
+    down_seen: int = 0
+
+
+class Region:
+    """One region's process.
+
+    Args:
+        pins: The swarms that are let in.
+        seed: The region's Ed25519 seed.
+        crypto: The library.
+        store: Its memory.
+        paths: Addresses of brokers.
+        prefix: Of all places.
+        make_uplink: Makes one path.
+        say: Told what goes wrong, for people.
+    """
+
+    def __init__(
+        self,
+        pins: Sequence[Pin],
+        seed: bytes,
+        crypto: Crypto,
+        store: Store,
+        paths: Sequence[str],
+        prefix: str,
+        make_uplink: MakeUplink,
+        say: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._say = say
+        self._life = store.next_life(int(time.time()))
+        self._number = 0
+        strangers = Allowance(STRANGERS_BYTES_S, STRANGERS_BURST_BYTES)
+        self.gates: dict[bytes, Gate] = {}
+        for pin in pins:
+            name = pin.key.hex()
+            gate = Gate(pin, seed, crypto, store.trust(name), store.lives(name), strangers)
+            self.gates[gate.key] = gate
+        store.know_swarms(pins)
+        self._lines: dict[tuple[bytes, NodeId], _Line] = {}
+        self._unkept: set[bytes] = set()
+        """Swarms whose trust has news that the disk did not take."""
+        self._gathered: list[tuple[int, Gate, Heard]] = []
+        self._is_gathering = asyncio.Event()
+        self._down_seen = store.down_count()
+        self.counts: dict[str, int] = {"frames": 0, "rows": 0, "refused": 0, "unpinned": 0, "dropped": 0, "answers": 0}
+        pattern = f"{prefix}/+/up/+"
+        self._uplinks: list[Uplink] = [make_uplink(path, [pattern], self._hearer(at)) for at, path in enumerate(paths)]
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """Path to its problem, "" where it is connected."""
+        return {uplink.name: "" if uplink.connected else uplink.problem or "not connected" for uplink in self._uplinks}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for uplink in self._uplinks:
+                tasks.create_task(uplink.run())
+            for part in (self._keep_writing(), self._keep_sending()):
+                tasks.create_task(part)
+
+    # --- Up -----------------------------------------------------------------------------------------------------------
+
+    def _hearer(self, path: int) -> Callable[[Place, bytes], None]:
+        return lambda place, frame: self.on_frame(path, place, frame)
+
+    def on_frame(self, path: int, place: Place, frame: bytes) -> None:
+        """A frame came by a path: bytes from anybody."""
+        gate = self.gates.get(place.swarm)
+        if gate is None or place.way is not Way.UP:
+            self.counts["unpinned"] += 1
+            return
+        if len(self._gathered) >= GATHERED_MAX:
+            self.counts["dropped"] += 1
+            return
+        heard = gate.hear(frame, time.monotonic_ns())
+        if heard is None:
+            return
+        if isinstance(heard, int):
+            line = self._lines.get((gate.key, place.gateway))
+            if line is not None:
+                self._answer(gate, place.gateway, line, Down(bytes(EPOCH_BYTES), pause_ms=heard))
+            return
+        self.counts["frames"] += 1
+        self._gathered.append((path, gate, heard))
+        self._is_gathering.set()
+
+    async def _keep_writing(self) -> None:
+        while True:
+            await self._is_gathering.wait()
+            await asyncio.sleep(GATHER_S)
+            self._is_gathering.clear()
+            try:
+                self.write()
+            except Exception as error:
+                # What was not written is not acknowledged, and comes again.
+                self._say(f"the region's file takes nothing: {error}; make room on that disk")
+                await asyncio.sleep(1.0)
+
+    def write(self) -> None:
+        """Write down what the gathered frames say, then acknowledge it."""
+        gathered, self._gathered = self._gathered, []
+        now_ms, now_s = round(time.time() * 1000), time.monotonic()
+        fresh: dict[bytes, dict[NodeId, list[bytes]]] = {}
+        spoken = {gate.key for _, gate, heard in gathered if heard.is_certified}
+        try:
+            with self._store.transaction():
+                for _, gate, heard in gathered:
+                    if heard.is_certified:
+                        fresh.setdefault(gate.key, {}).setdefault(heard.gateway, []).extend(
+                            self._write_one(gate, heard, now_ms)
+                        )
+        except BaseException:
+            # A gate has taken its statements: said again they are no news to it, so the next turn writes all of them.
+            self._unkept |= spoken
+            raise
+        self._unkept -= spoken
+        for path, gate, heard in gathered:
+            self._hear(path, gate, heard, now_s)
+        for key, by in fresh.items():
+            self._spread(self.gates[key], by, now_s)
+        for path, gate, heard in gathered:
+            self._acknowledge(path, gate, heard)
+
+    def _write_one(self, gate: Gate, heard: Heard, now_ms: int) -> list[bytes]:
+        """One frame's rows; returns the objects that are news. Inside a transaction."""
+        store, swarm, news = self._store, gate.key.hex(), []
+        for _, taken in heard.taken:
+            self.counts["rows"] += 1
+            match taken:
+                case Derived():
+                    if store.put_object(swarm, taken, heard.gateway, gate.pin.confirm_observers, now_ms):
+                        news.append(taken.object_id)
+                case RecordRow():
+                    store.put_record(swarm, taken)
+                case Report():
+                    store.put_report(swarm, taken)
+                case SiteRow():
+                    store.put_site(swarm, heard.gateway, taken, now_ms)
+                case TrustTaken():
+                    pass
+        if gate.key in self._unkept or any(isinstance(taken, TrustTaken) for _, taken in heard.taken):
+            store.keep_trust(swarm, [one for one in gate.trust.journalled() if one[0] != "group"])
+        store.keep_life(swarm, heard.gateway, max(heard.life, gate.life_of(heard.gateway)))
+        store.heard(swarm, heard.gateway, heard.up.dropped, now_ms)
+        self.counts["refused"] += len(heard.refused)
+        return news
+
+    def _hear(self, path: int, gate: Gate, heard: Heard, now_s: float) -> None:
+        key = (gate.key, heard.gateway)
+        line = self._lines.get(key)
+        if line is None:
+            if not heard.is_certified:
+                return
+            line = self._lines[key] = _Line(heard.public_key, path, now_s)
+        line.path, line.heard_s = path, now_s
+        line.log, line.have = heard.up.have.log, heard.up.have.seq
+
+    def _spread(self, gate: Gate, by: Mapping[NodeId, Sequence[bytes]], now_s: float) -> None:
+        """Tell each gateway of a swarm what the others brought."""
+        others = [
+            (gateway, line)
+            for (key, gateway), line in self._lines.items()
+            if key == gate.key and now_s - line.heard_s < LIVE_S
+        ]
+        if len(others) < 2:
+            return
+        for author, objects in by.items():
+            known = self._store.known(gate.key.hex(), objects)
+            for gateway, line in others:
+                if gateway != author and known:
+                    line.known.update((one.object_id, one) for one in known)
+                    while len(line.known) > KNOWN_KEPT:
+                        del line.known[next(iter(line.known))]
+
+    def _acknowledge(self, path: int, gate: Gate, heard: Heard) -> None:
+        line = self._lines.get((gate.key, heard.gateway))
+        if line is None:
+            # A key without a certificate is asked for one; it has no place of its own yet.
+            line = _Line(heard.public_key, path, 0.0)
+        done = {seq for seq, _ in heard.taken} | {seq for seq, _ in heard.refused} | set(heard.known_before)
+        life = gate.life_of(heard.gateway)
+        self._answer(
+            gate,
+            heard.gateway,
+            line,
+            Down(
+                heard.up.epoch,
+                ranges(sorted(done)),
+                tuple(heard.refused[:ROWS_MAX]),
+                tuple(heard.wanted[:WANTED_MAX]),
+                life=life if life > heard.life else 0,
+            ),
+        )
+
+    # --- Down ---------------------------------------------------------------------------------------------------------
+
+    async def _keep_sending(self) -> None:
+        problems: dict[str, str] = {}
+        tidy_s = time.monotonic()
+        while True:
+            now_s = time.monotonic()
+            for name, problem in self.paths.items():
+                if problem and problems.get(name, "") != problem:
+                    self._say(problem)
+                problems[name] = problem
+            count = self._store.down_count()
+            for (key, gateway), line in list(self._lines.items()):
+                if now_s - line.heard_s < LIVE_S and (line.known or line.down_seen < count):
+                    line.down_seen = count
+                    self._answer(self.gates[key], gateway, line, Down(bytes(EPOCH_BYTES)))
+            if now_s - tidy_s >= TIDY_S:
+                tidy_s = now_s
+                self.tidy(now_s)
+            await asyncio.sleep(0.25)
+
+    def tidy(self, now_s: float) -> None:
+        """Keep the bounds of what is remembered, in memory and on the disk."""
+        # A swarm has as many gateways as its officers certify: who is silent is forgotten until it speaks.
+        self._lines = {key: line for key, line in self._lines.items() if now_s - line.heard_s < LIVE_S}
+        try:
+            gone = self._store.tidy()
+        except sqlite3.Error as error:
+            self._say(f"the region's file takes nothing: {error}; make room on that disk")
+            return
+        if gone:
+            self._say(f"{gone} words of history were dropped before they were exported: swarmd region export")
+
+    def _answer(self, gate: Gate, gateway: NodeId, line: _Line, down: Down) -> None:
+        """Send an answer, and with it what else there is for this gateway."""
+        # A key that is no gateway's, or no more, is asked for certificates and told nothing else.
+        is_gateway = gate.is_gateway(line.public_key)
+        if not is_gateway:
+            line.known.clear()
+        known = tuple(line.known.values())[:KNOWN_MAX]
+        rows = self._rows_for(gate, line) if is_gateway else []
+        full = Down(
+            down.epoch,
+            down.acked,
+            down.refused,
+            down.wanted,
+            down.pause_ms,
+            down.life,
+            known,
+            self._store.log,
+            tuple(rows),
+        )
+        frame = gate.pair(line.public_key).seal(
+            Way.DOWN, gate.key, self._life, self._number, os.urandom(SALT_BYTES), full
+        )
+        self._number += 1
+        place = Place(gate.key, Way.DOWN, gateway)
+        order = [line.path, *(at for at in range(len(self._uplinks)) if at != line.path)]
+        if any(self._uplinks[at].send(place, frame) for at in order):
+            self.counts["answers"] += 1
+            for one in known:
+                line.known.pop(one.object_id, None)
+
+    def _rows_for(self, gate: Gate, line: _Line) -> list[DownRow]:
+        rows: list[DownRow] = []
+        size = 0
+        have = line.have if line.log == self._store.log else 0
+        for row in self._store.down(gate.key.hex(), have, ROWS_MAX):
+            size += len(row.body)
+            if rows and size > FRAME_FILL_BYTES:
+                break
+            rows.append(row)
+        return rows

@@ -1,0 +1,87 @@
+"""What a region keeps of its swarms, as rows, and what is asked of them: one form for SQLite, Parquet and answers."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+OBJECT_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("swarm", "TEXT"),
+    ("object", "TEXT"),
+    ("stamp", "INTEGER"),
+    ("digest", "TEXT"),
+    ("label", "TEXT"),
+    ("detected", "TEXT"),
+    ("score", "REAL"),
+    ("tier", "TEXT"),
+    ("review", "TEXT"),
+    ("east_m", "REAL"),
+    ("north_m", "REAL"),
+    ("sigma_m", "REAL"),
+    ("latitude_deg", "REAL"),
+    ("longitude_deg", "REAL"),
+    ("asset", "TEXT"),
+    ("observers", "INTEGER"),
+    ("reports", "INTEGER"),
+    ("first_ms", "INTEGER"),
+    ("last_ms", "INTEGER"),
+    ("models", "TEXT"),
+    ("evidence", "TEXT"),
+    ("picture", "TEXT"),
+    ("gateway", "TEXT"),
+    ("learned_ms", "INTEGER"),
+)
+"""Columns of an object and their types in SQLite, in order. Ids and digests are hexadecimal digits, `picture` is the
+name of the surest author's picture, which stays in the swarm; `models` and `evidence` are separated by spaces; times
+are milliseconds since 1970 (`first_ms`, `last_ms`: swarm time; `learned_ms`: the region's clock); places and `sigma_m`
+are null where nobody knows. `(swarm, object)` is the key of the present table, `(swarm, object, stamp, digest)` that of
+history."""
+
+
+class ObjectQuery(msgspec.Struct, frozen=True):
+    """What `swarmd fleet objects` asks; the same of the present table and of history."""
+
+    label: str = ""
+    """"" for all."""
+    swarm: str = ""
+    """Name or key of one swarm; "" for all."""
+    since_ms: int = 0
+    """Last seen at or after this, milliseconds since 1970."""
+    until_ms: int = 0
+    """Last seen before this; 0 for no end."""
+    tier: str = ""
+    """"confirmed" or "reviewed"; "" for both."""
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+
+
+class SiteAnswer(msgspec.Struct, frozen=True):
+    """How far the answer can be trusted for one swarm."""
+
+    swarm: str
+    """Its name, as the region's operators pinned it."""
+    key: str
+    """32 hexadecimal digits."""
+    as_of_ms: int | None
+    """Milliseconds since 1970: everything that its gateways had confirmed up to then is in the answer; None: never
+    heard."""
+    stale: bool
+    """Nothing was heard of it for `region.stale_s`."""
+    gateways: int
+    """Heard within that time."""
+    waiting: int
+    """Rows that its gateways still had to send when they were last heard."""
+    dropped: int
+    """Rows that its gateways had to drop, ever."""
+    objects: int
+    """In this answer."""
+
+
+class ObjectsAnswer(msgspec.Struct, frozen=True):
+    """What comes back."""
+
+    asked_ms: int
+    sites: tuple[SiteAnswer, ...]
+    objects: tuple[dict[str, object], ...]
+    """Rows with the names of `OBJECT_COLUMNS`, and `name`: the swarm's; the newest first."""
+    is_cut: bool = False
+    """There are more than `limit`."""

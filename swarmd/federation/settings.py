@@ -1,0 +1,177 @@
+"""A region's folder: its key, its configuration, the pinned roots of its swarms, its memory.
+
+region.toml        what it is told
+region.key         its Ed25519 seed, 0600
+roots/NAME.root    the first root statement of each swarm's fleet
+region.sqlite      what it has heard
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from swarmd.errors import ConfigError
+from swarmd_protocols.crypto import SEED_BYTES, NaClCrypto
+from swarmd_protocols.errors import ProtocolError
+from swarmd_protocols.federation.gate import Pin
+from swarmd_protocols.trust.envelopes import decode_envelope
+from swarmd_protocols.trust.trust import NAME_PATTERN, Trust
+
+CONFIG_FILE, KEY_FILE, ROOTS = "region.toml", "region.key", "roots"
+_Name = Annotated[str, Meta(max_length=64, pattern=NAME_PATTERN)]
+_HEAD = """# A region above many swarms (docs/federation.md).
+# paths = ["mqtt://broker-1:1883", "mqtt://broker-2:1883"]
+# [[swarm]] entries are added by: swarmd region pin
+"""
+
+
+class SwarmEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[swarm]]`."""
+
+    name: _Name
+    """What it is called here."""
+    swarm: _Name
+    """Its own name."""
+    quota_kib_s: Annotated[int, Meta(ge=1, le=1 << 20)] = 128
+    """What its gateways may say, KiB a second."""
+    quota_burst_mib: Annotated[int, Meta(ge=1, le=1 << 14)] = 16
+    """What they may say at once."""
+    confirm_observers: Annotated[int, Meta(ge=1, le=64)] = 2
+    """An object that fewer nodes have seen is not shown."""
+
+
+class RegionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`region.toml`."""
+
+    paths: tuple[str, ...] = ()
+    prefix: str = "swarm-fed/1"
+    stale_s: Annotated[float, Meta(ge=1, le=86_400)] = 30.0
+    """A site of which nothing was heard for so long is named stale."""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    password_file: str = ""
+    swarm: tuple[SwarmEntry, ...] = ()
+
+
+def make_region(folder: Path) -> bytes:
+    """Make a region's folder with a fresh key; returns the seed.
+
+    Raises:
+        ConfigError: There is one already, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / ROOTS).mkdir(exist_ok=True)
+        seed = os.urandom(SEED_BYTES)
+        with os.fdopen(os.open(folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(seed)
+        if not (folder / CONFIG_FILE).exists():
+            (folder / CONFIG_FILE).write_text(_HEAD)
+    except FileExistsError as error:
+        raise ConfigError(f"{folder} holds a region already") from error
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    return seed
+
+
+def read_seed(folder: Path) -> bytes:
+    """The region's seed.
+
+    Raises:
+        ConfigError: There is none, or others may read it.
+    """
+    path = folder / KEY_FILE
+    try:
+        mode, seed = path.stat().st_mode & 0o077, path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; make the region by swarmd region init {folder}") from error
+    if mode:
+        raise ConfigError(f"{path} can be read by others; run: chmod 600 {path}")
+    if len(seed) != SEED_BYTES:
+        raise ConfigError(f"{path} is damaged: it has {len(seed)} bytes, not {SEED_BYTES}")
+    return seed
+
+
+def read_config(folder: Path) -> RegionConfig:
+    """What `region.toml` says.
+
+    Raises:
+        ConfigError: It is none; says what is wrong.
+    """
+    path = folder / CONFIG_FILE
+    try:
+        config = msgspec.toml.decode(path.read_bytes(), type=RegionConfig)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; make the region by swarmd region init {folder}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    names = [entry.name for entry in config.swarm]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{path}: two swarms have one name; give each [[swarm]] a name of its own")
+    return config
+
+
+def read_pins(folder: Path, config: RegionConfig) -> list[Pin]:
+    """The swarms that are let in.
+
+    Raises:
+        ConfigError: A root is missing or damaged, or two entries name one swarm.
+    """
+    pins: dict[bytes, Pin] = {}
+    for entry in config.swarm:
+        path = folder / ROOTS / f"{entry.name}.root"
+        try:
+            root = path.read_bytes()
+            decode_envelope(root)
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}; pin it by swarmd region pin") from error
+        except ProtocolError as error:
+            raise ConfigError(f"{path} is no root: {error}") from error
+        pin = Pin(
+            entry.name,
+            entry.swarm,
+            root,
+            entry.quota_kib_s << 10,
+            entry.quota_burst_mib << 20,
+            entry.confirm_observers,
+        )
+        if pin.key in pins:
+            raise ConfigError(f"{entry.name} and {pins[pin.key].name} are one swarm; drop one")
+        pins[pin.key] = pin
+    return list(pins.values())
+
+
+def add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
+    """Let a swarm in.
+
+    Raises:
+        ConfigError: The entry is none, its name or its swarm is there already, or the root is none.
+    """
+    try:
+        msgspec.convert(asdict(entry), SwarmEntry)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{entry.name!r} cannot be let in: {error}") from error
+    config = read_config(folder)
+    if any(held.name == entry.name for held in config.swarm):
+        raise ConfigError(f"{folder / CONFIG_FILE} has a swarm {entry.name} already")
+    try:
+        Trust(entry.swarm, [root], NaClCrypto())
+    except ProtocolError as error:
+        raise ConfigError(
+            f"what is given for {entry.name} is no root that its own officers signed; give FLEET/roots/0001.root"
+        ) from error
+    wanted = Pin(entry.name, entry.swarm, root).key
+    for pin in read_pins(folder, config):
+        if pin.key == wanted:
+            raise ConfigError(f"{folder / CONFIG_FILE} has this swarm already: it is called {pin.name}")
+    (folder / ROOTS).mkdir(exist_ok=True)
+    (folder / ROOTS / f"{entry.name}.root").write_bytes(root)
+    with (folder / CONFIG_FILE).open("ab") as file:
+        # Names are of `NAME_PATTERN`: nothing in them needs an escape.
+        said = (f"{key} = {value if isinstance(value, int) else repr(value)}" for key, value in asdict(entry).items())
+        file.write("\n".join(("", "[[swarm]]", *said, "")).encode())

@@ -1,0 +1,444 @@
+"""A region's memory: one SQLite file that one process writes and any may read.
+
+    objects   the present word on each object (`rows.OBJECT_COLUMNS`); (swarm, object) is the key
+    merged    (swarm, object, into, stamp)      objects that have become part of others
+    history   every accepted word on an object since it was last exported, for Parquet
+    nodes     (swarm, node, stream, …)          the newest status of each node; counters add up by life
+    events    (swarm, node, life, number, …)
+    reports   (swarm, node, model, …)           what each node runs
+    sites     (swarm, gateway, …)               the gateways' own word, and when they were heard
+    trust, lives, down, facts                   what must survive a restart
+
+Every write is an upsert with an order of its own, so rows in any order, twice, or by two gateways end alike.
+"""
+
+import contextlib
+import math
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swarmd.errors import DaemonError
+from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer
+from swarmd.sqlite_files import open_sound
+from swarmd_models.geo.positions import Plane
+from swarmd_protocols.federation.gate import Pin, RecordRow
+from swarmd_protocols.federation.objects import EPOCH_UNIX_MS, Derived
+from swarmd_protocols.federation.wire import EPOCH_BYTES, DownRow, Known, SiteRow
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.reports import Report
+from swarmd_protocols.state.clock import stamp_ms
+from swarmd_protocols.state.crdt.batch import Stream
+
+FILE_NAME = "region.sqlite"
+EVENTS_KEPT = 100_000
+"""Events of one swarm, some 20 MB; the oldest go."""
+HISTORY_KEPT = 1_000_000
+"""Words on objects that wait to be exported, some 400 MB; beyond, the oldest go of the swarms that have most."""
+DOWN_KEPT = 10_000
+"""Rows that a region has for one swarm; the oldest go: all of them replace each other by name or digest."""
+_NAMES = tuple(name for name, _ in OBJECT_COLUMNS)
+_COLUMNS = ", ".join(f"{name} {kind}" for name, kind in OBJECT_COLUMNS)
+_MARKS = ", ".join("?" for _ in _NAMES)
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, PRIMARY KEY (swarm, object)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS objects_by_label ON objects (label, last_ms);
+CREATE INDEX IF NOT EXISTS objects_by_time ON objects (last_ms);
+CREATE TABLE IF NOT EXISTS merged (swarm TEXT, object TEXT, into_object TEXT, stamp INTEGER,
+    PRIMARY KEY (swarm, object)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS},
+    UNIQUE (swarm, object, stamp, digest));
+CREATE TABLE IF NOT EXISTS nodes (swarm TEXT, node TEXT, incarnation INTEGER, n INTEGER, said_ms INTEGER, status TEXT,
+    PRIMARY KEY (swarm, node)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counters (swarm TEXT, node TEXT, life INTEGER, n INTEGER, name TEXT, value INTEGER,
+    PRIMARY KEY (swarm, node, life, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS events (swarm TEXT, node TEXT, life INTEGER, number INTEGER, at_ms INTEGER, kind TEXT,
+    subject TEXT, reason TEXT, evidence TEXT, PRIMARY KEY (swarm, node, life, number)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reports (swarm TEXT, node TEXT, model TEXT, sequence INTEGER, active TEXT, epoch INTEGER,
+    version INTEGER, phase TEXT, verdict TEXT, reason TEXT, PRIMARY KEY (swarm, node, model)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sites (swarm TEXT, gateway TEXT, as_of_ms INTEGER, heard_ms INTEGER, members INTEGER,
+    alive INTEGER, gateways INTEGER, objects INTEGER, waiting INTEGER, dropped INTEGER, has_origin INTEGER,
+    latitude_e7 INTEGER, longitude_e7 INTEGER, version TEXT, shares INTEGER,
+    PRIMARY KEY (swarm, gateway)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS swarms (swarm TEXT PRIMARY KEY, name TEXT, full_name TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS trust (swarm TEXT, kind TEXT, statement BLOB, PRIMARY KEY (swarm, kind, statement))
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lives (swarm TEXT, gateway BLOB, life INTEGER, PRIMARY KEY (swarm, gateway)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS down (seq INTEGER PRIMARY KEY AUTOINCREMENT, swarm TEXT, kind INTEGER, key BLOB, body BLOB);
+CREATE UNIQUE INDEX IF NOT EXISTS down_by_key ON down (swarm, kind, key);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+"""
+_UPSERT = (
+    f"INSERT INTO objects VALUES ({_MARKS}) ON CONFLICT (swarm, object) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _NAMES)
+    + " WHERE (excluded.stamp, excluded.digest) > (stamp, digest)"
+)
+
+
+class Store:
+    """One region's file.
+
+    Args:
+        path: Where.
+        is_reader: Only questions are asked; the file must be there.
+
+    Raises:
+        DaemonError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, is_reader: bool = False) -> None:
+        try:
+            if is_reader:
+                self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, timeout=1.0)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._db = open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=1000"), _SCHEMA)
+                self._db.execute(f"PRAGMA cache_size=-{8 << 10}")
+        except (OSError, sqlite3.Error) as error:
+            raise DaemonError(f"the region's file {path} cannot be opened: {error}") from error
+        self._origins: dict[str, Plane | None] = {}
+        self.log = b"" if is_reader else (self._fact("log") or self._named())
+        """Name of the log of what goes down."""
+
+    def close(self) -> None:
+        """Nothing is read or written any more."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+
+    # --- What swarms say ----------------------------------------------------------------------------------------------
+
+    def know_swarms(self, pins: Iterable[Pin]) -> None:
+        """The swarms that are pinned now; what is held of others stays and is not shown."""
+        with self.transaction():
+            self._db.execute("DELETE FROM swarms")
+            self._db.executemany(
+                "INSERT INTO swarms VALUES (?, ?, ?)", [(pin.key.hex(), pin.name, pin.swarm) for pin in pins]
+            )
+
+    def put_object(self, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int) -> bool:
+        """One word on an object; whether it is the newest. Inside a transaction."""
+        row = self._object_row(swarm, found, gateway, confirm_observers, now_ms)
+        is_newest = self._db.execute(_UPSERT, row).rowcount > 0
+        self._db.execute(
+            f"INSERT OR IGNORE INTO history ({', '.join(_NAMES)}) VALUES ({_MARKS})",
+            row,
+        )
+        for other in found.merged:
+            self._db.execute(
+                "INSERT INTO merged VALUES (?, ?, ?, ?) ON CONFLICT (swarm, object) DO UPDATE SET "
+                "into_object = excluded.into_object, stamp = excluded.stamp "
+                "WHERE (excluded.stamp, excluded.into_object) > (stamp, into_object)",
+                (swarm, other.hex(), found.object_id.hex(), found.stamp),
+            )
+        return is_newest
+
+    def _object_row(
+        self, swarm: str, found: Derived, gateway: NodeId, confirm_observers: int, now_ms: int
+    ) -> tuple[Any, ...]:
+        latitude = longitude = sigma_m = None
+        plane = self._plane(swarm)
+        if found.east_cm is not None and found.north_cm is not None and plane is not None:
+            latitude, longitude = plane.to_wgs84(found.east_cm / 100, found.north_cm / 100)
+        if found.covariance_cm2 is not None:
+            sigma_m = round(math.sqrt(max(0, found.covariance_cm2[0] + found.covariance_cm2[2]) / 2) / 100, 3)
+        return (
+            swarm,
+            found.object_id.hex(),
+            found.stamp,
+            found.digest.hex(),
+            found.label,
+            found.detected,
+            found.score_milli / 1000,
+            found.tier(confirm_observers),
+            found.review,
+            None if found.east_cm is None else found.east_cm / 100,
+            None if found.north_cm is None else found.north_cm / 100,
+            sigma_m,
+            latitude,
+            longitude,
+            found.asset,
+            len(found.observers),
+            found.reports,
+            found.first_ms,
+            found.last_ms,
+            " ".join(model.hex() for model in found.models),
+            " ".join(digest.hex() for digest in found.evidence),
+            found.picture.hex(),
+            gateway.hex(),
+            now_ms,
+        )
+
+    def _plane(self, swarm: str) -> Plane | None:
+        if swarm not in self._origins:
+            row = self._db.execute(
+                "SELECT latitude_e7, longitude_e7 FROM sites WHERE swarm = ? AND has_origin ORDER BY heard_ms DESC",
+                (swarm,),
+            ).fetchone()
+            self._origins[swarm] = None if row is None else Plane(row[0] / 1e7, row[1] / 1e7)
+        return self._origins[swarm]
+
+    def put_record(self, swarm: str, said: RecordRow) -> None:
+        """A node's status, counters or events. Inside a transaction."""
+        node, said_ms = said.node.hex(), EPOCH_UNIX_MS + stamp_ms(said.stamp)
+        match said.stream:
+            case Stream.STATUS:
+                self._db.execute(
+                    "INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node) DO UPDATE SET "
+                    "incarnation = excluded.incarnation, n = excluded.n, said_ms = excluded.said_ms, "
+                    "status = excluded.status WHERE (excluded.incarnation, excluded.n) > (incarnation, n)",
+                    (swarm, node, said.incarnation, said.n, said_ms, said.status.decode("utf-8", "replace")),
+                )
+            case Stream.COUNTERS:
+                self._db.executemany(
+                    "INSERT INTO counters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node, life, name) DO UPDATE "
+                    "SET n = excluded.n, value = excluded.value WHERE excluded.n > n",
+                    [(swarm, node, said.incarnation, said.n, name, value) for name, value in said.counters.items()],
+                )
+            case _:
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    [
+                        (swarm, node, row.life, row.number, EPOCH_UNIX_MS + row.at_ms, row.kind, row.subject,
+                         row.reason, row.evidence)
+                        for row in said.events
+                    ],
+                )  # fmt: skip
+
+    def put_report(self, swarm: str, report: Report) -> None:
+        """What a node runs. Inside a transaction."""
+        self._db.execute(
+            "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (swarm, node, model) DO UPDATE SET "
+            "sequence = excluded.sequence, active = excluded.active, epoch = excluded.epoch, "
+            "version = excluded.version, phase = excluded.phase, verdict = excluded.verdict, reason = excluded.reason "
+            "WHERE excluded.sequence > sequence",
+            (swarm, report.node.hex(), report.model, report.sequence, report.active.hex(), report.epoch, report.version,
+             report.phase, report.verdict.name.lower(), report.reason),
+        )  # fmt: skip
+
+    def put_site(self, swarm: str, gateway: NodeId, site: SiteRow, now_ms: int) -> None:
+        """A gateway's own word. Inside a transaction."""
+        self._db.execute(
+            "INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (swarm, gateway) DO UPDATE SET as_of_ms = max(as_of_ms, excluded.as_of_ms), "
+            "heard_ms = excluded.heard_ms, members = excluded.members, alive = excluded.alive, "
+            "gateways = excluded.gateways, objects = excluded.objects, waiting = excluded.waiting, "
+            "has_origin = excluded.has_origin, latitude_e7 = excluded.latitude_e7, "
+            "longitude_e7 = excluded.longitude_e7, version = excluded.version, shares = excluded.shares "
+            "WHERE excluded.as_of_ms >= as_of_ms",
+            (swarm, gateway.hex(), site.as_of_ms, now_ms, site.members, site.alive, site.gateways, site.objects,
+             site.waiting, site.has_origin, site.latitude_e7, site.longitude_e7, site.version, site.shares),
+        )  # fmt: skip
+        self._origins.pop(swarm, None)
+
+    def heard(self, swarm: str, gateway: NodeId, dropped: int, now_ms: int) -> None:
+        """A gateway was heard. Inside a transaction."""
+        self._db.execute(
+            "UPDATE sites SET heard_ms = ?, dropped = ? WHERE swarm = ? AND gateway = ?",
+            (now_ms, dropped, swarm, gateway.hex()),
+        )
+
+    def tidy(self) -> int:
+        """Keep the bounds; returns how many words of history had to go unexported."""
+        gone = 0
+        with self.transaction():
+            for (swarm,) in self._db.execute("SELECT swarm FROM swarms").fetchall():
+                self._db.execute(
+                    "DELETE FROM events WHERE swarm = ? AND at_ms < (SELECT at_ms FROM events WHERE swarm = ? "
+                    "ORDER BY at_ms DESC LIMIT 1 OFFSET ?)",
+                    (swarm, swarm, EVENTS_KEPT),
+                )
+            counts = dict(self._db.execute("SELECT swarm, count(*) FROM history GROUP BY swarm"))
+            share = fair_share(counts.values(), HISTORY_KEPT)
+            for swarm, count in counts.items():
+                if count > share:
+                    # By number, which is the order of the file: the rows of who has most are found at once.
+                    gone += self._db.execute(
+                        "DELETE FROM history WHERE number IN "
+                        "(SELECT number FROM history WHERE +swarm = ? ORDER BY number LIMIT ?)",
+                        (swarm, count - share),
+                    ).rowcount
+        return gone
+
+    def history(self, limit: int) -> list[tuple[int, dict[str, Any]]]:
+        """(number, word) of what waits to be exported, in order."""
+        rows = self._db.execute("SELECT * FROM history ORDER BY number LIMIT ?", (limit,)).fetchall()
+        return [(row[0], dict(zip(_NAMES, row[1:], strict=True))) for row in rows]
+
+    def forget_history(self, last: int) -> None:
+        """Words up to this number are exported."""
+        with self.transaction():
+            self._db.execute("DELETE FROM history WHERE number <= ?", (last,))
+
+    # --- Trust and lives ----------------------------------------------------------------------------------------------
+
+    def trust(self, swarm: str) -> list[tuple[str, bytes]]:
+        """(kind, statement) of what is kept of a swarm's trust."""
+        return list(self._db.execute("SELECT kind, statement FROM trust WHERE swarm = ?", (swarm,)))
+
+    def keep_trust(self, swarm: str, statements: Iterable[tuple[str, bytes]]) -> None:
+        """Keep exactly these. Inside a transaction."""
+        self._db.execute("DELETE FROM trust WHERE swarm = ?", (swarm,))
+        self._db.executemany("INSERT OR IGNORE INTO trust VALUES (?, ?, ?)", [(swarm, *one) for one in statements])
+
+    def lives(self, swarm: str) -> dict[NodeId, int]:
+        """Gateway to the highest life that was heard."""
+        rows = self._db.execute("SELECT gateway, life FROM lives WHERE swarm = ?", (swarm,))
+        return {NodeId(gateway): life for gateway, life in rows}
+
+    def keep_life(self, swarm: str, gateway: NodeId, life: int) -> None:
+        """Inside a transaction."""
+        self._db.execute("INSERT OR REPLACE INTO lives VALUES (?, ?, ?)", (swarm, gateway, life))
+
+    def next_life(self, unix_s: int) -> int:
+        """The region's own."""
+        life = max(int.from_bytes(self._fact("life"), "big") + 1, unix_s)
+        self._keep("life", life.to_bytes(8, "big"))
+        return life
+
+    # --- What goes down -----------------------------------------------------------------------------------------------
+
+    def send_down(self, swarm: str, kind: int, key: bytes, body: bytes) -> None:
+        """Have something for a swarm; what has the same key is replaced."""
+        with self.transaction():
+            self._db.execute("DELETE FROM down WHERE swarm = ? AND kind = ? AND key = ?", (swarm, kind, key))
+            self._db.execute("INSERT INTO down (swarm, kind, key, body) VALUES (?, ?, ?, ?)", (swarm, kind, key, body))
+            self._db.execute(
+                "DELETE FROM down WHERE swarm = ? AND seq <= (SELECT seq FROM down WHERE swarm = ? ORDER BY seq DESC "
+                "LIMIT 1 OFFSET ?)",
+                (swarm, swarm, DOWN_KEPT),
+            )
+
+    def down(self, swarm: str, after: int, limit: int) -> list[DownRow]:
+        """What a swarm has not taken in."""
+        rows = self._db.execute(
+            "SELECT seq, kind, body FROM down WHERE swarm = ? AND seq > ? ORDER BY seq LIMIT ?", (swarm, after, limit)
+        )
+        return [DownRow(*row) for row in rows]
+
+    def down_count(self) -> int:
+        """The highest number that was ever given: rises with every row."""
+        row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'down'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    # --- Questions ----------------------------------------------------------------------------------------------------
+
+    def known(self, swarm: str, objects: Sequence[bytes]) -> list[Known]:
+        """These objects as they are here."""
+        found = []
+        for one in objects:
+            row = self._db.execute(
+                "SELECT stamp, digest FROM objects WHERE swarm = ? AND object = ?", (swarm, one.hex())
+            ).fetchone()
+            if row is not None:
+                found.append(Known(one, row[0], bytes.fromhex(row[1])))
+        return found
+
+    def objects(self, query: ObjectQuery, now_ms: int, stale_ms: int) -> ObjectsAnswer:
+        """Answer a question; sites that were not heard of for `stale_ms` are named."""
+        swarms = {key: (name, full) for key, name, full in self._db.execute("SELECT * FROM swarms")}
+        wanted = [key for key, names in swarms.items() if query.swarm in ("", key, *names)]
+        where = [f"o.swarm IN ({', '.join('?' for _ in wanted)})", "o.tier != 'candidate'", "o.review != 'rejected'"]
+        values: list[Any] = list(wanted)
+        for condition, value in (
+            ("o.label = ?", query.label),
+            ("o.tier = ?", query.tier),
+            ("o.last_ms >= ?", query.since_ms),
+            ("o.last_ms < ?", query.until_ms),
+        ):
+            if value:
+                where.append(condition)
+                values.append(value)
+        text = (
+            f"SELECT o.* FROM objects o LEFT JOIN merged m ON m.swarm = o.swarm AND m.object = o.object "
+            f"WHERE {' AND '.join(where)} AND (m.stamp IS NULL OR m.stamp < o.stamp) ORDER BY o.last_ms DESC LIMIT ?"
+        )
+        rows = self._db.execute(text, (*values, query.limit + 1)).fetchall() if wanted else []
+        objects = tuple(
+            dict(zip(_NAMES, row, strict=True)) | {"name": swarms[row[0]][0]} for row in rows[: query.limit]
+        )
+        return ObjectsAnswer(
+            now_ms, self._sites(swarms, wanted, objects, now_ms, stale_ms), objects, len(rows) > query.limit
+        )
+
+    def _sites(
+        self,
+        swarms: Mapping[str, tuple[str, str]],
+        wanted: Sequence[str],
+        objects: Sequence[Mapping[str, Any]],
+        now_ms: int,
+        stale_ms: int,
+    ) -> tuple[SiteAnswer, ...]:
+        counts: dict[str, int] = {}
+        for one in objects:
+            counts[one["swarm"]] = counts.get(one["swarm"], 0) + 1
+        answers = []
+        for key in sorted(wanted, key=lambda key: swarms[key]):
+            rows = self._db.execute(
+                "SELECT as_of_ms, heard_ms, waiting, dropped FROM sites WHERE swarm = ?", (key,)
+            ).fetchall()
+            fresh = [row for row in rows if now_ms - row[1] < stale_ms]
+            # Each gateway answers for its own shares: the answer is as old as the oldest of those that publish.
+            heard = fresh or rows
+            as_of = (min if fresh else max)((row[0] for row in heard), default=None)
+            answers.append(
+                SiteAnswer(
+                    swarms[key][0],
+                    key,
+                    as_of,
+                    not fresh,
+                    len(fresh),
+                    sum(row[2] for row in heard),
+                    sum(row[3] for row in rows),
+                    counts.get(key, 0),
+                )
+            )
+        return tuple(answers)
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    def _named(self) -> bytes:
+        name = os.urandom(EPOCH_BYTES)
+        self._keep("log", name)
+        return name
+
+    def _fact(self, name: str) -> bytes:
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def _keep(self, name: str, value: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+
+def fair_share(counts: Iterable[int], most: int) -> int:
+    """How many each may keep so that all together are no more than `most`, and who has few keeps all.
+
+    >>> fair_share([10, 2, 10], 12), fair_share([1, 2], 12)
+    (5, 12)
+    """
+    rising, left = sorted(counts), most
+    for at, count in enumerate(rising):
+        share = left // (len(rising) - at)
+        if count > share:
+            return share
+        left -= count
+    return most
+
+
+def answer_json(answer: ObjectsAnswer) -> bytes:
+    """The answer as JSON."""
+    return msgspec.json.encode(answer)

@@ -1,0 +1,400 @@
+"""A model in parts, some of which run on other devices: the models of `lending.split`, walked.
+
+```
+ tensor ─▶ part here ─▶ what lies at a cut ─▶ part at a lender ─▶ … ─▶ outputs
+ picture ─ fitted here ┘                                               └ read here: detections
+```
+
+Which parts run where, and what becomes of one that brings nothing, is decided by `swarmd_protocols.offload.shards`
+from measured times; which lender runs a lent part, by the dispatcher, from their offers. What lies at a cut travels as
+any request does, packed (`coding.py`), from worker to worker where there is a lane, and is the whole's to the bit: a
+part computes what the whole does. What comes back counts only with the names, types and shapes that the file says, and
+with finite numbers; a lender that answers otherwise is held to have answered wrong, and another is asked.
+"""
+
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from swarmd.worker.answers import JSON, LENDER_HEADER, PARTS_HEADER, binary, json_answer, late
+from swarmd.worker.batcher import Batcher
+from swarmd.worker.elsewhere import TIMEOUT_MAX_MS, UNITS_MAX, Elsewhere, Errand, Found, Own, json_length
+from swarmd.worker.http_server import Answer, Call
+from swarmd.worker.lent import INFER
+from swarmd.worker.oip import (
+    DATATYPES,
+    OipError,
+    Question,
+    Wanted,
+    port_row,
+    read_answer,
+    read_question,
+    write_answer,
+    write_question,
+)
+from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
+from swarmd_models.bundle import load_bundle
+from swarmd_models.errors import ModelError
+from swarmd_models.service import DETECT, GRAPH, Port, Run, Tensors
+from swarmd_protocols.offload.shards import CHAIN_MAX, Part, Parts, Shards, Step, Walk
+
+SPLITS_MAX = 16
+"""Of one file: as many bundles as may be served."""
+_TENSORS_MAX = 8
+"""At one position; only the last has more than one."""
+_DIGEST_CHARS = 64
+_SIZE_MAX_BYTES = 64 << 20
+"""At a position: what the lane carries."""
+
+
+class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class _At(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bytes: int
+    tensors: list[_Tensor]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    begin: int
+    end: int
+
+
+class _Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    model: str
+    at: list[_At]
+    part: list[_Part]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    split: list[_Split]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One model in parts.
+
+    Attributes:
+        name: As programs ask for it.
+        digest: Of the whole.
+        ports: Tensors at each position; the first are the graph's inputs, the last its outputs.
+        parts: Which there are.
+    """
+
+    name: str
+    digest: str
+    ports: tuple[tuple[Port, ...], ...]
+    parts: Parts
+
+
+class SplitError(Exception):
+    """A file of models in parts cannot be used; the message names it, what is wrong and the remedy."""
+
+
+def read_splits(path: str) -> dict[str, Split]:
+    """The models of a file, by the digest of the whole; raises `SplitError`."""
+    try:
+        file = msgspec.convert(tomllib.loads(Path(path).read_text("utf-8")), _File, strict=False)
+        if len(file.split) > SPLITS_MAX:
+            raise ValueError(f"{len(file.split)} models; at most {SPLITS_MAX}")
+        splits = [_split(one, Path(path).parent) for one in file.split]
+        found = {one.digest: one for one in splits}
+        if len(found) != len(splits) or len({one.name for one in splits}) != len(splits):
+            raise ValueError("two models have the same name or digest")
+    except (OSError, ValueError, ModelError) as error:  # What msgspec and tomllib raise are `ValueError`s.
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SplitError(f"lending.split {path}: {reason} (`swarmd bundle cut` writes one)") from error
+    return found
+
+
+def _split(one: _Split, folder: Path) -> Split:
+    if not 2 <= len(one.at) <= CHAIN_MAX + 1:
+        raise ValueError(
+            f"{one.name} has {len(one.at)} [[split.at]]; input, cuts and outputs make 2 to {CHAIN_MAX + 1}"
+        )
+    for at in one.at:
+        if not (1 <= len(at.tensors) <= _TENSORS_MAX and 0 <= at.bytes <= _SIZE_MAX_BYTES):
+            raise ValueError(f"{one.name}: a position has 1 to {_TENSORS_MAX} tensors of {_SIZE_MAX_BYTES >> 20} MiB")
+        for tensor in at.tensors:
+            is_known = tensor.datatype in DATATYPES and tensor.datatype != "BYTES"
+            if not is_known or not 0 < len(tensor.shape) <= 7 or not all(0 < n < 1 << 20 for n in tensor.shape):
+                raise ValueError(f"{one.name}: the tensor {tensor.name} is {tensor.datatype} {tensor.shape}")
+    if any(len(at.tensors) != 1 for at in one.at[:-1]):
+        raise ValueError(f"{one.name}: the input and each cut are one tensor")
+    ports = tuple(
+        tuple(Port(tensor.name, (-1, *tensor.shape), DATATYPES[tensor.datatype]) for tensor in at.tensors)
+        for at in one.at
+    )
+    parts = tuple(Part(bytes.fromhex(_digest(part.model, folder)), part.begin, part.end) for part in one.part)
+    return Split(one.name, _digest(one.model, folder), ports, Parts(tuple(at.bytes for at in one.at), parts))
+
+
+def _digest(model: str, folder: Path) -> str:
+    """Of a bundle that is named by its digest, by its name in the zoo, or by a path from the file."""
+    if len(model) == _DIGEST_CHARS and set(model) <= set("0123456789abcdef"):
+        return model
+    return load_bundle(model if model.startswith("zoo:") else folder / model).digest
+
+
+class Device(Protocol):
+    """What walks need of the worker (`InferenceApi`)."""
+
+    residency: Residency
+    batcher: Batcher
+    elsewhere: Elsewhere | None
+
+    async def run_steps(
+        self, resident: Resident, lane: str, run: Run, size_bytes: int, priority: int, deadline_ns: int
+    ) -> Tensors:
+        """Have a model that is here do something; raises `OipError`."""
+        ...
+
+
+class Splitting:
+    """Walks models in parts for programs of this device."""
+
+    def __init__(self, splits: Mapping[str, Split], device: Device, deadline_ms: int) -> None:
+        """Put the parts together.
+
+        Args:
+            splits: By the digest of the whole.
+            device: What runs here and who runs the rest.
+            deadline_ms: Of requests that name none.
+        """
+        self._splits = splits
+        self._device = device
+        self._deadline_ms = deadline_ms
+        self._shards = {digest: Shards(split.parts) for digest, split in splits.items()}
+        self.counters: Counter[str] = Counter()
+        """Parts by what became of them: split_own, split_lent, split_failed; walks: split_walks, split_unanswered."""
+
+    async def handle(
+        self, call: Call, name: str, version: str, rest: list[str], priorities: Mapping[int, int]
+    ) -> Answer:
+        """Answer a program that lets a model run in parts; raises `OipError`."""
+        split = self._find(name.removesuffix(SUFFIX), version)
+        is_picture = name.endswith(SUFFIX)
+        whole = self._whole(split, DETECT) if is_picture else None
+        inputs, outputs = split.ports[0], split.ports[-1]
+        if whole is not None:
+            inputs, outputs = whole.service.inputs(DETECT), whole.service.outputs(DETECT)
+        match call.method, rest:
+            case "GET" | "HEAD", []:
+                row = {"name": name, "versions": [split.digest], "platform": "swarmd_split"}
+                return json_answer(
+                    row | {"inputs": list(map(port_row, inputs)), "outputs": list(map(port_row, outputs))}
+                )
+            case "POST", ["infer"]:
+                pass
+            case _:
+                raise OipError(405, "GET a model's metadata, or POST `infer`, where it runs in parts")
+        question = read_question(call.body, json_length(call), inputs, outputs)
+        left_ms = min(TIMEOUT_MAX_MS, question.timeout_us // 1000) or self._deadline_ms
+        began_ns = time.monotonic_ns()
+        walker = _Walker(self, split, began_ns + left_ms * 1_000_000, priorities[question.priority])
+        self.counters["split_walks"] += 1
+        try:
+            found = await (
+                walker.go(question.inputs) if whole is None else walker.look(whole, question.inputs["image"])
+            )
+        except OipError:
+            self.counters["split_unanswered"] += 1
+            raise
+        return _answer(name, split, question, found, walker, (time.monotonic_ns() - began_ns) // 1000)
+
+    def _find(self, name: str, version: str) -> Split:
+        for split in self._splits.values():
+            if version in (split.digest, "") and (name == split.name or version):
+                return split
+        known = ", ".join(split.name for split in self._splits.values())
+        raise OipError(404, f"no model {name[:80]!r} of this version is in lending.split; there are {known or 'none'}")
+
+    def _whole(self, split: Split, lane: str) -> Resident:
+        """The whole as it is served here: who reads a picture needs what the bundle says about it."""
+        try:
+            whole = self._device.residency.by_digest(split.digest, lane)
+        except NotResidentError as error:
+            raise OipError(
+                404, f"pictures are read by the whole bundle {split.name}, which is not served here; send its tensors"
+            ) from error
+        if not _fits(whole, split, 0, split.parts.end):
+            raise OipError(
+                400, f"{split.name} runs here in {whole.service.backend.kind}, whose tensors are not those of its "
+                "parts; set inference.backends to the runtime of the parts, such as onnx"
+            )  # fmt: skip
+        return whole
+
+
+class _Walker:
+    """One request."""
+
+    def __init__(self, splitting: Splitting, split: Split, until_ns: int, priority: int) -> None:
+        self._all = splitting
+        self._split = split
+        self._until_ns = until_ns
+        self._priority = priority
+        self.parts: list[str] = []
+        """Digests of the parts that have answered."""
+        self.lenders: list[str] = []
+
+    async def look(self, whole: Resident, image: Any) -> Tensors:
+        """A picture, fitted and read here; raises `OipError`."""
+        service, run = whole.service, self._all._device.run_steps
+        fitted = await run(whole, "fit", service.fit(image), image.nbytes, self._priority, self._until_ns)
+        outputs = await self.go(fitted)
+        return await run(whole, "read", service.read(image, outputs), image.nbytes, self._priority, self._until_ns)
+
+    async def go(self, held: Tensors) -> Tensors:
+        """The outputs; raises `OipError` where no way has brought them in time."""
+        (first,) = held.values()
+        units = len(first)
+        if units > UNITS_MAX:
+            raise OipError(400, f"the request has {units} items; at most {UNITS_MAX} in one")
+        shards = self._all._shards[self._split.digest]
+        walk = Walk(shards, self._until_ns)
+        while (step := walk.next_step(self._own_ns(units), time.monotonic_ns())) is not None:
+            try:
+                held = await (self._here(step, held) if step.is_own else self._there(shards, step, held, walk.failures))
+            except OipError as error:
+                if error.status == 400:
+                    raise
+                self._all.counters["split_failed"] += 1
+                walk.on_failed(step, time.monotonic_ns())
+                continue
+            walk.on_done(step)
+            self.parts.append(step.part.digest.hex())
+        if walk.is_through:
+            return held
+        if time.monotonic_ns() >= self._until_ns:
+            raise late()
+        raise OipError(503, f"no device has run {self._split.name} from position {walk.position} on")
+
+    def _own_ns(self, units: int) -> dict[bytes, int]:
+        """What the parts that are here take, behind what waits."""
+        batcher = self._all._device.batcher
+        return {
+            part.digest: batcher.unit_ns(part.digest.hex()) * units + batcher.own_ns
+            for part in self._split.parts.parts if self._resident(part) is not None
+        }  # fmt: skip
+
+    def _resident(self, part: Part) -> Resident | None:
+        try:
+            found = self._all._device.residency.by_digest(part.digest.hex(), GRAPH)
+        except NotResidentError:
+            return None
+        return found if _fits(found, self._split, part.begin, part.end) else None
+
+    async def _here(self, step: Step, held: Tensors) -> Tensors:
+        resident = self._resident(step.part)
+        if resident is None:
+            raise OipError(503, "the part has just gone")
+        size_bytes = sum(array.nbytes for array in held.values())
+        run = resident.service.steps(GRAPH, held)
+        found = await self._all._device.run_steps(resident, GRAPH, run, size_bytes, self._priority, step.until_ns)
+        self._all.counters["split_own"] += 1
+        return found
+
+    async def _there(self, shards: Shards, step: Step, held: Tensors, failures: int) -> Tensors:
+        began_ns = time.monotonic_ns()
+        left_ms = (step.until_ns - began_ns) // 1_000_000
+        if left_ms < 1:
+            raise late()
+        part, digest = step.part, step.part.digest.hex()
+        (first,) = held.values()
+        units = len(first)
+        body, json_bytes = write_question(held, left_ms * 1000)
+        resident, own = self._resident(part), None
+        if resident is not None:
+            wanted = tuple(Wanted(port.name, True) for port in self._split.ports[part.end])
+            own = Own(resident, GRAPH, Question("", held, wanted, 0, 0), units, False)
+        outputs: dict[str, Any] = {}
+
+        def is_sound(found: Found) -> bool:
+            try:
+                outputs.update(_judged(read_answer(found.body, found.json_bytes), self._split.ports[part.end], units))
+            except OipError:
+                return False
+            return True
+
+        errand = Errand(
+            digest, INFER, GRAPH, json_bytes, body, units, left_ms,
+            # A lane that nobody reaches is not tried twice.
+            by_lane=not failures, is_patient=not step.has_own_rest,
+        )  # fmt: skip
+        elsewhere = self._all._device.elsewhere
+        assert elsewhere is not None
+        try:
+            found = await elsewhere.ask(errand, own, is_sound)
+        except OipError as error:
+            # Also where a lender says that the request does not fit: it came from a part, and another may take it.
+            raise OipError(503, str(error)) from error
+        took_ns, now_ns = time.monotonic_ns() - began_ns, time.monotonic_ns()
+        if found.lender:
+            shards.note_lent(part, len(body) + len(found.body), took_ns, _ran_ns(found), now_ns)
+            if found.lender not in self.lenders:
+                self.lenders.append(found.lender)
+        shards.note_size(part.begin, len(body))
+        shards.note_size(part.end, len(found.body))
+        self._all.counters["split_lent" if found.lender else "split_own"] += 1
+        return outputs
+
+
+def _fits(resident: Resident, split: Split, begin: int, end: int) -> bool:
+    """Whether a bundle here takes and gives what the file says lies at two positions."""
+    service = resident.service
+    return _are(service.inputs(GRAPH), split.ports[begin]) and _are(service.outputs(GRAPH), split.ports[end])
+
+
+def _are(ports: Sequence[Port], wanted: Sequence[Port]) -> bool:
+    return [(one.name, one.shape, one.dtype) for one in ports] == [(one.name, one.shape, one.dtype) for one in wanted]
+
+
+def _judged(outputs: dict[str, Any], ports: Sequence[Port], units: int) -> dict[str, Any]:
+    """What a lender gave, in the ports' order; raises `OipError` (502) where it is something else."""
+    for port in ports:
+        array = outputs.get(port.name)
+        if array is None or array.dtype != port.dtype or array.shape != (units, *port.shape[1:]):
+            raise OipError(502, f"the lender's answer holds no {port.name} of the wanted type and shape")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise OipError(502, f"the lender's {port.name} holds what is no number")
+    if len(outputs) != len(ports):
+        raise OipError(502, "the lender's answer holds tensors that nobody wants")
+    return {port.name: outputs[port.name] for port in ports}
+
+
+class _Told(msgspec.Struct):
+    parameters: dict[str, Any] = {}
+
+
+_TOLD = msgspec.json.Decoder(_Told)
+
+
+def _ran_ns(found: Found) -> int:
+    """What the lender says that it took; 0 where it does not say."""
+    try:
+        took_us = _TOLD.decode(found.body[: found.json_bytes]).parameters.get("took_us", 0)
+    except msgspec.MsgspecError:
+        return 0
+    return took_us * 1000 if type(took_us) is int and 0 <= took_us < 1 << 40 else 0
+
+
+def _answer(name: str, split: Split, question: Question, found: Tensors, walker: _Walker, took_us: int) -> Answer:
+    parts = ",".join(walker.parts)
+    head = {"model_name": name, "model_version": split.digest, "id": question.id}
+    pieces, json_bytes = write_answer(
+        {**head, "parameters": {"parts": parts, "took_us": took_us}}, found, question.wanted
+    )
+    headers = [(PARTS_HEADER, parts), *([(LENDER_HEADER, ",".join(walker.lenders))] if walker.lenders else [])]
+    return Answer(200, pieces, (*((JSON,) if json_bytes is None else binary(json_bytes)), *headers))

@@ -1,0 +1,143 @@
+"""Each rule of the federation taken out once: the laws must see it."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarmd.federation import sending, store
+from swarmd.federation.region import Region
+from swarmd.federation.store import Store
+from swarmd_protocols.federation.flow import Flow
+from swarmd_protocols.federation.gate import Allowance, Gate, Numbers
+from tests.support.federation_hostile import attack_as_another, flood_another, play_back, read_another
+from tests.support.federation_world import make_world
+
+Patch = pytest.MonkeyPatch
+
+
+def story(folder: Path) -> None:
+    """The law of the outbox, over a few drawn lives."""
+    for seed in range(6):
+        (folder / str(seed)).mkdir()
+        world = make_world(folder / str(seed), random.Random(seed))
+        try:
+            world.misbehave(150)
+            world.settle(200)
+            world.check()
+        finally:
+            world.close()
+
+
+def done_when_sent(patch: Patch) -> None:
+    """A row leaves the outbox when it was handed to a pipe."""
+    real = sending.Sending._send
+
+    def send(self: Any, rows: Any, path: int, now_ns: int) -> bool:
+        sent = real(self, rows, path, now_ns)
+        if sent:
+            self._outbox.acknowledge([(row.seq, row.seq) for row in rows])
+        return sent
+
+    patch.setattr(sending.Sending, "_send", send)
+
+
+def never_again(patch: Patch) -> None:
+    """A row is sent once."""
+    patch.setattr(Flow, "_wait_ns", lambda self, one: 1 << 62)
+
+
+def acknowledged_unwritten(patch: Patch) -> None:
+    """The region acknowledges what it has not written down."""
+    patch.setattr(Region, "_write_one", lambda self, gate, heard, now_ms: [])
+
+
+def last_comes_wins(patch: Patch) -> None:
+    """The word that arrives last counts, not the greatest."""
+    patch.setattr(store, "_UPSERT", store._UPSERT.partition(" WHERE ")[0])
+
+
+def refused_is_lost(patch: Patch) -> None:
+    """Rows whose node's certificate is missing are refused instead of waiting."""
+
+    def miss(self: Any, node: Any, heard: Any) -> None:
+        from swarmd_protocols.errors import IdentityError
+
+        raise IdentityError("no certificate")
+
+    patch.setattr(Gate, "_miss", miss)
+
+
+@pytest.mark.parametrize(
+    "mutant", [done_when_sent, never_again, acknowledged_unwritten, last_comes_wins, refused_is_lost]
+)
+def test_the_law_of_the_outbox_sees_it(mutant: Callable[[Patch], None], tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        with pytest.raises(AssertionError):
+            story(tmp_path)
+
+
+def test_the_law_holds_without_a_mutant(tmp_path: Path) -> None:
+    story(tmp_path)
+
+
+# --- A hostile swarm ---------------------------------------------------------------------------------------------
+
+
+def any_root(patch: Patch) -> None:
+    """A key counts as a gateway's whoever certified it."""
+    patch.setattr(Gate, "is_gateway", lambda self, public_key: True)
+
+
+def any_author(patch: Patch) -> None:
+    """A batch counts whoever signed it."""
+    from swarmd_protocols.federation import gate
+
+    patch.setattr(gate, "verify_batch", lambda batch, public_key, signer: True)
+
+
+def one_quota(patch: Patch) -> None:
+    """All keys of one place use up the same quota, certified or not, copy or not."""
+    patch.setattr(Numbers, "is_copy", lambda self, life, number: False)
+
+
+def no_quota(patch: Patch) -> None:
+    """Nothing is ever over the quota."""
+    patch.setattr(Allowance, "pause_ms", lambda self, now_ns: 0)
+
+
+def open_frames(patch: Patch) -> None:
+    """Frames go as they are, without a seal."""
+    from swarmd_protocols.crypto import ModelCrypto
+
+    patch.setattr(ModelCrypto, "open", lambda self, key, nonce, sealed: sealed[:-16])
+
+
+@pytest.mark.parametrize(
+    ("attack", "mutant"),
+    [
+        (attack_as_another, any_root),
+        (attack_as_another, any_author),
+        (play_back, one_quota),
+        (flood_another, no_quota),
+        (read_another, open_frames),
+    ],
+)
+def test_the_law_of_strangers_sees_it(
+    attack: Callable[[Path], None], mutant: Callable[[Patch], None], tmp_path: Path
+) -> None:
+    (tmp_path / "whole").mkdir()
+    attack(tmp_path / "whole")
+    (tmp_path / "mutant").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        with pytest.raises(AssertionError):
+            attack(tmp_path / "mutant")
+
+
+def test_the_mutants_touch_what_they_say() -> None:
+    assert " WHERE " in store._UPSERT
+    assert callable(Store.put_object)

@@ -1,0 +1,176 @@
+"""A mutant for each rule of borrowing between nodes: break the rule, and the check that stands for it must fail."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.offload import borrowing, placement
+from swarmd_protocols.offload.borrowing import Borrower
+from swarmd_protocols.offload.dispatcher import Dispatcher
+from swarmd_protocols.offload.lending import Lender
+from swarmd_protocols.offload.reputation import Reputation
+from swarmd_protocols.offload.tickets import Grants
+from tests.support.mutants import assert_found
+from tests.unit import test_offload as rules
+
+_SPEND, _VERIFY = Grants.spend, NaClCrypto.verify
+
+
+def _answers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def verify(self: Any, key: bytes, message: bytes, signature: bytes) -> bool:
+        return message.startswith(b"swarmd/answer") or _VERIFY(self, key, message, signature)
+
+    patch.setattr(NaClCrypto, "verify", verify)
+
+
+def _offers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def verify(self: Any, key: bytes, message: bytes, signature: bytes) -> bool:
+        return message.startswith(b"swarmd/offer") or _VERIFY(self, key, message, signature)
+
+    patch.setattr(NaClCrypto, "verify", verify)
+
+
+def _form_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Borrower, "_is_well_formed", lambda *_: True, raising=False)
+    whole = Borrower.on_answer
+
+    def on_answer(self: Any, *arguments: Any) -> Any:
+        self._is_well_formed = lambda *_: True
+        return whole(self, *arguments)
+
+    patch.setattr(Borrower, "on_answer", on_answer)
+
+
+def _tickets_are_anybodys(patch: pytest.MonkeyPatch) -> None:
+    def spend(self: Grants, number: int, borrower: Any, digest: bytes, size_bytes: int, now_ms: int) -> str:
+        left = self._left.get(number)
+        return _SPEND(self, number, left.ticket.borrower if left else borrower, digest, size_bytes, now_ms)
+
+    patch.setattr(Grants, "spend", spend)
+
+
+def _jobs_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_due", lambda self, job: [])
+
+
+def _the_gone_keep_jobs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "on_gone", lambda self, borrower: [])
+
+
+def _nobody_is_ejected(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reputation, "is_ejected", lambda self, lender, now_ns: False)
+
+
+def _every_offer_is_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(borrowing, "_GAP_NS", 0)
+
+
+def _asks_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(borrowing, "_AGAIN_NS", 0)
+
+
+def _own_work_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "_queue_ns", lambda self: 0)
+
+
+def _lends_its_last_charge(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "is_willing", property(lambda self: True))
+
+
+def _one_may_fill_it(patch: pytest.MonkeyPatch) -> None:
+    whole = Lender.__init__
+
+    def init(self: Any, node: Any, seed: Any, crypto: Any, config: Any, *rest: Any) -> None:
+        whole(self, node, seed, crypto, replace(config, jobs_each=1 << 20, jobs_max=1 << 20), *rest)
+
+    patch.setattr(Lender, "__init__", init)
+
+
+def _deadlines_pass(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_on_timer", lambda self, number, what, now_ns: [])
+
+
+def _cancels_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Borrower, "_cancel", lambda self, number, attempt: [])
+
+
+def _tickets_last(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Grants, "spend", lambda self, n, b, d, size, now_ms: _SPEND(self, n, b, d, size, 0))
+
+
+def _old_offers_win(patch: pytest.MonkeyPatch) -> None:
+    whole = Borrower.on_offer
+
+    def on_offer(self: Any, *arguments: Any) -> Any:
+        self._heard.clear()
+        return whole(self, *arguments)
+
+    patch.setattr(Borrower, "on_offer", on_offer)
+
+
+def _any_ticket_is_read(patch: pytest.MonkeyPatch) -> None:
+    def on_grant(self: Any, sender: Any, message: Any, now_ns: int) -> Any:
+        self._crypto.verify(bytes(32), message.ticket, bytes(64))
+        return []
+
+    patch.setattr(Borrower, "on_grant", on_grant)
+
+
+def _failures_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(placement, "_FALL_NS", 1 << 60)
+
+
+def _turns_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lender, "_unit_ns", lambda self, held: 1)
+
+
+def _anybody_may(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("swarmd_protocols.offload.offload._may", lambda peer, names: True)
+
+
+def _nobody_is_doubted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatcher, "_on_doubted", lambda self, lender, now_ns: [])
+
+
+MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = [
+    (_answers_are_believed, rules.test_an_answer_counts_only_for_what_was_asked),
+    (_form_is_not_looked_at, rules.test_an_answer_counts_only_for_what_was_asked),
+    (_offers_are_believed, rules.test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest),
+    (_old_offers_win, rules.test_an_offer_counts_only_as_its_sender_signed_it_and_only_the_newest),
+    (_every_offer_is_read, rules.test_a_flood_of_offers_costs_ten_signature_checks_a_second),
+    (_any_ticket_is_read, rules.test_tickets_that_nobody_asked_for_fill_no_table),
+    (_asks_without_end, rules.test_a_lender_that_denies_is_left_alone_for_a_second),
+    (_tickets_are_anybodys, rules.test_nobody_is_served_without_a_ticket_of_his_own),
+    (_tickets_last, rules.test_a_ticket_ends),
+    (_jobs_stay, rules.test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more),
+    (_one_may_fill_it, rules.test_a_flooding_borrower_has_its_few_jobs_and_tickets_and_no_more),
+    (_the_gone_keep_jobs, rules.test_who_is_gone_holds_no_job_and_no_ticket),
+    (_nobody_is_ejected, rules.test_garbage_costs_a_lender_its_place),
+    (_own_work_waits, rules.test_own_work_and_a_low_battery_come_first),
+    (_lends_its_last_charge, rules.test_own_work_and_a_low_battery_come_first),
+    (_deadlines_pass, rules.test_a_request_that_nobody_answers_ends_at_its_deadline),
+    (_failures_are_never_forgotten, rules.test_a_lender_that_failed_once_is_tried_again),
+    (_turns_have_no_end, rules.test_many_items_in_one_request_take_no_longer_than_a_turn),
+    (_anybody_may, rules.test_only_who_may_borrows_or_lends),
+    (_nobody_is_doubted, rules.test_a_broken_connection_sends_the_request_to_another_and_the_ledger_says_who_did_what),
+    (_cancels_are_kept, rules.test_the_own_model_answers_at_the_last_moment),
+]
+
+
+@pytest.mark.parametrize(("mutant", "law"), MUTANTS, ids=lambda one: one.__name__)
+def test_a_broken_rule_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law()
+    assert_found(mutant, law, monkeypatch)
+
+
+def _no_renewal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Borrower, "_renew", lambda self, held, where, now_ns: [])
+
+
+def test_without_renewal_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(_no_renewal, rules.test_a_ticket_is_renewed_before_it_ends_and_who_has_given_one_is_asked, monkeypatch)

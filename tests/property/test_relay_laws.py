@@ -1,0 +1,411 @@
+"""Laws of frames that others hand on: they arrive once, end, go in no circle, and cost who hands them on a bound."""
+
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarmd_protocols.channel.codec import encode, join
+from swarmd_protocols.effects import Command, TimerFired
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.reader import SLICE_UNITS
+from swarmd_protocols.subprotocol import Priority, Send
+from swarmd_protocols.swim.mesh import relay
+from swarmd_protocols.swim.mesh.graph import KEY_BYTES, reached
+from swarmd_protocols.swim.mesh.relay import Onward, Relay, Taken
+from swarmd_protocols.swim.mesh.routes import Routes, Way
+from swarmd_protocols.swim.messages import Ping, Sub
+from tests.support.mesh_net import Echo, MeshNet, line
+from tests.support.mutants import Law, Mutant, assert_found, each_law, each_mutant
+from tests.support.swim_net import S
+
+SMALL, LARGE = 100, 9_000
+BYTES_S = relay.RELAY_BYTES_S
+
+
+def formed(count: int, links: set[tuple[int, int]] | None = None, seed: int = 1) -> MeshNet:
+    """A mesh that has formed, every node of which says what it hears."""
+    net = MeshNet(count, links or line(count), seed, echo=True)
+    assert net.run_until(net.formed, 20) is not None
+    net.run(6)
+    return net
+
+
+def say(net: MeshNet, source: int, target: int, payload: bytes, *, sure: bool = True) -> None:
+    """One node sends another something."""
+    to = net.hosts[target].node.node
+    net.feed(source, Command("echo", Send(to, payload, sure, Priority.SYNC)))
+
+
+def heard(net: MeshNet, index: int) -> Counter[bytes]:
+    """What came to a node, and how often."""
+    echo: Echo = net.hosts[index].node._subs["echo"]  # type: ignore[assignment]
+    return Counter(payload for _, payload in echo.heard)
+
+
+def count_of(net: MeshNet, what: str) -> int:
+    """A counter of all nodes."""
+    return sum(host.node._core.counters[what] for host in net.hosts)
+
+
+def relay_of(net: MeshNet, index: int) -> Relay:
+    """Of one node."""
+    return net.hosts[index].node._relay
+
+
+# --- laws ----------------------------------------------------------------------------------------------------------
+
+
+def what_is_sent_reliably_arrives_once() -> None:
+    """On a line of eight, of whose frames three in ten are lost, from any to any."""
+    net = formed(8)
+    net.loss, rng = 0.3, Random(3)
+    wanted: dict[int, Counter[bytes]] = {}
+    for number in range(60):
+        source, target = rng.sample(range(8), 2)
+        payload = number.to_bytes(2, "big") * (SMALL // 2)
+        wanted.setdefault(target, Counter())[payload] += 1
+        if abs(source - target) > 1:
+            say(net, source, target, payload)
+        else:
+            wanted[target][payload] -= 1
+        net.run(0.3)
+    net.loss = 0.0
+    net.run(4)
+    for target, payloads in wanted.items():
+        assert heard(net, target) == +payloads
+
+
+def large_frames_arrive_whole() -> None:
+    """In parts, through losses."""
+    net = formed(5)
+    net.loss = 0.1
+    for number in range(4):
+        say(net, 0, 4, bytes([number]) * LARGE)
+        net.run(12)
+    assert heard(net, 4) == Counter({bytes([number]) * LARGE: 1 for number in range(4)})
+
+
+class _Believes:
+    """Routes of a node that believes what it is told."""
+
+    def __init__(self, *ways: Way) -> None:
+        self.costs: dict[bytes, int] = {}
+        self.told = list(ways)
+
+    def ways(self, target: bytes) -> list[Way]:
+        return self.told
+
+
+def nothing_goes_in_a_circle() -> None:
+    """Three each believe that the next one leads to the fourth: nobody takes what it cannot bring nearer.
+
+    So when they know better, it is still where it was, and arrives.
+    """
+    links = {(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 6)}
+    net = formed(7, links)
+    keys = [host.node.node[:KEY_BYTES] for host in net.hosts]
+    views = [net.view(index) for index in range(3)]
+    truths = [view.routes for view in views]
+    for index, view in enumerate(views):
+        view.routes = _Believes(Way(12, 8, keys[(index + 1) % 3]))
+        view.routes.know = lambda *_: None
+    say(net, 0, 5, b"round and round")
+    net.run(1.5)
+    taken = count_of(net, "relay_taken")
+    for view, truth in zip(views, truths, strict=True):
+        view.routes = truth
+    net.run(3)
+    assert heard(net, 5) == Counter({b"round and round": 1}), "it went in a circle"
+    assert taken == 0
+
+
+def a_flood_costs_a_bound_and_keeps_room_for_others() -> None:
+    """A member hands its neighbour all it can for somebody far; another's frames over the same one still arrive."""
+    net = formed(6, {(0, 2), (1, 2), (2, 3), (3, 4), (4, 5)})
+    thief, middle = net.hosts[0].node, net.hosts[2]
+    target, begin = net.hosts[5].node.node, count_of(net, "relay_bytes")
+    rng = Random(2)
+    for step in range(200):
+        for _ in range(20):
+            onward = Onward(target, 9, 60_000, True, rng.randbytes(8), 0, 1, rng.randbytes(1_000))
+            message = encode(Sub("relay", msgspec.msgpack.encode(onward)))
+            core = thief._core
+            core.now_ns = net.now
+            thief._wire.effects = []
+            thief._wire.push(core.table.by_node[middle.node.node], [message])
+            net.perform(net.hosts[0], thief._wire.effects)
+        if step % 10 == 0:
+            say(net, 1, 5, step.to_bytes(2, "big") * 450)
+        net.run(0.1)
+    spent = middle.node._core.counters["relay_bytes"]
+    assert spent <= BYTES_S * 20 + 2 * 24_000, "who hands on pays for the flood"
+    assert count_of(net, "relay_bytes") - begin <= 4 * (BYTES_S * 20 + 2 * 24_000)
+    net.run(4)
+    assert sum(heard(net, 5).values()) >= 18, "the flood leaves nothing for others"
+    assert len(relay_of(net, 2)._held) <= relay.HELD_MAX
+
+
+def crumbs_cost_what_carries_them() -> None:
+    """Parts of one byte each: what carries them is paid for too."""
+    net, rng = formed(5), Random(4)
+    one, near, target = relay_of(net, 1), net.hosts[0].node.node, net.hosts[4].node.node
+    net.hosts[1].node._core.now_ns = net.now
+    sent = 0
+    for _ in range(2_000):
+        onward = Onward(target, 9, 60_000, False, rng.randbytes(8), 0, 1, b"x")
+        for effect in one.on_message(near, msgspec.msgpack.encode(onward), net.now):
+            sent += len(encode(Sub("relay", effect.payload))) if isinstance(effect, Send) else 0
+    assert 0 < sent <= relay._RELAY_BURST_BYTES, f"{sent} bytes were sent for others at once"
+
+
+def what_is_begun_and_not_ended_shuts_nobody_out() -> None:
+    """First parts of frames the rest of which never comes; one who sends whole frames over the same member is heard."""
+    net, rng = formed(5), Random(5)
+    last, near = net.hosts[4].node, net.hosts[3].node.node
+    for _ in range(4 * relay._WHOLES_MAX):
+        last._core.now_ns = net.now
+        onward = Onward(last.node, 9, 60_000, False, rng.randbytes(8), 0, 2, rng.randbytes(20))
+        last._relay.on_message(near, msgspec.msgpack.encode(onward), net.now)
+    assert len(last._relay._wholes) <= relay._WHOLES_SHARE
+    say(net, 0, 4, b"whole" * (LARGE // 5))
+    net.run(4)
+    assert heard(net, 4) == Counter({b"whole" * (LARGE // 5): 1})
+
+
+def nobody_hands_on_for_who_is_no_member() -> None:
+    """Nor to such: a target that is not held here, or not reached, is left to its sender."""
+    net = formed(5)
+    one = relay_of(net, 1)
+    near = net.hosts[0].node.node
+    for target in (NodeId(b"\x07" * 16), net.hosts[1].node._core.own.node[:8] + bytes(8)):
+        net.hosts[1].node._core.now_ns = net.now
+        onward = Onward(target, 9, 60_000, True, bytes(8), 0, 1, b"data")
+        assert one.on_message(near, msgspec.msgpack.encode(onward), net.now) == []
+    stranger = NodeId(b"\x09" * 16)
+    onward = Onward(net.hosts[4].node.node, 9, 60_000, True, bytes(8), 0, 1, b"data")
+    for sender in (stranger, net.hosts[3].node.node):  # Nobody's, and a member's that is not near.
+        assert one.on_message(sender, msgspec.msgpack.encode(onward), net.now) == []
+    assert not one._held
+
+
+def only_who_was_asked_says_that_it_is_taken() -> None:
+    """A neighbour that was not asked cannot make a part vanish."""
+    net = formed(7, {(0, 1), (1, 2), (2, 3), (1, 4), (4, 5), (5, 6)})
+    net.blocked.add((2, 1))  # What the next hop answers is lost.
+    net.blocked.add((1, 2))
+    say(net, 1, 3, b"not yours")
+    one, other = relay_of(net, 1), net.hosts[4].node.node
+    for name in list(one._held):
+        net.hosts[1].node._core.now_ns = net.now
+        one.on_message(other, msgspec.msgpack.encode(Taken(name)), net.now)
+    assert one._held, "somebody else's word took it away"
+
+
+def a_frame_of_many_words_is_read_in_slices() -> None:
+    """As many as a frame holds do not hold the loop up for all of them."""
+    net = formed(4)
+    source, target = net.hosts[0].node, net.hosts[3].node
+    member = target._core.table.by_node[source.node]
+    body = join([encode(Sub("echo", b""))] * 1_500)
+    target._core.now_ns = net.now
+    target._wire.effects = []
+    target._reader.take_relayed(member, body)
+    assert 0 < sum(heard(net, 3).values()) <= SLICE_UNITS, "all of it in one event"
+    net.perform(net.hosts[3], target._wire.effects)
+    net.feed(3, TimerFired(("relay",)))
+    net.run(1)
+    assert sum(heard(net, 3).values()) == 1_500
+
+
+def words_of_membership_are_not_handed_on() -> None:
+    """What a link's own frames say would tell of a link that is not there."""
+    net = formed(5)
+    source, target = net.hosts[0].node, net.hosts[4].node
+    member = source._core.table.by_node[target.node]
+    source._core.now_ns = net.now
+    for message in (Ping(1, bytes(8)), Sub("relay", b"\x92\x02\xc4\x08" + bytes(8))):
+        source._wire.effects = []
+        source._perform(source._relay, source._relay.carry(member, encode(message), sure=True))
+        net.perform(net.hosts[0], source._wire.effects)
+        net.run(1)
+    assert target._core.counters["relay_arrived"] == 2
+    assert source.node not in {one.node for one in target._core.table.reachable}
+    assert target._core.table.by_node[source.node].link.heard_ns < net.now - 2 * S
+
+
+# --- mutants -------------------------------------------------------------------------------------------------------
+
+
+def _cost_need_not_fall(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Relay, "_leads_on", lambda self, onward: True)
+    whole = Relay._go
+
+    def go(self: Relay, name: bytes, held: relay._Held, now_ns: int) -> list[relay.SubEffect]:
+        held.onward = msgspec.structs.replace(held.onward, cost=65_535)
+        return whole(self, name, held, now_ns)
+
+    patch.setattr(Relay, "_go", go)
+
+
+def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
+    whole = Relay._take
+    patch.setattr(
+        Relay,
+        "_take",
+        lambda self, sender, onward, now_ns: whole(self, sender, msgspec.structs.replace(onward, sure=False), now_ns),
+    )
+
+
+def _nothing_was_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Relay, "_remember", lambda self, name: None)
+
+
+def _parts_are_wholes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Relay, "_arrive", lambda self, sender, onward, now_ns: self._open(onward.data))
+
+
+def _handing_on_is_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "RELAY_BYTES_S", 1_000_000)
+
+
+def _first_come_first_served(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "HELD_SHARE", relay.HELD_MAX)
+    whole = Relay._hold
+
+    def hold(self: Relay, name: bytes, onward: Onward, via: NodeId | None) -> None:
+        whole(self, name, onward, via)
+        self._held[name].via = via and NodeId(bytes(16))
+
+    patch.setattr(Relay, "_hold", hold)
+
+
+def _anybody_is_led_to(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Relay, "_leads_on", lambda self, onward: True)
+
+
+def _anybodys_word_counts(patch: pytest.MonkeyPatch) -> None:
+    whole = Relay.on_message
+
+    def on_message(self: Relay, sender: NodeId, payload: bytes, now_ns: int) -> list[relay.SubEffect]:
+        for held in self._held.values():
+            held.asked.add(sender)
+        return whole(self, sender, payload, now_ns)
+
+    patch.setattr(Relay, "on_message", on_message)
+
+
+def _a_crumb_is_a_byte(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relay, "PART_LEAST_BYTES", 1)
+
+
+def _the_newest_is_let_go(patch: pytest.MonkeyPatch) -> None:
+    whole = Relay._arrive
+
+    def arrive(self: Relay, sender: NodeId, onward: Onward, now_ns: int) -> None:
+        if onward.whole in self._wholes or len(self._wholes) < relay._WHOLES_SHARE:
+            whole(self, sender, onward, now_ns)
+
+    patch.setattr(Relay, "_arrive", arrive)
+
+
+LAWS: list[tuple[Law, Mutant]] = [
+    (crumbs_cost_what_carries_them, _a_crumb_is_a_byte),
+    (what_is_begun_and_not_ended_shuts_nobody_out, _the_newest_is_let_go),
+    (what_is_sent_reliably_arrives_once, _nobody_answers),
+    (large_frames_arrive_whole, _parts_are_wholes),
+    (nothing_goes_in_a_circle, _cost_need_not_fall),
+    (a_flood_costs_a_bound_and_keeps_room_for_others, _handing_on_is_free),
+    (a_flood_costs_a_bound_and_keeps_room_for_others, _first_come_first_served),
+    (nobody_hands_on_for_who_is_no_member, _anybody_is_led_to),
+    (only_who_was_asked_says_that_it_is_taken, _anybodys_word_counts),
+]
+
+
+@each_law(LAWS)
+def test_law(law: Law) -> None:
+    law()
+
+
+@each_mutant(LAWS)
+def test_a_law_finds_its_mutant(law: Law, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_found(mutant, law, monkeypatch)
+
+
+def test_words_of_membership_are_not_handed_on() -> None:
+    words_of_membership_are_not_handed_on()
+
+
+def test_a_frame_of_many_words_is_read_in_slices() -> None:
+    a_frame_of_many_words_is_read_in_slices()
+
+
+def test_a_part_that_comes_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its whole is opened: the pair's channel refuses what it has seen."""
+    _nothing_was_seen(monkeypatch)
+    what_is_sent_reliably_arrives_once()
+
+
+# --- pure and hostile bytes ----------------------------------------------------------------------------------------
+
+KEYS = [bytes((index,)) * KEY_BYTES for index in range(7)]
+graphs = st.dictionaries(
+    st.sampled_from(KEYS[1:]), st.dictionaries(st.sampled_from(KEYS), st.integers(4, 15), max_size=4), max_size=6
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS[1:]), st.integers(4, 15), max_size=4), graphs, st.sampled_from(KEYS[1:]))
+def test_a_way_leads_there_and_not_through_this_node(
+    near: dict[bytes, int], links: dict[bytes, dict[bytes, int]], target: bytes
+) -> None:
+    # What both ends report is the same both ways.
+    both = {a: {b: c for b, c in heard.items() if b == KEYS[0] or a in links.get(b, {})} for a, heard in links.items()}
+    routes = Routes()
+    routes.know(KEYS[0], near, both)
+    rest = reached(target, both.get(target, {}), both)
+    for way in routes.ways(target):
+        assert way.cost == near[way.near] + way.rest
+        assert way.rest == rest[way.near]
+    assert sorted(way.near for way in routes.ways(target)) == sorted(key for key in near if key in rest)
+    assert list(routes.ways(target)) == sorted(routes.ways(target))
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.binary(max_size=1_200),
+        st.builds(
+            lambda *fields: msgspec.msgpack.encode(Onward(*fields)),
+            st.binary(min_size=16, max_size=16),
+            st.integers(-1, 300),
+            st.integers(-1, 2**40),
+            st.booleans(),
+            st.binary(max_size=9),
+            st.integers(-1, 99),
+            st.integers(-1, 99),
+            st.binary(max_size=1_100),
+        ),
+        st.builds(lambda name: msgspec.msgpack.encode(Taken(name)), st.binary(max_size=9)),
+    )
+)
+def test_no_bytes_raise_or_pile_up(payload: bytes) -> None:
+    net = _standing()
+    one, near = relay_of(net, 1), net.hosts[0].node.node
+    net.hosts[1].node._core.now_ns = net.now
+    one.on_message(near, payload, net.now)
+    assert len(one._held) <= relay.HELD_SHARE
+    assert len(one._wholes) <= 8
+    assert len(one._seen) <= 4_096
+
+
+_NET: list[MeshNet] = []
+
+
+def _standing() -> MeshNet:
+    """One net for all examples: what piles up would pile up over them."""
+    if not _NET:
+        _NET.append(formed(4))
+    return _NET[0]

@@ -1,0 +1,170 @@
+"""What comes down: in order, each once, by who may sign it; what does not hold is said and keeps nothing back."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from swarmd.federation.descent import Descent
+from swarmd.federation.outbox import FILE_NAME, Outbox
+from swarmd.release.author import STATEMENT
+from swarmd_protocols.federation.facts import Fact, encode_fact, message_of, note_key, seal_fact
+from swarmd_protocols.federation.wire import BundleRow, DownRow, FactKind, encode_row
+from swarmd_protocols.trust.envelopes import Envelope, sign_statement
+from tests.support.federation_daemon import MeshDaemon
+from tests.support.release_world import make_release
+from tests.support.reviewing import ALICE, BOB, name_operators
+from tests.support.state_mesh import CRYPTO, SWARM, Mesh
+
+LOG = b"a-log-8b"
+
+
+class Below:
+    """A gateway's way down."""
+
+    def __init__(self, folder: Path, sources: tuple[str, ...] = ()) -> None:
+        self.mesh = Mesh(2)
+        name_operators(self.mesh, ALICE)
+        self.daemon = MeshDaemon(self.mesh, 0)
+        self.path = folder / FILE_NAME
+        self.sources = sources
+        self.outbox = Outbox(self.path, 1 << 20, 1e9)
+
+    async def take(self, rows: list[DownRow], log: bytes = LOG, sources: tuple[str, ...] = ()) -> Descent:
+        """Until everything is done."""
+        descent = Descent(self.daemon, self.outbox, CRYPTO, sources)
+        descent.take(log, rows)
+        task = asyncio.create_task(descent.run())
+        while descent._rows:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        self.mesh.run(3)
+        return descent
+
+    def note(self, name: str) -> bytes:
+        """As the other member has it."""
+        replica = self.mesh.members[1].replica
+        assert replica is not None
+        held = replica.views.note(note_key(name))
+        return b"" if held is None else held[0]
+
+
+@pytest.fixture
+def below(tmp_path: Path) -> Iterator[Below]:
+    one = Below(tmp_path)
+    yield one
+    one.outbox.close()
+
+
+def fact(name: str = "mast", revision: int = 1, seed: bytes = ALICE, swarm: str = SWARM) -> bytes:
+    payload = encode_fact(Fact(swarm, "note", name, revision, 1, "ann", f"revision {revision}"))
+    return seal_fact(payload, CRYPTO.public_key(seed), CRYPTO.sign(seed, message_of(payload)))
+
+
+async def test_a_fact_reaches_every_member_as_it_was_signed(below: Below) -> None:
+    await below.take([DownRow(4, FactKind.FACT, fact())])
+    assert below.note("mast") == fact()
+    assert below.outbox.have == (LOG, 4)
+
+
+async def test_what_no_operator_of_the_swarm_signed_is_passed_over_and_said(below: Below) -> None:
+    rows = [fact(seed=BOB), fact(swarm="other"), b"nothing", fact("tower")]
+    descent = await below.take([DownRow(at + 1, FactKind.FACT, row) for at, row in enumerate(rows)])
+    assert below.note("mast") == b""
+    assert below.note("tower") == fact("tower")
+    assert descent.refused == len(below.daemon.problems) == 3
+
+
+async def test_an_older_revision_replaces_nothing(below: Below) -> None:
+    await below.take([DownRow(1, FactKind.FACT, fact(revision=2)), DownRow(2, FactKind.FACT, fact(revision=1))])
+    assert below.note("mast") == fact(revision=2)
+
+
+async def test_rows_are_done_once_and_in_order_and_a_new_log_starts_again(below: Below) -> None:
+    rows = [DownRow(at, FactKind.FACT, fact(f"n{at}")) for at in (3, 1, 2)]
+    await below.take(rows)
+    assert below.outbox.have == (LOG, 3)
+    below.daemon.set_note = None  # type: ignore[assignment, method-assign]  # A second time would raise.
+    assert (await below.take(rows)).refused == 0
+    await below.take([DownRow(1, 99, b"")], b"other-lg")
+    assert below.outbox.have == (b"other-lg", 1)
+    below.outbox.close()
+    below.outbox = Outbox(below.path, 1 << 20, 1e9)
+    assert below.outbox.have == (b"other-lg", 1)
+
+
+async def test_officers_statements_go_where_a_file_would(below: Below) -> None:
+    root = below.mesh.roots[-1]
+    release = sign_statement("release", make_release(), [b"o" * 32], CRYPTO)
+    group = below.mesh.group_keys[0]
+    rows = [DownRow(at + 1, FactKind.STATEMENT, one) for at, one in enumerate((root, release, group))]
+    descent = await below.take(rows)
+    assert below.daemon.statements_in == [("root", root)]
+    assert below.daemon.commands == [("model_publish", {"envelopes": [release.hex()]})]
+    assert descent.refused == 1, "a group key is nothing that comes from above"
+
+
+def publication(folder: Path, data: bytes = b"model-bytes" * 1000) -> bytes:
+    """A release with its files, as `swarmd model build` writes it; returns its digest."""
+    (folder / "blobs").mkdir(parents=True)
+    (folder / "blobs" / sha256(data).hexdigest()).write_bytes(data)
+    statement = sign_statement("release", make_release(data), [b"o" * 32], CRYPTO)
+    (folder / STATEMENT).write_bytes(statement)
+    from swarmd_protocols.trust.envelopes import decode_envelope
+
+    envelope: Envelope = decode_envelope(statement)
+    return envelope.digest
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    handler = partial(_Quiet, directory=str(folder))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+async def test_a_bundle_is_fetched_by_digest_over_http_and_from_a_folder(below: Below, tmp_path: Path) -> None:
+    digest = publication(tmp_path / "pub")
+    with served(tmp_path / "pub") as address:
+        for source in (address, str(tmp_path / "pub")):
+            below.daemon.commands.clear()
+            below.outbox.have = (LOG, 0)
+            row = encode_row(BundleRow(digest, ("http://127.0.0.1:9/nowhere", source)))
+            descent = await below.take([DownRow(1, FactKind.BUNDLE, row)], sources=(source,))
+            assert descent.fetched == 1
+            assert [verb for verb, _ in below.daemon.commands][-1] == "model_publish"
+
+
+async def test_only_allowed_sources_are_asked_and_only_what_hashes_is_taken(
+    below: Below, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("swarmd.federation.descent._PAUSE_S", 0.0)
+    digest = publication(tmp_path / "pub")
+    row = encode_row(BundleRow(digest, (str(tmp_path / "pub"),)))
+    descent = await below.take([DownRow(1, FactKind.BUNDLE, row)], sources=("/srv/elsewhere",))
+    assert (descent.fetched, below.daemon.commands) == (0, [])
+    [blob] = (tmp_path / "pub" / "blobs").iterdir()
+    blob.write_bytes(b"x" + blob.read_bytes()[1:])
+    descent = await below.take([DownRow(2, FactKind.BUNDLE, row)], sources=(str(tmp_path),))
+    assert (descent.fetched, below.daemon.commands) == (0, [])
+    assert "damaged" in below.daemon.problems[-1]

@@ -1,0 +1,113 @@
+"""Disks that take nothing for a while, below an outbox and below a region: nothing dies, and nothing is lost."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from swarmd.errors import ConfigError, DaemonError
+from swarmd.federation.outbox import Waiting
+from swarmd.federation.region import LIVE_S
+from swarmd.federation.settings import CONFIG_FILE, SwarmEntry, add_pin, make_region, read_config, read_pins
+from swarmd_protocols.crypto import NaClCrypto
+from swarmd_protocols.federation.wire import RowKind, TrustRow, Way, encode_row
+from swarmd_protocols.trust.identity import dev_root
+from tests.support.federation_hostile import revocation_of
+from tests.support.federation_world import World, make_world
+
+
+def write_fails(world: World) -> None:
+    """The region hears everything that is on its way, and its disk takes nothing."""
+    assert world.store is not None
+    world.store._db.execute("PRAGMA query_only=ON")
+    flying, world.flying = world.flying, []
+    for frame in flying:
+        world.deliver(frame)
+    with pytest.raises(Exception, match="readonly"):
+        world.region.write()
+    assert not [frame for frame in world.flying if frame.place.way is Way.DOWN], "what was not written is acknowledged"
+    world.store._db.execute("PRAGMA query_only=OFF")
+
+
+def test_an_outbox_that_takes_nothing_answers_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    gateway = world.swarms[0].gateways[0]
+    world.settle()
+    gateway.say(1, 500)
+    world.pump(100)
+    for frame in [world.flying.pop() for _ in range(len(world.flying))]:
+        world.deliver(frame)
+    world.region.write()
+    gateway.outbox._db.execute("PRAGMA query_only=ON")
+    answers, world.flying = world.flying, []
+    assert answers
+    for frame in answers:
+        with pytest.raises(DaemonError, match="make room on its disk"):
+            world.deliver(frame)
+    with pytest.raises(DaemonError, match="make room on its disk"):
+        gateway.outbox.have = (bytes(8), 1)
+    for _ in range(20):
+        world.pump(10)
+    assert world.flying == [], "rows that the disk still has leave again with every answer"
+    gateway.outbox._db.execute("PRAGMA query_only=OFF")
+    world.settle()
+    world.check()
+    world.close()
+
+
+def test_a_region_that_writes_nothing_acknowledges_nothing_and_keeps_a_revocation(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 2)
+    [swarm] = world.swarms
+    good, thief = swarm.gateways
+    thief.say(1, 500)
+    world.settle()
+    statement = revocation_of(swarm, thief)
+    row = Waiting(RowKind.TRUST, statement[-64:], encode_row(TrustRow("revoke", statement)))
+    good.outbox.put([row], world.now_ms)
+    world.pump(100)
+    write_fails(world)
+    world.settle()
+    world.open()
+    gate = world.region.gates[swarm.pin.key]
+    assert thief.node in gate.trust.revoked, "the revocation was acknowledged, and is not on the disk"
+    world.close()
+
+
+def test_a_region_whose_disk_is_full_says_so_and_goes_on(tmp_path: Path) -> None:
+    world = make_world(tmp_path, random.Random(1), 1, 1)
+    world.settle()
+    assert world.store is not None
+    world.store._db.execute("PRAGMA query_only=ON")
+    world.region.tidy(0.0)
+    assert "make room" in world.said[-1]
+    world.store._db.execute("PRAGMA query_only=OFF")
+    assert len(world.region._lines) == 1
+    [line] = world.region._lines.values()
+    world.region.tidy(line.heard_s + LIVE_S)
+    assert world.region._lines == {}, "gateways that are silent are remembered for ever"
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("entry", "remedy"),
+    [
+        (SwarmEntry("../evil", "farm"), "'../evil' cannot be let in"),
+        (SwarmEntry("a'b", "farm"), "cannot be let in"),
+        (SwarmEntry("north", "farm", 0), "cannot be let in"),
+        (SwarmEntry("north", "farm", 128), "this swarm already: it is called farm"),
+    ],
+)
+def test_a_pin_that_no_region_could_read_is_refused(entry: SwarmEntry, remedy: str, tmp_path: Path) -> None:
+    folder = tmp_path / "region"
+    make_region(folder)
+    root = dev_root(b"a secret of a fleet", NaClCrypto())
+    add_pin(folder, SwarmEntry("farm", "farm"), root)
+    before = (folder / CONFIG_FILE).read_bytes()
+    with pytest.raises(ConfigError, match=remedy):
+        add_pin(folder, entry, root)
+    with pytest.raises(ConfigError, match="give FLEET"):
+        add_pin(folder, SwarmEntry("south", "farm"), root[:-1] + b"x")
+    assert (folder / CONFIG_FILE).read_bytes() == before
+    assert len(read_pins(folder, read_config(folder))) == 1
+    assert sorted(path.name for path in (folder / "roots").iterdir()) == ["farm.root"]
+    assert not list(tmp_path.glob("*.root"))

@@ -1,0 +1,38 @@
+"""A swarm with a gateway of its own at the same region and brokers can do nothing to another swarm."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.federation_hostile import (
+    attack_as_another,
+    be_told_after_revocation,
+    flood_another,
+    play_back,
+    push_the_past_out,
+    read_another,
+)
+
+
+def test_a_swarm_cannot_write_as_another(tmp_path: Path) -> None:
+    attack_as_another(tmp_path)
+
+
+def test_what_is_played_back_uses_up_nobodys_quota(tmp_path: Path) -> None:
+    play_back(tmp_path)
+
+
+def test_a_flood_stays_within_its_own_quota(tmp_path: Path) -> None:
+    flood_another(tmp_path)
+
+
+def test_nobody_reads_what_another_says_or_is_told(tmp_path: Path) -> None:
+    read_another(tmp_path)
+
+
+def test_a_swarm_cannot_push_the_past_of_another_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push_the_past_out(tmp_path, monkeypatch)
+
+
+def test_a_gateway_that_was_shut_out_is_told_nothing(tmp_path: Path) -> None:
+    be_told_after_revocation(tmp_path)
