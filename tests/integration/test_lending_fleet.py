@@ -17,21 +17,30 @@ from tests.support.daemons import Daemon, Start, wait_for
 from tests.support.paths import ROOT
 
 API = ("--no-eye", "--inference", "127.0.0.1:0")
-FRAMES = 80
+PICTURES = 80
+FRAMES = 400
+"""Of the batch: above a second of work for three devices, so that the kill falls into it on a quick machine, too."""
+PROBE_FRAMES = 16
 
 
 def test_a_batch_over_three_devices_of_which_one_is_killed(start: Start, tmp_path: Path) -> None:
     model = unhurried(tmp_path / "model")
     bundle = load_bundle(model)
     grey = np.load(ZOO / "small-320.golden.npz")["image"]
-    folder = tmp_path / "frames"
+    folder, few = tmp_path / "frames", tmp_path / "few"
     folder.mkdir()
+    few.mkdir()
     detector = Detector.open(bundle, DetectorOptions())
     wanted = {}
-    for number in range(FRAMES):
+    for number in range(PICTURES):
         image = np.roll(grey, number, axis=1)
-        assert cv2.imwrite(str(folder / f"{number:03}.png"), image)
-        wanted[f"{number:03}.png"] = [one.label for one in detector.detect(image)]
+        data = cv2.imencode(".png", image)[1].tobytes()
+        labels = [one.label for one in detector.detect(image)]
+        for frame in range(number, FRAMES, PICTURES):
+            (folder / f"{frame:03}.png").write_bytes(data)
+            wanted[f"{frame:03}.png"] = labels
+        if number < PROBE_FRAMES:
+            (few / f"{number:03}.png").write_bytes(data)
     detector.close()
     daemons: dict[str, Daemon] = {}
     for name, lending in (("a", "lend = true"), ("b", "lend = true"), ("c", "borrow = true")):
@@ -46,24 +55,42 @@ def test_a_batch_over_three_devices_of_which_one_is_killed(start: Start, tmp_pat
 
     wait_for(lambda: offers() == ["a", "b"], "both offers", seen=c.log)
     wait_for(lambda: (c.status()["inference"] or {}).get("models"), "c's worker", seen=c.log)
-    # A batch of one tells when the worker knows of the lenders, too.
     out = tmp_path / "rows.jsonl"
-    command = [
-        *(sys.executable, "-m", "swarmd", "infer", bundle.name, "--input", str(folder), "--fleet"),
-        *("--out", str(out), "--control", str(c.control)),
-    ]
-    batch = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    have_answered: set[str] = set()
+
+    def begin(frames: Path) -> "subprocess.Popen[str]":
+        command = [
+            *(sys.executable, "-m", "swarmd", "infer", bundle.name, "--input", str(frames), "--fleet"),
+            *("--out", str(out), "--control", str(c.control)),
+        ]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def rows_of_batch() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def is_known_to_the_worker() -> bool:
+        """The brain knows who lends before its worker is told: small batches, until each lender is given frames."""
+        probe = begin(few)
+        _, said = probe.communicate(timeout=120)
+        assert probe.returncode == 0, (said, c.log())
+        have_answered.update(row["lender"] for row in rows_of_batch())
+        return {"a", "b"} <= have_answered
+
+    def at_lenders() -> int:
+        return int(c.status()["lending"]["counts"].get("borrow_requests", 0))
+
+    wait_for(is_known_to_the_worker, "frames that both lenders answer", seen=lambda: have_answered)
+    before = at_lenders()
+    batch = begin(folder)
     try:
-        wait_for(
-            lambda: batch.poll() is not None or c.status()["lending"]["counts"].get("borrow_requests", 0) > 8,
-            "some frames at lenders", seen=c.log,
-        )  # fmt: skip
+        wait_for(lambda: batch.poll() is not None or at_lenders() > before + 8, "some frames at lenders", seen=c.log)
+        assert batch.poll() is None, "the kill falls into the batch"
         daemons["a"].kill()
         _, said = batch.communicate(timeout=120)
     finally:
         batch.kill()
     assert batch.returncode == 0, (said, c.log())
-    rows: list[dict[str, Any]] = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = rows_of_batch()
     assert sorted(row["frame"] for row in rows) == sorted(wanted), "each frame has one line"
     for row in rows:
         assert [one["label"] for one in row["detections"]] == wanted[row["frame"]], row
