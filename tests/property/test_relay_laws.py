@@ -89,6 +89,34 @@ def large_frames_arrive_whole() -> None:
     assert heard(net, 4) == Counter({bytes([number]) * LARGE: 1 for number in range(4)})
 
 
+def few_that_agree_leave_room_for_another() -> None:
+    """Four near members keep all that they may; what a fifth brings is taken, and they keep no more than it could."""
+    centre, last = 5, 6
+    net = formed(8, {(at, centre) for at in range(5)} | {(centre, last), (last, 7)})
+    one, target = relay_of(net, centre), net.hosts[7].node.node
+    rng, count = Random(8), relay.HELD_MAX // 4
+    net.hosts[centre].node._core.now_ns = net.now
+    one._spent_ns[False] = net.now + S  # What there was to hand on for others is used up.
+
+    def brings(index: int) -> bool:
+        onward = Onward(target, 9, 60_000, True, rng.randbytes(8), 0, 1, rng.randbytes(100))
+        return bool(one.on_message(net.hosts[index].node.node, msgspec.msgpack.encode(onward), net.now))
+
+    for _ in range(2 * count):
+        for index in range(4):
+            brings(index)
+    taken = 0
+    for _ in range(count):
+        taken += brings(4)
+        for index in range(4):
+            brings(index)
+    share = relay.HELD_MAX // 5
+    assert taken >= share, f"of a fifth one's parts {taken} are taken"
+    held = Counter(part.via for part in one._held.values())
+    assert held.total() <= relay.HELD_MAX, "too much waits"
+    assert all(share - 1 <= held[net.hosts[index].node.node] <= share + 2 for index in range(5)), "shares differ"
+
+
 class _Believes:
     """Routes of a node that believes what it is told."""
 
@@ -283,6 +311,14 @@ def _first_come_first_served(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "_hold", hold)
 
 
+def _who_is_first_keeps_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Relay,
+        "_has_room_of",
+        lambda self, sender: len(self._held) < relay.HELD_MAX and self._waiting_of(sender) < relay.HELD_SHARE,
+    )
+
+
 def _anybody_is_led_to(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "_leads_on", lambda self, onward: True)
 
@@ -320,6 +356,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (nothing_goes_in_a_circle, _cost_need_not_fall),
     (a_flood_costs_a_bound_and_keeps_room_for_others, _handing_on_is_free),
     (a_flood_costs_a_bound_and_keeps_room_for_others, _first_come_first_served),
+    (few_that_agree_leave_room_for_another, _who_is_first_keeps_all),
     (nobody_hands_on_for_who_is_no_member, _anybody_is_led_to),
     (only_who_was_asked_says_that_it_is_taken, _anybodys_word_counts),
 ]

@@ -13,6 +13,8 @@ this file keeps:
 - Only near members hand anything on, and only to members: who is revoked has no session that could.
 - What is handed on for others has a budget of bytes; near members who bring something take turns in it, so that none
   can use what another needs.
+- What waits for others has a bound, and a share of it is each near member's: where there is no room, whoever has most
+  there makes some for who has less.
 - What cannot go on now waits a little; it is not news any more after `_PARKED_NS`.
 """
 
@@ -60,7 +62,7 @@ five."""
 OWN_BYTES_S, _OWN_BURST_BYTES = 4_000, 24_000
 """Bytes a second that this node sends to far members, and at once; the same."""
 HELD_MAX, HELD_SHARE = 256, 64
-"""Parts that wait here in all, and of one near member: 270 kB."""
+"""Parts of others that wait here in all, 270 kB, and of one near member, or this node's own."""
 _SEEN_MAX = 4_096
 """Parts that were taken and are remembered: those of `_PARKED_NS` and more, with four parts from each of 256."""
 _WHOLES_MAX, _WHOLES_SHARE = 32, 8
@@ -287,13 +289,29 @@ class Relay:
         if onward.hops <= 1 or not self._leads_on(onward):
             counters["relay_no_way"] += 1
             return []
-        if len(self._held) >= HELD_MAX or self._waiting_of(sender) >= HELD_SHARE:
+        if not self._has_room_of(sender):
             counters["relay_over_rate"] += 1
             return []
         counters["relay_taken"] += 1
         self._remember(name)
         self._hold(name, msgspec.structs.replace(onward, hops=onward.hops - 1), sender)
         return taken
+
+    def _has_room_of(self, sender: NodeId) -> bool:
+        """Whether one more part of a near member may wait; where all is full, the newest of who has most goes for it.
+
+        So no few near members, however they agree, leave no room for another one's.
+        """
+        counts = Counter(held.via for held in self._held.values() if held.via is not None)
+        if counts[sender] >= HELD_SHARE:
+            return False
+        if counts.total() < HELD_MAX:
+            return True
+        most = max(sorted(counts), key=counts.__getitem__)
+        if counts[most] <= counts[sender] + 1:
+            return False
+        self._drop(next(name for name in reversed(self._held) if self._held[name].via == most))
+        return True
 
     def _leads_on(self, onward: Onward) -> bool:
         """Whether this node is nearer to the target than whoever handed the part on."""
