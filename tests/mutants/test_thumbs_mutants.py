@@ -9,7 +9,7 @@ from swarmd.ground import thumbs as ground
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.state.crdt import facts
 from swarmd_protocols.state.dedup.own import OwnSightings
-from swarmd_protocols.thumbs import fetching, form, messages
+from swarmd_protocols.thumbs import fetching, form, messages, shelf
 from swarmd_protocols.thumbs.fetching import Fetching
 from swarmd_protocols.thumbs.shelf import Shelf
 from swarmd_protocols.thumbs.thumbs import Thumbs
@@ -68,7 +68,15 @@ def everybody_gets_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_has_expired_is_given(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shelf, "give", lambda self, asker, name, now_ns: self._held.get(name, b""))
+    patch.setattr(Shelf, "_given", lambda self, name: self._held.get(name, b""))
+
+
+def who_asks_most_is_next(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shelf, "_next", lambda self: max(self._askers, key=lambda one: len(self._askers[one].names)))
+
+
+def nothing_that_waits_is_let_go(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(shelf, "WAIT_NS", 1 << 62)
 
 
 def nothing_expires(patch: pytest.MonkeyPatch) -> None:
@@ -138,6 +146,10 @@ def the_last_picture_is_not_said(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def askers_that_agree() -> None:
+    laws.test_askers_that_agree_leave_another_its_turn(12)
+
+
 def a_bomb_has_not_the_form() -> None:
     form_laws.test_nothing_else_has_it("a bomb")
 
@@ -163,6 +175,8 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (laws.test_a_picture_comes_and_is_fetched_once, nothing_is_kept),
     (laws.test_only_members_are_answered_and_only_they_are_asked, strangers_are_answered),
     (laws.test_nobody_makes_a_node_give_more_than_its_rate, everybody_gets_all),
+    (askers_that_agree, who_asks_most_is_next),
+    (laws.test_what_waits_for_a_turn_is_answered_or_let_go, nothing_that_waits_is_let_go),
     (laws.test_one_asker_leaves_room_for_the_others, everybody_gets_all),
     (laws.test_what_no_sighting_names_is_neither_asked_for_nor_given, what_has_expired_is_given),
     (laws.test_what_no_sighting_names_is_neither_asked_for_nor_given, nothing_expires),

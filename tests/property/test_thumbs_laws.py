@@ -182,6 +182,38 @@ def test_one_asker_leaves_room_for_the_others() -> None:
     assert net.sent["Here"] == given + 1
 
 
+@pytest.mark.parametrize("hostile_count", [3, 12, 40])
+def test_askers_that_agree_leave_another_its_turn(hostile_count: int) -> None:
+    net = ThumbNet(hostile_count + 2)
+    names = [net.see(0, picture_of(number)) for number in range(9)]
+    honest = hostile_count + 1
+    asks = [messages.encode(messages.Ask(name)) for name in names]
+    for asker in range(1, honest):
+        for _ in range(shelf.ASKED_AT_ONCE):
+            net.deliver(asker, 0, asks[0])
+    for step in range(800):  # Forty seconds.
+        for at in range(4):
+            net.deliver(1 + (step * 4 + at) % hostile_count, 0, asks[1 + at])
+        if step % 60 == 0:
+            net.deliver(honest, 0, asks[8])
+        net.run(0.05)
+    answered = len(net.devices[honest].rejected)  # Each is an answer: none of them looks for one.
+    share = ShelfConfig().all_per_s * 40 / (hostile_count + 1)
+    assert answered >= min(13, share * 3 // 4), f"{answered} of 14 questions are answered"
+    assert net.sent["Here"] <= ShelfConfig().all_at_once + ShelfConfig().all_per_s * 40 * 1.1
+
+
+def test_what_waits_for_a_turn_is_answered_or_let_go() -> None:
+    net = ThumbNet(4, ThumbsConfig(ShelfConfig(all_per_s=2, all_at_once=1)))
+    names = [net.see(0, picture_of(number)) for number in range(8)]
+    for asker in (1, 2, 3):
+        for name in names:
+            net.deliver(asker, 0, messages.encode(messages.Ask(name)))
+    net.run(20)
+    assert 5 <= net.sent["Here"] <= 7, "none is answered later than it is waited for"
+    assert not net.devices[0].thumbs._shelf.waits
+
+
 def test_a_page_full_of_pictures_comes_at_the_authors_rate() -> None:
     net = ThumbNet(2)
     names = [net.see(0, picture_of(number)) for number in range(40)]

@@ -4,12 +4,13 @@ Rules this file keeps:
 
 - A picture stays as long as an own sighting names it, within a bound of count and bytes; where there are more, those
   that no sighting names go first, then the oldest.
-- Who asks gets so many a second, and all who ask together so many: the rest is not answered, and asks again. So no
-  number of askers makes this node send more than `all_per_s` pictures a second.
+- Who asks gets so many a second: the rest is not answered, and asks again. All who ask together get `all_per_s` a
+  second, however many they are, one each in turn: whose last answer is longest ago is next, so that no askers, however
+  they agree, take what is another's. What waits for longer than it is waited for is let go.
 """
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from swarmd_protocols.channel.bucket import TokenBucket
 from swarmd_protocols.ids import NodeId
@@ -18,7 +19,11 @@ from swarmd_protocols.thumbs.form import name_of, problem_of
 ASKED_PER_S = 4.0
 """Pictures a second that one member may ask of another: a page's first screen of findings comes in three seconds."""
 ASKED_AT_ONCE = 8
-"""Of them at once."""
+"""Of them at once, and so many questions of one member wait."""
+WAIT_NS = 2_500_000_000
+"""A question waits no longer for its turn, nanoseconds: whoever asked asks again after three seconds."""
+TURN_NS = 125_000_000
+"""Between two looks at questions that wait, nanoseconds: at the default rate one more is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,17 @@ class ShelfConfig:
     all_per_s: float = 8.0
     """Given away in a second, to all: 17 kB/s of the usual pictures, 49 kB/s of the largest."""
     all_at_once: int = 16
+
+
+@dataclass(slots=True)
+class _Asker:
+    """One member that asks."""
+
+    pace: TokenBucket = field(default_factory=lambda: TokenBucket(ASKED_PER_S, ASKED_AT_ONCE))
+    turn: int = 0
+    """Number of its last answer."""
+    names: dict[bytes, int] = field(default_factory=dict)
+    """What waits, and since when."""
 
 
 class Shelf:
@@ -51,7 +67,8 @@ class Shelf:
         self._held = {name: jpeg for name, jpeg in restored.items() if name_of(jpeg) == name and not problem_of(jpeg)}
         self._bytes = sum(map(len, self._held.values()))
         self._all = TokenBucket(config.all_per_s, config.all_at_once)
-        self._askers: dict[NodeId, TokenBucket] = {}
+        self._askers: dict[NodeId, _Asker] = {}
+        self._turns = 0
 
     def __len__(self) -> int:
         """How many pictures there are."""
@@ -84,11 +101,37 @@ class Shelf:
         live = self._live()
         return [self._drop(name) for name in [name for name in self._held if name not in live]]
 
-    def give(self, asker: NodeId, name: bytes, now_ns: int) -> bytes | None:
-        """What a member is answered: the picture, b"" where there is none, None: nothing, it has asked too often."""
-        bucket = self._askers.setdefault(asker, TokenBucket(ASKED_PER_S, ASKED_AT_ONCE))
-        if not bucket.take(now_ns) or not self._all.take(now_ns):
-            return None
+    def ask(self, asker: NodeId, name: bytes, now_ns: int) -> bool:
+        """A member asks for a picture; False: it has asked too often, and gets no answer."""
+        one = self._askers.setdefault(asker, _Asker())
+        if not one.pace.take(now_ns) or (len(one.names) >= ASKED_AT_ONCE and name not in one.names):
+            return False
+        one.names[name] = now_ns
+        return True
+
+    def answers(self, now_ns: int) -> Iterator[tuple[NodeId, bytes, bytes]]:
+        """(asker, name, picture) of those whose turn it is; b"" where there is no such picture."""
+        for one in self._askers.values():
+            for name in [name for name, since_ns in one.names.items() if now_ns - since_ns > WAIT_NS]:
+                del one.names[name]
+        while self.waits and self._all.take(now_ns):
+            asker = self._next()
+            one = self._askers[asker]
+            self._turns += 1
+            one.turn = self._turns
+            name = next(iter(one.names))
+            del one.names[name]
+            yield asker, name, self._given(name)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a question waits for its turn."""
+        return any(one.names for one in self._askers.values())
+
+    def _next(self) -> NodeId:
+        return min((asker for asker, one in self._askers.items() if one.names), key=lambda one: self._askers[one].turn)
+
+    def _given(self, name: bytes) -> bytes:
         # What nobody has said is answered without a look at what own sightings name.
         return self._held[name] if name in self._held and name in self._live() else b""
 

@@ -20,12 +20,13 @@ from swarmd_protocols.thumbs.fetching import NAME, FetchConfig, Fetching
 from swarmd_protocols.thumbs.form import NAME_BYTES, name_of, problem_of
 from swarmd_protocols.thumbs.messages import Ask, Here, Lack, decode, encode
 from swarmd_protocols.thumbs.requests import JOURNAL, Fetch, Shelve, ThumbLearned
-from swarmd_protocols.thumbs.shelf import Shelf, ShelfConfig
+from swarmd_protocols.thumbs.shelf import TURN_NS, Shelf, ShelfConfig
 
 SWEEP_NS = 60_000_000_000
 """Between two looks at what no sighting names any more, nanoseconds: sightings last an hour at least."""
 _SWEEP: TimerKey = (NAME, "sweep")
 _STEP: TimerKey = (NAME, "step")
+_TURN: TimerKey = (NAME, "turn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Thumbs:
         self._members: frozenset[NodeId] = frozenset()
         self._step_ns: int | None = None
         self._is_sweeping = False
+        self._is_turning = False
         self._counts: Counter[str] = Counter()
 
     # --- what can be read -------------------------------------------------------------------------------------------
@@ -110,6 +112,9 @@ class Thumbs:
         if key == _STEP and self._step_ns is not None and now_ns >= self._step_ns:
             self._step_ns = None
             return self._armed(self._fetching.step(now_ns), now_ns)
+        if key == _TURN:
+            self._is_turning = False
+            return self._answer(now_ns)
         if key == _SWEEP and self._is_sweeping:
             self._is_sweeping = False
             self._fetching.sweep()
@@ -128,7 +133,10 @@ class Thumbs:
             return [Rejected(sender.hex(), str(error))]
         match message:
             case Ask(name):
-                return self._answer(sender, name, now_ns)
+                if not self._shelf.ask(sender, name, now_ns):
+                    self._counts["unanswered"] += 1
+                    return []
+                return self._answer(now_ns)
             case Here(name, jpeg):
                 return self._armed(self._fetching.on_here(sender, name, jpeg, now_ns), now_ns)
             case Lack(name):
@@ -166,16 +174,17 @@ class Thumbs:
             return [StateChanged(NAME, ThumbLearned(name, own))]
         return self._fetching.fetch(name, now_ns)
 
-    def _answer(self, asker: NodeId, name: bytes, now_ns: int) -> list[SubEffect]:
-        jpeg = self._shelf.give(asker, name, now_ns)
-        if jpeg is None:
-            self._counts["unanswered"] += 1
-            return []
-        if not jpeg:
-            self._counts["lacked"] += 1
-            return [Send(asker, encode(Lack(name)), False, Priority.BULK)]
-        self._counts["given"] += 1
-        return [Send(asker, encode(Here(name, jpeg)), True, Priority.BULK)]
+    def _answer(self, now_ns: int) -> list[SubEffect]:
+        """Answer whose turn it is; what waits is looked at again soon."""
+        effects: list[SubEffect] = []
+        for asker, name, jpeg in self._shelf.answers(now_ns):
+            self._counts["given" if jpeg else "lacked"] += 1
+            message = Here(name, jpeg) if jpeg else Lack(name)
+            effects.append(Send(asker, encode(message), bool(jpeg), Priority.BULK))
+        if self._shelf.waits and not self._is_turning:
+            self._is_turning = True
+            effects.append(SetTimer(_TURN, now_ns + TURN_NS))
+        return effects
 
     def _armed(self, effects: list[SubEffect], now_ns: int) -> list[SubEffect]:
         """These effects, and the timer of the next look at what waits."""
