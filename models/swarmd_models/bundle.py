@@ -255,7 +255,8 @@ def load_bundle(model: str | Path, labels_path: str | Path | None = None) -> Bun
 def at_rate(bundle: Bundle, rate: float) -> Bundle:
     """The bundle with the thresholds of its curve at so many false alarms in 1,000; raises `ArtefactError`."""
     if bundle.curve is None:
-        raise ArtefactError(f"{rate:g} false alarms in 1,000: bundle {bundle.name} has no [curve]")
+        remedy = "0 takes the thresholds that it has, and docs/eye.md says how a curve is measured"
+        raise ArtefactError(f"{rate:g} false alarms in 1,000: model {bundle.name} has no [curve]; {remedy}")
     chosen = bundle.curve.at(rate)
     if bundle.second is None:
         return replace(bundle, decode=replace(bundle.decode, class_thresholds=chosen))

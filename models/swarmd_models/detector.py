@@ -12,7 +12,7 @@ from swarmd_models.backends.base import Announce, Array
 from swarmd_models.bundle import Bundle, at_rate
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
-from swarmd_models.errors import ArtefactError, ModelError
+from swarmd_models.errors import ModelError
 from swarmd_models.golden import check_golden
 from swarmd_models.nms import suppress
 from swarmd_models.preprocess import Mapping, Preprocessor
@@ -77,10 +77,11 @@ class Detector:
             announce: Told about runtimes that are passed over, and about long preparations.
 
         Raises:
-            ArtefactError: The model is of no kind that the eye can use.
+            ArtefactError: The model is of no kind that the eye can use, or its curve says nothing of the wanted rate.
             BackendError: No runtime could load it.
         """
-        bundle = _at_rate(bundle, options.false_per_1000, announce)
+        if options.false_per_1000 > 0.0:
+            bundle = at_rate(bundle, options.false_per_1000)
 
         def judge(backend: Backend) -> str:
             """A device that was chosen must answer as the training machine did; where that is not known, it is said."""
@@ -259,17 +260,6 @@ def _renamed_indices(bundle: Bundle) -> npt.NDArray[np.intp] | None:
 
 def _clamp(value: float, limit: int) -> float:
     return min(max(value, 0.0), float(limit))
-
-
-def _at_rate(bundle: Bundle, rate: float, announce: Announce) -> Bundle:
-    """The bundle with its thresholds for a rate of false alarms; its own where it cannot say them, and that is told."""
-    if rate <= 0.0:
-        return bundle
-    try:
-        return at_rate(bundle, rate)
-    except ArtefactError as error:
-        announce(f"model {bundle.name} keeps its own thresholds ({error})")
-        return bundle
 
 
 def _with_threshold(bundle: Bundle, score_threshold: float) -> Bundle:

@@ -264,7 +264,7 @@ class _Tally:
 
 def evaluate_frames(bundle: Bundle, scenes: Iterable[Scene]) -> dict[str, Any]:
     """The figures of `--frames`: every detection against every module, frame by frame."""
-    detector = Detector.open(_lenient(bundle), DetectorOptions())
+    detector = Detector.open(lenient(bundle), DetectorOptions())
     tally = _Tally([], [], [], [], [], [], [])
     wanted = [bundle.threshold_of(name) for name in bundle.labels]
     count, stages = 0, dict.fromkeys(detector.stage_ns, 0)
@@ -301,7 +301,7 @@ def evaluate_frames(bundle: Bundle, scenes: Iterable[Scene]) -> dict[str, Any]:
     }
 
 
-def _lenient(bundle: Bundle) -> Bundle:
+def lenient(bundle: Bundle) -> Bundle:
     """The bundle with thresholds so low that all it says is heard, and all the time that its second stage wants."""
     low = dataclasses.replace(bundle.decode, max_detections=1000)
     if bundle.second is not None:

@@ -38,7 +38,7 @@ class Curve:
         rates = self.rates
         if not rates or not rates[0] <= rate <= rates[-1]:
             reach = f"runs from {rates[0]:g} to {rates[-1]:g}" if rates else "is empty"
-            raise ArtefactError(f"{rate:g} false alarms in 1,000: the bundle's curve {reach}")
+            raise ArtefactError(f"{rate:g} false alarms in 1,000: the model's curve {reach}")
         above = bisect_left(rates, rate)
         if rates[above] == rate:
             return {label: values[above] for label, values in self.thresholds.items()}

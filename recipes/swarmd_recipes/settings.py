@@ -28,6 +28,11 @@ FIRST_SHARE = 0.3
 """Of the first stage's logit, to 1 of the second's."""
 _TAIL = 0.05
 """The share of healthy modules whose scores the tail is fitted to."""
+_POOLED_TAIL, _CENSORED = 0.1, 0.1
+"""The share of healthy modules whose scores a curve's tail is fitted to, and of those the share that only counts as
+high; of three ways that were tried this one came nearest to what other crops gave (docs/performance/models.md)."""
+_LEAST_HEARD = 10
+"""Detections from which a tail is fitted."""
 _CONTROL_FRAMES = 480
 _FAULT_FRAMES = 240
 _LOGITS = (-0.8, 9.9)
@@ -252,10 +257,44 @@ def thresholds(bundle: Bundle, crops: Crops | None, share: float = 1.0) -> dict[
 def heard(bundle: Bundle, crops: Crops | None, share: float) -> tuple[list[Said], list[Said]]:
     """What a bundle says on healthy and on faulty modules: of the crops held back, where there are some, and drawn."""
     sources = [crops, None] if crops is not None else [None]
-    count, fault_count = max(8, round(_CONTROL_FRAMES * share)), max(8, round(_FAULT_FRAMES * share))
-    healthy = [said_of(bundle, frames(bundle, source, 0.0, count, 77), faults=False) for source in sources]
+    fault_count = max(8, round(_FAULT_FRAMES * share))
+    healthy = heard_of_healthy(bundle, crops, share)
     faulty = [said_of(bundle, frames(bundle, source, 0.3, fault_count, 79), faults=True) for source in sources]
     return healthy, faulty
+
+
+def heard_of_healthy(bundle: Bundle, crops: Crops | None, share: float) -> list[Said]:
+    """What a bundle says of healthy modules: of the crops held back, where there are some, and drawn ones."""
+    sources = [crops, None] if crops is not None else [None]
+    count = max(8, round(_CONTROL_FRAMES * share))
+    return [said_of(bundle, frames(bundle, source, 0.0, count, 77), faults=False) for source in sources]
+
+
+def pooled_threshold(said: Said, rate: float) -> float:
+    """The score that so many of 1,000 healthy modules reach, whatever class is said of them.
+
+    The logits of the highest tenth are taken for an exponential tail, fitted as one that is censored at its own upper
+    tenth: that one crop of 665 is surely a fault with a wrong label must not set the slope for all.
+
+    Args:
+        said: Detections on healthy modules.
+        rate: False alarms in 1,000 of them, > 0.
+
+    Returns:
+        0 to 1; 0 where so few were said that nothing limits.
+
+    Source:
+        Maximum likelihood of an exponential under type II censoring (Epstein and Sobel, 1953).
+    """
+    top = min(len(said.score), round(_POOLED_TAIL * said.modules))
+    if top < _LEAST_HEARD:
+        return 0.0
+    logits = np.sort(_logit(said.score))[::-1][:top]
+    start, censored = float(logits[-1]), max(1, round(_CENSORED * top))
+    kept = np.minimum(logits, logits[censored - 1]) - start
+    slope = float(kept.sum()) / max(top - censored, 1)
+    beyond = 1000.0 * top / (max(said.modules, 1) * rate)
+    return float(1.0 / (1.0 + np.exp(-(start + slope * np.log(max(beyond, 1.0))))))
 
 
 def choose(labels: tuple[str, ...], healthy: list[tuple[Said, float]], faulty: list[Said]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`swarmd bundle init MODEL`: the bundle of any model, written from what can be read off it and a trial run.
 
-`swarmd bundle cut MODEL` cuts one into parts (`bundle_cut.py`).
+`swarmd bundle show MODEL` says what one holds (`bundle_show.py`), `swarmd bundle cut MODEL` cuts one into parts
+(`bundle_cut.py`).
 """
 
 import argparse
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 from swarmd.cli.bundle_cut import add_cut, cut
+from swarmd.cli.bundle_show import add_show, show
 from swarmd.cli.common import add_json, plain, print_json
 from swarmd.errors import EyeError
 from swarmd_models.bundle import HEADS
@@ -15,7 +17,7 @@ from swarmd_models.bundle import HEADS
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb."""
-    parser = subparsers.add_parser("bundle", help="make a bundle of a model file")
+    parser = subparsers.add_parser("bundle", help="make a bundle of a model file, show one, or cut one")
     verbs = parser.add_subparsers(dest="bundle_verb", required=True, metavar="VERB")
     init = verbs.add_parser("init", help="write the bundle of a .tflite or .onnx, and try it")
     init.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx")
@@ -34,6 +36,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     init.add_argument("--backend", default="", metavar="LIST", help="runtimes to try, comma-separated")
     init.add_argument("--force", action="store_true", help="write over a bundle that is there")
     add_json(init)
+    add_show(verbs)
     add_cut(verbs)
 
 
@@ -45,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.bundle_verb == "cut":
         return cut(args)
+    if args.bundle_verb == "show":
+        return show(args)
     from swarmd_models.bundle import GivenInput
     from swarmd_models.bundle_init import InitOptions, init_bundle
     from swarmd_models.errors import ModelError

@@ -130,7 +130,7 @@ class EyeSection:
     frame_interval_ms: float = option(100.0, "Time a frame may take: what `zoo:auto` picks a model for.", low=1.0)
     false_alarms_per_1000: float = option(
         0.0,
-        "False alarms in 1,000 healthy things, by the bundle's curve; 0: the bundle's own thresholds.",
+        "False alarms in 1,000 healthy things, by the model's curve; without one it is refused. 0: its own thresholds.",
         low=0.0,
         high=1000.0,
     )

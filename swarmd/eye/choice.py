@@ -53,7 +53,8 @@ class ModelChoice:
         zoo = zoo_of(config.model)
         if zoo is None:
             return config.model
-        rungs, problems = measure_zoo(DetectorOptions(config.backends, config.threads), zoo, self._device)
+        options = DetectorOptions(config.backends, config.threads, false_per_1000=config.false_per_1000)
+        rungs, problems = measure_zoo(options, zoo, self._device)
         for problem in problems:
             self._warn(problem)
         if not rungs:

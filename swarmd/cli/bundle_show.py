@@ -1,0 +1,63 @@
+"""`swarmd bundle show MODEL`: what a bundle says of itself, and its operating points.
+
+With `--false-per-1000 R` it shows the thresholds that `eye.false_alarms_per_1000 = R` would take.
+"""
+
+import argparse
+
+from swarmd.cli.common import add_json, plain, print_json, print_table
+from swarmd.errors import EyeError
+
+
+def add_show(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = verbs.add_parser("show", help="what a bundle says of itself: digest, labels, thresholds, curve")
+    parser.add_argument("model", metavar="MODEL", help="a bundle (zoo:NAME, .toml)")
+    parser.add_argument(
+        "--false-per-1000", type=float, default=0.0, metavar="R", help="thresholds for so many false alarms"
+    )
+    add_json(parser)
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print it; raises `EyeError` where the bundle cannot be read, or its curve does not reach the rate."""
+    from swarmd_models.bundle import at_rate, load_bundle
+    from swarmd_models.errors import ModelError
+
+    try:
+        bundle = load_bundle(args.model)
+        chosen = at_rate(bundle, args.false_per_1000) if args.false_per_1000 > 0.0 else bundle
+    except ModelError as error:
+        raise EyeError(str(error)) from error
+    curve = bundle.curve
+    thresholds = {label: chosen.threshold_of(label) for label in bundle.labels}
+    if args.json:
+        points = None if curve is None else {"false_per_1000": curve.rates, "thresholds": dict(curve.thresholds)}
+        print_json(
+            {
+                "name": bundle.name,
+                "version": bundle.version,
+                "digest": bundle.digest,
+                "decoder": bundle.decoder,
+                "input": [bundle.input.width, bundle.input.height, bundle.input.channels],
+                "second_stage": bundle.second is not None,
+                "thresholds": thresholds,
+                "curve": points,
+            }
+        )
+        return 0
+    stages = "two stages" if bundle.second is not None else "one stage"
+    size = f"{bundle.input.width} x {bundle.input.height} {bundle.input.channels}"
+    print(f"{plain(bundle.name)} {plain(bundle.version)}: {bundle.decoder or 'read when it runs'}, {size}, {stages}")
+    print(f"digest {bundle.digest}")
+    rates = curve.rates if curve is not None else ()
+    if not rates:
+        print("no curve: eye.false_alarms_per_1000 cannot be set for it")
+    own = "threshold" if not args.false_per_1000 else f"at {args.false_per_1000:g}"
+    columns = ("label", own, *(f"{rate:g} in 1,000" for rate in rates))
+    rows = [
+        (label, f"{value:.5f}", *(f"{one:.5f}" for one in (curve.thresholds[label] if curve is not None else ())))
+        for label, value in thresholds.items()
+    ]
+    print_table(columns, rows)
+    return 0
