@@ -20,7 +20,7 @@ from swarmd.ground.picture import EVENTS_KEPT
 from swarmd.ground.rows import Change, Event, Mark, Member, Position, Row
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.ids import NodeId
-from swarmd_protocols.past.fetching import WHOLE
+from swarmd_protocols.past.fetching import EXPIRED, LIED, REFUSED, SILENT, UNREACHABLE, WAITING, WHOLE
 from swarmd_protocols.past.pages import Page, PastPlace
 from swarmd_protocols.past.spans import JOIN_MS, joined
 from swarmd_protocols.state.clock import EPOCH_2020_NS
@@ -36,6 +36,8 @@ STATES_S = 86_400.0
 _EPOCH_MS = EPOCH_2020_NS // 1_000_000
 _STATES = {"failed": "failed", "left": "left", "away": "away", "unreachable": "unreachable", "stopped": "left"}
 """What kinds of events say of the state of their subject; `stopped` is a node's own word."""
+_PAGELESS = (WAITING, EXPIRED, REFUSED, UNREACHABLE, SILENT, LIED)
+"""Why a member that may have been there has no page here; one that says that it wrote nothing then was not."""
 _encode = msgspec.json.encode
 Rows = dict[str, dict[str, bytes]]
 
@@ -102,7 +104,7 @@ class FetchedPast:
             if place is not None:
                 rows["position"][node] = _encode(self._position(node, name, one.page, place, has_fix=has_fix))
         names = {said(self._pages.name_of(one.author)) for one in newest}
-        for node, name in self._unheard().items():
+        for node, name in self._pageless(at_s):
             if name not in names:
                 rows["member"][node] = _encode(_member(node, name, *states.get(name, ("unknown", None))))
         for record in events[-EVENTS_KEPT:]:
@@ -149,6 +151,11 @@ class FetchedPast:
         return found, (begin_s, 0)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def _pageless(self, at_s: float) -> list[tuple[str, str]]:
+        """(id, name) of members that may have been there at a moment of which no page of theirs is here."""
+        about_s = 2 * JOIN_MS / 1000  # What is shorter than a joint is no stretch.
+        return [(one.node, one.name) for one in self.stretches(at_s - about_s, at_s + about_s) if one.what in _PAGELESS]
 
     def _changes_of(self, pages: Sequence[Fetched], begin_s: float, end_s: float) -> list[Change]:
         """All that pages tell of [begin_s, end_s)."""

@@ -15,6 +15,11 @@ from tests.support.daemons import Daemon, wait_for
 pytestmark = pytest.mark.slow
 
 
+def losses(drone: Daemon) -> list[float]:
+    """When members failed, by what a drone holds of it, UTC seconds since 1970."""
+    return [row["at_ms"] / 1000 for row in drone.ask("events")["events"] if row["kind"] == "failed"]
+
+
 def test_a_late_observer_scrubs_to_before_its_own_start(tmp_path: Path) -> None:
     began_s = time.time()
     drones = [Daemon(tmp_path, "drone-1", "--no-eye", "--set", ORIGIN).up()]
@@ -26,13 +31,14 @@ def test_a_late_observer_scrubs_to_before_its_own_start(tmp_path: Path) -> None:
             wait_for(lambda one=one: list(one.members().values()) == ["alive"] * 3, "everybody", seen=one.members)  # type: ignore[misc]
         drones[2].kill()
         wait_for(lambda: {one.members()["drone-3"] for one in drones[:2]} == {"failed"}, "the loss is seen")
-        failed_s = time.time()
+        # A moment by the swarm's clock, which bears the events: this process's may be tens of milliseconds from it.
+        failed_s = max(wait_for(lambda: [at_s for one in drones[:2] for at_s in losses(one)], "the loss is told"))
         ground.begin()
         started_s = time.time()
 
         def whole() -> dict[str, str]:
             peers = ground.get(f"history?from_s={began_s}&to_s={started_s}")["peers"]
-            return {one["name"]: one["what"] for one in peers if one["from_s"] < failed_s - 1 < one["to_s"]}
+            return {one["name"]: one["what"] for one in peers if one["from_s"] < failed_s - 1 < failed_s < one["to_s"]}
 
         wait_for(
             lambda: whole() == {"drone-1": "whole", "drone-2": "whole", "drone-3": "unreachable"},

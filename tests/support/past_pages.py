@@ -15,15 +15,16 @@ from swarmd_protocols.state.crdt.batch import NodeSigner
 from tests.support.past_world import BEGIN_MS, CRYPTO, event, identity, minutes
 
 EPOCH_MS = EPOCH_2020_NS // 1_000_000
-OWN, ONE, TWO = (identity(name) for name in ("laptop", "drone-1", "drone-2"))
-NAMES = {ONE.node: "drone-1", TWO.node: "drone-2\u202e"}
+OWN, ONE, TWO, NINE = (identity(name) for name in ("laptop", "drone-1", "drone-2", "drone-9"))
+NAMES = {ONE.node: "drone-1", TWO.node: "drone-2\u202e", NINE.node: "drone-9"}
 BEGIN_S = (BEGIN_MS + EPOCH_MS) / 1000
 
 
 class Pages:
     """What a daemon fetched."""
 
-    def __init__(self, folder: Path, pages: Sequence[bytes]) -> None:
+    def __init__(self, folder: Path, pages: Sequence[bytes], members: Sequence[NodeId] = (ONE.node, TWO.node)) -> None:
+        self.members = members
         self.file = PageFile(folder / "past.sqlite", OWN.node, PageBounds(max_age_ms=1 << 45))
         self.file.open()
         self.file.add(pages, BEGIN_MS)
@@ -34,7 +35,7 @@ class Pages:
     def stretches(self, from_s: float, to_s: float) -> list[Stretch]:
         span = (int(from_s * 1000) - EPOCH_MS, int(to_s * 1000) - EPOCH_MS)
         found = []
-        for node in NAMES:
+        for node in self.members:
             held = joined(
                 (one.page.from_ms, one.page.to_ms) for one in self.file.between(0, 1 << 45) if one.author == node
             )

@@ -1,5 +1,6 @@
 """The past as the page reads it: own and others' in the order of time, page by page, with every gap told."""
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from swarmd.ground.rows import History, Snapshot
 from swarmd.ground.story import Story
 from swarmd_models.geo.positions import Plane
 from tests.support.ground import member
-from tests.support.past_pages import BEGIN_S, Pages, flown
+from tests.support.past_pages import BEGIN_S, NINE, ONE, TWO, Pages, flown
 
 
 def story_of(folder: Path, unheard: dict[str, str] | None = None) -> tuple[Story, Past]:
@@ -102,6 +103,17 @@ async def test_a_moment_is_as_the_pages_say_and_nobody_is_alive_in_a_gap(tmp_pat
     assert own.rows.member
     assert not own.rows.position
     past.close()
+
+
+async def test_a_member_without_a_page_is_shown_by_the_word_of_others(tmp_path: Path) -> None:
+    """One that this node has met, so that it is not among those of which it knows by others' word alone."""
+    others = FetchedPast(Pages(tmp_path, flown(), (ONE.node, TWO.node, NINE.node)), None, dict)
+    at_s = BEGIN_S + 360
+    before = (await others.at(at_s)) or {}
+    named = {json.loads(row)["name"]: json.loads(row)["state"] for row in before["member"].values()}
+    assert named == {"drone-1": "alive", "drone-2?": "alive", "drone-9": "unknown"}
+    after = (await others.at(BEGIN_S + 380)) or {}
+    assert json.loads(after["member"][NINE.node.hex()])["state"] == "failed"
 
 
 async def test_the_timeline_goes_back_to_what_others_wrote(tmp_path: Path) -> None:
