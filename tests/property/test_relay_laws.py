@@ -117,6 +117,23 @@ def few_that_agree_leave_room_for_another() -> None:
     assert all(share - 1 <= held[net.hosts[index].node.node] <= share + 2 for index in range(5)), "shares differ"
 
 
+def who_has_not_taken_a_node_in_hands_nothing_on_for_it() -> None:
+    """Two lead to the last one; one of them answers the first and, as in a crowd, does not have it among its near."""
+    for unwilling in (1, 2):
+        net = formed(4, {(0, 1), (0, 2), (1, 3), (2, 3)})
+        core, first = net.hosts[unwilling].node._core, net.hosts[0].node.node
+        view, member = core.view, core.table.by_node[first]
+        wanted = view._is_wanted
+        view._is_wanted = lambda other, wanted=wanted, first=first: other.node != first and wanted(other)
+        core.now_ns = net.now
+        view.loses_link(member, gone=False)
+        net.run(3)
+        assert member.where < 0 <= net.hosts[0].node._core.table.by_node[net.hosts[unwilling].node.node].where
+        say(net, 0, 3, b"once", sure=False)
+        net.run(1)
+        assert heard(net, 3) == Counter({b"once": 1})
+
+
 class _Believes:
     """Routes of a node that believes what it is told."""
 
@@ -279,6 +296,17 @@ def _cost_need_not_fall(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Relay, "_go", go)
 
 
+def _one_side_is_enough(patch: pytest.MonkeyPatch) -> None:
+    whole = Routes.know
+    patch.setattr(
+        Routes,
+        "know",
+        lambda self, own, near, links: whole(
+            self, own, near, {key: {**heard, own: heard.get(own, 4)} for key, heard in links.items()}
+        ),
+    )
+
+
 def _nobody_answers(patch: pytest.MonkeyPatch) -> None:
     whole = Relay._take
     patch.setattr(
@@ -352,6 +380,7 @@ LAWS: list[tuple[Law, Mutant]] = [
     (crumbs_cost_what_carries_them, _a_crumb_is_a_byte),
     (what_is_begun_and_not_ended_shuts_nobody_out, _the_newest_is_let_go),
     (what_is_sent_reliably_arrives_once, _nobody_answers),
+    (who_has_not_taken_a_node_in_hands_nothing_on_for_it, _one_side_is_enough),
     (large_frames_arrive_whole, _parts_are_wholes),
     (nothing_goes_in_a_circle, _cost_need_not_fall),
     (a_flood_costs_a_bound_and_keeps_room_for_others, _handing_on_is_free),
@@ -406,7 +435,8 @@ def test_a_way_leads_there_and_not_through_this_node(
     for way in routes.ways(target):
         assert way.cost == near[way.near] + way.rest
         assert way.rest == rest[way.near]
-    assert sorted(way.near for way in routes.ways(target)) == sorted(key for key in near if key in rest)
+    mutual = [key for key in near if KEYS[0] in both.get(key, KEYS[:1])]
+    assert sorted(way.near for way in routes.ways(target)) == sorted(key for key in mutual if key in rest)
     assert list(routes.ways(target)) == sorted(routes.ways(target))
 
 

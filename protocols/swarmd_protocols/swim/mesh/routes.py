@@ -49,8 +49,12 @@ class Routes:
     def ways(self, target: Key) -> list[Way]:
         """The ways to a member, the cheapest first; none leads through this node a second time.
 
+        None begins with who says that it hears others and not this node: where many are in range each has a few near,
+        and from somebody else it takes nothing that is to be handed on.
+
         >>> routes = Routes()
-        >>> routes.know(b"a", {b"b": 4, b"c": 5}, {b"b": {b"a": 4, b"d": 4}, b"c": {b"d": 4}, b"d": {b"b": 4, b"c": 4}})
+        >>> links = {b"b": {b"a": 4, b"d": 4}, b"c": {b"a": 5, b"d": 4}, b"d": {b"b": 4, b"c": 4, b"e": 4}, b"e": {b"d": 4}}
+        >>> routes.know(b"a", {b"b": 4, b"c": 5, b"e": 4}, links)
         >>> routes.ways(b"d")
         [Way(cost=8, rest=4, near=b'b'), Way(cost=9, rest=4, near=b'c')]
         """
@@ -58,6 +62,10 @@ class Routes:
         if found is None:
             around = {key: heard for key, heard in self._links.items() if key != self._own}
             rest = reached(target, around.get(target, {}), around)
-            found = sorted(Way(cost + rest[key], rest[key], key) for key, cost in self._near.items() if key in rest)
+            found = sorted(
+                Way(cost + rest[key], rest[key], key)
+                for key, cost in self._near.items()
+                if key in rest and self._own in self._links.get(key, (self._own,))
+            )
             self._ways[target] = found
         return found
