@@ -121,6 +121,13 @@ def test_the_radio_is_told_and_a_run_repeats() -> None:
     assert run() == run()
 
 
+def test_clocks_of_a_line_that_begin_seconds_apart_agree() -> None:
+    """Also those of its two ends, which no medians of neighbours bring together."""
+    short = {"swarm.nodes": 12, "swarm.seconds": 50, "checks.settle_s": 10.0, "fault": []}
+    figures = Simulation(load_scenario("mesh-line", short), 2).run().figures
+    assert figures["clock_spread_s"] < 0.1
+
+
 def test_a_sweep_takes_several_sizes(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--seconds", "3", "--set", "fault=[]", "--set", "checks.settle_s=1", "--seeds", "1", "--jobs", "1"]
     main(["sim", "sweep", "mesh-line", "--nodes", "3,4", *short, "--out", str(tmp_path)])

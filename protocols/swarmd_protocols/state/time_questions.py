@@ -10,6 +10,15 @@ from swarmd_protocols.state.crdt.messages import ClockAsk, ClockTell
 from swarmd_protocols.state.sent import Sent
 from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 
+_COST_MOST = 12 * 4
+"""Whom a question may go to over others, in quarters of a transmission: the relay carries nothing over more than 12
+hops, and each costs 4 at least."""
+_FAR_GAP_NS, _FAR_GAP_SURE_NS = 10_000_000, 1_000_000_000
+"""After a question that goes over others near ones alone are asked, so long for each quarter of a transmission that its
+way costs, nanoseconds: while a clock is new the first, times the near ones, so that where many share the air (six near
+ones, a mesh of 200) question and answer are eight transmissions a second and node, and on a line each question may be
+one of these; then the second, one transmission in two seconds, 60 B/s."""
+
 
 class TimeQuestions:
     """One question at a time to each peer."""
@@ -24,32 +33,40 @@ class TimeQuestions:
         self._rng = rng
         self._sent = sent
         self._near: list[NodeId] = []
-        self._far: list[NodeId] = []
-        """Those out of reach, the nearest first."""
+        self._far: dict[NodeId, int] = {}
+        """Those out of reach whom a question comes to, and what the way to each costs, quarters of a transmission."""
+        self._far_ns = 0
+        """When one of them was last asked."""
+        self._far_cost = 0
+        """What that cost."""
         self.asked: dict[NodeId, int] = {}
         """Peers that have not said yet what time it is, and when each was asked."""
 
     def know_peers(self, peers: Sequence[Peer]) -> None:
         """Who can be reached, over others too; who cannot be any more answers nothing."""
         self._near = [peer.node for peer in peers if peer.reachable and not peer.far]
-        self._far = [
-            node for _, node in sorted((peer.cost, peer.node) for peer in peers if peer.reachable and peer.far)
-        ]
+        self._far = {peer.node: peer.cost for peer in peers if peer.reachable and peer.far and peer.cost <= _COST_MOST}
         here = {*self._near, *self._far}
         self.asked = {peer: sent_ns for peer, sent_ns in self.asked.items() if peer in here}
 
     def ask(self, now_ns: int, clock: Clock) -> list[SubEffect]:
         """Ask one peer: one that has not answered yet, else the one that answered longest ago.
 
-        Where those in reach are no more than it takes to confirm a clock, the nearest others are asked over them: of
-        twice as many as it takes, most can say that a clock is wrong.
+        In a mesh that is anybody, near or not. Medians of neighbourhoods leave a slope and an edge between them as they
+        are, so that two parts of a line would each keep a time of their own; those of voters from everywhere are alike.
+
+        Source:
+            Gallagher, Wise: A theoretical analysis of the properties of median filters, 1981 (root signals).
         """
-        few = len(self._near) <= clock.voters_min
-        peers = [*self._near, *self._far[: 2 * clock.voters_min - len(self._near) if few else 0]]
+        clock.asks_far = bool(self._far)
+        gap_ns = _FAR_GAP_SURE_NS if clock.is_sure(now_ns) else _FAR_GAP_NS * len(self._near)
+        peers = [*self._near, *(self._far if now_ns - self._far_ns >= gap_ns * self._far_cost else ())]
         if not peers:
             return []
         first = self._rng.randrange(len(peers))
         peer = min((*peers[first:], *peers[:first]), key=clock.heard_ns)
+        if peer in self._far:
+            self._far_ns, self._far_cost = now_ns, self._far[peer]
         self.asked[peer] = now_ns
         return self._sent.count("clock", [Send(peer, messages.encode(ClockAsk(now_ns)), False, Priority.SYNC)])
 

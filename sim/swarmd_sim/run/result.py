@@ -193,6 +193,18 @@ def _work(run: RunContext, truth: Truth) -> dict[str, object]:
             "makespan_s": round(max((at for at, _h, _c in run.ledger.cells_flown), default=0) / NS_PER_S, 1),
         },
         "user_event_s": {"p50": percentile(event_ns, 50), "p99": percentile(event_ns, 99)},
+        "clock_spread_s": _clock_spread_s(run),
         "detections": len(run.ledger.detections),
         "restarts": sum(max(0, host.boots - 1) for host in run.hosts),
     }
+
+
+def _clock_spread_s(run: RunContext) -> float | None:
+    """Between the first and the last of the clocks of who runs at the end; None where nobody has one."""
+    now_ns = run.engine.now_ns
+    clocks = [
+        replica.clock.physical_ns(host.clock.local_ns(now_ns))
+        for host in run.hosts
+        if host.process_up and (replica := run.replica(host)) is not None
+    ]
+    return round((max(clocks) - min(clocks)) / NS_PER_S, 3) if clocks else None

@@ -53,8 +53,8 @@ class Routes:
         and from somebody else it takes nothing that is to be handed on.
 
         >>> routes = Routes()
-        >>> links = {b"b": {b"a": 4, b"d": 4}, b"c": {b"a": 5, b"d": 4}, b"d": {b"b": 4, b"c": 4, b"e": 4}, b"e": {b"d": 4}}
-        >>> routes.know(b"a", {b"b": 4, b"c": 5, b"e": 4}, links)
+        >>> links = {b"b": {b"a": 4, b"d": 4}, b"c": {b"a": 5, b"d": 4}, b"e": {b"d": 4}}
+        >>> routes.know(b"a", {b"b": 4, b"c": 5, b"e": 4}, {**links, b"d": {b"b": 4, b"c": 4, b"e": 4}})
         >>> routes.ways(b"d")
         [Way(cost=8, rest=4, near=b'b'), Way(cost=9, rest=4, near=b'c')]
         """
