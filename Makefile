@@ -19,7 +19,7 @@ setup: .venv/.done  ## create .venv with everything installed (editable)
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, bindings, ROS 2, AsyncAPI's and Home Assistant's schemas
+setup-extras: .venv-extras/.done  ## what only some tests need: Ray, Parquet, DuckDB, Zenoh, bindings, ROS 2, AsyncAPI's and Home Assistant's schemas
 .venv-extras/.done: .venv/.done requirements/extras.lock requirements/tritonclient.lock requirements/homeassistant.lock requirements/homeassistant.sh requirements/ros2.lock requirements/ros2.sh requirements/asyncapi/package-lock.json
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/extras.lock
 	test -x .venv-extras/tritonclient/bin/python || $(PY) -m venv .venv-extras/tritonclient

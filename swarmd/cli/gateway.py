@@ -24,7 +24,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "-c", "--config", type=Path, metavar="FILE", help="configuration (default /etc/swarmd/swarmd.toml)"
     )
-    parser.add_argument("--path", action="append", metavar="URL", help="a broker, mqtt://HOST:PORT; may be given twice")
+    parser.add_argument(
+        "--path",
+        action="append",
+        metavar="URL",
+        help="a broker, mqtt://HOST:PORT, or a Zenoh router, zenoh://HOST:PORT; may be given twice",
+    )
     parser.add_argument("--region-key", metavar="HEX", help="the region's public key (swarmd region show)")
     add_settings(parser)
 
@@ -37,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from swarmd.config.loading import Loaded, load
     from swarmd.errors import ControlError, DaemonError
     from swarmd.federation.gateway import Gateway
-    from swarmd.federation.uplink_mqtt import mqtt_maker
+    from swarmd.federation.pipes import pipe_maker
     from swarmd.logs import Logger
     from swarmd_protocols.crypto import NaClCrypto
 
@@ -55,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     log = Logger(config.node.name, config.log.level, config.log.format)
     crypto = NaClCrypto()
     identity = compose.open_identity(config, crypto, log)
-    made = mqtt_maker(tls_of(config.federation), config.federation.prefix, identity.node.hex()[:20])
+    made = pipe_maker(tls_of(config.federation), config.federation.prefix, identity.node.hex()[:20])
     gateway = Gateway(
         settings_of(config.federation), identity.seed, crypto, lambda: compose.state_dir(config, identity), made
     )

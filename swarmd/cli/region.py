@@ -6,7 +6,10 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,6 +28,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     run_ = verbs.add_parser("run", help="hear, keep and answer until SIGTERM or Ctrl-C", allow_abbrev=False)
     send = verbs.add_parser("send", help="have signed statements, bundles or facts for a swarm", allow_abbrev=False)
     export = verbs.add_parser("export", help="write what was heard as Parquet (swarmd[parquet])", allow_abbrev=False)
+    router = verbs.add_parser("router", help="carry frames, as zenohd does (swarmd[zenoh])", allow_abbrev=False)
+    router.add_argument(
+        "address", metavar="ADDRESS", help="where it listens: zenoh://?listen=HOST:PORT; zenoh://OTHER?… links it"
+    )
+    router.add_argument("--prefix", default="swarm-fed/1", help="what it carries (default: %(default)s)")
+    for name in ("ca", "cert", "key"):
+        router.add_argument(f"--{name}-file", default="", metavar="FILE", help="PEM, for zenohs://")
     for one in (init, show, pin, run_, send, export):
         one.add_argument("folder", type=Path, metavar="DIR", help="the region's folder")
     export.add_argument("to", type=Path, metavar="FOLDER", help="where the partitions lie")
@@ -35,7 +45,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     pin.add_argument("--swarm", metavar="SWARM", help="its own name (default: NAME)")
     pin.add_argument("--quota-kib-s", type=int, default=128, metavar="N", help="what it may say (default: %(default)s)")
     run_.add_argument(
-        "--path", action="append", default=[], metavar="URL", help="a broker, instead of those configured"
+        "--path", action="append", default=[], metavar="URL", help="a broker or router, instead of those configured"
     )
     send.add_argument("name", metavar="SWARM", help="as it is called here")
     send.add_argument(
@@ -48,7 +58,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Do one of them."""
-    handlers = {"init": _init, "show": _show, "pin": _pin, "run": _run, "send": _send, "export": _export}
+    handlers = {
+        "init": _init,
+        "show": _show,
+        "pin": _pin,
+        "run": _run,
+        "send": _send,
+        "export": _export,
+        "router": _router,
+    }
     return handlers[args.region_verb](args)
 
 
@@ -90,19 +108,21 @@ def _pin(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from swarmd.errors import ConfigError
+    from swarmd.federation.pipes import check_address, pipe_maker
     from swarmd.federation.region import Region
     from swarmd.federation.settings import read_config, read_pins, read_seed
     from swarmd.federation.store import FILE_NAME, Store
-    from swarmd.federation.uplink_mqtt import mqtt_maker, read_address
     from swarmd_protocols.crypto import NaClCrypto
 
     config = read_config(args.folder)
     paths = args.path or list(config.paths)
     if not paths:
-        raise ConfigError(f'{args.folder}/region.toml names no broker: paths = ["mqtt://HOST:1883"]')
+        raise ConfigError(
+            f'{args.folder}/region.toml names no path: paths = ["mqtt://HOST:1883"], or ["zenoh://HOST:7447"]'
+        )
     tls = _tls(config)
     for path in paths:
-        read_address(path, tls)
+        check_address(path, tls)
     pins, seed = read_pins(args.folder, config), read_seed(args.folder)
     store = Store(args.folder / FILE_NAME)
 
@@ -111,20 +131,48 @@ def _run(args: argparse.Namespace) -> int:
 
     async def live() -> None:
         prefix = config.prefix.strip("/")
-        region = Region(pins, seed, NaClCrypto(), store, paths, prefix, mqtt_maker(tls, prefix), say)
-        task = asyncio.create_task(region.run())
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
+        region = Region(pins, seed, NaClCrypto(), store, paths, prefix, pipe_maker(tls, prefix), say)
         print(f"swarmd region: {len(pins)} swarms, {len(paths)} paths", flush=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _until_signal(region.run())
 
     try:
         asyncio.run(live())
     finally:
         store.close()
     return 0
+
+
+def _router(args: argparse.Namespace) -> int:
+    from swarmd.errors import ConfigError
+    from swarmd.federation.uplink_zenoh import ZenohUplink, read_address
+
+    address = read_address(args.address)
+    if not address.listen:
+        raise ConfigError(f"{args.address} listens nowhere: zenoh://?listen=0.0.0.0:7447")
+
+    async def live() -> None:
+        one = ZenohUplink(args.address, address, (), lambda place, frame: None, args.prefix.strip("/"), _tls(args))
+        print(f"swarmd region: a router at {', '.join(address.listen)}", flush=True)
+        running = asyncio.ensure_future(_until_signal(one.run()))
+        told = ""
+        while not running.done():
+            if one.problem not in ("", told):
+                told = one.problem
+                print(f"swarmd region: {told}", file=sys.stderr, flush=True)
+            await asyncio.wait([running], timeout=1.0)
+
+    asyncio.run(live())
+    return 0
+
+
+async def _until_signal(work: "Coroutine[Any, Any, None]") -> None:
+    """Until SIGTERM or Ctrl-C."""
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def _tls(config: Any) -> Any:
@@ -134,7 +182,7 @@ def _tls(config: Any) -> Any:
         ca_file=config.ca_file,
         cert_file=config.cert_file,
         key_file=config.key_file,
-        password_file=config.password_file,
+        password_file=getattr(config, "password_file", ""),
     )
 
 

@@ -146,7 +146,9 @@ class FederationConfig:
     """Section `[federation]`: the way to a region above many swarms, for `swarmd gateway` (docs/federation.md)."""
 
     paths: tuple[str, ...] = option(
-        (), "MQTT 5 brokers, `mqtt://HOST:PORT` or `mqtts://USER@HOST:PORT`; two, so that one may fail."
+        (),
+        "MQTT 5 brokers, `mqtt://HOST:PORT` or `mqtts://USER@HOST:PORT`, or Zenoh routers, `zenoh://HOST:PORT`, "
+        "`zenohs://HOST:PORT` or, for one in this process, `zenoh://?listen=HOST:PORT`; two, so that one may fail.",
     )
     region_key: str = option("", "The region's public key, 64 hexadecimal digits (`swarmd region show`).")
     prefix: str = option("swarm-fed/1", "First levels of all topics, the same at the region.")

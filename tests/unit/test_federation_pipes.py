@@ -1,0 +1,55 @@
+"""Which pipe an address means, and what is said of an address that means none."""
+
+import builtins
+from typing import Any
+
+import pytest
+
+from swarmd.config.bridges import MqttConfig
+from swarmd.errors import ConfigError, TransportError
+from swarmd.federation.pipes import check_address, pipe_maker
+from swarmd.federation.uplink import PREFIX
+from swarmd.federation.uplink_zenoh import read_address, settings_of
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["zenoh://", "zenoh://?listen=", "zenoh://user@host", "zenoh://host:99999", "zenoh://host?speak=1", "zenoh://a/b",
+     "http://host", "host:7447"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="is no address"):
+        read_address(address)
+
+
+def test_an_address_of_ipv6_keeps_its_brackets() -> None:
+    assert read_address("zenoh://[::1]:7000?listen=[::]:7001").connect == ("tcp/[::1]:7000",)
+
+
+def test_a_path_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "zenoh":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"pip install 'swarmd\[zenoh\]'"):
+        check_address("zenoh://host", MqttConfig())
+    with pytest.raises(ConfigError, match=r"swarmd\[zenoh\]"):
+        pipe_maker(MqttConfig(), PREFIX)("zenoh://host", [], lambda place, frame: None)
+    check_address("mqtt://host", MqttConfig())
+
+
+def test_a_router_over_tls_needs_a_certificate() -> None:
+    with pytest.raises(TransportError, match="cert_file and key_file"):
+        settings_of(read_address("zenohs://?listen=a:1"), PREFIX, MqttConfig())
+    assert "transport/link/tls/enable_mtls" not in settings_of(read_address("zenohs://a:1"), PREFIX, MqttConfig())
+
+
+def test_only_a_router_judges_what_it_carries() -> None:
+    assert "access_control" not in settings_of(read_address("zenoh://a"), PREFIX, MqttConfig())
+    rules: Any = settings_of(read_address("zenoh://?listen=a:1"), PREFIX, MqttConfig())["access_control"]
+    assert rules["default_permission"] == "deny"
+    assert [rule["key_exprs"] for rule in rules["rules"]] == [[f"{PREFIX}/**"]]
