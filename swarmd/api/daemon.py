@@ -140,6 +140,10 @@ class DaemonView(Protocol):
         """Have the eye show small pictures, at most one in `interval_ms`; the returned function ends it."""
         ...
 
+    def fetch_thumb(self, name: bytes) -> bool:
+        """Ask for the thumbnail of this name, which the bus tells (`ThumbLearned`); False: this node keeps none."""
+        ...
+
     def look(self, track_id: int) -> Look | None:
         """How the own eye saw a living track last; None for outside detectors and tracks that have ended."""
         ...

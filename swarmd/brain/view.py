@@ -21,9 +21,11 @@ from swarmd.brain.positions import position_of
 from swarmd.bridges.base import Linked, Rowed
 from swarmd_models.geo.sightings import SightingFilter
 from swarmd_protocols.effects import Event, MemberChanged, MemberState
+from swarmd_protocols.errors import StateError
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import CellView, LocalDetection, ObjectView
 from swarmd_protocols.summary import MemberView, NodeSummary, TrustSummary
+from swarmd_protocols.thumbs.requests import Fetch
 from swarmd_protocols.trust.trust import AddStatement
 
 
@@ -102,6 +104,14 @@ class View:
         from swarmd.eye.ipc import ShowFrames
 
         return self._parts.eye.pictures.watch(ShowFrames(interval_ms, width, quality), callback)
+
+    def fetch_thumb(self, name: bytes) -> bool:
+        """Ask for a thumbnail; False where this node keeps none of its own and looks at none of others'."""
+        try:
+            self.ask("thumbs", Fetch(name))
+        except StateError:
+            return False
+        return True
 
     def look(self, track_id: int) -> Look | None:
         """How the own eye saw a living track last."""

@@ -5,7 +5,7 @@
     metadata "swarmd-ground": {"site": JSON `rows.Site`}
 
 A daemon's own recording (`swarmd record`, profile ros2) is read too, as far as it holds the same: members, positions,
-objects, cells and events.
+objects with their reviews and pictures, cells and events.
 """
 
 import math
@@ -16,9 +16,24 @@ from typing import Any
 import msgspec
 
 from swarmd.errors import DaemonError, RecordError
-from swarmd.ground.facts import said
-from swarmd.ground.rows import Asset, Cell, Change, Event, Mark, Member, Object, Position, Release, Site, Vote
+from swarmd.events.record import TEXT_MAX_CHARS
+from swarmd.ground.facts import REVIEWS_MAX, said
+from swarmd.ground.rows import (
+    Asset,
+    Cell,
+    Change,
+    Event,
+    Mark,
+    Member,
+    Object,
+    Position,
+    Release,
+    Site,
+    Vote,
+)
+from swarmd.ground.thumbs import HeldThumbs
 from swarmd.ground.view import Ground
+from swarmd.records import Review
 
 try:
     from mcap.reader import SeekingReader
@@ -157,6 +172,12 @@ class _Daemons:
         self._decoders: dict[int, Callable[[bytes], Any] | None] = {}
         self._states: dict[str, tuple[str, float]] = {}
         self._poses: dict[str, Any] = {}
+        self._thumbs = HeldThumbs()
+        ground.thumb = self._thumbs.get
+        self._pictured: dict[str, str] = {}
+        """Object to its picture; of those that are there."""
+        self._reviews: dict[str, tuple[str, list[Review]]] = {}
+        """Object to what operators agree on, and what each says."""
 
     def read(self, schema: Any, channel: Any, data: bytes, at_s: float) -> None:
         """One message."""
@@ -168,6 +189,10 @@ class _Daemons:
             self._on_peers(message, at_s)
         elif topic == "/swarm/objects":
             self._on_objects(message, at_s)
+        elif topic == "/swarm/objects/reviews":
+            self._on_reviews(message, at_s)
+        elif topic == "/swarm/thumbs":
+            self._on_thumb(message, at_s)
         elif topic == "/swarm/cells":
             for one in message.cells:
                 state = _CELL_STATES.get(one.state, "open")
@@ -221,11 +246,12 @@ class _Daemons:
             if name not in gone:
                 self._ground.mark(Mark(at_s, "objects", "info", said(best.hypothesis.class_id)))
             gone.pop(name, None)
+            review, reviews = self._reviews.get(name, ("", []))
             row = Object(
                 id=name,
                 label=said(best.hypothesis.class_id),
                 score=round(best.hypothesis.score, 3),
-                tier="candidate",
+                tier="candidate" if review in ("", "disputed") else "reviewed",
                 east_m=place.x,
                 north_m=place.y,
                 covariance_m2=[covariance[0], covariance[1], covariance[7]],
@@ -234,10 +260,39 @@ class _Daemons:
                 reports=0,
                 first_seen_s=at_s,
                 last_seen_s=at_s,
+                review=review,
+                reviews=reviews,
+                thumb=self._pictured.get(name, ""),
             )
             self._ground.picture.put_dateless(row, at_s)
         for name in gone:
+            self._pictured.pop(name, None)
             self._ground.picture.drop("object", name, at_s)
+
+    def _on_reviews(self, message: Any, at_s: float) -> None:
+        """What operators say, of all objects that anybody has reviewed: of the others nobody says anything any more."""
+        before, self._reviews = self._reviews, {}
+        for one in message.status:
+            agreed = next((pair.value for pair in one.values if pair.key == "review"), "")
+            name = said(one.name.removeprefix("object/"))
+            _, reviews = self._reviews.setdefault(name, (said(agreed), []))
+            if len(reviews) < REVIEWS_MAX:
+                reviews.append(_review(one))
+        for name in {**before, **self._reviews}:
+            held = self._ground.picture.held("object", name, Object)
+            if held is not None:
+                review, reviews = self._reviews.get(name, ("", []))
+                tier = "candidate" if review in ("", "disputed") else "reviewed"
+                row = msgspec.structs.replace(held, review=review, reviews=reviews, tier=tier)
+                self._ground.picture.put_dateless(row, at_s)
+
+    def _on_thumb(self, message: Any, at_s: float) -> None:
+        name = said(message.header.frame_id.removeprefix("object/"))
+        thumb = self._thumbs.put(bytes(message.data))
+        held = self._ground.picture.held("object", name, Object)
+        if thumb and held is not None:
+            self._pictured[name] = thumb
+            self._ground.picture.put_dateless(msgspec.structs.replace(held, thumb=thumb), at_s)
 
     def _on_fix(self, name: str, message: Any, at_s: float) -> None:
         if message.status.status < 0:
@@ -264,6 +319,22 @@ class _Daemons:
             at_s=at_s,
         )
         self._put("position", row, at_s)
+
+
+def _review(one: Any) -> Review:
+    """What one operator says, out of a DiagnosticStatus of `ros2.mapping.review_statuses`."""
+    values = {pair.key: pair.value for pair in one.values}
+    made_s = float(values.get("made_s", "0"))
+    return Review(
+        operator=said(values.get("operator", "?")),
+        key=said(one.hardware_id),
+        verdict=said(values.get("verdict", "")),
+        text=said(values.get("text", ""), TEXT_MAX_CHARS),
+        seen=said(values.get("seen", "")),
+        made_s=made_s if math.isfinite(made_s) else 0.0,
+        revision=0,
+        digest=said(values.get("digest", "")),
+    )
 
 
 def _metadata(path: Path) -> Iterator[Any]:

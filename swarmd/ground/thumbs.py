@@ -1,7 +1,8 @@
 """Pictures of what was seen, for the page and for reports: asked of the swarm when somebody looks, checked, handed on.
 
 Rules this file keeps: nothing but what has the name and the form of a picture (`swarmd_protocols.thumbs.form`) is
-handed on, whoever gave it; nobody who looks is in another's way; nobody waits without end; nothing is kept here.
+handed on, whoever gave it; nobody who looks is in another's way; nobody waits without end; of a swarm nothing is kept
+here.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ REPORT_S = 15.0
 """Seconds that a report waits for its pictures: what an author gives in that time is 60 of them."""
 PICTURES_MAX = 1_000
 """Pictures of one file: 6 MB at the largest."""
+RECORDED_MAX = 2_000
+"""Pictures of a recording that are held in memory, 12 MB at the largest: as many as one is made with."""
 AT_A_TIME = 64
 """Pictures that a report asks for at once."""
 _NAME = re.compile(f"[0-9a-f]{{{2 * NAME_BYTES}}}")
@@ -36,7 +39,29 @@ FindThumb: TypeAlias = Callable[[str, float], Awaitable[bytes]]
 
 async def no_thumbs(name: str, wait_s: float) -> bytes:
     """Where no swarm runs that could be asked."""
-    raise DaemonError("a recording names pictures and holds none; they are to be had where `swarmd ground` has joined")
+    raise DaemonError("a simulation names pictures and holds none; they are to be had where `swarmd ground` has joined")
+
+
+class HeldThumbs:
+    """Pictures of a recording: those of `RECORDED_MAX` names, the first ones."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, bytes] = {}
+
+    def put(self, jpeg: bytes) -> str:
+        """Take a picture in; its name, "" where it is none that may be shown or there is no room."""
+        name = name_of(jpeg).hex()
+        if name not in self._held:
+            if len(self._held) >= RECORDED_MAX or problem_of(jpeg):
+                return ""
+            self._held[name] = jpeg
+        return name
+
+    async def get(self, name: str, wait_s: float) -> bytes:
+        """A picture, as `FindThumb` has it."""
+        if name not in self._held:
+            raise DaemonError("the recording holds no picture of this name")
+        return self._held[name]
 
 
 class Thumbs:

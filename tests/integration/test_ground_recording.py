@@ -7,21 +7,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
 from swarmd.api.daemon import NodePosition, PositionSeen
 from swarmd.bridges.record.bridge import RecordBridge
+from swarmd.bridges.record.reading import Recording
 from swarmd.config.bridges import RecordConfig
 from swarmd.errors import DaemonError
 from swarmd.ground.recording import RecordingFile, open_recording
 from swarmd.ground.rows import Change, Mark, Site
 from swarmd.ground.simulated import SimulationFeed
-from swarmd_protocols.effects import MemberState
+from swarmd_protocols.effects import MemberState, StateChanged
+from swarmd_protocols.state.observations import ReviewView
+from swarmd_protocols.thumbs.form import name_of
+from swarmd_protocols.thumbs.requests import ThumbLearned
 from swarmd_sim.run.scenario import load_scenario
 from swarmd_sim.run.simulation import Options, Simulation
 from tests.support.bridge_world import ALICE, BOB, World, happened, pose
+from tests.support.thumb_pictures import jpeg
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -141,6 +147,45 @@ async def test_a_daemons_recording_is_shown(tmp_path: Path) -> None:
         ground.past.close()
 
 
+async def test_a_daemons_recording_shows_pictures_and_reviews(tmp_path: Path) -> None:
+    """Of objects that name a picture: asked for, written once, checked again when it is read."""
+    world, (first, second) = World(), (jpeg(1), jpeg(2))
+    world.keeps_thumbs = True
+    said = ReviewView("alice", "1f2e3d4c", "relabel", "crack", "hot-spot", 1_790_000_000_000, 1, b"d" * 32, b"")
+    seen = msgspec.structs.replace(world.views[0], thumb=name_of(first), review="relabelled", reviews=(said,))
+    world.views = [seen, msgspec.structs.replace(seen, object_id="o2", review="", reviews=())]
+    bridge = RecordBridge(RecordConfig(profile="ros2"), tmp_path / "run.mcap")
+    bridge.open(world)
+    task = asyncio.create_task(bridge.run(world))
+    while not world.asked:
+        await asyncio.sleep(0.01)
+    world.say(StateChanged("thumbs", ThumbLearned(name_of(first), second)))  # Not what its name says.
+    for _ in range(3):
+        world.say(StateChanged("thumbs", ThumbLearned(name_of(first), first)))
+    world.say(StateChanged("thumbs", ThumbLearned(name_of(second), second)))  # Nobody here asked for it.
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert bridge.problem == ""
+    written = [channel.topic for _, channel, _ in Recording(tmp_path / "run.mcap").messages()]
+    assert written.count("/swarm/thumbs") == 2, "one of each object"
+
+    ground = await asyncio.to_thread(open_recording, tmp_path / "run.mcap", tmp_path / "history.sqlite")
+    try:
+        rows = json.loads(b"".join(await ground.past.at(ground.ended_s or 0.0)))["rows"]["object"]
+        name = name_of(first).hex()
+        assert {row["id"]: row["thumb"] for row in rows} == {"o1": name, "o2": name}
+        assert await ground.thumb(name, 1.0) == first
+        with pytest.raises(DaemonError, match="no picture"):
+            await ground.thumb(name_of(second).hex(), 1.0)
+        reviewed, plain = sorted(rows, key=lambda row: str(row["id"]))
+        assert (reviewed["tier"], reviewed["review"], plain["tier"]) == ("reviewed", "relabelled", "candidate")
+        assert [(one["operator"], one["verdict"], one["text"]) for one in reviewed["reviews"]] == [
+            ("alice", "relabel", "crack")
+        ]
+    finally:
+        ground.past.close()
+
+
 def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.mcap").write_bytes(b"not a recording")
     with pytest.raises(DaemonError, match="no MCAP"):
@@ -155,8 +200,6 @@ def test_what_is_no_recording_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 def test_a_strangers_recording_is_rows_or_refused(tmp_path: Path) -> None:
     """What a file says reaches the page in the shape of a row or not at all."""
-    import msgspec
-
     site = Site("live", "x", "x", "0", None, None, [])
     for number, row in enumerate((b'{"id":"a"}', b'{"id":"a","name":[1]}', b"[]", b'"x"')):
         file = RecordingFile(tmp_path / f"{number}.mcap", site)

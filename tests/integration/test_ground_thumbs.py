@@ -5,6 +5,7 @@ import http.client
 import importlib.util
 import io
 import json
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,12 @@ import pytest
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
 from swarmd.brain.journal import Journal
+from swarmd.bridges.record.reading import Recording
 from swarmd_protocols.thumbs.form import name_of, problem_of
 from swarmd_protocols.thumbs.requests import JOURNAL
 from tests.integration.test_ground_swarm import GroundProcess
 from tests.support.browser import chromium, opened, picture, until
-from tests.support.daemons import PATIENCE_S, Daemon, wait_for
+from tests.support.daemons import PATIENCE_S, Daemon, Running, wait_for
 from tests.support.ground import CHROMIUM, NO_CHROMIUM
 from tests.support.paths import ROOT
 
@@ -39,8 +41,8 @@ def eye(folder: Path, *flags: str, join: str = "") -> Daemon:
     return Daemon(folder, "drone-1", "--source", FARM, "--model", "zoo:small-320", "--set", ORIGIN, *flags, join=join)
 
 
-def fetched(ground: GroundProcess, path: str) -> tuple[int, str, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", ground.port, timeout=PATIENCE_S)
+def fetched(port: int, path: str) -> tuple[int, str, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     connection.request("GET", f"/api/v1/{path}")
     answer = connection.getresponse()
     body = answer.read()
@@ -68,7 +70,9 @@ def test_a_real_eyes_picture_is_on_the_page_and_in_the_report(flown: tuple[Daemo
     drone, ground = flown
     thing = wait_for(lambda: pictured(ground), "something with a picture", seen=drone.log)[0]
     status, kind, jpeg = wait_for(
-        lambda: (got := fetched(ground, f"thumb/{thing['thumb']}"))[0] == 200 and got, "the picture", seen=ground.log
+        lambda: (got := fetched(ground.port, f"thumb/{thing['thumb']}"))[0] == 200 and got,
+        "the picture",
+        seen=ground.log,
     )
     assert (status, kind, problem_of(jpeg)) == (200, "image/jpeg", "")
     assert name_of(jpeg).hex() == thing["thumb"]
@@ -83,17 +87,17 @@ def test_a_real_eyes_picture_is_on_the_page_and_in_the_report(flown: tuple[Daemo
         # A picture in whose place its author has put a better one meanwhile is not to be had, which browsers note.
         assert [one for one in seen.complaints if "404" not in one] == []
 
-    status, kind, report = fetched(ground, "export/findings.pdf")
+    status, kind, report = fetched(ground.port, "export/findings.pdf")
     assert (status, kind) == (200, "application/pdf")
     assert report.count(b"/DCTDecode") >= 1
     assert jpeg in report
-    globe = zipfile.ZipFile(io.BytesIO(fetched(ground, "export/findings.kmz")[2]))
+    globe = zipfile.ZipFile(io.BytesIO(fetched(ground.port, "export/findings.kmz")[2]))
     assert globe.read(f"thumbs/{thing['thumb']}.jpg") == jpeg
     assert f"thumbs/{thing['thumb']}.jpg".encode() in globe.read("doc.kml")
 
     # Another name, no name, and a name of nothing: nothing is shown.
     for name in (hashlib.sha256(jpeg).hexdigest()[:32], "..%2f..%2fetc", "0" * 32, thing["thumb"].upper() + "0"):
-        status, kind, body = fetched(ground, f"thumb/{name}")
+        status, kind, body = fetched(ground.port, f"thumb/{name}")
         assert (status, kind) == (404, "application/json")
         assert json.loads(body)["error"]
 
@@ -106,11 +110,44 @@ def test_pictures_outlive_the_drones_restart_and_go_when_they_are_switched_off(
     drone.kill()
     # Not looked at before: the laptop asks the drone's next life, which does not see.
     again = eye(tmp_path, "--no-eye", "--set", "eye.thumbnails=true", join=ground.status()["address"]).up()
-    wait_for(lambda: fetched(ground, f"thumb/{name}")[0] == 200, "the picture of the earlier life", seen=ground.log)
+    wait_for(
+        lambda: fetched(ground.port, f"thumb/{name}")[0] == 200, "the picture of the earlier life", seen=ground.log
+    )
     again.kill()
     off = eye(tmp_path, "--no-eye").up()
     off.kill()
     assert kept(tmp_path / "drone-1") == []
+
+
+def test_a_recording_shows_the_pictures_when_nobody_is_there_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    drone = eye(tmp_path, "--set", "eye.thumbnails=true").up()
+    try:
+        drone.ask("record_start", path=str(path))
+        wait_for(lambda: "/swarm/thumbs" in topics(path), "a picture in the recording", seen=drone.log)
+        drone.ask("record_stop")
+    finally:
+        drone.close()
+    page = Running("page", tmp_path / "none", tmp_path / "page.out", tmp_path / "page.err")
+    page.spawn([sys.executable, "-m", "swarmd", "ground", str(path), "--page", "127.0.0.1:0"])
+    try:
+        line = wait_for(lambda: page.out.read_text().splitlines() or not page.alive, "the page", seen=page.log)[0]
+        port = int(line.split("/")[2].rpartition(":")[2])
+        rows = json.loads(fetched(port, "snapshot")[2])["rows"]["object"]
+        name = next(row["thumb"] for row in rows if row["thumb"])
+        status, kind, jpeg = fetched(port, f"thumb/{name}")
+        assert (status, kind, problem_of(jpeg), name_of(jpeg).hex()) == (200, "image/jpeg", "", name)
+        assert jpeg in fetched(port, "export/findings.pdf")[2], "and in its report"
+        assert fetched(port, f"thumb/{'0' * 32}")[0] == 404
+    finally:
+        page.close()
+
+
+def topics(path: Path) -> set[str]:
+    """Of what a recording, perhaps unfinished, holds; none while it has no header."""
+    if not path.exists() or not path.stat().st_size:
+        return set()
+    return {channel.topic for _, channel, _ in Recording(path).messages()}
 
 
 def kept(state: Path) -> list[bytes]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from swarmd.bridges.record import thumbs as record
 from swarmd.eye import thumbs as eye
 from swarmd.ground import thumbs as ground
 from swarmd_protocols.channel.bucket import TokenBucket
@@ -17,6 +18,7 @@ from tests.property import test_thumbs_laws as laws
 from tests.support.mutants import Law, Mutant, assert_found, each_mutant
 from tests.unit import test_eye_thumbs as eye_laws
 from tests.unit import test_ground_thumb_source as ground_laws
+from tests.unit import test_record_thumbs as record_laws
 from tests.unit import test_thumbs_form as form_laws
 from tests.unit import test_thumbs_vectors as vectors
 from tests.unit import test_track_pictures as feed_laws
@@ -146,6 +148,23 @@ def the_last_picture_is_not_said(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def a_recording_believes_the_bus(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(record, "name_of", lambda jpeg: laws.name_of(record_laws.jpeg(1)))
+
+
+def a_recording_takes_any_form(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(record, "problem_of", lambda data: "")
+
+
+def a_strangers_recording_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ground, "problem_of", lambda data: "")
+
+
+def of_a_strangers_recording() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        record_laws.test_a_strangers_recording_shows_pictures_of_the_form_or_none(patch)
+
+
 def askers_that_agree() -> None:
     laws.test_askers_that_agree_leave_another_its_turn(12)
 
@@ -190,6 +209,9 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (eye_laws.test_a_better_look_comes_after_a_while_or_with_the_end, pictures_come_with_every_frame),
     (vectors.test_off_means_not_one_byte, names_travel_though_there_are_none),
     (ground_laws.test_what_is_not_the_picture_never_gets_to_the_page, the_page_believes_the_daemon),
+    (record_laws.test_what_is_not_the_picture_of_its_name_is_not_written, a_recording_believes_the_bus),
+    (record_laws.test_what_is_not_the_picture_of_its_name_is_not_written, a_recording_takes_any_form),
+    (of_a_strangers_recording, a_strangers_recording_is_believed),
     (feed_laws.test_a_picture_of_another_label_is_not_told, a_label_does_not_matter),
     (feed_laws.test_the_first_picture_and_the_last_are_said, the_last_picture_is_not_said),
 ]

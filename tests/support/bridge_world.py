@@ -71,6 +71,8 @@ class World:
         self.places: dict[NodeId, NodePosition] = {}
         self.watchers: list[Callable[[PictureSeen], None]] = []
         self.wishes: list[tuple[int, int, int]] = []
+        self.asked: list[bytes] = []
+        self.keeps_thumbs = False
 
     def info(self) -> NodeInfo:
         return NodeInfo(ALICE, self.name, self.swarm, "0.1.0", -18.88, -70.11, "small-320", "ab" * 32, ("hot-spot",))
@@ -93,6 +95,10 @@ class World:
         self.watchers.append(callback)
         self.wishes.append((interval_ms, width, quality))
         return lambda: self.watchers.remove(callback)
+
+    def fetch_thumb(self, name: bytes) -> bool:
+        self.asked.append(name)
+        return self.keeps_thumbs
 
     def look(self, track_id: int) -> Look | None:
         return self.looks.get(track_id)

@@ -11,6 +11,7 @@ from typing import Any
 from swarmd.api import geojson
 from swarmd.api.daemon import BusEvent, DaemonView, NodePosition, PictureSeen, PoseSeen, PositionSeen
 from swarmd.bridges.record.recorder import Recorder
+from swarmd.bridges.record.thumbs import ThumbTaker
 from swarmd.bridges.ros2.mapping import (
     CELL_STATES,
     DIAGNOSTIC_LEVELS,
@@ -26,7 +27,10 @@ from swarmd.events.record import EventRecord, Happened
 from swarmd_models.geo.positions import wgs84_to_enu_cm
 from swarmd_protocols.effects import MemberChanged, StateChanged
 from swarmd_protocols.state.observations import DetectionLearned
+from swarmd_protocols.thumbs.requests import ThumbLearned
 
+THUMBS = "/swarm/thumbs"
+"""Topic of thumbnails; `frame_id` says of which object: `object/ID`."""
 PICTURE_S = 1.0
 """Objects, members and cells are written at most this often, and only when something changed."""
 
@@ -88,6 +92,7 @@ class RecordBridge:
         self._changed = True
         self._said = False
         self._has_reviews = False
+        self._thumbs = ThumbTaker(lambda name: self._daemon is not None and self._daemon.fetch_thumb(name))
 
     def counters(self) -> dict[str, int]:
         """Monotonic counts: messages, messages dropped because the recording is full."""
@@ -147,6 +152,8 @@ class RecordBridge:
                 if self._changed:
                     self._changed = False
                     self._write_picture()
+                    self._thumbs.know(daemon.objects())
+                self._thumbs.look()
                 if self._recorder.problem and not self._said:
                     self._said = True
                     self._report(f"recording {path} ended: {self._recorder.problem}")
@@ -169,6 +176,10 @@ class RecordBridge:
             case StateChanged(detail=DetectionLearned() as learned):
                 self._on_detection(learned)
                 self._changed = True
+            case StateChanged(detail=ThumbLearned() as thumb):
+                for object_id in self._thumbs.take(thumb):
+                    now_ns = time.time_ns()
+                    self._write_jpeg(THUMBS, f"object/{object_id}", thumb.jpeg, now_ns, now_ns)
             case PoseSeen():
                 assert self._daemon is not None
                 self._on_position(self._daemon.info().name, event if event.has_fix else None)
@@ -266,15 +277,17 @@ class RecordBridge:
         assert self._daemon is not None
         node = token(self._daemon.info().name)
         now_ns = time.time_ns()
-        topic, frame = f"/{node}/image/compressed", f"{node}_camera"
         taken_ns = now_ns - max(0, time.monotonic_ns() - picture.captured_ns)
+        self._write_jpeg(f"/{node}/image/compressed", f"{node}_camera", picture.jpeg, taken_ns, now_ns)
+
+    def _write_jpeg(self, topic: str, frame: str, jpeg: bytes, taken_ns: int, now_ns: int) -> None:
         if self._config.profile == "foxglove":
-            data = base64.b64encode(picture.jpeg).decode()
+            data = base64.b64encode(jpeg).decode()
             said = {"timestamp": _stamp(taken_ns), "frame_id": frame, "format": "jpeg", "data": data}
             self._write(topic, "foxglove.CompressedImage", said, now_ns)
             return
         header = {"stamp": _time(taken_ns), "frame_id": frame}
-        message: dict[str, Any] = {"header": header, "format": "jpeg", "data": picture.jpeg}
+        message: dict[str, Any] = {"header": header, "format": "jpeg", "data": jpeg}
         self._write(topic, "sensor_msgs/msg/CompressedImage", message, now_ns)
 
     def _write_geojson(self, topic: str, features: list[dict[str, object]], now_ns: int) -> None:
