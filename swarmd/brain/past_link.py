@@ -319,7 +319,10 @@ class PastLink:
         self._give(requests.Rows(ticket, await self._store.run(lambda file: file.rows())))
 
     async def _find_pages(self, ask: requests.FindPages) -> None:
-        self._give(await self._store.run(lambda file: file.find(ask)))
+        found, lost = await self._store.run(lambda file: (file.find(ask), file.take_lost()))
+        for held in lost:
+            self._give(held)
+        self._give(found)
 
     def _give(self, request: object) -> None:
         if not self._is_closed:

@@ -11,13 +11,16 @@ Rules this file keeps:
 - Events of others' pages lie in a table beside them, for `swarmd events` and the timeline; own events have a file of
   their own (`store.py`).
 - A damaged file is moved aside and begun anew: what was fetched can be fetched again.
+- Each row is kept with a digest of all that is in it. One that does not hold is shown and given to nobody, counts as
+  damaged and goes: a disk's fault is not told to others as if this node had made it up.
 """
 
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,7 +49,7 @@ _FAILURES = (sqlite3.Error, OSError)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pages (
     author BLOB NOT NULL, number INTEGER NOT NULL, from_ms INTEGER NOT NULL, to_ms INTEGER NOT NULL,
-    size INTEGER NOT NULL, page BLOB NOT NULL, UNIQUE (author, number));
+    size INTEGER NOT NULL, page BLOB NOT NULL, digest BLOB NOT NULL, UNIQUE (author, number));
 CREATE INDEX IF NOT EXISTS pages_by_end ON pages (author, to_ms, number);
 CREATE INDEX IF NOT EXISTS pages_by_time ON pages (to_ms);
 CREATE TABLE IF NOT EXISTS floors (author BLOB PRIMARY KEY, to_ms INTEGER NOT NULL, number INTEGER NOT NULL);
@@ -56,7 +59,25 @@ CREATE TABLE IF NOT EXISTS told (
 CREATE INDEX IF NOT EXISTS told_by_time ON told (at_ms);
 CREATE INDEX IF NOT EXISTS told_by_page ON told (author, page);
 """
+_LOOKS = 16
+"""Looks at rows for one question, where all that are read are damaged and go."""
+_ROW = "author, number, from_ms, to_ms, page, digest"
+"""Columns that `_is_whole` reads."""
 _T = TypeVar("_T")
+
+
+def _row_digest(author: bytes, number: int, from_ms: int, to_ms: int, page: bytes) -> bytes:
+    """16 bytes over what a row says: a disk's flipped bit anywhere in it shows."""
+    head = b"%b%d/%d/%d/" % (author, number, from_ms, to_ms)
+    return blake2b(head + page, digest_size=16, person=b"swarmd-row").digest()
+
+
+def _is_whole(row: Sequence[Any]) -> bool:
+    """Whether a row is what was written."""
+    try:
+        return _row_digest(*row[:5]) == bytes(row[5])
+    except TypeError:
+        return False  # What the disk made of it is of another kind.
 
 
 class PageBounds(msgspec.Struct, frozen=True):
@@ -109,9 +130,11 @@ class PageFile:
         self._sizes: dict[bytes, int] = {}
         self._floors: dict[bytes, tuple[int, int]] = {}
         self._since_aged = 0
+        self._lost: set[bytes] = set()
+        """Of whom a damaged row went since it was last asked."""
         self.problem = ""
         """Why the last page was not written; "" while all is well."""
-        self.counts = {"written": 0, "dropped": 0, "failures": 0}
+        self.counts = {"written": 0, "dropped": 0, "failures": 0, "damaged": 0}
 
     def open(self) -> list[requests.Held]:
         """Open or create the file; what it holds of each author."""
@@ -127,13 +150,22 @@ class PageFile:
     def _connect(self) -> sqlite3.Connection:
         if self._database is None:
             try:
-                self._database = open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
+                self._database = self._open()
             except sqlite3.DatabaseError as error:
                 if is_the_disk(error):
                     raise
                 move_aside(self._path)
-                self._database = open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
+                self._database = self._open()
         return self._database
+
+    def _open(self) -> sqlite3.Connection:
+        database = open_sound(self._path, ("synchronous=NORMAL",), _SCHEMA)
+        if "digest" not in {column[1] for column in database.execute("PRAGMA table_info(pages)")}:
+            # A file of before rows had digests: what is there now is what is held to from here on.
+            database.create_function("row_digest", 5, _row_digest, deterministic=True)
+            database.execute("ALTER TABLE pages ADD COLUMN digest BLOB NOT NULL DEFAULT x''")
+            database.execute("UPDATE pages SET digest = row_digest(author, number, from_ms, to_ms, page)")
+        return database
 
     def _held(self, author: bytes) -> requests.Held:
         found = self._connect().execute("SELECT from_ms, to_ms FROM pages WHERE author=? ORDER BY to_ms", (author,))
@@ -182,13 +214,15 @@ class PageFile:
         if (page.to_ms, page.number) <= self._floors.get(page.author, (0, 0)):
             return page.author
         key = (page.author, page.number)
-        row = database.execute("SELECT page FROM pages WHERE author=? AND number=?", key).fetchone()
-        if row is not None and digest_of(row[0]) <= digest_of(data):
-            return None if row[0] == data else page.author
+        row = database.execute(f"SELECT {_ROW}, size FROM pages WHERE author=? AND number=?", key).fetchone()
+        is_whole = row is not None and _is_whole(row[:6])
+        if is_whole and digest_of(row[4]) <= digest_of(data):
+            return None if row[4] == data else page.author
         if row is not None:
-            self._drop(database, *key, len(row[0]))
+            self.counts["damaged"] += not is_whole
+            self._drop(database, *key, row[6])
         values = (*key, page.from_ms, page.to_ms, len(data), data)
-        database.execute("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?)", values)
+        database.execute("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, _row_digest(*values[:4], data)))
         self._sizes[page.author] = self._sizes.get(page.author, 0) + len(data)
         self.counts["written"] += 1
         if page.author != self._node:
@@ -259,27 +293,59 @@ class PageFile:
     def find(self, ask: requests.FindPages) -> requests.Pages:
         """Pages for a peer."""
         statement = (
-            "SELECT page FROM pages WHERE author=? AND to_ms >= ? AND from_ms <= ? AND (to_ms, number) < (?, ?) "
+            f"SELECT rowid, {_ROW} FROM pages WHERE author=? AND to_ms >= ? AND from_ms <= ? "
+            "AND (to_ms, number) < (?, ?) "
             "ORDER BY to_ms DESC, number DESC LIMIT ?"
         )
         values = (ask.author, ask.from_ms, ask.to_ms, ask.below_ms, ask.below_number, messages.PAGES_MAX + 1)
         failures = self.counts["failures"]
-        found = self._execute(statement, values)
-        if self.counts["failures"] > failures:
-            return requests.Pages(ask.ticket, (), False, 0, is_failed=True)
         pages: list[bytes] = []
-        size, more = 0, False
-        for (page,) in found:
-            more = bool(pages) and (size + len(page) > ask.bytes_max or len(pages) >= messages.PAGES_MAX)
-            if more:
+        for _ in range(_LOOKS):
+            size, more = 0, False
+            found = self._execute(statement, values)
+            for page in self._whole(found):
+                more = bool(pages) and (size + len(page) > ask.bytes_max or len(pages) >= messages.PAGES_MAX)
+                if more:
+                    break
+                pages.append(page)
+                size += len(page)
+            # Where damaged rows went, there may be more below those that were read.
+            more = more or len(found) > messages.PAGES_MAX
+            if pages or not more:
                 break
-            pages.append(page)
-            size += len(page)
+        if self.counts["failures"] > failures or (more and not pages):
+            return requests.Pages(ask.ticket, (), False, 0, is_failed=True)
         return requests.Pages(ask.ticket, tuple(pages), more, self._floors.get(ask.author, (0, 0))[0])
+
+    def take_lost(self) -> list[requests.Held]:
+        """What is there of those of whom damaged rows went since this was last asked: they may be fetched again."""
+        lost, self._lost = self._lost, set()
+        with contextlib.suppress(*_FAILURES):
+            return [self._held(author) for author in sorted(lost)]
+        return []
+
+    def _whole(self, rows: Iterable[Any]) -> Iterator[bytes]:
+        """Pages of rows (rowid, then `_ROW`) that hold; the others go."""
+        for rowid, *row in rows:
+            if _is_whole(row):
+                yield row[4]
+            else:
+                self._lose(rowid)
+
+    def _lose(self, rowid: int) -> None:
+        """A damaged row goes; what stays is counted anew, since what it says of itself may be wrong too."""
+        self.counts["damaged"] += 1
+        self._lost |= self._sizes.keys()
+        named = "(author, page) IN (SELECT author, number FROM pages WHERE rowid=?)"
+        self._execute(f"DELETE FROM told WHERE {named}", (rowid,))
+        self._execute("DELETE FROM pages WHERE rowid=?", (rowid,))
+        self._sizes = dict(self._execute("SELECT author, total(size) FROM pages GROUP BY author", ()))
 
     def between(self, from_ms: int, to_ms: int, most: int = READ_PAGES) -> list[Fetched]:
         """Others' pages that touch a stretch of time, by their end, the oldest first; `most` at most."""
-        statement = "SELECT page FROM pages WHERE to_ms >= ? AND from_ms <= ? AND author != ? ORDER BY to_ms LIMIT ?"
+        statement = (
+            f"SELECT rowid, {_ROW} FROM pages WHERE to_ms >= ? AND from_ms <= ? AND author != ? ORDER BY to_ms LIMIT ?"
+        )
         return self._read(self._execute(statement, (from_ms, to_ms, self._node, most)))
 
     def newest(self, at_ms: int) -> list[Fetched]:
@@ -287,13 +353,14 @@ class PageFile:
         found: list[Any] = []
         for author in sorted(self._sizes):
             if author != self._node:
-                statement = "SELECT page FROM pages WHERE author=? AND from_ms <= ? ORDER BY to_ms DESC LIMIT 1"
+                statement = (
+                    f"SELECT rowid, {_ROW} FROM pages WHERE author=? AND from_ms <= ? ORDER BY to_ms DESC LIMIT 1"
+                )
                 found += self._execute(statement, (author, at_ms))
         return self._read(found)
 
-    @staticmethod
-    def _read(rows: Iterable[Any]) -> list[Fetched]:
-        pages = (read_page(data) for (data,) in rows)
+    def _read(self, rows: Iterable[Any]) -> list[Fetched]:
+        pages = (read_page(data) for data in self._whole(rows))
         return [Fetched(NodeId(page.author), page) for page in pages]
 
     def events(self, query: Query, names: Mapping[NodeId, str]) -> list[EventRecord]:

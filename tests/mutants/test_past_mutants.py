@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from swarmd_protocols.past import fetching, giving, messages
+from swarmd_protocols.past import fetching, givers, giving, messages
 from swarmd_protocols.past.fetching import Fetcher
+from swarmd_protocols.past.givers import Givers
 from swarmd_protocols.past.giving import Giver
 from swarmd_protocols.releases.allowance import Allowance
 from swarmd_protocols.releases.upload_budget import UploadBudget
@@ -14,6 +15,7 @@ from tests.support.mutants import Law, Mutant, assert_found, each_law, each_muta
 
 JUDGE = Fetcher._judge
 LEAVE = Fetcher._leave
+ON_DENY = Fetcher.on_deny
 
 
 def takes_any_signature(patch: pytest.MonkeyPatch) -> None:
@@ -119,6 +121,61 @@ def waits_without_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetching, "TIMEOUT_NS", 1 << 62)
 
 
+def who_is_slow_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Givers, "has_room", lambda self, now_ns: len(self.walks) < givers.WALKS_MAX)
+
+
+def the_newest_is_always_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Givers, "turn_of", lambda self, node: 0)
+
+
+def a_lost_link_pays_for_a_lie(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Givers, "_tidy", lambda self, now_ns: self._away.clear())
+
+
+def any_word_pays_for_a_lie(patch: pytest.MonkeyPatch) -> None:
+    def put_off(self: Fetcher, node: Any, reason: str, until_ns: int) -> None:
+        giver = self._givers.get(node)
+        if giver is not None:
+            giver.reason, giver.denied_ns = reason, until_ns
+
+    def on_deny(self: Fetcher, sender: Any, said: messages.Deny, now_ns: int) -> Any:
+        if not said.number and sender in self._givers:
+            self._givers[sender].list_ns = now_ns
+            self._put_off(sender, "waiting", now_ns)
+            return []
+        return ON_DENY(self, sender, said, now_ns)
+
+    patch.setattr(Fetcher, "_put_off", put_off)
+    patch.setattr(Fetcher, "on_deny", on_deny)
+
+
+def a_disk_is_waited_for_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(giving, "READ_NS", 1 << 62)
+
+
+def telling_what_there_is_is_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Giver, "on_list", lambda self, peer, ask, now_ns: self._tell(peer, ask))
+
+    def tell(self: Giver, peer: Any, ask: messages.List) -> Any:
+        self._ticket += 1
+        free[self._node, self._ticket] = peer, ask.number
+        return [giving.Order(giving.NAME, giving.requests.FindRows(self._ticket))]
+
+    free: dict[int, Any] = {}
+
+    def answer(self: Giver, found: Any, now_ns: int) -> Any:
+        peer, number = free.pop((self._node, found.ticket))
+        return [giving._send(peer, messages.encode_message(messages.Listing(number, found.rows)))]
+
+    patch.setattr(Giver, "_tell", tell, raising=False)
+    patch.setattr(Giver, "on_rows", answer)
+
+
+def who_waits_first_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(giving._Debts, "turn_of", lambda self, peer: 0)
+
+
 def liar(lie: str) -> Law:
     def law() -> None:
         laws.a_liar_is_named_and_left(lie)
@@ -149,6 +206,13 @@ PAIRS: list[tuple[Law, Mutant]] = [
     (laws.who_asks_without_end_is_not_heard, hears_every_question),
     (laws.names_that_are_made_up_leave_room_for_members, keeps_names_that_are_made_up),
     (laws.an_older_member_is_no_liar, asks_the_silent_without_end),
+    (laws.a_disk_that_does_not_answer_is_no_end, a_disk_is_waited_for_without_end),
+    (laws.what_there_is_is_told_out_of_the_budget, telling_what_there_is_is_free),
+    (laws.askers_that_agree_leave_another_its_turn, who_waits_first_stays),
+    (laws.silent_givers_hold_up_nobody, who_is_slow_keeps_its_place),
+    (laws.slow_givers_hold_up_nobody, the_newest_is_always_first),
+    (laws.a_liar_that_goes_and_comes_back_is_left, a_lost_link_pays_for_a_lie),
+    (laws.a_liar_that_goes_and_comes_back_is_left, any_word_pays_for_a_lie),
     (laws.loss_takes_nothing, waits_without_end),
 ]
 

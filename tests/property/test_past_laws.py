@@ -23,6 +23,10 @@ SIMPLE = (
     past_laws.an_older_member_is_no_liar,
     past_laws.what_is_given_is_bounded,
     past_laws.who_asks_without_end_is_not_heard,
+    past_laws.a_disk_that_does_not_answer_is_no_end,
+    past_laws.what_there_is_is_told_out_of_the_budget,
+    past_laws.askers_that_agree_leave_another_its_turn,
+    past_laws.a_liar_that_goes_and_comes_back_is_left,
     past_laws.names_that_are_made_up_leave_room_for_members,
 )
 
@@ -35,6 +39,11 @@ def test_law(law: object) -> None:
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_loss_takes_nothing(seed: int) -> None:
     past_laws.loss_takes_nothing(seed)
+
+
+@pytest.mark.parametrize(("answer_s", "colluders"), [(None, 12), (58, 12), (30, 8), (9, 8)])
+def test_givers_that_agree_hold_up_nobody(answer_s: int | None, colluders: int) -> None:
+    past_laws.givers_that_agree_hold_up_nobody(answer_s, colluders, seed=2)
 
 
 @pytest.mark.parametrize("lie", past_laws.LIES)

@@ -4,14 +4,17 @@ import random
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarmd.events.pages import FILE_NAME, PageBounds, PageFile, PageStore
 from swarmd.events.store import Query
+from swarmd_protocols.ids import NodeId
 from swarmd_protocols.past import messages, requests
 from swarmd_protocols.past.pages import NUMBER_MAX, TIME_MAX_MS, read_page
+from swarmd_protocols.past.spans import without
 from swarmd_protocols.state.clock import EPOCH_2020_NS
 from tests.support.past_world import BEGIN_MS, Shelf, event, identity, minutes, page
 
@@ -151,6 +154,90 @@ def test_a_damaged_file_is_moved_aside_and_a_disk_that_fails_is_said(tmp_path: P
     assert gone.open() == []
     ask = requests.FindPages(1, OTHER.node, 0, 1, 1, 1, 1)
     assert gone.find(ask).is_failed, "an asker does not take a failing disk for silence"
+
+
+def asked(author: bytes) -> requests.FindPages:
+    return requests.FindPages(1, NodeId(author), 0, TIME_MAX_MS - 1, TIME_MAX_MS - 1, NUMBER_MAX, messages.ANSWER_BYTES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_a_bit_that_the_disk_flipped_is_given_to_nobody(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """What is given was signed, whatever bits of a row flip; what goes is told, and taken again."""
+    rng = random.Random(seed)
+    folder = tmp_path_factory.mktemp("past")
+    file = opened(folder)
+    pages = minutes(OTHER, 8)
+    file.add([*pages, *minutes(OWN, 3)], BEGIN_MS)
+    number, column = rng.randrange(1, 9), rng.choice(("page", "page", "number", "from_ms", "to_ms", "digest"))
+    database = file._connect()
+    where = "WHERE author=? AND number=?"
+    (was,) = database.execute(f"SELECT {column} FROM pages {where}", (OTHER.node, number)).fetchone()
+    if isinstance(was, int):
+        other: object = was ^ (1 << rng.randrange(4, 40))
+    else:
+        at = rng.randrange(8 * len(was))
+        other = was[: at // 8] + bytes([was[at // 8] ^ (1 << at % 8)]) + was[at // 8 + 1 :]
+    database.execute(f"UPDATE pages SET {column}=? {where}", (other, OTHER.node, number))
+    if rng.random() < 0.5:
+        assert [one.page.number for one in file.between(0, 1 << 45)] == [n for n in range(1, 9) if n != number]
+        file.newest(1 << 45)
+    given_pages = file.find(asked(OTHER.node)).pages
+    assert given_pages == tuple(data for data in reversed(pages) if data != pages[number - 1])
+    assert file.counts["damaged"] == 1
+    held = {one.author: one.spans for one in file.take_lost()}[OTHER.node]
+    assert without((BEGIN_MS, BEGIN_MS + 480_000), held) == (
+        [(BEGIN_MS + 60_000 * (number - 1), BEGIN_MS + 60_000 * number)]
+    )
+    assert file.take_lost() == []
+    file.add([pages[number - 1]], BEGIN_MS)
+    assert file.find(asked(OTHER.node)).pages == tuple(reversed(pages))
+    assert file._sizes == dict(database.execute("SELECT author, total(size) FROM pages GROUP BY author"))
+    file.close()
+
+
+def test_a_damaged_row_wins_over_no_page(tmp_path: Path) -> None:
+    """Of two pages of one number a damaged one is none, whatever its digest would be."""
+    file = opened(tmp_path)
+    first = page(OTHER, 1, (BEGIN_MS, BEGIN_MS + 9))
+    file.add([first], BEGIN_MS)
+    for flip in range(40):
+        file._connect().execute("UPDATE pages SET page=?", (first[:-1] + bytes([first[-1] ^ 1, flip])[:2],))
+        file.add([first], BEGIN_MS)
+        assert all_of(file) == [first]
+    assert file.counts["damaged"] == 40
+    file.close()
+
+
+def test_damage_leaves_more_below(tmp_path: Path) -> None:
+    """A walk goes on below damaged rows, however many there are."""
+    file, begin = opened(tmp_path), BEGIN_MS
+    pages = [page(OTHER, number, (begin + number, begin + number)) for number in range(1, 150)]
+    file.add(pages, begin)
+    file._connect().execute("UPDATE pages SET page=x'00' WHERE number % 2 = 0 AND number != 80 OR number > 81")
+    found: list[bytes] = []
+    ask = asked(OTHER.node)
+    for _ in range(9):
+        some = file.find(ask)
+        found += some.pages
+        if not some.more:
+            break
+        last = read_page(some.pages[-1])
+        ask = msgspec.structs.replace(ask, below_ms=last.to_ms, below_number=last.number)
+    assert [read_page(data).number for data in found] == [81, 80, *range(79, 0, -2)]
+    file.close()
+
+
+def test_a_file_of_before_rows_had_digests_is_read(tmp_path: Path) -> None:
+    file = opened(tmp_path)
+    file.add(minutes(OTHER, 3), BEGIN_MS)
+    file._connect().execute("ALTER TABLE pages DROP COLUMN digest")
+    file.close()
+    file = PageFile(tmp_path / FILE_NAME, OWN.node, NEVER)
+    file.open()
+    assert len(file.find(asked(OTHER.node)).pages) == 3
+    assert file.counts["damaged"] == 0
+    file.close()
 
 
 async def test_the_last_page_is_written_at_the_end(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import msgspec
 
 from swarmd_protocols.crypto import SIGNATURE_BYTES
 from swarmd_protocols.errors import WireError
-from swarmd_protocols.past import messages
+from swarmd_protocols.past import messages, requests
 from swarmd_protocols.past.authors import AUTHORS_MAX
+from swarmd_protocols.past.fetching import TIMEOUT_NS
+from swarmd_protocols.past.givers import SLOW_NS, WALKS_MAX
 from swarmd_protocols.past.giving import GivingConfig
 from swarmd_protocols.past.pages import PAGE_MAX_BYTES, PAGE_MAX_MS, holds, read_page
 from swarmd_protocols.past.past import PastConfig
@@ -16,7 +18,7 @@ from swarmd_protocols.subprotocol import Peer
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
 from swarmd_protocols.trust.trust import Revocation
-from tests.support.past_world import BEGIN_MS, CRYPTO, MS, SECRET, S, World, minutes, page
+from tests.support.past_world import BEGIN_MS, CRYPTO, MS, SECRET, S, World, identity, minutes, page
 
 HOUR_MS = 3_600_000
 
@@ -180,6 +182,85 @@ def a_liar_is_named_and_left(lie: str) -> None:
     assert "lied" in whats(world, 0, 1), f"{lie}: the gap is {whats(world, 0, 1)}"
 
 
+def givers_that_agree_hold_up_nobody(answer_s: int | None, colluders: int, seed: int = 1) -> None:
+    """Some answer nothing, or a page in so many seconds, and all their past is newer than what is missing of an honest
+    one's; that comes all the same.
+    """
+    world, drawn = World(colluders + 2, seed), Random(seed)
+    honest = 1 + drawn.randrange(colluders + 1)
+    node = world.members[honest].node
+    own = minutes(world.members[honest].identity, 360, places=20)
+    world.keep(honest, own)
+
+    def says(said: messages.Message, at: int) -> messages.Message | None:
+        if not isinstance(said, messages.Answer):
+            return said
+        late = messages.encode_message(messages.Answer(said.number, said.pages[:1], bool(said.pages), 0))
+        if answer_s is not None:
+            world._at(world.now_ns + answer_s * S, lambda: world._arrive(at, world.members[0].node, late))
+        return None
+
+    for at in set(range(1, colluders + 2)) - {honest}:
+        world.keep(at, minutes(world.members[at].identity, 400))
+        world.members[at].lie = lambda said, at=at: says(said, at)  # type: ignore[misc]
+    world.now_ns += 6 * HOUR_MS * MS
+    world.keep(0, own[-10:])
+    world.introduce()
+    late_observer(world, want_ms=6 * HOUR_MS)
+    world.run(240)
+    assert whats(world, 0, honest, to_ms=BEGIN_MS + 6 * HOUR_MS) == ["whole"], "who is slow holds up another"
+    late = world.members[0]
+    assert len(late.shelf.of(node)) == 360
+    assert len(late.past._fetcher._walks) <= WALKS_MAX * TIMEOUT_NS // SLOW_NS, "too many answers are waited for"
+    assert not late.alarms, "somebody honest was named"
+
+
+def silent_givers_hold_up_nobody() -> None:
+    """Two dozen that never answer."""
+    givers_that_agree_hold_up_nobody(None, 24)
+
+
+def slow_givers_hold_up_nobody() -> None:
+    """As many as are asked at once, twice, each just quick enough to be waited for."""
+    givers_that_agree_hold_up_nobody(14, 8)
+
+
+def a_liar_that_goes_and_comes_back_is_left() -> None:
+    """Neither a lost link nor a word that fits no question takes away what a lie has cost."""
+    for trick in ("link", "deny", "both"):
+        world = World(3)
+        liar, late = world.members[1], world.members[0]
+        own = minutes(liar.identity, 60)
+        world.keep(1, own)
+        world.keep(2, minutes(world.members[2].identity, 60))
+        asked: list[int] = []
+
+        def says(said: messages.Message, asked: list[int] = asked, own: list[bytes] = own) -> messages.Message:
+            if isinstance(said, messages.Answer):
+                asked.append(said.number)
+                return messages.Answer(said.number, (flipped(own[-1]),), True, 0)
+            return said
+
+        liar.lie = says
+        late_observer(world)
+        for _ in range(27):  # Nine minutes.
+            world.run(20)
+            if trick in ("link", "both"):
+                world.away = {1}
+                world.introduce()
+                world.run(1)
+                world.away = set()
+                world.introduce()
+            if trick in ("deny", "both"):
+                for number in (0, 1, 2, asked[0]):
+                    deny = messages.encode_message(messages.Deny(number, messages.BUSY, 0))
+                    world.perform(0, late.past.on_message(liar.node, deny, world.now_ns))
+        assert len(asked) == 1, f"{trick}: who lied is asked {len(asked)} times in nine minutes"
+        assert "lied" in whats(world, 0, 1), f"{trick}: the gap is {whats(world, 0, 1)}"
+        world.run(120)
+        assert len(asked) == 2, f"{trick}: after ten minutes it is not asked again"
+
+
 def who_is_shut_out_has_no_past() -> None:
     """Pages of a revoked author are not taken; those that are there are dropped, and the gap says why."""
     world = World(3)
@@ -258,6 +339,68 @@ def what_is_given_is_bounded() -> None:
     stormy = sum(size for _, size, _ in giver.given[count:])
     assert stormy / 60 < 0.85 * calm / 120, f"in a storm it gave {stormy} bytes: its own work does not come first"
     assert stormy > 0, "in a storm nothing is given at all"
+
+
+def a_disk_that_does_not_answer_is_no_end() -> None:
+    """What the driver never answers is given up, and the next question is looked up."""
+    world = World(4)
+    world.keep(0, minutes(world.members[0].identity, 60))
+    left: dict[type, int] = {requests.FindRows: 2, requests.FindPages: 2}
+
+    def is_stuck(request: object) -> bool:
+        kind = type(request)
+        left[kind] = left.get(kind, 0) - 1
+        return left[kind] >= 0
+
+    world.members[0].is_stuck = is_stuck
+    for at in (1, 2, 3):
+        world.want(at, BEGIN_MS, BEGIN_MS + HOUR_MS)
+    world.run(600)
+    assert [whats(world, at, 0) for at in (1, 2, 3)] == [["whole"]] * 3, "a disk that was slow once is asked no more"
+
+
+def what_there_is_is_told_out_of_the_budget() -> None:
+    """Long lists, asked for by many as they may, cost the giver no more than its rate; pages come all the same."""
+    rate, askers = 8_000, 30
+    world = World(2 + askers, config=PastConfig(GivingConfig(bytes_s=rate)))
+    giver = world.members[0]
+    world.keep(0, minutes(giver.identity, 60))
+    rows = list(giver.shelf.rows(giver.node))
+    for at in range(150):
+        other = identity(f"other{at}")
+        giver.trust.admit_certificate(other.certificate)
+        rows.append(messages.Row(other.node, 0, BEGIN_MS, BEGIN_MS + 60_000))
+    giver.shelf.rows = lambda own: tuple(rows)  # type: ignore[method-assign]
+    world.want(1, BEGIN_MS, BEGIN_MS + HOUR_MS)
+    for number in range(1, 41):
+        for asker in world.members[2:]:
+            ask = messages.encode_message(messages.List(number))
+            world.perform(0, giver.past.on_message(asker.node, ask, world.now_ns))
+        world.run(5)
+    listing = len(messages.encode_message(messages.Listing(1, tuple(rows))))
+    pages = [(at, size) for at, size, _ in giver.given if size > 100]  # Others say that there is nothing now.
+    for begin, _ in pages:
+        within = sum(size for at, size in pages if begin <= at < begin + 10 * S)
+        assert within <= 10 * rate + listing + PAGE_MAX_BYTES, f"a giver tells {within} bytes in ten seconds"
+    assert whats(world, 1, 0) == ["whole"], "who asks what there is keeps pages from others"
+
+
+def askers_that_agree_leave_another_its_turn() -> None:
+    """More than may wait ask without end; who comes late is served among them."""
+    world, askers = World(2 + 24), range(2, 26)
+    giver = world.members[0]
+    world.keep(0, minutes(giver.identity, 60, places=60))
+    world.run(1)
+    for step in range(480):
+        if step == 40:
+            world.want(1, BEGIN_MS + 50 * 60_000, BEGIN_MS + HOUR_MS)
+        for at in askers:
+            ask = messages.Ask(step + 1, giver.node, BEGIN_MS, BEGIN_MS + HOUR_MS, BEGIN_MS + 2 * HOUR_MS, 0)
+            sender = world.members[at].node
+            world.perform(0, giver.past.on_message(sender, messages.encode_message(ask), world.now_ns))
+        world.run(0.25)
+    there = whats(world, 1, 0, BEGIN_MS + 50 * 60_000)
+    assert there == ["whole"], f"of who is asked by many another has {there}"
 
 
 def names_that_are_made_up_leave_room_for_members() -> None:

@@ -120,6 +120,8 @@ class Member:
         """(when, bytes, to) of all that it sent."""
         self.knows_past = True
         """False: a member of an older version, which drops what it does not know."""
+        self.is_stuck: Callable[[object], bool] = lambda request: False
+        """Which orders its driver never answers."""
         self.lie: Callable[[messages.Message], messages.Message | None] = lambda message: message
         """What it says instead."""
 
@@ -246,6 +248,8 @@ class World:
 
     def _carry_out(self, at: int, request: object) -> None:
         one = self.members[at]
+        if one.is_stuck(request):
+            return
         match request:
             case requests.FindRows(ticket):
                 self.command(at, requests.Rows(ticket, one.shelf.rows(one.node)))

@@ -4,13 +4,14 @@ Rules this file keeps:
 
 - Wanted are stretches of time of every member. The newest missing hour of anybody goes first, so that a page that shows
   the last hour is whole before one that shows the day.
-- The author is asked first; where it cannot be reached, whoever has listed pages of it. `WALKS_MAX` answers are waited
-  for, one of each giver.
+- The author is asked first; where it cannot be reached, whoever has listed pages of it. Givers take turns
+  (`givers.py`), after each answer: none keeps another from being asked, however slow or long its answers are.
 - A walk goes from the newest page down and ends with a stretch that the giver has told all of. Of its own past an
   author's word for "there is no more" counts: the rest is a gap that it names. Of another's it only means that somebody
   else is asked.
 - Nothing is kept that its author has not signed under a certificate that holds now. A giver that answers anything else
-  (garbage, another author's pages, pages that were not asked for, times to come) is named and left for `LEFT_NS`.
+  (garbage, another author's pages, pages that were not asked for, times to come) is named and left for `LEFT_NS`,
+  whatever it says meanwhile, and whether or not it was out of reach in between.
 - What cannot be had is said, with why (`stretches`); silence is never taken for calm.
 """
 
@@ -23,6 +24,7 @@ from swarmd_protocols.errors import IdentityError, WireError
 from swarmd_protocols.ids import NodeId, short
 from swarmd_protocols.past import messages, requests
 from swarmd_protocols.past.authors import AUTHORS_MAX, Author, make_room
+from swarmd_protocols.past.givers import SLOW_NS, Givers, Walk
 from swarmd_protocols.past.giving import NAME
 from swarmd_protocols.past.pages import NUMBER_MAX, PAGE_MAX_MS, TIME_MAX_MS, holds, read_page
 from swarmd_protocols.past.spans import JOIN_MS, Span, common, joined, without
@@ -31,8 +33,6 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 from swarmd_protocols.trust.view import TrustView
 
 _S = 1_000_000_000
-WALKS_MAX = 4
-"""Answers that are waited for at once: at the default share of a giver 32 KiB/s come in."""
 WINDOW_MS = 3_600_000
 """One walk tells of so much at most, milliseconds: an hour."""
 TIMEOUT_NS = 60 * _S
@@ -80,33 +80,6 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
     """One of the words above."""
 
 
-class _Walk(msgspec.Struct):
-    """One question to one giver, and what follows it."""
-
-    author: NodeId
-    span: Span
-    number: int
-    below: tuple[int, int]
-    due_ns: int
-
-
-class _Giver(msgspec.Struct):
-    """What is known of one member as a giver."""
-
-    list_ns: int = 0
-    """When it is to be asked what it keeps."""
-    pause_ns: int = LIST_NS
-    listing: int = 0
-    """Number of the question that is open; 0: none."""
-    has_listed: bool = False
-    has_helped: bool = False
-    """Pages came of it since its last listing."""
-    denied_ns: int = 0
-    """It is asked nothing until then."""
-    reason: str = ""
-    """Why: REFUSED, LIED, SILENT, or WAITING where it had too much to do; "" while it may be asked."""
-
-
 class Fetcher:
     """See the module.
 
@@ -124,10 +97,9 @@ class Fetcher:
         self._now_ms = now_ms
         self._wanted: list[Span] = []
         self._authors: dict[NodeId, Author] = {}
-        self._givers: dict[NodeId, _Giver] = {}
-        """Members that can be reached."""
-        self._walks: dict[NodeId, _Walk] = {}
-        """By giver."""
+        self._turns = Givers()
+        self._givers = self._turns.near
+        self._walks = self._turns.walks
         self._number = 0
         self._named_ns: dict[NodeId, int] = {}
         self.counts = {"fetched_pages": 0, "fetched_bytes": 0, "refused_pages": 0, "liars": 0}
@@ -180,15 +152,11 @@ class Fetcher:
         for peer in peers:
             self._author(peer.node)
         near = {peer.node for peer in peers if peer.reachable and not peer.far and peer.public_key}
-        for gone in [node for node in self._givers if node not in near]:
-            del self._givers[gone]
-            self._walks.pop(gone, None)
+        for gone in self._turns.meet(near, LIST_NS, now_ns):
             for author in self._authors.values():
                 author.rows.pop(gone, None)
                 if author is not self._authors.get(gone):
                     author.told.pop(gone, None)
-        for node in sorted(near):
-            self._givers.setdefault(node, _Giver(list_ns=now_ns))
 
     def on_trust(self) -> list[SubEffect]:
         """Somebody may be shut out."""
@@ -204,15 +172,25 @@ class Fetcher:
     def on_tick(self, now_ns: int) -> list[SubEffect]:
         """Give up what did not come, and ask for what is missing."""
         for node in [node for node, walk in self._walks.items() if walk.due_ns <= now_ns]:
-            del self._walks[node]
+            self._turns.end(node, now_ns)
             self._put_off(node, SILENT, now_ns + TIMEOUT_NS)
-        effects = self._ask_for_lists(now_ns)
-        while len(self._walks) < WALKS_MAX:
+        return self._ask_for_lists(now_ns) + self._ask_next(now_ns)
+
+    def _ask_next(self, now_ns: int) -> list[SubEffect]:
+        """As many as there is room for."""
+        effects: list[SubEffect] = []
+        while self._turns.has_room(now_ns):
             found = self._next(now_ns)
             if found is None:
                 break
             giver, author, span = found
-            effects += self._walk(giver, author, span, (TIME_MAX_MS - 1, NUMBER_MAX), now_ns)
+            below, rest = (TIME_MAX_MS - 1, NUMBER_MAX), self._givers[giver].rest
+            if rest is not None and rest.author == author and rest.span[0] < span[1] <= rest.below[0]:
+                span, below = rest.span, rest.below
+            self._number += 1
+            walk = Walk(author, span, self._number, below, now_ns, now_ns + TIMEOUT_NS)
+            self._turns.begin(giver, walk)
+            effects.append(_send(giver, messages.Ask(walk.number, author, *span, *below)))
         return effects
 
     def _ask_for_lists(self, now_ns: int) -> list[SubEffect]:
@@ -233,8 +211,8 @@ class Fetcher:
         return effects
 
     def _next(self, now_ns: int) -> tuple[NodeId, NodeId, Span] | None:
-        """The newest stretch that is missing and that somebody idle may have: (giver, author, stretch)."""
-        best: tuple[int, NodeId, NodeId, Span] | None = None
+        """Of whose turn it is, the newest stretch that is missing and it may have: (giver, author, stretch)."""
+        best: tuple[tuple[int, int], NodeId, NodeId, Span] | None = None
         now_ms = self._now_ms(now_ns)
         for node, author in self._authors.items():
             if node == self._node or node in self._trust.revoked or any(w.author == node for w in self._walks.values()):
@@ -244,10 +222,11 @@ class Fetcher:
                 if not self._is_idle(giver, now_ns):
                     continue
                 spans = self._could_tell(node, author, giver, missing)
-                if spans and (best is None or spans[-1][1] > best[0]):
-                    begin, end = spans[-1]
-                    best = (end, giver, node, (max(begin, end - WINDOW_MS), end))
                 if spans:
+                    begin, end = spans[-1]
+                    place = -self._turns.turn_of(giver), end
+                    if best is None or place > best[0]:
+                        best = (place, giver, node, (max(begin, end - WINDOW_MS), end))
                     break
         return None if best is None else best[1:]
 
@@ -275,11 +254,6 @@ class Fetcher:
             spans = [part for span in spans for part in common(span, [(row.from_ms, row.to_ms)])]
         return [span for span in spans if span[1] - span[0] > JOIN_MS]
 
-    def _walk(self, giver: NodeId, author: NodeId, span: Span, below: tuple[int, int], now_ns: int) -> list[SubEffect]:
-        self._number += 1
-        self._walks[giver] = _Walk(author, span, self._number, below, now_ns + TIMEOUT_NS)
-        return [_send(giver, messages.Ask(self._number, author, *span, *below))]
-
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def on_listing(self, sender: NodeId, said: messages.Listing, now_ns: int) -> list[SubEffect]:
@@ -290,8 +264,8 @@ class Fetcher:
         giver.pause_ns = LIST_NS if giver.has_helped or not giver.has_listed else min(2 * giver.pause_ns, LIST_MAX_NS)
         giver.list_ns = now_ns + giver.pause_ns
         giver.listing, giver.has_listed, giver.has_helped = 0, True, False
-        if giver.reason in (SILENT, WAITING):
-            giver.reason, giver.denied_ns = "", 0
+        if giver.reason in (SILENT, WAITING) or giver.is_left:
+            giver.reason, giver.denied_ns, giver.is_left = "", 0, False
         before = {node: author.rows.pop(sender, None) for node, author in self._authors.items()}
         self._make_room({NodeId(row.author) for row in said.rows})
         for row in said.rows:
@@ -317,14 +291,14 @@ class Fetcher:
     def on_deny(self, sender: NodeId, said: messages.Deny, now_ns: int) -> list[SubEffect]:
         """A member gives nothing, or not now."""
         giver, walk = self._givers.get(sender), self._walks.get(sender)
-        is_listing = giver is not None and giver.listing == said.number
+        is_listing = giver is not None and 0 < giver.listing == said.number
         if giver is None or not (is_listing or (walk is not None and walk.number == said.number)):
             return _unasked(sender)
         pause_ns = min(said.retry_ms, messages.RETRY_MAX_MS) * 1_000_000
         if is_listing:
             giver.listing, giver.list_ns = 0, now_ns + max(pause_ns, TICK_NS)
         elif walk is not None:
-            del self._walks[sender]
+            self._turns.end(sender, now_ns)
             if said.reason == messages.UNKNOWN:
                 author = self._authors.get(walk.author)
                 if author is not None:
@@ -338,7 +312,7 @@ class Fetcher:
         walk = self._walks.get(sender)
         if walk is None or walk.number != said.number:
             return _unasked(sender)
-        del self._walks[sender]
+        self._turns.end(sender, now_ns)
         author = self._authors[walk.author]
         good, spans, below, problem = self._judge(walk, said, now_ns)
         effects: list[SubEffect] = []
@@ -362,12 +336,15 @@ class Fetcher:
         begin, end = walk.span
         if said.more and below[0] > begin:
             self._tell(author, sender, (max(begin, below[0]), end))
-            return effects + self._walk(sender, walk.author, walk.span, below, now_ns)
+            walk.below = below
+            if giver is not None:
+                giver.rest = walk
+            return effects + self._ask_next(now_ns)
         self._tell(author, sender, walk.span)
         return effects
 
     def _judge(
-        self, walk: _Walk, said: messages.Answer, now_ns: int
+        self, walk: Walk, said: messages.Answer, now_ns: int
     ) -> tuple[list[bytes], list[Span], tuple[int, int], str]:
         """Pages that hold, of which times they are, the place of the last, and what is wrong with the rest."""
         good: list[bytes] = []
@@ -430,7 +407,7 @@ class Fetcher:
 
     def _put_off(self, node: NodeId, reason: str, until_ns: int) -> None:
         giver = self._givers.get(node)
-        if giver is not None:
+        if giver is not None and not (giver.is_left and giver.denied_ns >= until_ns):
             giver.reason, giver.denied_ns = reason, until_ns
 
     def _leave(self, sender: NodeId, what: str, now_ns: int) -> list[SubEffect]:
@@ -441,7 +418,7 @@ class Fetcher:
             author.rows.pop(sender, None)
         giver = self._givers.get(sender)
         if giver is not None:
-            giver.listing, giver.list_ns = 0, now_ns + LEFT_NS
+            giver.is_left, giver.listing, giver.list_ns = True, 0, now_ns + LEFT_NS
         effects: list[SubEffect] = [Rejected(sender.hex(), f"answers about the past with {what}")]
         if now_ns - self._named_ns.get(sender, -_NAMED_NS) >= _NAMED_NS:
             self._named_ns[sender] = now_ns
@@ -489,3 +466,4 @@ def _send(node: NodeId, message: messages.Message) -> Send:
 
 
 assert SETTLE_MS < PAGE_MAX_MS
+assert TIMEOUT_NS <= 4 * SLOW_NS

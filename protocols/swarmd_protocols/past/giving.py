@@ -5,8 +5,11 @@ Rules this file keeps:
 - Only members are heard, and where roles are named only those whose certificate has one of them.
 - All pages together keep to a budget that gives way to everything else that the node sends (`UploadBudget`), and each
   asker to half of its rate. Whoever asks has one question open; the next replaces it. Askers take turns, one answer
-  each, and one answer is looked up at a time.
-- A question costs at least `ANSWER_LEAST_BYTES` of what its asker may have, so that asking for nothing is bounded too.
+  each, whoever has had fewest bytes first, and one answer is looked up at a time.
+- A question costs at least `ANSWER_LEAST_BYTES` of what its asker may have, so that asking for nothing is bounded too;
+  what there is is told out of the same budget.
+- Where too many wait, whoever has had more than the others makes room for who has had less.
+- The driver has `READ_NS` to look something up; then the asker is told to come again, and the next one has its turn.
 """
 
 from collections.abc import Callable
@@ -36,6 +39,8 @@ BUSY_MS = 10_000
 """When they are told to, milliseconds: a turn of sixteen askers at the default rate takes as long."""
 LIST_EVERY_NS = 5_000_000_000
 """One asker is told what there is once in so long, nanoseconds: a list of 256 authors has 8 kB."""
+READ_NS = 30_000_000_000
+"""A look-up that takes longer, nanoseconds, does not come: a slow card reads 64 KiB in a tenth of a second."""
 _BURST_S = 3
 """So many seconds' worth at once: what is asked for first comes without waiting."""
 _DEBTORS_MAX = 1_024
@@ -55,7 +60,8 @@ class GivingConfig(msgspec.Struct, frozen=True):
 
 class _Asked(msgspec.Struct, frozen=True):
     peer: NodeId
-    ask: messages.Ask
+    ask: messages.Ask | messages.List
+    due_ns: int
 
 
 class _Debts:
@@ -69,22 +75,29 @@ class _Debts:
 
     def __init__(self, bytes_s: int) -> None:
         self._bytes_s = bytes_s
-        self._left: dict[NodeId, tuple[int, int]] = {}
-        """Bytes, and when that was; whoever asked longest ago is forgotten first."""
+        self._left: dict[NodeId, tuple[int, int, int]] = {}
+        """Bytes, when that was, and what it had ever; whoever was given something longest ago is forgotten first."""
+        self._had_bytes = 0
+        """What whoever had something last had before: who is new, or had less, counts as if it had as much."""
 
     def may_have(self, peer: NodeId, now_ns: int) -> bool:
         return self._left_of(peer, now_ns) > 0
 
     def spend(self, peer: NodeId, size: int, now_ns: int) -> None:
         left = self._left_of(peer, now_ns) - size
+        self._had_bytes = self.turn_of(peer)
         self._left.pop(peer, None)
         if len(self._left) >= _DEBTORS_MAX:
             del self._left[next(iter(self._left))]
-        self._left[peer] = left, now_ns
+        self._left[peer] = left, now_ns, self._had_bytes + size
+
+    def turn_of(self, peer: NodeId) -> int:
+        """Whoever has the lowest is next: bytes that it had, from where the others were when it came."""
+        return max(self._had_bytes, self._left.get(peer, (0, 0, 0))[2])
 
     def _left_of(self, peer: NodeId, now_ns: int) -> int:
         most = _BURST_S * self._bytes_s
-        left, since_ns = self._left.get(peer, (most, now_ns))
+        left, since_ns, _ = self._left.get(peer, (most, now_ns, 0))
         return min(most, left + max(0, now_ns - since_ns) * self._bytes_s // 1_000_000_000)
 
 
@@ -121,12 +134,12 @@ class Giver:
         self._answer_bytes = max(PAGE_MAX_BYTES, min(messages.ANSWER_BYTES, config.bytes_s))
         self._each = _Debts(max(1, config.bytes_s // ASKER_SHARE))
         self._listed = Seldom(LIST_EVERY_NS, 256)
-        self._waiting: dict[NodeId, messages.Ask] = {}
-        self._listings: dict[int, tuple[NodeId, int]] = {}
+        self._waiting: dict[tuple[NodeId, bool], messages.Ask | messages.List] = {}
+        """(asker, whether it asks what there is) to its question."""
         self._reading: tuple[int, _Asked] | None = None
         self._ready: _Ready | None = None
         self._ticket = 0
-        self._is_armed = False
+        self._armed_ns: int | None = None
         self.counts = {"given_pages": 0, "given_bytes": 0, "denied": 0}
 
     # --- what others ask --------------------------------------------------------------------------------------------
@@ -135,11 +148,9 @@ class Giver:
         """Whose pages are kept here."""
         if not self._gives_to(peer):
             return self._deny(peer, ask.number, messages.REFUSED, messages.RETRY_MAX_MS)
-        if not self._listed.is_due(peer, now_ns) or len(self._listings) >= ASKERS_MAX:
+        if not self._listed.is_due(peer, now_ns):
             return self._deny(peer, ask.number, messages.BUSY, BUSY_MS)
-        self._ticket += 1
-        self._listings[self._ticket] = (peer, ask.number)
-        return [Order(NAME, requests.FindRows(self._ticket))]
+        return self._wait(peer, ask, now_ns)
 
     def on_ask(self, peer: NodeId, ask: messages.Ask, now_ns: int) -> list[SubEffect]:
         """Some pages."""
@@ -147,26 +158,37 @@ class Giver:
             return self._deny(peer, ask.number, messages.REFUSED, messages.RETRY_MAX_MS)
         if self._statement_of(NodeId(ask.author)) is None:
             return self._deny(peer, ask.number, messages.UNKNOWN, messages.RETRY_MAX_MS)
-        if peer not in self._waiting and len(self._waiting) >= ASKERS_MAX:
-            return self._deny(peer, ask.number, messages.BUSY, BUSY_MS)
-        self._waiting[peer] = ask
-        return self.serve(now_ns)
+        return self._wait(peer, ask, now_ns)
+
+    def _wait(self, peer: NodeId, ask: messages.Ask | messages.List, now_ns: int) -> list[SubEffect]:
+        """A question waits for its turn; where too many do, whoever has had most is put off."""
+        effects: list[SubEffect] = []
+        key = peer, isinstance(ask, messages.List)
+        same = [one for one in self._waiting if one[1] is key[1]]
+        if key not in same and len(same) >= ASKERS_MAX:
+            last = max(same, key=lambda one: self._each.turn_of(one[0]))
+            if self._each.turn_of(last[0]) <= self._each.turn_of(peer):
+                return self._deny(peer, ask.number, messages.BUSY, BUSY_MS)
+            effects += self._deny(last[0], self._waiting.pop(last).number, messages.BUSY, BUSY_MS)
+        self._waiting[key] = ask
+        return effects + self.serve(now_ns)
 
     # --- what the driver found ----------------------------------------------------------------------------------------
 
-    def on_rows(self, found: requests.Rows) -> list[SubEffect]:
-        """Tell who asked."""
-        peer, number = self._listings.pop(found.ticket, (None, 0))
-        if peer is None or not self._gives_to(peer):
-            return []
-        held = tuple(row for row in found.rows if self._statement_of(NodeId(row.author)) is not None)
-        return [_send(peer, messages.encode_message(messages.Listing(number, held[: messages.ROWS_MAX])))]
+    def on_rows(self, found: requests.Rows, now_ns: int) -> list[SubEffect]:
+        """Tell who asked, as soon as the budget has room."""
+        asked = self._take_reading(found.ticket)
+        if asked is not None and self._gives_to(asked.peer):
+            held = tuple(row for row in found.rows if self._statement_of(NodeId(row.author)) is not None)
+            listing = messages.Listing(asked.ask.number, held[: messages.ROWS_MAX])
+            self._ready = _Ready(asked.peer, messages.encode_message(listing))
+        return self.serve(now_ns)
 
     def on_pages(self, found: requests.Pages, now_ns: int) -> list[SubEffect]:
         """Give them as soon as the budget has room."""
-        if self._reading is None or self._reading[0] != found.ticket:
+        asked = self._take_reading(found.ticket)
+        if asked is None or not isinstance(asked.ask, messages.Ask):
             return []
-        (_, asked), self._reading = self._reading, None
         if found.is_failed:
             return self._deny(asked.peer, asked.ask.number, messages.BUSY, BUSY_MS) + self.serve(now_ns)
         if self._gives_to(asked.peer):
@@ -176,6 +198,13 @@ class Giver:
             self._ready = _Ready(asked.peer, messages.encode_message(answer))
             self.counts["given_pages"] += len(found.pages)
         return self.serve(now_ns)
+
+    def _take_reading(self, ticket: int) -> _Asked | None:
+        """What was looked up under a ticket; None where nobody waits for it any more."""
+        if self._reading is None or self._reading[0] != ticket:
+            return None
+        (_, asked), self._reading = self._reading, None
+        return asked
 
     # --- in turn ------------------------------------------------------------------------------------------------------
 
@@ -190,28 +219,35 @@ class Giver:
             self.counts["given_bytes"] += size
             self._each.spend(self._ready.peer, max(size, ANSWER_LEAST_BYTES), now_ns)
             self._ready = None
+        if self._reading is not None and self._reading[1].due_ns <= now_ns:
+            (_, late), self._reading = self._reading, None
+            effects += self._deny(late.peer, late.ask.number, messages.BUSY, BUSY_MS)
         if self._reading is not None or not self._waiting:
             return effects
-        turn = next((peer for peer in self._waiting if self._each.may_have(peer, now_ns)), None)
+        ready = [key for key in self._waiting if self._each.may_have(key[0], now_ns)]
+        turn = min(ready, key=lambda key: self._each.turn_of(key[0]), default=None)
         if turn is None or self.budget.is_spent(self._answer_bytes, now_ns):
             return effects + self._again(now_ns)
         ask = self._waiting.pop(turn)
         self._ticket += 1
-        self._reading = self._ticket, _Asked(turn, ask)
-        order = requests.FindPages(
-            self._ticket, NodeId(ask.author), ask.from_ms, ask.to_ms, ask.below_ms, ask.below_number, self._answer_bytes
-        )
-        return [*effects, Order(NAME, order)]
+        self._reading = self._ticket, _Asked(turn[0], ask, now_ns + READ_NS)
+        order: requests.FindRows | requests.FindPages = requests.FindRows(self._ticket)
+        if isinstance(ask, messages.Ask):
+            order = requests.FindPages(
+                self._ticket, NodeId(ask.author), ask.from_ms, ask.to_ms, ask.below_ms, ask.below_number,
+                self._answer_bytes,
+            )  # fmt: skip
+        return [*effects, Order(NAME, order), *self._look_at(now_ns + READ_NS)]
 
     def on_timer(self, now_ns: int) -> list[SubEffect]:
         """Look again."""
-        self._is_armed = False
-        return self.serve(now_ns)
+        self._armed_ns = None
+        return self.serve(now_ns) + ([] if self._reading is None else self._look_at(self._reading[1].due_ns))
 
     def on_peers(self, nodes: set[NodeId]) -> None:
         """Whoever is no member any more waits for nothing."""
-        for peer in [peer for peer in self._waiting if peer not in nodes]:
-            del self._waiting[peer]
+        for key in [key for key in self._waiting if key[0] not in nodes]:
+            del self._waiting[key]
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -225,10 +261,14 @@ class Giver:
         return [_send(peer, messages.encode_message(messages.Deny(number, reason, retry_ms)))]
 
     def _again(self, now_ns: int) -> list[SubEffect]:
-        if self._is_armed:
+        return self._look_at(now_ns + _AGAIN_NS)
+
+    def _look_at(self, due_ns: int) -> list[SubEffect]:
+        """Look again at a moment, or before."""
+        if self._armed_ns is not None and self._armed_ns <= due_ns:
             return []
-        self._is_armed = True
-        return [SetTimer(GIVE, now_ns + _AGAIN_NS)]
+        self._armed_ns = due_ns
+        return [SetTimer(GIVE, due_ns)]
 
 
 def _send(peer: NodeId, payload: bytes) -> Send:

@@ -107,7 +107,7 @@ class PastProtocol:
         """A word of the driver (`requests.py`); raises `StateError` for anything else."""
         match request:
             case requests.Rows():
-                return self._giver.on_rows(request)
+                return self._giver.on_rows(request, now_ns)
             case requests.Pages():
                 return self._giver.on_pages(request, now_ns)
             case requests.Held():
