@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from swarmd.events.pages import FILE_NAME, PageBounds, PageFile, PageStore
@@ -66,6 +66,7 @@ def test_it_keeps_and_finds_what_the_reference_does(tmp_path_factory: pytest.Tem
 
 
 @settings(max_examples=30, deadline=None)
+@example(seed=2718)  # The newest page alone is too much.
 @given(seed=st.integers(0, 1 << 30))
 def test_a_full_file_holds_the_newest_whatever_the_order(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng = random.Random(seed)
@@ -79,7 +80,7 @@ def test_a_full_file_holds_the_newest_whatever_the_order(tmp_path_factory: pytes
         for data in rng.sample(pages, len(pages)):
             file.add([data], BEGIN_MS)
         kept.append(all_of(file))
-        floor = file.rows()[0].floor_ms if kept[-1] else BEGIN_MS + 99
+        floor = file._held(OTHER.node).floor_ms
         assert sum(map(len, kept[-1])) <= bounds.author_bytes
         assert len(kept[-1]) == len(pages) or floor == read_page(pages[-1 - len(kept[-1])]).to_ms, "what went is told"
         file.close()
