@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from swarmd.api.remote import Remote
+    from swarmd.worker.asking import Wish
 
 
 Record = TypeVar("Record")
@@ -186,6 +187,51 @@ class Node:
         """
         return self._infer(model, "", tensor, version, priority, deadline_ms, borrow)
 
+    def write(
+        self,
+        model: str,
+        text: str,
+        *,
+        version: str = "",
+        priority: int = 2,
+        deadline_ms: int | None = None,
+        borrow: str = "",
+        max_tokens: int = 128,
+    ) -> Iterator[str]:
+        """Have a language model go on with a text, and hear it as it comes; arguments and errors as of `detect`.
+
+        Args:
+            model: Name as served, or a bundle (`zoo:NAME`, a file): exactly that one.
+            text: What it begins with.
+            version: Digest of the bundle; "": the newest that is served.
+            priority: 1 high, 2 normal, 3 low.
+            deadline_ms: Milliseconds until the end of the text, 60,000 at most; None: as much.
+            borrow: "yes": another member may go on with it; "quickest": whoever is soonest.
+            max_tokens: At most so many pieces, 1,024 at most.
+        """
+        from swarmd.worker import asking_text
+
+        address, name, wish = self._asked(model, version, priority, deadline_ms, borrow)
+        for row in asking_text.stream(address, name, text, wish, max_tokens=max_tokens):
+            if row["text_output"]:
+                yield row["text_output"]
+
+    def _asked(
+        self, model: str, version: str, priority: int, deadline_ms: int | None, borrow: str
+    ) -> "tuple[str, str, Wish]":
+        """Where the API is, the model's name, and how the request is to be answered."""
+        from swarmd.worker import asking
+        from swarmd_models.errors import ModelError
+
+        wish = asking.Wish(version, priority, deadline_ms, borrow)
+        if not isinstance(self._control, Path):
+            raise ControlError(f"{self._control} is another device; inference is asked on the device that answers")
+        try:
+            name, digest = asking.named(model)
+        except ModelError as error:
+            raise WorkerError(str(error)) from error
+        return asking.address_of(self.ask("status")), name, replace(wish, version=version or digest)
+
     def _infer(
         self,
         model: str,
@@ -197,17 +243,9 @@ class Node:
         borrow: str,
     ) -> Inferred:
         from swarmd.worker import asking
-        from swarmd_models.errors import ModelError
 
-        wish = asking.Wish(version, priority, deadline_ms, borrow)
-        if not isinstance(self._control, Path):
-            raise ControlError(f"{self._control} is another device; inference is asked on the device that answers")
-        try:
-            name, digest = asking.named(model)
-        except ModelError as error:
-            raise WorkerError(str(error)) from error
-        address = asking.address_of(self.ask("status"))
-        head, outputs = asking.infer(address, name + lane, tensor, replace(wish, version=version or digest))
+        address, name, wish = self._asked(model, version, priority, deadline_ms, borrow)
+        head, outputs = asking.infer(address, name + lane, tensor, wish)
         return Inferred(
             model=str(head["model_name"]),
             version=str(head["model_version"]),

@@ -17,12 +17,13 @@ from swarmd_models.errors import ArtefactError
 from swarmd_models.model_notes import ModelNotes, notes_of
 from swarmd_models.onnx_file import read_onnx
 from swarmd_models.operating_point import Curve, read_curve
+from swarmd_models.texts import TextRule, read_text_rule
 from swarmd_models.tflite_file import read_labels, read_model
 from swarmd_models.toml_reader import TomlReader
 
 MAX_TOML_BYTES = 1 << 20
 """Of a bundle's description; ours have 4 kB."""
-DECODERS = ("ssd", "anchor_free", "yolo", "classifier")
+DECODERS = ("ssd", "anchor_free", "yolo", "classifier", "text")
 HEADS = ("auto", "v8", "v5", "v6", "yolox", "obb", "pose", "end2end")
 """What `decode.head` may name of the YOLO family (`decoders/yolo_heads.py`)."""
 NEVER = 2.0
@@ -187,6 +188,7 @@ class Bundle:
     second: SecondRule | None = None
     curve: Curve | None = None
     """Thresholds over the rate of false alarms, where they were measured."""
+    text: TextRule = field(default_factory=TextRule)
     labels_path: Path | None = None
     """The file that the labels come from, where the bundle names one."""
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -318,11 +320,11 @@ def _load_toml(path: Path, labels: tuple[str, ...] | None) -> Bundle:
         reference=_reference(top.table("reference")),
         second=second,
         curve=read_curve(top.table("curve"), own_labels),
+        text=read_text_rule(top.table("text")),
         labels_path=_labels_path(top, path),
         provenance=top.free_table("provenance"),
     )
-    problems = top.finish()
-    if problems:
+    if problems := top.finish():
         raise ArtefactError(f"bundle {path} cannot be used: " + "; ".join(problems))
     return bundle
 
@@ -424,10 +426,9 @@ def _class_thresholds(table: TomlReader, labels: tuple[str, ...]) -> dict[str, f
 
 def _golden(top: TomlReader, path: Path) -> Golden | None:
     table = top.table("golden")
-    name, sha256 = table.text("file", ""), table.text("sha256", "")
-    tolerance = table.integer("tolerance_steps", 8, 0, 255)
+    name, sha256, steps = table.text("file", ""), table.text("sha256", ""), table.integer("tolerance_steps", 8, 0, 255)
     checked = checked_file(top, path, name, sha256, "golden vector") if name else None
-    return Golden(checked, tolerance) if checked else None
+    return Golden(checked, steps) if checked else None
 
 
 def _input_rule(table: TomlReader) -> InputRule:

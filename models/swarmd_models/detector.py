@@ -12,7 +12,7 @@ from swarmd_models.backends.base import Announce, Array
 from swarmd_models.bundle import Bundle, at_rate
 from swarmd_models.decoders import Candidates, make_decoder
 from swarmd_models.decoders.base import MAX_CANDIDATES, logit
-from swarmd_models.errors import ModelError
+from swarmd_models.errors import ArtefactError, ModelError
 from swarmd_models.golden import check_golden
 from swarmd_models.nms import suppress
 from swarmd_models.preprocess import Mapping, Preprocessor
@@ -80,6 +80,8 @@ class Detector:
             ArtefactError: The model is of no kind that the eye can use, or its curve says nothing of the wanted rate.
             BackendError: No runtime could load it.
         """
+        if bundle.decoder == "text":
+            raise ArtefactError(f"{bundle.name} is a language model; an eye wants one that sees")
         if options.false_per_1000 > 0.0:
             bundle = at_rate(bundle, options.false_per_1000)
 

@@ -1,8 +1,9 @@
-"""A loaded bundle that answers for others: raw tensors through its graph, or a picture through all of it.
+"""A loaded bundle that answers for others: raw tensors through its graph, a picture through all of it, or a text on.
 
-Two *lanes* of one bundle. `graph`: the tensors of the net as they are, an item (one entry of the batch axis) at a time,
+*Lanes* of one bundle. `graph`: the tensors of the net as they are, an item (one entry of the batch axis) at a time,
 since the zoo's graphs are fixed at a batch of one. `detect`: a picture in, detections out, with everything that the
-bundle says about it: preprocessing, decoding, thresholds, the second stage.
+bundle says about it: preprocessing, decoding, thresholds, the second stage. `text`, of a language model: tokens in,
+those that follow out, one an inference (`texts.py`).
 
 Not for two threads at once: a backend is used by one thread at a time.
 """
@@ -20,11 +21,12 @@ from swarmd_models.backends.base import Array, Backend, TensorSpec
 from swarmd_models.bundle import Bundle
 from swarmd_models.detector import Detector, DetectorOptions
 from swarmd_models.errors import ArtefactError, FrameError
+from swarmd_models.texts import STEPS_MAX, Going, TextNet
 
 if TYPE_CHECKING:
     from swarmd_models.types import Detection
 
-GRAPH, DETECT = "graph", "detect"
+GRAPH, DETECT, TEXT = "graph", "detect", "text"
 """The lanes."""
 MAX_SIDE = 8192
 """Pixels of a picture's longer side: twice a 4K frame's; OpenCV resizes nothing beyond 32,767."""
@@ -56,16 +58,27 @@ _SEEN = (
     Port("classes", (-1,), np.dtype(np.int32)),
     Port("labels", (-1,), np.dtype(object)),
 )
+_GOING = (
+    Port("tokens", (-1,), np.dtype(np.int32)),
+    Port("steps", (1,), np.dtype(np.int32)),
+    Port("seed", (1,), np.dtype(np.int64)),
+    Port("temperature", (1,), np.dtype(np.float32)),
+)
+_GONE_ON = (Port("tokens", (-1,), np.dtype(np.int32)), Port("margins", (-1,), np.dtype(np.float32)))
 
 
 class Service:
     """One bundle in one runtime."""
 
-    def __init__(self, bundle: Bundle, backend: Backend, detector: Detector | None) -> None:
+    def __init__(
+        self, bundle: Bundle, backend: Backend, detector: Detector | None, text: TextNet | None = None
+    ) -> None:
         """Put the parts together; use `open`."""
         self.bundle = bundle
         self.backend = backend
         self._detector = detector
+        self.text = text
+        """What makes texts; None: the bundle is no language model."""
 
     @classmethod
     def open(cls, bundle: Bundle, options: DetectorOptions, announce: Callable[[str], None]) -> "Service":
@@ -77,6 +90,13 @@ class Service:
             ArtefactError: The bundle contradicts its model.
             BackendError: No runtime could load it.
         """
+        if bundle.decoder == TEXT:
+            backend = open_backend(bundle.artefact(), options.backends, options.threads, announce)
+            try:
+                return cls(bundle, backend, None, TextNet(backend, bundle.labels, bundle.text))
+            except ArtefactError:
+                backend.close()
+                raise
         try:
             detector = Detector.open(bundle, options, announce)
         except ArtefactError:
@@ -88,25 +108,34 @@ class Service:
     @property
     def lanes(self) -> tuple[str, ...]:
         """What it serves."""
+        if self.text is not None:
+            return GRAPH, TEXT
         return (GRAPH,) if self._detector is None else (GRAPH, DETECT)
 
     def inputs(self, lane: str) -> tuple[Port, ...]:
         """What a lane takes."""
+        if lane == TEXT:
+            return _GOING
         return (_IMAGE,) if lane == DETECT else tuple(map(_port, self.backend.inputs[:1]))
 
     def outputs(self, lane: str) -> tuple[Port, ...]:
         """What a lane gives."""
+        if lane == TEXT:
+            return _GONE_ON
         return _SEEN if lane == DETECT else tuple(map(_port, self.backend.outputs))
 
     def steps(self, lane: str, inputs: Tensors) -> "Run":
         """Prepare a run; each step of it is one inference.
 
         Args:
-            lane: `GRAPH` or `DETECT`.
+            lane: One of `lanes`.
             inputs: Every tensor of `inputs(lane)`, of its type and a shape that fits; not kept after the run.
         """
         if lane == DETECT:
             return Run(1, lambda: self._look(inputs["image"]))
+        if lane == TEXT:
+            steps = int(inputs["steps"][0])
+            return Run(min(max(steps, 1), STEPS_MAX), lambda: self._go_on(steps, inputs))
         (port,) = self.inputs(GRAPH)
         items = inputs[port.name]
         return Run(len(items), lambda: self._through(items))
@@ -140,6 +169,13 @@ class Service:
             spec.name: np.stack([outputs[index] for outputs in found])
             for index, spec in enumerate(self.backend.outputs)
         }
+
+    def _go_on(self, steps: int, inputs: Tensors) -> Iterator[Tensors | None]:
+        assert self.text is not None
+        going = Going(
+            tuple(inputs["tokens"].tolist()), steps, int(inputs["seed"][0]), float(inputs["temperature"][0])
+        )  # fmt: skip
+        return self.text.run(going)
 
     def _look(self, image: Array) -> Iterator[Tensors | None]:
         assert self._detector is not None

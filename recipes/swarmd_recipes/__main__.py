@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from swarmd_models.errors import ArtefactError
+from swarmd_recipes import text
 from swarmd_recipes.pipeline import Paths, make_model
 from swarmd_recipes.train import SHORT_SHARE, ZOO_RECIPES, load_recipe, say
 
@@ -14,7 +15,8 @@ from swarmd_recipes.train import SHORT_SHARE, ZOO_RECIPES, load_recipe, say
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="swarmd_recipes", description=__doc__.splitlines()[0])
-    parser.add_argument("recipes", nargs="*", default=ZOO_RECIPES, help="such as small-320; default: the whole zoo")
+    whole = [*ZOO_RECIPES, text.NAME]
+    parser.add_argument("recipes", nargs="*", default=whole, help="such as small-320; default: the whole zoo")
     parser.add_argument("--crops", type=Path, help="npz of real module crops; without it all modules are drawn")
     parser.add_argument("--soft", type=Path, help="npz of a teacher's probabilities; default: train the teacher too")
     parser.add_argument("--work", type=Path, default=Path("build/model"), help="checkpoints; resumed when they fit")
@@ -26,6 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
         torch.set_num_threads(options.threads)
     try:
         for name in options.recipes:
+            if name == text.NAME:
+                out, share = options.out or options.work / "zoo", 1.0 if options.profile == "full" else SHORT_SHARE
+                text.make_text(options.work / name, out, say, share)
+                continue
             recipe = load_recipe(name, options.profile)
             paths = Paths(options.crops, options.work, options.out or options.work / "zoo", options.soft)
             make_model(recipe, paths, say, share=1.0 if options.profile == "full" else SHORT_SHARE)

@@ -76,6 +76,8 @@ class WorkerLink:
         self.lending = lending
         if lending is not None:
             lending.bind(self.say)
+        self._session_key = os.urandom(32)
+        """Of this life of the brain: a text goes on after its worker was replaced, and on no other device."""
         self.gate_fd = EyeGate.make() if wants_eye(config) else -1
         """Where the eye shows when it works; -1: there is none."""
         self._log = log
@@ -155,6 +157,7 @@ class WorkerLink:
                     lane=self._config.lending.tensors if self._config.lending.borrow else "",
                     plan=self._config.lending.plan if self._config.lending.borrow else "",
                     split=self._config.lending.split if self._config.lending.borrow else "",
+                    session_key=self._session_key,
                 )
             )
             self._ask_for_models()

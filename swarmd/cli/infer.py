@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from swarmd.cli.common import add_control, add_json, ask, print_json, print_table
 from swarmd.cli.infer_batch import is_batch, rows_of, run_batch
+from swarmd.cli.infer_text import run_text
 from swarmd.errors import WorkerError
 from swarmd.worker.asking import Wish, address_of, infer, named
 
@@ -27,10 +28,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--input",
-        required=True,
+        default="",
         metavar="FILE",
         help="a picture: detections; a .npy array: the graph's outputs; "
-        "a folder of pictures or a video: a line of JSON a frame",
+        "a folder of pictures or a video: a line of JSON a frame; with --stream a text, - reads it from standard input",
     )
     parser.add_argument(
         "--out", default="", metavar="FILE", help="write the outputs there (.npz); of a batch its lines (.jsonl)"
@@ -56,6 +57,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--keep-s", type=float, default=0.0, metavar="N", help="a borrowed answer may be kept so long")
     parser.add_argument("--version", default="", metavar="DIGEST", help="exactly this bundle; needed to borrow by name")
     parser.add_argument("--deadline-ms", type=int, metavar="N", help="answer within so many milliseconds")
+    text = parser.add_argument_group("language models")
+    text.add_argument("--stream", action="store_true", help="go on with a text, and show it as it comes")
+    text.add_argument("--prompt", default="", metavar="TEXT", help="the text, in place of --input")
+    text.add_argument("--max-tokens", type=int, default=128, metavar="N", help="at most so many pieces of text")
+    text.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default): the likeliest always")
+    text.add_argument("--seed", type=int, default=0, metavar="N", help="decides the draw at a temperature above 0")
+    text.add_argument(
+        "--session", default="", metavar="FILE", help="go on where the text in FILE ended, and keep there how this one "
+        "may go on, for ten minutes, on this device"
+    )  # fmt: skip
     add_control(parser)
     add_json(parser)
 
@@ -74,6 +85,10 @@ def run(args: argparse.Namespace) -> int:
     wish = Wish(args.version, args.priority, args.deadline_ms, borrow, args.grade_min, args.keep_s)
     address = args.url or address_of(ask(args, "status"))
     model, version = named(args.model)
+    if args.stream:
+        return run_text(address, model, replace(wish, version=args.version or version), args)
+    if not args.input:
+        raise WorkerError("--input FILE is missing; only --stream takes --prompt in its place")
     if is_batch(Path(args.input)):
         return run_batch(address, model, replace(wish, version=args.version or version), args)
     array = _read(Path(args.input))

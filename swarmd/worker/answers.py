@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from swarmd.worker.borrowing import GRADE_HEADER, number_of
 from swarmd.worker.elsewhere import Found
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.oip import JSON_LENGTH, OipError, port_row
-from swarmd.worker.residency import SUFFIX, Residency, Resident
+from swarmd.worker.residency import Residency, Resident, bare
+from swarmd_models.service import TEXT, Port, Service
 
 LENDER_HEADER = "Swarmd-Lender"
 """Of an answer: the device that gave it, where it was another."""
@@ -18,13 +20,16 @@ PARTS_HEADER, KEPT_HEADER = "Swarmd-Parts", "Swarmd-Kept"
 ABLE = "able:"
 """Before an ability, in place of a model's name: whichever bundle is able to it."""
 JSON = ("Content-Type", "application/json")
+TEXT_IN = (Port("text_input", (1,), np.dtype(object)),)
+TEXT_OUT = (Port("text_output", (1,), np.dtype(object)),)
+"""What programs send a language model and get, as their protocol calls it; tokens travel between devices alone."""
 
 
 def able_named(call: Call, name: str) -> tuple[str, int]:
     """The ability and the least grade that stand in place of a model's name; "" where they do not."""
     if not name.startswith(ABLE):
         return "", 0
-    return name.removeprefix(ABLE).removesuffix(SUFFIX), round(number_of(call, GRADE_HEADER, 1.0) * 1e3)
+    return bare(name.removeprefix(ABLE)), round(number_of(call, GRADE_HEADER, 1.0) * 1e3)
 
 
 def binary(json_bytes: int) -> tuple[tuple[str, str], ...]:
@@ -42,14 +47,23 @@ def borrowed(found: Found) -> Answer:
 def metadata(residency: Residency, name: str, resident: Resident, lane: str) -> Mapping[str, Any]:
     """What a model takes and gives, for its programs."""
     service = resident.service
+    inputs, outputs = (TEXT_IN, TEXT_OUT) if lane == TEXT else (service.inputs(lane), service.outputs(lane))
     return {
         "name": name,
         "versions": residency.versions(name),
         "platform": f"swarmd_{service.backend.kind}",
-        "inputs": [port_row(port) for port in service.inputs(lane)],
-        "outputs": [port_row(port) for port in service.outputs(lane)],
-        "parameters": {"release": service.bundle.version, "labels": service.bundle.labels},
+        "inputs": [port_row(port) for port in inputs],
+        "outputs": [port_row(port) for port in outputs],
+        "parameters": {"release": service.bundle.version, "labels": service.bundle.labels, **_text_rule(service)},
     }
+
+
+def _text_rule(service: Service) -> Mapping[str, Any]:
+    """What a device without the model needs to make texts of its tokens."""
+    if (text := service.text) is None:
+        return {}
+    rule = service.bundle.text
+    return {"window": text.window, "end": rule.end, "after": rule.after}
 
 
 def late() -> OipError:

@@ -4,6 +4,7 @@
     GET  /v2                                        the server's metadata
     GET  /v2/models/M[/versions/V][/ready]          a model's metadata; 200 or 404
     POST /v2/models/M[/versions/V]/infer            tensors in, tensors out
+    POST /v2/models/M[/versions/V]/generate[_stream]  a text in, a text out, whole or bit by bit (`texting.py`)
     POST /v2/repository/index                       what is served
 
 `M` is a bundle's name (its graph's tensors) or that and `.detect` (a picture in, detections out); `V` is a bundle's
@@ -50,17 +51,18 @@ from swarmd.worker.lent import (
     pack_left,
 )
 from swarmd.worker.oip import OipError, Question, read_question, write_answer
-from swarmd.worker.residency import SUFFIX, NotResidentError, Residency, Resident
+from swarmd.worker.residency import SUFFIXES, NotResidentError, Residency, Resident, lane_of
 from swarmd.worker.runner import Ran, Runner, Task
 from swarmd.worker.words import Lend
 from swarmd_models.errors import FrameError, ModelError
-from swarmd_models.service import DETECT, GRAPH, Run, Tensors
+from swarmd_models.service import DETECT, TEXT, Run, Tensors
 
 if TYPE_CHECKING:
     from swarmd.worker.cascade import Cascading
     from swarmd.worker.fleet import Fleet
     from swarmd.worker.lane import Fetcher, Shelf
     from swarmd.worker.splitting import Splitting
+    from swarmd.worker.texting import Texting
 
 DIGEST_CHARS = 64
 """Of a bundle's digest."""
@@ -116,6 +118,8 @@ class InferenceApi:
         """Walks models in parts; None: there is none."""
         self.fleet: Fleet | None = None
         """Batches over the fleet; None: this device does not borrow."""
+        self.texting: Texting | None = None
+        """Makes texts of language models."""
         self._shelf = shelf
         self._fetcher = fetcher
         self.batcher = batcher
@@ -161,7 +165,7 @@ class InferenceApi:
 
     def counts(self) -> dict[str, int]:
         """Of requests, spot checks and tensors on the lane, by what became of them."""
-        parts = (self.elsewhere, self.cascading, self.splitting, self.fleet)
+        parts = (self.elsewhere, self.cascading, self.splitting, self.fleet, self.texting)
         return dict(sum((one.counters for one in parts if one is not None), self.counters.copy()))
 
     def gauges(self) -> dict[str, float]:
@@ -178,6 +182,10 @@ class InferenceApi:
     # --- Models -------------------------------------------------------------------------------------------------
 
     async def _model(self, call: Call, name: str, version: str, rest: list[str]) -> Answer:
+        if self.texting is not None and rest in (["generate"], ["generate_stream"]):
+            return await self.texting.handle(call, name, version, rest[0])
+        if lane_of(name) == TEXT and rest == ["infer"]:
+            raise OipError(400, "a text is asked for by generate, generate_stream, or gRPC's ModelStreamInfer")
         able = able_named(call, name)
         if wants_split(call):
             if self.splitting is None:
@@ -218,7 +226,7 @@ class InferenceApi:
         except NotResidentError as error:
             self.counters["not_resident"] += 1
             raise OipError(503, str(error)) from error  # Another lender may have it.
-        name = resident.service.bundle.name + (SUFFIX if lent.lane == DETECT else "")
+        name = resident.service.bundle.name + SUFFIXES.get(lent.lane, "")
         if lent.what == METADATA:
             row = {**metadata(self.residency, name, resident, lent.lane), "model_version": resident.digest}
             return pack_answer([msgspec.json.encode(row)], None)
@@ -278,7 +286,7 @@ class InferenceApi:
                 f"{name[:80]!r} is not served here; to borrow it name its digest, all {DIGEST_CHARS} digits: "
                 "/v2/models/NAME/versions/DIGEST, or `swarmd infer --version DIGEST`",
             )
-        lane = DETECT if name.endswith(SUFFIX) else GRAPH
+        lane = lane_of(name)
         match call.method, rest:
             case "GET" | "HEAD", []:
                 what = METADATA
@@ -393,11 +401,9 @@ class InferenceApi:
         began_ns = time.monotonic_ns()
         outputs = await self._answer(self._admit(run, resident, lane, size_bytes, priority, deadline_ns))
         head = {
-            "model_name": name,
-            "model_version": resident.digest,
-            "id": question.id,
+            "model_name": name, "model_version": resident.digest, "id": question.id,
             "parameters": {"took_us": (time.monotonic_ns() - began_ns) // 1000},
-        }
+        }  # fmt: skip
         return write_answer(head, outputs, question.wanted, most_bytes)
 
     def _admit(
@@ -405,9 +411,8 @@ class InferenceApi:
     ) -> _Pending:
         now_ns = time.monotonic_ns()
         self._numbers += 1
-        request = Request(
-            self._numbers, Target(resident.digest, lane), priority, run.units, size_bytes, deadline_ns
-        )  # fmt: skip
+        target = Target(resident.digest, lane)
+        request = Request(self._numbers, target, priority, run.units, size_bytes, deadline_ns)
         refusal, pushed_out = self.batcher.offer(request, now_ns)
         for victim in pushed_out:
             self._fail(victim.number, "pushed_out", OipError(503, "more urgent requests have filled the queue"))

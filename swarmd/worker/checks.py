@@ -19,7 +19,7 @@ import numpy as np
 
 from swarmd.worker.oip import OipError
 from swarmd_models.backends.base import Array
-from swarmd_models.service import DETECT, Tensors
+from swarmd_models.service import DETECT, TEXT, Tensors
 
 OPEN_MAX = 16
 """Checks at once: 4 MiB of inputs. Further ones are left out; a lender's first answers come one after the other."""
@@ -32,6 +32,8 @@ _FAR_SHARE = 0.1
 _FAR_STEPS = 3
 """Of a quantised output: two runtimes round differently."""
 _SCORE_FAR = 0.15
+_NEAR_MARGIN = 0.1
+"""Logits between a token and the next best: float32 graphs in two runtimes differ by less than a thousandth of that."""
 _NEAR_THRESHOLD = 0.1
 _IOU_LEAST = 0.5
 _LOOSE_SHARE = 0.2
@@ -59,7 +61,20 @@ def agrees(lane: str, own: Mapping[str, Array], theirs: Mapping[str, Array], thr
         return False
     if lane == DETECT:
         return _detections_agree(own, theirs, threshold_of)
+    if lane == TEXT:
+        return _texts_agree(own, theirs)
     return all(_numbers_agree(own[name], theirs[name]) for name in theirs)
+
+
+def _texts_agree(own: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
+    """The same tokens, up to one that is hardly likelier than the next: runtimes round, and all behind it differs."""
+    here, there = own["tokens"], theirs.get("tokens")
+    if there is None:
+        return False
+    for place, token in enumerate(here.tolist()):
+        if place >= len(there) or token != int(there[place]):
+            return float(own["margins"][place]) <= _NEAR_MARGIN
+    return len(here) == len(there)
 
 
 def _numbers_agree(own: Array, theirs: Array) -> bool:

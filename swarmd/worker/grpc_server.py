@@ -4,7 +4,7 @@ Generic handlers, so that no generated code and no Protocol Buffers library is n
 bounded: calls at once, a message (before it is read), the bodies of all calls together. Browsers do not speak gRPC.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from swarmd.worker.borrowing import BORROW_HEADER, GRADE_HEADER, KEEP_HEADER
 from swarmd.worker.http_server import Answer, Call
 from swarmd.worker.oip import JSON_LENGTH, OipError
 from swarmd.worker.protobuf import Schema
+from swarmd.worker.texting import row_of
 
 CALLS_MAX = 32
 """At once, streams among them."""
@@ -136,9 +137,13 @@ class GrpcServer:
     # --- A stream -----------------------------------------------------------------------------------------------
 
     async def _stream(self, questions: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """Each request has its answer, in order; one that is refused ends nothing."""
+        """Each request has its answer, a text many, in order; one that is refused ends nothing."""
         async for data in questions:
             try:
+                if (asked := oip_grpc.read_text(data)) is not None:
+                    async for message in self._told(*asked, context):
+                        yield _said(oip_grpc.STREAM_RESPONSE, {"infer_response": message})
+                    continue
                 message = await self._inferred(data, context)
             except OipError as error:
                 yield _said(oip_grpc.STREAM_RESPONSE, {"error_message": str(error)})
@@ -161,6 +166,18 @@ class GrpcServer:
         said = dict(answer.headers)
         json_bytes = int(said.get(JSON_LENGTH, sum(map(len, answer.pieces))))
         return oip_grpc.write_infer(answer.pieces, json_bytes, said.get("Swarmd-Lender", ""))
+
+    async def _told(self, name: str, version: str, body: bytes, context: Any) -> AsyncIterator[dict[str, Any]]:
+        """A text bit by bit: many answers to one request, the last of them marked."""
+        call = Call("POST", f"{_path(name, version)}/generate_stream", _headers(context), bytearray(body))
+        answer = await self._handle(call)
+        assert answer.stream is not None
+        try:
+            async for event in answer.stream:
+                yield oip_grpc.write_text(row_of(event))
+        finally:
+            if isinstance(answer.stream, AsyncGenerator):
+                await answer.stream.aclose()
 
     async def _get(self, path: str, context: Any) -> Answer:
         return await self._handle(Call("GET", path, _headers(context), bytearray()))

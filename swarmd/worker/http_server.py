@@ -7,7 +7,7 @@ of it is read), the bodies of all clients together, and the time in which a requ
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import h11
@@ -54,6 +54,8 @@ class Answer:
     status: int
     pieces: Sequence[bytes] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+    """What follows the pieces, as it comes: the answer is sent in chunks, and the iterator closed in any case."""
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -164,6 +166,8 @@ class InferenceServer:
             except OipError as error:
                 answer = self._complain(error.status, str(error))
             self._wait_for(task)
+            if answer.stream is not None:
+                return await self._flow(wire, reader, writer, task, answer, answer.stream)
             may_go_on = await self._send(wire, writer, answer, is_head=event.method == b"HEAD")
             if wire.their_state is h11.SEND_BODY:
                 await _drain(reader, writer)
@@ -254,6 +258,54 @@ class InferenceServer:
         # Connections that wait for their client count as places; this one does not wait any more.
         is_extra = len(self._open) - len(self._idle) >= CONNECTIONS_MAX
         return Call(request.method.decode("latin-1"), path, headers, body, is_extra)
+
+    async def _flow(
+        self,
+        wire: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        task: asyncio.Task[None],
+        answer: Answer,
+        stream: AsyncIterator[bytes],
+    ) -> bool:
+        """Write an answer that comes bit by bit, as long as the client is there and reads; the connection ends with it.
+
+        Raises:
+            ConnectionAbortedError: It has hung up.
+        """
+        gone = asyncio.ensure_future(reader.read(_AHEAD_BYTES))
+        coming: asyncio.Future[bytes] | None = None
+        try:
+            headers = [("Cache-Control", "no-store"), *answer.headers, ("Connection", "close")]
+            writer.write(wire.send(h11.Response(status_code=answer.status, headers=headers)) or b"")
+            for piece in answer.pieces:
+                await self._give(wire, writer, h11.Data(data=piece))
+            while True:
+                self._idle.pop(task, None)
+                coming = asyncio.ensure_future(anext(stream))
+                await asyncio.wait((coming, gone), return_when=asyncio.FIRST_COMPLETED)
+                if gone.done() and not gone.result():
+                    raise ConnectionAbortedError
+                try:
+                    piece = await coming
+                except StopAsyncIteration:
+                    break
+                self._wait_for(task)
+                await self._give(wire, writer, h11.Data(data=piece))
+            await self._give(wire, writer, h11.EndOfMessage())
+            return False
+        finally:
+            waiting = [one for one in (gone, coming) if one is not None]
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    async def _give(self, wire: h11.Connection, writer: asyncio.StreamWriter, event: h11.Event) -> None:
+        writer.write(wire.send(event) or b"")
+        async with asyncio.timeout(CLIENT_S):
+            await writer.drain()
 
     async def _send(self, wire: h11.Connection, writer: asyncio.StreamWriter, answer: Answer, *, is_head: bool) -> bool:
         """Write an answer; whether another request may follow."""

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from swarmd.worker.oip import OipError
-from swarmd_models.service import DETECT, GRAPH
+from swarmd_models.service import DETECT, GRAPH, TEXT
 
 METADATA, INFER, FETCH = 0, 1, 2
 """What is asked."""
@@ -32,7 +32,7 @@ LANE_MAX_BYTES = 64 << 20
 _ALL_JSON = 0xFFFFFFFF
 _LEFT = 0xFFFFFFFE
 """In place of a length: the answer has been left with the borrower's worker."""
-_LANES = (GRAPH, DETECT)
+_LANES = (GRAPH, DETECT, TEXT)
 _REQUEST = struct.Struct("<BBI")
 REQUEST_HEAD_BYTES = _REQUEST.size
 _ANSWER = struct.Struct("<I")

@@ -17,7 +17,10 @@ import numpy as np
 
 from swarmd.worker.oip import DATATYPES, MAX_TENSORS, OipError
 from swarmd.worker.protobuf import Field, ProtobufError, Schema, decode, encode
+from swarmd.worker.residency import TEXT_SUFFIX
 
+_NAME_BYTES = 1_024
+"""Of a request, within which its model's name stands: clients write it first."""
 _PARAMETER: Schema = {
     1: Field("bool_param", "bool"), 2: Field("int64_param", "int64"), 3: Field("string_param", "string"),
     4: Field("double_param", "double"), 5: Field("uint64_param", "uint64"),
@@ -114,6 +117,51 @@ def read_infer(data: bytes) -> tuple[str, str, bytearray, int]:
     for raw in tail:
         body += raw
     return message.get("model_name", ""), message.get("model_version", ""), body, len(text)
+
+
+def read_text(data: bytes) -> tuple[str, str, bytes] | None:
+    """A request for a text, as `generate_stream` takes it; None: it is of another model.
+
+    Returns:
+        The model's name and version, and the body.
+
+    Raises:
+        OipError: It has not one input `text_input` with one text.
+    """
+    if TEXT_SUFFIX.encode() not in data[:_NAME_BYTES]:
+        return None
+    message = _decoded(INFER_REQUEST, data)
+    name = message.get("model_name", "")
+    if not name.endswith(TEXT_SUFFIX):
+        return None
+    tensors, raws = message.get("inputs", []), message.get("raw_input_contents", [])
+    texts = raws or (tensors[0].get("contents", {}).get("bytes_contents", []) if tensors else [])
+    if [(one.get("name"), one.get("datatype")) for one in tensors] != [("text_input", "BYTES")] or len(texts) != 1:
+        raise OipError(400, "a text model takes one input, text_input, BYTES, with one text")
+    text = bytes(texts[0])
+    if raws:  # A length of four bytes before the text.
+        size, text = int.from_bytes(text[:4], "little"), text[4:]
+        if size != len(text):
+            raise OipError(400, f"text_input says {size} bytes and has {len(text)}")
+    try:
+        asked = {"text_input": text.decode(), "id": message.get("id", ""), "parameters": _values(message)}
+    except UnicodeDecodeError as error:
+        raise OipError(400, "text_input is no UTF-8") from error
+    return name, message.get("model_version", ""), msgspec.json.encode(asked)
+
+
+def write_text(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A piece of a text as a ModelInferResponse; raises `OipError` for the event of an error."""
+    if "error" in row:
+        raise OipError(row["status"], row["error"])
+    text = row["text_output"].encode()
+    kinds = {bool: "bool_param", int: "int64_param", str: "string_param"}
+    return {
+        "model_name": row["model_name"], "model_version": row["model_version"], "id": row["id"],
+        "outputs": [{"name": "text_output", "datatype": "BYTES", "shape": [1]}],
+        "raw_output_contents": [len(text).to_bytes(4, "little") + text],
+        "parameters": {name: {kinds[type(value)]: value} for name, value in row["parameters"].items()},
+    }  # fmt: skip
 
 
 def write_infer(pieces: Sequence[bytes], json_bytes: int, lender: str) -> dict[str, Any]:

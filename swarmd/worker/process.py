@@ -26,6 +26,7 @@ from swarmd.worker.lent import PASSED_ON, pack_complaint
 from swarmd.worker.oip import OipError
 from swarmd.worker.residency import NotResidentError
 from swarmd.worker.runner import Runner, run_only_when_idle
+from swarmd.worker.texting import Texting
 from swarmd.worker.words import (
     CANNOT_BIND_STATUS,
     MAX_LINE_BYTES,
@@ -94,6 +95,7 @@ class WorkerProcess:
 
     def _read_files(self) -> None:
         config, api = self._config, self._api
+        api.texting = Texting(api, config.deadline_ms, config.session_key)
         if api.elsewhere is None:
             return
         from swarmd.worker.fleet import Fleet

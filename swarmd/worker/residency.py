@@ -8,14 +8,26 @@ been answered, so a release in rollout leaves no second without service and mixe
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from swarmd_models.service import DETECT, GRAPH, Service
+from swarmd_models.service import DETECT, GRAPH, TEXT, Service
 
 VERSIONS_MAX = 2
 """Of one name: the one that a release brings and the one that it replaces."""
 NAMES_MAX = 16
 """Bundles of different names at once: each holds its weights in memory."""
-SUFFIX = ".detect"
-"""Behind a bundle's name: the lane that takes pictures."""
+SUFFIX, TEXT_SUFFIX = ".detect", ".text"
+"""Behind a bundle's name: the lane that takes pictures, and that of a language model which takes texts."""
+SUFFIXES = {DETECT: SUFFIX, TEXT: TEXT_SUFFIX}
+"""By lane; the graph's has none."""
+
+
+def lane_of(name: str) -> str:
+    """The lane that a model's name ends with."""
+    return next((lane for lane, suffix in SUFFIXES.items() if name.endswith(suffix)), GRAPH)
+
+
+def bare(name: str) -> str:
+    """A model's name without its lane."""
+    return name.removesuffix(SUFFIXES.get(lane_of(name), ""))
 
 
 @dataclass(slots=True)
@@ -76,7 +88,7 @@ class Residency:
         """The bundle and the lane that a model's name, with a version or without, means.
 
         Args:
-            name: A bundle's name, or that and `.detect`.
+            name: A bundle's name, or that and `.detect` or `.text`.
             version: A digest; "": the newest.
 
         Raises:
@@ -84,8 +96,8 @@ class Residency:
         """
         lane = GRAPH
         versions = self._versions.get(name)
-        if versions is None and name.endswith(SUFFIX):
-            lane, versions = DETECT, self._versions.get(name.removesuffix(SUFFIX))
+        if versions is None:
+            lane, versions = lane_of(name), self._versions.get(bare(name))
         for one in reversed(versions or ()):
             if lane in one.service.lanes and version in ("", one.digest):
                 return one, lane
@@ -109,7 +121,7 @@ class Residency:
         Raises:
             NotResidentError: There is none.
         """
-        lane = DETECT if name.endswith(SUFFIX) else GRAPH
+        lane = lane_of(name)
         newest = [versions[-1] for versions in self._versions.values()]
         found = [one for one in newest if lane in one.service.lanes and one.ability == ability]
         best = max(found, key=lambda one: (one.grade_milli, one.digest), default=None)
@@ -135,13 +147,12 @@ class Residency:
         found = []
         for name, versions in sorted(self._versions.items()):
             found.append(name)
-            if DETECT in versions[-1].service.lanes:
-                found.append(name + SUFFIX)
+            found += [name + SUFFIXES[lane] for lane in versions[-1].service.lanes if lane in SUFFIXES]
         return found
 
     def versions(self, name: str) -> list[str]:
         """The digests that a name has, the newest last."""
-        base = name if name in self._versions else name.removesuffix(SUFFIX)
+        base = name if name in self._versions else bare(name)
         return [one.digest for one in self._versions.get(base, ())]
 
     def acquire(self, resident: Resident) -> None:

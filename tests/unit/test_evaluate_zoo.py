@@ -10,7 +10,7 @@ from swarmd_models.evaluate import choose_split, evaluate_crops, float_twin, nom
 from swarmd_models.golden import check_golden
 from swarmd_models.synthetic.thermal import FAULT_LABELS, Crops
 
-BUNDLES = sorted(path.stem for path in ZOO.glob("*.toml"))
+BUNDLES = sorted(path.stem for path in ZOO.glob("*.toml") if path.stem != "events-text")
 
 
 @pytest.mark.parametrize("name", BUNDLES)
@@ -30,7 +30,7 @@ def test_a_bundle_of_the_zoo_computes_what_it_did_where_it_was_made(name: str) -
 def test_every_file_of_the_zoo_is_small_and_belongs_to_a_bundle() -> None:
     for path in ZOO.iterdir():
         assert path.stat().st_size <= 5_000_000, path
-        assert path.name == "README.md" or path.name.split(".")[0] in BUNDLES, path
+        assert path.name == "README.md" or path.name.split(".")[0] in (*BUNDLES, "events-text"), path
     assert load_bundle("zoo:small-320").model_path.stat().st_size <= 1_000_000
     assert DEFAULT_MODEL == "zoo:small-320"
 

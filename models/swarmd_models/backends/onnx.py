@@ -13,6 +13,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(int8)": np.dtype(np.int8),
     "tensor(uint8)": np.dtype(np.uint8),
+    "tensor(int32)": np.dtype(np.int32),
+    "tensor(int64)": np.dtype(np.int64),
 }
 
 
@@ -135,6 +137,7 @@ def _spec(node: Any) -> TensorSpec:
     shape = tuple(node.shape)
     if dtype is None or not all(isinstance(n, int) and n > 0 for n in shape):
         raise BackendError(
-            f"tensor {node.name} of the model is {node.type} {shape}; fixed shapes of 8-bit or float needed"
+            f"tensor {node.name} of the model is {node.type} {shape}; fixed shapes of 8-bit, float "
+            "or whole numbers needed"
         )
     return TensorSpec(node.name, shape, dtype)

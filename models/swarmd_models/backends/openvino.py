@@ -12,7 +12,10 @@ import numpy as np
 from swarmd_models.backends.base import Announce, Array, Artefact, Capability, TensorSpec
 from swarmd_models.errors import BackendError
 
-_DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "i8": np.dtype(np.int8), "u8": np.dtype(np.uint8)}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32), "i8": np.dtype(np.int8), "u8": np.dtype(np.uint8), "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+}  # fmt: skip
 SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
 """How a model is compiled. By itself OpenVINO computes what lies between the INT8 layers in bfloat16 wherever the
 processor has it, whose 8 bits of mantissa are fewer than the golden vectors allow for (docs/performance/eye.md)."""
