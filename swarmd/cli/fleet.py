@@ -95,7 +95,7 @@ def _ask(args: argparse.Namespace) -> int:
     try:
         answer = store.objects(query, now_ms, round(config.stale_s * 1000))
         if args.fleet_verb == "objects" and args.history is not None:
-            from swarmd.federation.history import ask
+            from swarmd.federation.asking import ask
 
             names = {site.key: site.swarm for site in answer.sites}
             rows = ask(args.history, query, tuple(names))

@@ -4,12 +4,13 @@
 
 One row a word: everything that the region accepted, with the columns of the present table. An export writes what came
 since the last one and then takes it out of the region's file, so a word lies in one place; an export that is cut short
-is written again under the same names. Any engine that reads Parquet reads it (docs/federation.md has it for DuckDB).
-Needs the extra `parquet`.
+is written again under the same names. `asking.py` asks; any engine that reads Parquet can (docs/federation.md). Needs
+the extra `parquet`.
 """
 
 import datetime
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,30 +40,43 @@ def export(store: Store, folder: Path) -> int:
     Raises:
         DaemonError: pyarrow is missing, or the folder cannot be written.
     """
+    count = 0
+    while rows := store.history(EXPORT_ROWS):
+        write_words(folder, [row for _, row in rows], rows[0][0])
+        store.forget_history(rows[-1][0])
+        count += len(rows)
+    return count
+
+
+def write_words(folder: Path, rows: Sequence[Mapping[str, Any]], number: int) -> None:
+    """Write words into their partitions, one file each.
+
+    Args:
+        folder: Of all partitions.
+        rows: With the names of `OBJECT_COLUMNS`.
+        number: Of the first; names the files.
+
+    Raises:
+        DaemonError: pyarrow is missing, or the folder cannot be written.
+    """
     arrow = _arrow()
     columns = [name for name, _ in OBJECT_COLUMNS if name not in _PARTITIONS]
     schema = arrow.schema(
         [(name, getattr(arrow, _TYPES[kind])()) for name, kind in OBJECT_COLUMNS if name not in _PARTITIONS]
     )
-    count = 0
-    while rows := store.history(EXPORT_ROWS):
-        parts: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for _, row in rows:
-            day = datetime.datetime.fromtimestamp(row["last_ms"] / 1000, datetime.UTC).date().isoformat()
-            parts.setdefault((row["swarm"], day), []).append(row)
-        for (swarm, day), held in parts.items():
-            place = folder / "objects" / f"swarm={swarm}" / f"day={day}"
-            table = arrow.Table.from_pylist([{name: row[name] for name in columns} for row in held], schema=schema)
-            try:
-                place.mkdir(parents=True, exist_ok=True)
-                path = place / f"{rows[0][0]:012}.parquet"
-                arrow.parquet.write_table(table, path.with_suffix(".new"), compression="zstd")
-                os.replace(path.with_suffix(".new"), path)
-            except OSError as error:
-                raise DaemonError(f"{place} cannot be written: {error.strerror or error}") from error
-        store.forget_history(rows[-1][0])
-        count += len(rows)
-    return count
+    parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        parts.setdefault((row["swarm"], day_of(row["last_ms"])), []).append(row)
+    for (swarm, day), held in parts.items():
+        place = folder / "objects" / f"swarm={swarm}" / f"day={day}"
+        table = arrow.Table.from_pylist([{name: row[name] for name in columns} for row in held], schema=schema)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            path = place / f"{number:012}.parquet"
+            arrow.parquet.write_table(table, path.with_suffix(".new"), compression="zstd")
+            os.replace(path.with_suffix(".new"), path)
+        except OSError as error:
+            raise DaemonError(f"{place} cannot be written: {error.strerror or error}") from error
 
 
 def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -93,9 +107,9 @@ def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[di
         wanted &= field("tier") == query.tier
     # The day is a partition: files of others are not opened.
     if query.since_ms:
-        wanted &= (field("day") >= _day(query.since_ms)) & (field("last_ms") >= query.since_ms)
+        wanted &= (field("day") >= day_of(query.since_ms)) & (field("last_ms") >= query.since_ms)
     if query.until_ms:
-        wanted &= (field("day") <= _day(query.until_ms)) & (field("last_ms") < query.until_ms)
+        wanted &= (field("day") <= day_of(query.until_ms)) & (field("last_ms") < query.until_ms)
     best: dict[tuple[str, str], dict[str, Any]] = {}
     found = arrow.dataset.dataset(str(place), format="parquet", partitioning=flavour, exclude_invalid_files=False)
     for batch in found.to_batches(filter=wanted):
@@ -108,10 +122,10 @@ def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[di
     return rows[: query.limit]
 
 
-def _day(at_ms: int) -> str:
+def day_of(at_ms: int) -> str:
     """The UTC day of a time.
 
-    >>> _day(0)
+    >>> day_of(0)
     '1970-01-01'
     """
     return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).date().isoformat()

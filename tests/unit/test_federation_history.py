@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from swarmd.federation.history import ask, export
+from swarmd.errors import DaemonError
+from swarmd.federation import asking
+from swarmd.federation.asking import ask_duckdb, files_of
+from swarmd.federation.history import ask, day_of, export, write_words
 from swarmd.federation.rows import ObjectQuery
 from tests.support.federation_world import World, make_world
 
@@ -55,3 +58,69 @@ def test_an_export_that_was_cut_short_writes_nothing_twice(
 
     assert pyarrow.dataset.dataset(str(tmp_path / "past")).count_rows() == count
     world.close()
+
+
+def test_duckdb_gives_the_same_rows_in_the_same_order(world: World, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed (extra duckdb)")
+    assert world.store is not None
+    keys = tuple(swarm.pin.key.hex() for swarm in world.swarms)
+    rows = [row for _, row in world.store.history(10_000)]
+    export(world.store, tmp_path / "past")
+    # The same words on later days, with other labels and tiers: what a question must tell apart.
+    day_ms = 86_400_000
+    for number, (label, tier, review) in enumerate(
+        (("bird", "confirmed", ""), ("hot-spot", "candidate", ""), ("hot-spot", "reviewed", "rejected"))
+    ):
+        later = [
+            {**row, "stamp": row["stamp"] + number + 1, "last_ms": row["last_ms"] + (number + 1) * day_ms,
+             "label": label, "tier": tier, "review": review}
+            for row in rows
+        ]  # fmt: skip
+        write_words(tmp_path / "past", later, 10_000 + number)
+    at_ms = rows[0]["last_ms"]
+    for query in (
+        ObjectQuery(),
+        ObjectQuery(label="bird"),
+        ObjectQuery(label="hot-spot", tier="confirmed"),
+        ObjectQuery(since_ms=at_ms + day_ms),
+        ObjectQuery(until_ms=at_ms + day_ms),
+        ObjectQuery(since_ms=at_ms + 10 * day_ms),
+        ObjectQuery(limit=2),
+    ):
+        for only in (keys, keys[:1], ()):
+            said = ask_duckdb(tmp_path / "past", query, only)
+            assert said == ask(tmp_path / "past", query, only)
+    assert ask_duckdb(tmp_path / "past", ObjectQuery(), keys)
+    world.close()
+
+
+def test_a_question_opens_the_files_of_its_days_and_swarms_alone(tmp_path: Path) -> None:
+    for swarm in ("aa", "bb"):
+        for day in ("2026-11-20", "2026-11-21", "2026-11-22"):
+            place = tmp_path / "objects" / f"swarm={swarm}" / f"day={day}"
+            place.mkdir(parents=True)
+            (place / "000000000001.parquet").touch()
+            (place / "000000000002.new").touch()
+    at_ms = 1_795_219_200_000  # 2026-11-21, the first moment.
+    assert day_of(at_ms) == "2026-11-21"
+    assert len(files_of(tmp_path, ObjectQuery())) == 6
+    assert len(files_of(tmp_path, ObjectQuery(since_ms=at_ms))) == 4
+    assert len(files_of(tmp_path, ObjectQuery(since_ms=at_ms), ["bb"])) == 2
+    assert len(files_of(tmp_path, ObjectQuery(since_ms=at_ms, until_ms=at_ms + 1), ["bb"])) == 1
+
+
+def test_a_damaged_file_is_named_and_raises_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed (extra duckdb)")
+    place = tmp_path / "objects" / "swarm=aa" / "day=2026-11-20"
+    place.mkdir(parents=True)
+    (place / "000000000001.parquet").write_bytes(b"no Parquet at all")
+    with pytest.raises(DaemonError, match=r"000000000001\.parquet"):
+        ask_duckdb(tmp_path, ObjectQuery())
+
+
+def test_without_duckdb_pyarrow_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "import_duckdb", lambda: None)
+    monkeypatch.setattr(asking, "ask_arrow", lambda *given: [{"asked": given}])
+    assert asking.ask(tmp_path, ObjectQuery(), ("k",)) == [{"asked": (tmp_path, ObjectQuery(), ("k",))}]
+    with pytest.raises(DaemonError, match=r"swarmd\[duckdb\]"):
+        ask_duckdb(tmp_path, ObjectQuery())

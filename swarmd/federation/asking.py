@@ -1,0 +1,114 @@
+"""The question of `fleet objects` asked of a region's past: which files, and by which engine.
+
+Files are chosen here by the names of their folders, so that what a question costs grows with the days that it asks for
+and not with the years that are kept. DuckDB (extra `duckdb`) answers where it is installed, within `MEMORY`, on the
+disk beyond; pyarrow (extra `parquet`) elsewhere, in memory. Both give the same rows in the same order.
+"""
+
+import os
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from swarmd.errors import DaemonError
+from swarmd.federation.history import ask as ask_arrow
+from swarmd.federation.history import day_of
+from swarmd.federation.rows import ObjectQuery
+
+MEMORY = "512MB"
+"""What DuckDB may take: beyond, a question to a year of many swarms sorts on the disk, and a small machine lives."""
+
+
+def import_duckdb() -> Any:
+    """The engine, or None where it is not installed."""
+    try:
+        import duckdb
+    except ImportError:
+        return None
+    return duckdb
+
+
+def ask(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """Of each object the greatest word that the question allows, the newest first.
+
+    Args:
+        folder: What `history.export` wrote.
+        query: As asked of the present table; its `swarm` is a key here.
+        keys: Only of these swarms; empty: of all.
+
+    Raises:
+        DaemonError: No engine is installed, nothing was exported there, or a file is damaged.
+    """
+    if import_duckdb() is None:
+        return ask_arrow(folder, query, keys)
+    return ask_duckdb(folder, query, keys)
+
+
+def files_of(folder: Path, query: ObjectQuery, keys: Collection[str] = ()) -> list[str]:
+    """The files that a question has to read.
+
+    Args:
+        folder: What `history.export` wrote.
+        query: Its times.
+        keys: Swarms; empty: all.
+
+    Raises:
+        DaemonError: Nothing was exported there.
+    """
+    place = folder / "objects"
+    if not place.is_dir():
+        raise DaemonError(f"{place}: nothing was exported there; swarmd region export")
+    first = day_of(query.since_ms) if query.since_ms else ""
+    last = day_of(query.until_ms) if query.until_ms else "9999"
+    wanted = {f"swarm={key}" for key in keys}
+    found = []
+    for swarm in sorted(entry.path for entry in os.scandir(place) if not wanted or entry.name in wanted):
+        for day in sorted(os.listdir(swarm)):
+            if day.startswith("day=") and first <= day[4:] <= last:
+                here = os.path.join(swarm, day)
+                found += [os.path.join(here, name) for name in sorted(os.listdir(here)) if name.endswith(".parquet")]
+    return found
+
+
+def ask_duckdb(folder: Path, query: ObjectQuery, keys: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """As `ask`, by DuckDB.
+
+    Raises:
+        DaemonError: DuckDB is missing, nothing was exported there, or a file is damaged.
+    """
+    duckdb = import_duckdb()
+    if duckdb is None:
+        raise DaemonError("questions to history need DuckDB: pip install 'swarmd[duckdb]'")
+    files = files_of(folder, query, keys)
+    if not files:
+        return []
+    wanted, values = ["tier <> 'candidate'", "review <> 'rejected'"], []
+    for column, sign, value in (
+        ("label", "=", query.label),
+        ("tier", "=", query.tier),
+        ("last_ms", ">=", query.since_ms),
+        ("last_ms", "<", query.until_ms),
+    ):
+        if value:
+            wanted.append(f"{column} {sign} ?")
+            values.append(value)
+    text = (
+        "SELECT * FROM read_parquet(?, hive_partitioning = true, "
+        "hive_types = {'swarm': VARCHAR, 'day': VARCHAR}) "
+        f"WHERE {' AND '.join(wanted)} "
+        "QUALIFY row_number() OVER (PARTITION BY swarm, object ORDER BY stamp DESC, digest DESC) = 1 "
+        "ORDER BY last_ms DESC, swarm, object LIMIT ?"
+    )
+    # What lies in the folder is data: the engine loads no extension and opens nothing else.
+    settings = {"memory_limit": MEMORY, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="swarmd-history-") as spill,
+            duckdb.connect(":memory:", config={**settings, "temp_directory": spill}) as engine,
+        ):
+            found = engine.execute(text, [files, *values, query.limit])
+            names = [column[0] for column in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    except duckdb.Error as error:
+        raise DaemonError(f"{folder}: {str(error).splitlines()[0]}") from error
