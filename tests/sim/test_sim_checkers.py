@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from swarmd_protocols.swim.rules import BOOT_SHIFT
+from swarmd_sim.checkers import membership
 from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.mutants import mutated
@@ -194,3 +195,20 @@ def test_a_death_may_stay_unknown_longer_only_where_the_dead_one_was_deaf() -> N
     assert checker._limit_ns(6, 24 * S) == usual_ns + DEAF_NS
     assert checker._limit_ns(5, 24 * S) == usual_ns
     assert checker._limit_ns(6, 29 * S) == usual_ns
+
+
+@pytest.mark.parametrize("owed_ns", [membership.STORM_NS, 0])
+def test_what_a_storm_of_metadata_left_is_owed_to_who_cannot_ask_the_stormer(
+    owed_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a line its neighbour has it all, since it is asked itself; those behind get half a budget of it."""
+    monkeypatch.setattr(membership, "STORM_NS", owed_ns)
+    short = {"swarm.nodes": 4, "swarm.seconds": 40, "checks.settle_s": 12.0, "workload.meta_per_min": 6.0, "fault": []}
+    run = Simulation(
+        load_scenario("mesh-line", short), 3, Options(script=[Fault(14 * S, "meta_storm", (0,), 14 * S, 50)])
+    )
+    rules = {violation.rule for violation in run.run().violations}
+    assert rules == (set() if owed_ns else {"membership.meta_differs"})
+    near = MembershipChecker(run)
+    assert not near._owes(run.hosts[1], run.hosts[0].node_id)
+    assert near._owes(run.hosts[3], run.hosts[0].node_id) == bool(owed_ns)
