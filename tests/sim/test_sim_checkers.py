@@ -7,6 +7,7 @@ import pytest
 from swarmd_protocols.swim.rules import BOOT_SHIFT
 from swarmd_sim.checkers import membership
 from swarmd_sim.checkers.membership import DEAF_NS, MembershipChecker
+from swarmd_sim.checkers.state import StateChecker
 from swarmd_sim.faults.faults import Fault
 from swarmd_sim.run.mutants import mutated
 from swarmd_sim.run.scenario import load_scenario
@@ -212,3 +213,23 @@ def test_what_a_storm_of_metadata_left_is_owed_to_who_cannot_ask_the_stormer(
     near = MembershipChecker(run)
     assert not near._owes(run.hosts[1], run.hosts[0].node_id)
     assert near._owes(run.hosts[3], run.hosts[0].node_id) == bool(owed_ns)
+
+
+@pytest.mark.parametrize("excused", [True, False])
+def test_a_revoked_node_that_is_all_between_two_sides_excuses_what_they_said_since(
+    excused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a line nothing leads on what the first one says once the second is in other hands."""
+    if not excused:
+        monkeypatch.setattr(StateChecker, "_is_cut_off", lambda self, host, at_ns: False)
+    short = {"swarm.nodes": 6, "swarm.seconds": 60, "checks.settle_s": 20.0, "workload.counters_s": 2.0, "fault": []}
+    theft = Fault(20 * S, "revoke_thief", (1,), 5 * S, 0)
+    run = Simulation(load_scenario("mesh-line", short), 3, Options(script=[theft]))
+    rules = {violation.rule for violation in run.run().violations}
+    assert ("state.counter_lost" in rules) != excused
+    if excused:
+        assert not rules
+        checker = next(one for one in run.checkers if isinstance(one, StateChecker))
+        assert checker._is_cut_off(0, 12 * S)
+        assert not checker._is_cut_off(0, 9 * S)
+        assert not checker._is_cut_off(3, 30 * S)

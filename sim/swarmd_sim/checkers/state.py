@@ -6,6 +6,7 @@ from typing import Any
 from swarmd_protocols.ids import NodeId
 from swarmd_protocols.state.observations import LocalDetection, ObjectView
 from swarmd_sim.checkers.base import CheckerBase, RunContext
+from swarmd_sim.faults.faults import HOSTILE_KINDS, OFFICER_KINDS
 from swarmd_sim.run.host import Host
 from swarmd_sim.run.ledger import DetectionFact
 
@@ -35,6 +36,10 @@ class StateChecker(CheckerBase):
         super().__init__(run)
         self._grown: dict[tuple[int, NodeId], tuple[int, tuple[int, int]]] = {}
         """By host and tainted author: when its log changed last, and to what (in which life)."""
+        self._cut_off: set[int] = set()
+        """Healthy hosts that no path leads to at the end, as where a revoked one is all that is between."""
+        self._cut_ns = 0
+        """What such a one said before has come."""
 
     def on_end(self, now_ns: int) -> None:
         """Liveness and equality after the quiet time."""
@@ -42,12 +47,19 @@ class StateChecker(CheckerBase):
         if not hosts:
             return
         self._digests(hosts)
+        self._cut_off = {host.index for host in self.run.live()} - {host.index for host in self.run.component()}
+        thefts = (fault.at_ns for fault in self.run.injector.script if fault.kind in HOSTILE_KINDS | OFFICER_KINDS)
+        self._cut_ns = max(0, min(thefts, default=now_ns) - RECOVERED_NS)
         reference = hosts[0]
         self._counters(hosts)
         self._cells(hosts)
         self._detections(reference)
         self._events(hosts, now_ns)
         self._sizes(hosts)
+
+    def _is_cut_off(self, host: int, at_ns: int) -> bool:
+        """Whether nothing may have led on what a host said: who is between two sides may be in other hands."""
+        return host in self._cut_off and at_ns > self._cut_ns
 
     def _index_of(self, node: bytes) -> int:
         host = self.run.watch.by_id.get(node)
@@ -151,7 +163,13 @@ class StateChecker(CheckerBase):
     def _counters(self, hosts: Sequence[Host]) -> None:
         known_ns = self.run.engine.now_ns - self._vitals_ns()
         expected = {
-            index: sum(amount for at_ns, key, amount in rows if key == "frames_inferred" and at_ns <= known_ns)
+            index: sum(
+                amount
+                for at_ns, key, amount in rows
+                if key == "frames_inferred"
+                and at_ns <= known_ns
+                and not self._is_cut_off(index, at_ns + self._vitals_ns())
+            )
             for index, rows in self.run.ledger.counted.items()
         }
         for host in hosts:
@@ -190,7 +208,7 @@ class StateChecker(CheckerBase):
         lost = [
             facts
             for facts in tracks.values()
-            if not any(fact.excused for fact in facts)
+            if not any(fact.excused or self._is_cut_off(fact.host, fact.at_ns) for fact in facts)
             and not any(_covers(view, fact.detection) for view in objects for fact in facts if fact.detection)
         ]
         if lost:
@@ -213,6 +231,8 @@ class StateChecker(CheckerBase):
         for at_ns, origin, name in self.run.ledger.events:
             source = self.run.hosts[origin]
             if source.life.started_ns > at_ns or not source.process_up or source.hostile:
+                continue
+            if self._is_cut_off(origin, at_ns):
                 continue
             if origin in self.run.ledger.disk_lost_ns and not 0 <= source.life.known_ns <= at_ns:
                 # Said under a number that its disk had forgotten, before the swarm could tell it so.
