@@ -22,6 +22,7 @@ from swarmd_models.synthetic.compose import (
     view_bounds,
 )
 from swarmd_models.synthetic.thermal import draw_module
+from swarmd_sim.world.crop_farm import Scenery
 from swarmd_sim.world.farm import MARGIN_M, MODULE_DEPTH_M, MODULE_WIDTH_M, TABLE_PITCH_M, Farm
 
 _BORDER_M = 40.0
@@ -37,7 +38,7 @@ _SHADOW_M = 0.7
 class FarmView:
     """Draws frames of one farm. Not thread-safe."""
 
-    def __init__(self, farm: Farm, width: int, height: int, seed: int = 0) -> None:
+    def __init__(self, farm: Farm, width: int, height: int, seed: int = 0, scenery: Scenery | None = None) -> None:
         """Prepare ground and noise.
 
         Args:
@@ -45,13 +46,16 @@ class FarmView:
             width: Of a frame, pixels.
             height: Of a frame, pixels.
             seed: Of the sensor's noise, so that two drones do not share it.
+            scenery: What modules look like; None draws them.
         """
+        self._scenery = scenery
+        ground_level = _GROUND_LEVEL if scenery is None else scenery.ground_level
         self._farm = farm
         self._size = (width, height)
         self._rng = np.random.default_rng([abs(farm.seed), 3, abs(seed)])
         self._noise = NoiseBank(width, height, self._rng)
         soil = np.random.default_rng([abs(farm.seed), 4])
-        texture = ground_texture(_GROUND_TEXELS, _GROUND_TEXELS, _GROUND_LEVEL, soil, stone_levels=10.0)
+        texture = ground_texture(_GROUND_TEXELS, _GROUND_TEXELS, ground_level, soil, stone_levels=10.0)
         half = np.concatenate([texture, texture[::-1]], axis=0)
         self._ground = np.concatenate([half, half[:, ::-1]], axis=1)  # Mirrored, so it repeats without a seam.
         self._north_m = farm.extent_m[1] + _BORDER_M
@@ -111,19 +115,24 @@ class FarmView:
         return np.asarray(np.clip(plan, 0, 255), dtype=np.uint8)
 
     def _draw_table(self, plan: npt.NDArray[np.float32], table: int, index: int) -> None:
-        farm = self._farm
+        farm, scenery = self._farm, self._scenery
         rng = np.random.default_rng([abs(farm.seed), 5, table])
-        level = _MODULE_LEVEL + rng.normal(0, 4.0)
+        level, shadow_level = _MODULE_LEVEL + rng.normal(0, 4.0), _SHADOW_LEVEL
+        if scenery is not None:
+            level, shadow_level = scenery.level + rng.normal(0, scenery.table_levels), scenery.shadow_level
         modules = farm.modules[table * farm.modules_per_table : (table + 1) * farm.modules_per_table]
         column = self._strip_column(modules[0].east_m - MODULE_WIDTH_M / 2) - index * _STRIP_COLUMNS
         tops = [int((self._north_m - m.north_m - MODULE_DEPTH_M / 2) / TEXEL_M + 0.5) for m in modules]
         shadow = round(_SHADOW_M / TEXEL_M)
         plan[min(tops) : max(tops) + MODULE_ROWS, column + MODULE_COLUMNS : column + MODULE_COLUMNS + shadow] = (
-            _SHADOW_LEVEL
+            shadow_level
         )
         plan[min(tops) : max(tops) + MODULE_ROWS, column : column + MODULE_COLUMNS] = level - 20.0  # The rails between.
         for module, top in zip(modules, tops, strict=True):
-            patch = draw_module(module.label, MODULE_ROWS, MODULE_COLUMNS, rng)
+            if scenery is None:
+                patch = draw_module(module.label, MODULE_ROWS, MODULE_COLUMNS, rng)
+            else:
+                patch = scenery.patches[module.asset]
             place_module(plan, patch, level + rng.normal(0, 1.5), top, column)
 
 

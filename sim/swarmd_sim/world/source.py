@@ -12,6 +12,7 @@ from swarmd_models.synthetic.compose import Sensor, pixel_to_ground, rotation_fr
 from swarmd_models.types import Frame, Pose
 from swarmd_sim.world.address import FarmUrl, parse_farm_url
 from swarmd_sim.world.camera import Drone, DroneState
+from swarmd_sim.world.crop_farm import Scenery
 from swarmd_sim.world.farm import Cell, Farm
 from swarmd_sim.world.render import FarmView
 
@@ -24,24 +25,27 @@ _NS = 1_000_000_000
 class FarmSource:
     """Frames of one simulated drone. `read` belongs to one thread; the other methods may be called from any."""
 
-    def __init__(self, address: FarmUrl) -> None:
+    def __init__(self, address: FarmUrl, planted: tuple[Farm, Scenery] | None = None) -> None:
         """Take off.
 
         Args:
             address: What to fly; see `FarmUrl`.
+            planted: A farm of real crops (`crop_farm.plant`) in place of the address's own.
 
         Raises:
             SourceError: The farm cannot be laid out.
         """
         self.address = address
         try:
-            self.farm: Farm = address.farm()
+            self.farm: Farm = address.farm() if planted is None else planted[0]
         except ValueError as error:
             raise SourceError(f"sim://farm: {error}") from error
         width, height = address.frame_size
         self.intrinsics: Intrinsics | None = Intrinsics.from_hfov(address.hfov, width, height)
         self._lens = self.intrinsics
-        self._view = FarmView(self.farm, width, height, seed=address.drone)
+        self._view = FarmView(
+            self.farm, width, height, seed=address.drone, scenery=None if planted is None else planted[1]
+        )
         share = self._share()
         rng = random.Random(f"drone/{address.seed}/{address.drone}/{address.of}")
         start = share[0].start if share else (0.0, 0.0)
