@@ -155,6 +155,7 @@ def export_coco(folder: Path, out: Path, reviewed: Sequence[Reviewed] = ()) -> t
                     "height": described["height"],
                     "captured_ns": described["captured_ns"],
                     "model": described["model"],
+                    **({"level": described["level"]} if "level" in described else {}),
                 }
             )
             for found in described["detections"]:
@@ -205,6 +206,7 @@ def _described(
         "height": height,
         "model": model,
         "ood": round(ood, 3),
+        **({} if frame.level is None else {"level": {"zero": frame.level.zero, "step": frame.level.step}}),
         "detections": [
             {
                 "label": d.label,

@@ -10,16 +10,18 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from swarmd_models.errors import FrameError, SourceError, SourceRefused
+from swarmd_models.levelling import Leveller, is_raw
 from swarmd_models.stream_probe import is_about_user, why_refused
-from swarmd_models.types import Frame, FrameSource, Image
+from swarmd_models.types import Frame, FrameSource
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_IMAGE_BYTES = 64 << 20
@@ -41,6 +43,8 @@ _MISSING_SHARE = 0.02
 """Share of a video's frames that may be missing at its end: containers count badly."""
 _MISSING_FRAMES = 5
 """Frames that may be missing at its end however short it is."""
+_GRAY16 = int.from_bytes(b"Y1\0\x10", "little")
+"""FFmpeg's tag of grey pixels of 16 bits, little-endian: what radiometric recordings and Y16 cameras have."""
 _DEFAULT_FPS = 25.0
 """Frames a second of a video that names none, or nonsense."""
 Clock = Callable[[], int]
@@ -128,6 +132,7 @@ class CaptureSource:
         self._capture = capture
         self._name = name
         self._clock = clock
+        self._leveller = Leveller()
         self._index = 0
 
     def read(self) -> Frame | None:
@@ -139,7 +144,7 @@ class CaptureSource:
         now_ns = self._clock()
         if not ok or image is None:
             raise SourceError(f"{self._name} gives no more frames")
-        frame = Frame(self._index, now_ns, image)
+        frame = _frame(self._index, now_ns, image, self._leveller)
         self._index += 1
         return frame
 
@@ -160,6 +165,7 @@ class VideoSource:
         self._clock = clock
         self._closed = threading.Event()
         self._capture: Any = None
+        self._leveller = Leveller()
         self._index = 0
         self._start_ns = clock()
         self._last_ns = self._start_ns - 1
@@ -187,7 +193,7 @@ class VideoSource:
             wait_ns = captured_ns - self._clock()
             if wait_ns > 0:
                 self._closed.wait(wait_ns / 1e9)
-        frame = Frame(self._index, captured_ns, image)
+        frame = _frame(self._index, captured_ns, image, self._leveller)
         self._index += 1
         return frame
 
@@ -205,7 +211,7 @@ class VideoSource:
         if capture is None or not capture.isOpened():
             why = "it is empty" if not size else "truncated, or of a format that this OpenCV does not know"
             raise SourceError(f"video {self._path} cannot be opened: {why}")
-        self._capture = capture
+        self._capture = _keeping_depth(capture)
         self._expected = max(0, int(min(capture.get(cv2.CAP_PROP_FRAME_COUNT), 1e9)))
         fps = capture.get(cv2.CAP_PROP_FPS)
         self._interval_ns = round(1e9 / (fps if 0.1 <= fps <= 1000 else _DEFAULT_FPS))
@@ -235,6 +241,7 @@ class PictureSource:
         self._paths = paths
         self._loop = loop
         self._clock = clock
+        self._leveller = Leveller()
         self._index = 0
         self._closed = False
 
@@ -244,7 +251,7 @@ class PictureSource:
             return None
         index, self._index = self._index, self._index + 1
         try:
-            return Frame(index, self._clock(), read_picture(self._paths[index % len(self._paths)]))
+            return _frame(index, self._clock(), read_picture(self._paths[index % len(self._paths)]), self._leveller)
         except SourceError as error:
             if len(self._paths) == 1:
                 raise
@@ -313,7 +320,7 @@ class ReconnectingSource:
                 self._is_lost = False
                 self._report("")
             index, self._index = self._index, self._index + 1
-            return Frame(index, frame.captured_ns, frame.image, frame.pose)
+            return replace(frame, index=index)
         return None
 
     def close(self) -> None:
@@ -344,8 +351,11 @@ class ReconnectingSource:
         return stop
 
 
-def read_picture(path: Path) -> Image:
-    """Decode one picture to BGR.
+def read_picture(path: Path) -> npt.NDArray[Any]:
+    """Decode one picture.
+
+    Returns:
+        Shape (H, W, 3), BGR, uint8; of a thermal camera's measurements (H, W), uint16 or floats, as they are.
 
     Raises:
         SourceError: Missing, too large, truncated, or no picture.
@@ -363,14 +373,24 @@ def read_picture(path: Path) -> Image:
     if data[:8] == b"\x89PNG\r\n\x1a\n" and b"IEND" not in data[-64:]:
         raise SourceError(f"picture {path} is truncated: the PNG has no end")
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        # IMREAD_COLOR would make measurements of 16 bits flat, so those are asked for first.
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if _may_be_raw(data) else None
+        if image is None or not is_raw(image):
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
         raise SourceError(f"picture {path} cannot be decoded: {error.err}") from error
     if image is None or image.size == 0:
         raise SourceError(f"picture {path} cannot be decoded: corrupt, or of a format that this OpenCV does not know")
     if max(image.shape) > MAX_IMAGE_SIDE:
         raise SourceError(f"picture {path} is wider or higher than {MAX_IMAGE_SIDE} pixels")
-    return image.astype(np.uint8, copy=False)
+    return image if is_raw(image) else image.astype(np.uint8, copy=False)
+
+
+def _may_be_raw(data: bytes) -> bool:
+    """Whether a file may hold 16 bits or floats of one channel: a TIFF, a PGM, a PNG whose header says so."""
+    return (
+        data[:4] in (b"II*\0", b"MM\0*") or data[:2] == b"P5" or (data[:4] == b"\x89PNG" and data[24:26] == b"\x10\0")
+    )
 
 
 def _pictures_in(folder: Path) -> list[Path]:
@@ -378,6 +398,21 @@ def _pictures_in(folder: Path) -> list[Path]:
     if not paths:
         raise SourceError(f"folder {folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
     return paths
+
+
+def _frame(index: int, captured_ns: int, image: npt.NDArray[Any], leveller: Leveller) -> Frame:
+    """A frame of what was decoded, levelled where it is measurements."""
+    if not is_raw(image):
+        return Frame(index, captured_ns, image)
+    grey, level = leveller.level(image)
+    return Frame(index, captured_ns, grey, level=level)
+
+
+def _keeping_depth(capture: Any) -> Any:
+    """A video whose pixels are 16 bits of grey gives them as they are; by itself OpenCV keeps their upper byte."""
+    if int(capture.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) == _GRAY16:
+        capture.set(cv2.CAP_PROP_CONVERT_RGB, 0)
+    return capture
 
 
 def _open_camera(number: int) -> Any:
@@ -393,7 +428,7 @@ def _open_stream(url: str) -> Any:
     capture = cv2.VideoCapture(url, cv2.CAP_FFMPEG, limits)
     if not capture.isOpened():
         raise _why_not(url)
-    return capture
+    return _keeping_depth(capture)
 
 
 def _why_not(url: str) -> SourceError:

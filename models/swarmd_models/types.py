@@ -38,6 +38,15 @@ class Pose:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """What the grey levels of a levelled thermal frame mean: value = `zero` + `step` × grey, but at 0 and 255."""
+
+    zero: float
+    """In the camera's own counts, or kelvin or degrees Celsius where it gives floats."""
+    step: float
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One picture with the time of its capture."""
 
@@ -45,6 +54,8 @@ class Frame:
     captured_ns: int
     image: Image
     pose: Pose | None = None
+    level: Level | None = None
+    """Of frames that a thermal camera gave as measurements (`levelling.py`)."""
 
 
 class FrameSource(Protocol):

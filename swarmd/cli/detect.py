@@ -6,6 +6,7 @@ Exit status: 0 the source was seen to its end, 1 something could not be used (sa
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from swarmd.errors import EyeError
@@ -60,7 +61,6 @@ def _run(args: argparse.Namespace) -> int:
     from swarmd_models.errors import FrameError
     from swarmd_models.eye import Eye, EyeOptions
     from swarmd_models.geo.poses import open_poses
-    from swarmd_models.types import Frame
 
     cv2.setNumThreads(args.threads)
     bundle = load_bundle(args.model or DEFAULT_MODEL, args.labels or None)
@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace) -> int:
                 if frame is None:
                     break
                 if poses is not None and frame.pose is None:
-                    frame = Frame(frame.index, frame.captured_ns, frame.image, poses.at(frame.captured_ns))
+                    frame = replace(frame, pose=poses.at(frame.captured_ns))
                 if seen == 0:
                     _set_camera(eye, source, frame, args.hfov)
                 _show(eye.see(frame), args)

@@ -249,7 +249,7 @@ class EyeProcess:
         assert self._swapper is not None
         if frame.pose is None and self._poses is not None:
             pose = self._poses.at(frame.captured_ns)
-            frame = Frame(frame.index, frame.captured_ns, frame.image, pose)
+            frame = dataclasses.replace(frame, pose=pose)
         self._last_pose = frame.pose
         self._know_camera(frame)
         self._swapper.between_frames(frame)
