@@ -100,7 +100,9 @@ def _pin(args: argparse.Namespace) -> int:
         try:
             root, swarm = args.root.read_bytes(), args.swarm or args.name
         except OSError as error:
-            raise ConfigError(f"{args.root}: {error.strerror}") from error
+            raise ConfigError(
+                f"{args.root}: {error.strerror}; give the fleet's first root, such as FLEET/roots/0001.root"
+            ) from error
     add_pin(args.folder, SwarmEntry(args.name, swarm, args.quota_kib_s), root)
     print(f"{args.name}: the swarm {swarm} is let in; a region that runs has to be started again")
     return 0
@@ -195,7 +197,7 @@ def _send(args: argparse.Namespace) -> int:
     found = [pin for pin in read_pins(args.folder, config) if pin.name == args.name]
     if not found:
         names = ", ".join(entry.name for entry in config.swarm) or "none"
-        raise ConfigError(f"no swarm is called {args.name!r} here; there are: {names}")
+        raise ConfigError(f"no swarm is called {args.name!r} here; there are: {names}; pin it first: swarmd region pin")
     store = Store(args.folder / FILE_NAME)
     try:
         for path in args.what:
@@ -235,7 +237,10 @@ def _rows(path: Path, sources: list[str]) -> list[tuple[int, bytes, bytes, str]]
         row = BundleRow(publication.digest, tuple(sources or [str(path.resolve())]))
         words = f"the release {publication.release.model} {publication.release.version} from {', '.join(row.sources)}"
         return [(FactKind.BUNDLE, publication.digest, encode_row(row), words)]
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give what `swarmd region send --help` names") from error
     try:
         envelope = decode_envelope(data)
         return [(FactKind.STATEMENT, envelope.digest, data, f"a {envelope.kind} statement")]
@@ -244,5 +249,8 @@ def _rows(path: Path, sources: list[str]) -> list[tuple[int, bytes, bytes, str]]
     try:
         fact = open_fact(data).fact
     except ProtocolError as error:
-        raise ConfigError(f"{path} is neither a signed statement nor a signed fact: {error}") from error
+        raise ConfigError(
+            f"{path} is neither a signed statement nor a signed fact: {error}; sign one by swarmd fleet note or "
+            "swarmd fleet mission, or give a release's folder"
+        ) from error
     return [(FactKind.FACT, fact.name.encode(), data, f"the {fact.kind} {fact.name}, revision {fact.revision}")]

@@ -191,6 +191,7 @@ class Gateway:
     def _on_down(self, down: Down, done: Sequence[Done]) -> None:
         refused = {seq for seq, _ in down.refused}
         self._publisher.on_done(row for row in done if row.seq not in refused)
+        self._publisher.on_refused(row for row in done if row.seq in refused)
         for _, why in down.refused:
             self.refused += 1
             self._daemon.note_problem("gateway", f"the region refuses a row: {why}")

@@ -29,6 +29,8 @@ FILE_NAME = "outbox.sqlite"
 KNOWN_MAX = 200_000
 """Objects that are known to be at the region, 20 MB: those learned longest ago are forgotten, and would be said
 again."""
+LOST_MAX = 50_000
+"""Dropped rows that are kept in mind, 3 MB: as many as it is known of what was said last."""
 _ROW_BYTES = 64
 """What a row takes in the file beside its body and proofs."""
 _GOES_FIRST = (RowKind.SITE, RowKind.RECORD, RowKind.REPORT, RowKind.OBJECT, RowKind.TRUST)
@@ -108,6 +110,7 @@ class Outbox:
             self.life = max(stored + 1, int(time.time()))
             self._keep("life", self.life.to_bytes(8, "big"))
             self._bytes = self._count = 0
+            self._lost: list[tuple[int, bytes]] = []
             self.dropped: dict[str, int] = {}
             """Kind to rows that were dropped for want of room or for their age, ever."""
             self._recount()
@@ -133,6 +136,16 @@ class Outbox:
     def dropped_rows(self) -> int:
         """Dropped, ever."""
         return sum(self.dropped.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what was dropped may be said again: half of it is free."""
+        return 2 * self._bytes < self._max_bytes
+
+    def take_lost(self) -> list[tuple[int, bytes]]:
+        """(kind, key) of rows that were dropped since this was last asked; the newest `LOST_MAX` of them."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def put(self, rows: Iterable[Waiting], now_ms: int) -> int:
         """Write rows down, all or none; returns how many are new or say something else.
@@ -207,13 +220,13 @@ class Outbox:
 
     def _make_room(self, now_ms: int) -> None:
         old = self._db.execute(
-            "SELECT seq, bytes, kind FROM rows WHERE at_ms < ? ORDER BY seq", (now_ms - self._max_age_ms,)
+            "SELECT seq, bytes, kind, key FROM rows WHERE at_ms < ? ORDER BY seq", (now_ms - self._max_age_ms,)
         ).fetchall()
         self._drop(old)
         for kind in _GOES_FIRST:
             while self._bytes > self._max_bytes:
                 oldest = self._db.execute(
-                    "SELECT seq, bytes, kind FROM rows WHERE kind = ? ORDER BY seq LIMIT 64", (kind,)
+                    "SELECT seq, bytes, kind, key FROM rows WHERE kind = ? ORDER BY seq LIMIT 64", (kind,)
                 ).fetchall()
                 if not oldest:
                     break
@@ -225,13 +238,14 @@ class Outbox:
                     over -= row[1]
                 self._drop(chosen)
 
-    def _drop(self, rows: Sequence[tuple[int, int, int]]) -> None:
+    def _drop(self, rows: Sequence[tuple[int, int, int, bytes]]) -> None:
         if not rows:
             return
-        for _, _, kind in rows:
+        self._lost = [*self._lost, *((kind, key) for _, _, kind, key in rows)][-LOST_MAX:]
+        for _, _, kind, _ in rows:
             name = RowKind(kind).name.lower()
             self.dropped[name] = self.dropped.get(name, 0) + 1
-        self._delete([(seq, size) for seq, size, _ in rows])
+        self._delete([(seq, size) for seq, size, _, _ in rows])
         self._keep("dropped", _encode(self.dropped))
 
     def _delete(self, rows: Collection[tuple[int, int]]) -> None:

@@ -6,6 +6,8 @@ Rules this file keeps:
   difference (it is new, confirmed, named otherwise, seen by somebody else, elsewhere), and at most every `refresh_s`
   where it only was seen again.
 - A row is derived here as the region will derive it; one that does not hold is not sent.
+- What the outbox had no room for, or the region refused, counts as never said: it is said again once half of the outbox
+  is free, or with the next comparison.
 - Status and counters are said every `health_s`, events and reports when they change, the site's own word every
   `SITE_S`, trust when it is asked for and when it changes.
 """
@@ -18,7 +20,7 @@ from typing import NamedTuple
 from swarmd import __version__
 from swarmd.errors import DaemonError
 from swarmd.federation.above import GatewayDaemon
-from swarmd.federation.outbox import Done, Outbox, Waiting
+from swarmd.federation.outbox import LOST_MAX, Done, Outbox, Waiting
 from swarmd_protocols.crypto import Crypto
 from swarmd_protocols.effects import MemberState, StateChanged
 from swarmd_protocols.errors import IdentityError, WireError
@@ -44,6 +46,8 @@ SAID_MAX = 50_000
 """Objects of which it is kept what was said last, 15 MB; others are compared with what the region has."""
 TRIES = 5
 """Looks at an object whose proof is not whole; after that it waits for the next change, or the next comparison."""
+_SLOT_BYTES = 25
+"""Of a record's key: stream, node and incarnation."""
 _FACTS_KEPT = 256
 """Batches whose facts are kept read."""
 
@@ -90,6 +94,8 @@ class Publisher:
         self._records: dict[bytes, bytes] = {}
         self._reports: dict[tuple[NodeId, str], bytes] = {}
         self._facts: dict[bytes, Facts] = {}
+        self._lost: dict[tuple[int, bytes], None] = {}
+        """(kind, key) of what the outbox has dropped."""
         self._trust_seen = -1
         self._compare_s = 0.0
         self._health_due_s = 0.0
@@ -123,6 +129,12 @@ class Publisher:
                 news[row.key] = (int.from_bytes(row.mark[:8], "big"), row.mark[8:])
         self._learn(news)
 
+    def on_refused(self, rows: Iterable[Done]) -> None:
+        """The region does not take these: objects among them are said again, in case that what was wrong is mended."""
+        for row in rows:
+            if row.kind == RowKind.OBJECT:
+                self._said.pop(row.key, None)
+
     def on_known(self, objects: Iterable[Known]) -> None:
         """The region has these, from another gateway."""
         self._learn({one.object_id: (one.stamp, one.digest) for one in objects})
@@ -141,6 +153,26 @@ class Publisher:
         self._trust_seen = -1
         self._compare_s = self._health_due_s = self._site_due_s = 0.0
 
+    def _unsay_lost(self) -> None:
+        """What was dropped for want of room is said again where there is some."""
+        self._lost.update(dict.fromkeys(self._outbox.take_lost()))
+        while len(self._lost) > LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+        if not self._lost or not self._outbox.has_room:
+            return
+        for kind, key in self._lost:
+            match kind:
+                case RowKind.OBJECT:
+                    self._said.pop(key, None)
+                    self._compare_s = 0.0
+                case RowKind.RECORD:
+                    self._records.pop(key[:_SLOT_BYTES], None)
+                case RowKind.REPORT:
+                    self._reports.pop((NodeId(key[:16]), key[16:].decode()), None)
+                case RowKind.TRUST:
+                    self._trust_seen = -1
+        self._lost.clear()
+
     def _learn(self, news: dict[bytes, tuple[int, bytes]]) -> None:
         if not news:
             return
@@ -158,6 +190,7 @@ class Publisher:
             DaemonError: The outbox takes nothing; what would have gone there is looked for again.
         """
         now_s = time.monotonic()
+        self._unsay_lost()
         rows = self._trust_rows()
         if now_s >= self._health_due_s:
             self._health_due_s = now_s + self._health_s

@@ -1,7 +1,8 @@
 """The region: hears the gateways of many swarms, keeps what holds, and answers for all of them.
 
 Everything that it keeps of a swarm passed that swarm's gate (`swarmd_protocols.federation.gate`). Frames are gathered
-for a moment and written down together; a row is acknowledged once it is on the disk.
+for a moment and written down together; a row is acknowledged once it is on the disk. What the file refuses of one frame
+is refused to its gateway, and keeps nobody else's from being written.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from swarmd.federation.store import Store
 from swarmd.federation.uplink import MakeUplink, Place, Uplink
@@ -73,6 +74,7 @@ class Region:
         prefix: Of all places.
         make_uplink: Makes one path.
         say: Told what goes wrong, for people.
+        clock_ms: Milliseconds since 1970, by which stamps are judged.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Region:
         prefix: str,
         make_uplink: MakeUplink,
         say: Callable[[str], None],
+        clock_ms: Callable[[], int] = lambda: round(time.time() * 1000),
     ) -> None:
         self._store = store
         self._prefix = prefix
@@ -95,7 +98,7 @@ class Region:
         self.gates: dict[bytes, Gate] = {}
         for pin in pins:
             name = pin.key.hex()
-            gate = Gate(pin, seed, crypto, store.trust(name), store.lives(name), strangers)
+            gate = Gate(pin, seed, crypto, store.trust(name), store.lives(name), strangers, clock_ms)
             self.gates[gate.key] = gate
         store.know_swarms(pins)
         self._lines: dict[tuple[bytes, NodeId], _Line] = {}
@@ -170,7 +173,7 @@ class Region:
                 for _, gate, heard in gathered:
                     if heard.is_certified:
                         fresh.setdefault(gate.key, {}).setdefault(heard.gateway, []).extend(
-                            self._write_one(gate, heard, now_ms)
+                            self._write_apart(gate, heard, now_ms)
                         )
         except BaseException:
             # A gate has taken its statements: said again they are no news to it, so the next turn writes all of them.
@@ -183,6 +186,30 @@ class Region:
             self._spread(self.gates[key], by, now_s)
         for path, gate, heard in gathered:
             self._acknowledge(path, gate, heard)
+
+    def _write_apart(self, gate: Gate, heard: Heard, now_ms: int) -> list[bytes]:
+        """One frame's rows, as `_write_one`; where one cannot be written, it is refused and the others are written."""
+        try:
+            with self._store.part():
+                return self._write_one(gate, heard, now_ms)
+        except Exception as error:
+            if not _is_of_the_row(error):
+                raise
+        taken, news = heard.taken, []
+        heard.taken = []
+        for row in taken:
+            one = replace(heard, taken=[row], refused=[])
+            try:
+                with self._store.part():
+                    news += self._write_one(gate, one, now_ms)
+            except Exception as error:
+                if not _is_of_the_row(error):
+                    raise
+                heard.refused.append((row[0], f"it cannot be written: {error}"[:96]))
+                self._say(f"{gate.pin.name}: a row cannot be written: {error}; its gateway is told, and others go on")
+            else:
+                heard.taken.append(row)
+        return news
 
     def _write_one(self, gate: Gate, heard: Heard, now_ms: int) -> list[bytes]:
         """One frame's rows; returns the objects that are news. Inside a transaction."""
@@ -203,7 +230,7 @@ class Region:
                     pass
         if gate.key in self._unkept or any(isinstance(taken, TrustTaken) for _, taken in heard.taken):
             store.keep_trust(swarm, [one for one in gate.trust.journalled() if one[0] != "group"])
-        store.keep_life(swarm, heard.gateway, max(heard.life, gate.life_of(heard.gateway)))
+        store.keep_life(swarm, heard.gateway, *max((heard.life, -1), gate.last_of(heard.gateway)))
         store.heard(swarm, heard.gateway, heard.up.dropped, now_ms)
         self.counts["refused"] += len(heard.refused)
         return news
@@ -328,3 +355,10 @@ class Region:
                 break
             rows.append(row)
         return rows
+
+
+def _is_of_the_row(error: Exception) -> bool:
+    """Whether what is to be written is at fault, not the file: then others' rows can be."""
+    if isinstance(error, sqlite3.Error):
+        return isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError))
+    return not isinstance(error, OSError)

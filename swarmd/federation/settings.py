@@ -93,7 +93,10 @@ def read_seed(folder: Path) -> bytes:
     if mode:
         raise ConfigError(f"{path} can be read by others; run: chmod 600 {path}")
     if len(seed) != SEED_BYTES:
-        raise ConfigError(f"{path} is damaged: it has {len(seed)} bytes, not {SEED_BYTES}")
+        raise ConfigError(
+            f"{path} is damaged: it has {len(seed)} bytes, not {SEED_BYTES}; put it back from a copy, "
+            "or make a new region"
+        )
     return seed
 
 
@@ -129,9 +132,9 @@ def read_pins(folder: Path, config: RegionConfig) -> list[Pin]:
             root = path.read_bytes()
             decode_envelope(root)
         except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}; pin it by swarmd region pin") from error
+            raise ConfigError(f"{path}: {error.strerror}; put the fleet's roots/0001.root there") from error
         except ProtocolError as error:
-            raise ConfigError(f"{path} is no root: {error}") from error
+            raise ConfigError(f"{path} is no root: {error}; put the fleet's roots/0001.root there") from error
         pin = Pin(
             entry.name,
             entry.swarm,
@@ -155,10 +158,13 @@ def add_pin(folder: Path, entry: SwarmEntry, root: bytes) -> None:
     try:
         msgspec.convert(asdict(entry), SwarmEntry)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{entry.name!r} cannot be let in: {error}") from error
+        raise ConfigError(
+            f"{entry.name!r} cannot be let in: {error}; choose a name of letters, digits, - and _, and a quota of "
+            "1 KiB/s or more"
+        ) from error
     config = read_config(folder)
     if any(held.name == entry.name for held in config.swarm):
-        raise ConfigError(f"{folder / CONFIG_FILE} has a swarm {entry.name} already")
+        raise ConfigError(f"{folder / CONFIG_FILE} has a swarm {entry.name} already; give this one another name")
     try:
         Trust(entry.swarm, [root], NaClCrypto())
     except ProtocolError as error:

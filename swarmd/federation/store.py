@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from swarmd.errors import DaemonError
+from swarmd.federation.bounds import fair_share, tidy_swarm
 from swarmd.federation.rows import OBJECT_COLUMNS, ObjectQuery, ObjectsAnswer, SiteAnswer
 from swarmd.sqlite_files import open_sound
 from swarmd_models.geo.positions import Plane
@@ -35,8 +36,6 @@ from swarmd_protocols.state.clock import stamp_ms
 from swarmd_protocols.state.crdt.batch import Stream
 
 FILE_NAME = "region.sqlite"
-EVENTS_KEPT = 100_000
-"""Events of one swarm, some 20 MB; the oldest go."""
 HISTORY_KEPT = 1_000_000
 """Words on objects that wait to be exported, some 400 MB; beyond, the oldest go of the swarms that have most."""
 DOWN_KEPT = 10_000
@@ -67,7 +66,8 @@ CREATE TABLE IF NOT EXISTS sites (swarm TEXT, gateway TEXT, as_of_ms INTEGER, he
 CREATE TABLE IF NOT EXISTS swarms (swarm TEXT PRIMARY KEY, name TEXT, full_name TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS trust (swarm TEXT, kind TEXT, statement BLOB, PRIMARY KEY (swarm, kind, statement))
     WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS lives (swarm TEXT, gateway BLOB, life INTEGER, PRIMARY KEY (swarm, gateway)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lives (swarm TEXT, gateway BLOB, life INTEGER, number INTEGER NOT NULL DEFAULT -1,
+    PRIMARY KEY (swarm, gateway)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS down (seq INTEGER PRIMARY KEY AUTOINCREMENT, swarm TEXT, kind INTEGER, key BLOB, body BLOB);
 CREATE UNIQUE INDEX IF NOT EXISTS down_by_key ON down (swarm, kind, key);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -98,9 +98,13 @@ class Store:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._db = open_sound(path, ("synchronous=NORMAL", "wal_autocheckpoint=1000"), _SCHEMA)
                 self._db.execute(f"PRAGMA cache_size=-{8 << 10}")
+                if "number" not in {column[1] for column in self._db.execute("PRAGMA table_info(lives)")}:
+                    self._db.execute("ALTER TABLE lives ADD COLUMN number INTEGER NOT NULL DEFAULT -1")
         except (OSError, sqlite3.Error) as error:
             raise DaemonError(f"the region's file {path} cannot be opened: {error}") from error
         self._origins: dict[str, Plane | None] = {}
+        self._written: set[str] = set()
+        """Swarms of which something was written since their bounds were looked at."""
         self.log = b"" if is_reader else (self._fact("log") or self._named())
         """Name of the log of what goes down."""
 
@@ -119,6 +123,19 @@ class Store:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             raise
+
+    @contextlib.contextmanager
+    def part(self) -> Iterator[None]:
+        """All or nothing of a part. Inside a transaction, which goes on where this fails."""
+        self._db.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK TO part")
+                self._db.execute("RELEASE part")
+            raise
+        self._db.execute("RELEASE part")
 
     # --- What swarms say ----------------------------------------------------------------------------------------------
 
@@ -251,17 +268,16 @@ class Store:
             "UPDATE sites SET heard_ms = ?, dropped = ? WHERE swarm = ? AND gateway = ?",
             (now_ms, dropped, swarm, gateway.hex()),
         )
+        self._written.add(swarm)
 
     def tidy(self) -> int:
         """Keep the bounds; returns how many words of history had to go unexported."""
         gone = 0
         with self.transaction():
-            for (swarm,) in self._db.execute("SELECT swarm FROM swarms").fetchall():
-                self._db.execute(
-                    "DELETE FROM events WHERE swarm = ? AND at_ms < (SELECT at_ms FROM events WHERE swarm = ? "
-                    "ORDER BY at_ms DESC LIMIT 1 OFFSET ?)",
-                    (swarm, swarm, EVENTS_KEPT),
-                )
+            written, self._written = self._written, set()
+            for swarm in sorted(written):
+                tidy_swarm(self._db, swarm)
+                self._origins.pop(swarm, None)
             counts = dict(self._db.execute("SELECT swarm, count(*) FROM history GROUP BY swarm"))
             share = fair_share(counts.values(), HISTORY_KEPT)
             for swarm, count in counts.items():
@@ -295,14 +311,14 @@ class Store:
         self._db.execute("DELETE FROM trust WHERE swarm = ?", (swarm,))
         self._db.executemany("INSERT OR IGNORE INTO trust VALUES (?, ?, ?)", [(swarm, *one) for one in statements])
 
-    def lives(self, swarm: str) -> dict[NodeId, int]:
-        """Gateway to the highest life that was heard."""
-        rows = self._db.execute("SELECT gateway, life FROM lives WHERE swarm = ?", (swarm,))
-        return {NodeId(gateway): life for gateway, life in rows}
+    def lives(self, swarm: str) -> dict[NodeId, tuple[int, int]]:
+        """Gateway to the highest life that was heard, and the highest number in it."""
+        rows = self._db.execute("SELECT gateway, life, number FROM lives WHERE swarm = ?", (swarm,))
+        return {NodeId(gateway): (life, number) for gateway, life, number in rows}
 
-    def keep_life(self, swarm: str, gateway: NodeId, life: int) -> None:
+    def keep_life(self, swarm: str, gateway: NodeId, life: int, number: int) -> None:
         """Inside a transaction."""
-        self._db.execute("INSERT OR REPLACE INTO lives VALUES (?, ?, ?)", (swarm, gateway, life))
+        self._db.execute("INSERT OR REPLACE INTO lives VALUES (?, ?, ?, ?)", (swarm, gateway, life, number))
 
     def next_life(self, unix_s: int) -> int:
         """The region's own."""
@@ -422,21 +438,6 @@ class Store:
 
     def _keep(self, name: str, value: bytes) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-
-def fair_share(counts: Iterable[int], most: int) -> int:
-    """How many each may keep so that all together are no more than `most`, and who has few keeps all.
-
-    >>> fair_share([10, 2, 10], 12), fair_share([1, 2], 12)
-    (5, 12)
-    """
-    rising, left = sorted(counts), most
-    for at, count in enumerate(rising):
-        share = left // (len(rising) - at)
-        if count > share:
-            return share
-        left -= count
-    return most
 
 
 def answer_json(answer: ObjectsAnswer) -> bytes:

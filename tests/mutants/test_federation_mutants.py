@@ -1,5 +1,6 @@
 """Each rule of the federation taken out once: the laws must see it."""
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from swarmd.federation import bounds as kept
 from swarmd.federation import sending, store
 from swarmd.federation.region import Region
 from swarmd.federation.store import Store
 from swarmd_protocols.federation.flow import Flow
 from swarmd_protocols.federation.gate import Allowance, Gate, Numbers
+from tests.support import federation_bounds as bounds
 from tests.support.federation_hostile import attack_as_another, flood_another, play_back, read_another
 from tests.support.federation_world import make_world
 
@@ -116,6 +119,37 @@ def open_frames(patch: Patch) -> None:
     patch.setattr(ModelCrypto, "open", lambda self, key, nonce, sealed: sealed[:-16])
 
 
+def any_time(patch: Patch) -> None:
+    """A word counts whenever it says that it is of."""
+    patch.setattr(Gate, "_check_time", lambda self, stamp_ms: None)
+
+
+def numbers_are_forgotten(patch: Patch) -> None:
+    """After a restart a gateway's frames count as never heard."""
+    patch.setattr(Numbers, "restored", classmethod(lambda cls, life, highest: cls(life)))
+
+
+def one_transaction(patch: Patch) -> None:
+    """One row that cannot be written keeps all others from being written."""
+    patch.setattr(Region, "_write_apart", Region._write_one)
+
+
+def half_a_row(patch: Patch) -> None:
+    """A row that cannot be written leaves a part of it."""
+    patch.setattr(Store, "part", contextlib.nullcontext)
+
+
+def no_bounds(patch: Patch) -> None:
+    """A swarm's tables grow."""
+    patch.setattr(store, "tidy_swarm", lambda database, swarm: None)
+
+
+def oldest_of_all(patch: Patch) -> None:
+    """Of too many rows the oldest go, whosever they are."""
+    patch.setattr(kept, "_BY_SWARM", (*kept._BY_SWARM, *kept._BY_NODE))
+    patch.setattr(kept, "_BY_NODE", ())
+
+
 @pytest.mark.parametrize(
     ("attack", "mutant"),
     [
@@ -124,6 +158,12 @@ def open_frames(patch: Patch) -> None:
         (play_back, one_quota),
         (flood_another, no_quota),
         (read_another, open_frames),
+        (bounds.words_of_times_to_come_are_refused, any_time),
+        (bounds.frames_of_before_a_restart_are_copies, numbers_are_forgotten),
+        (bounds.a_row_that_cannot_be_written_stops_nobody, one_transaction),
+        (bounds.a_row_that_cannot_be_written_stops_nobody, half_a_row),
+        (bounds.a_swarm_has_a_bound_and_each_node_its_share, no_bounds),
+        (bounds.a_swarm_has_a_bound_and_each_node_its_share, oldest_of_all),
     ],
 )
 def test_the_law_of_strangers_sees_it(

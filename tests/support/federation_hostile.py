@@ -27,7 +27,7 @@ from swarmd_protocols.federation.wire import (
 from swarmd_protocols.trust.envelopes import sign_statement
 from swarmd_protocols.trust.identity import dev_role_seeds
 from swarmd_protocols.trust.trust import Revocation
-from tests.support.federation_world import CRYPTO, REGION_SEED, Frame, Gateway, Swarm, World, make_world
+from tests.support.federation_world import BEGIN_MS, CRYPTO, REGION_SEED, Frame, Gateway, Swarm, World, make_world
 
 SALT = b"hostile!"
 
@@ -59,15 +59,15 @@ def attack_as_another(folder: Path) -> None:
     world, hostile, good = two(folder)
     before = world.seen(good)
     mine = hostile.gateways[0]
-    found, row, batch = hostile.word(3, 900, 1 << 50)
+    found, row, batch = hostile.word(3, 900, BEGIN_MS + 9_000)
     lie = Waiting(RowKind.OBJECT, found.object_id, encode_object(row), (batch.raw,))
-    site = Waiting(RowKind.SITE, b"", encode_row(SiteRow(1 << 50, 9, 9, 1, 9, 0, 0, True, 1, 1, "")))
+    site = Waiting(RowKind.SITE, b"", encode_row(SiteRow(BEGIN_MS + 9_000, 9, 9, 1, 9, 0, 0, True, 1, 1, "")))
     for seed in (mine.identity.seed, b"x" * 32):
         inject(world, seed, good.pin.key, good.gateways[0], [lie, site])
         inject(world, seed, good.pin.key, mine, [lie, site])
     assert world.as_of(good) is None, "a swarm has spoken as another's gateway"
     # A member of the good swarm that turned bad has its gateway's key, and no other node's: it signs as another.
-    _, honest, signed = good.word(4, 900, 1 << 50)
+    _, honest, signed = good.word(4, 900, BEGIN_MS + 9_000)
     good.said.clear()
     forged = signed.raw[:-64] + bytes(64)
     inject(

@@ -181,7 +181,9 @@ class World:
             return Pipe(self, int(address), on_frame)
 
         pins = [swarm.pin for swarm in self.swarms]
-        self.region = Region(pins, REGION_SEED, CRYPTO, self.store, ["0", "1"], PREFIX, make, self.said.append)
+        self.region = Region(
+            pins, REGION_SEED, CRYPTO, self.store, ["0", "1"], PREFIX, make, self.said.append, lambda: self.now_ms
+        )
 
     def close(self) -> None:
         if self.store is not None:

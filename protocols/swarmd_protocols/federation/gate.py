@@ -8,9 +8,10 @@ Rules this file keeps:
 - A key counts while it is certified by the swarm's root chain with the role `shares.ROLE`. Keys that are not are read
   within one small bucket for all strangers, and only their rows of trust are: a gateway shows its certificate so.
 - Everything that a row leads to belongs to this swarm: a gate knows no other.
+- A word of times to come is refused: nobody's outlasts its gateway's revocation for longer than `AHEAD_MS`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -51,6 +52,9 @@ FACTS_KEPT = 256
 """Batches whose facts are kept read: a batch is the proof of several objects, and comes with each."""
 TELL_NS = 1_000_000_000
 """Between two looks at frames of a life that is over: old ones that are played back cost no more than this."""
+AHEAD_MS = 3_600_000
+"""A word's stamp may be so far ahead of the region's clock, milliseconds: devices without a receiver or a time server
+drift by minutes a month."""
 EVERYBODY = NodeId(bytes(16))
 """In `Down.wanted`: all certificates, revocations and roots."""
 
@@ -125,6 +129,11 @@ class Numbers:
         else:
             self.seen |= 1 << (self.highest - number)
 
+    @classmethod
+    def restored(cls, life: int, highest: int) -> "Numbers":
+        """As an earlier run kept it: what was below counts as seen. What was lost of it comes under other numbers."""
+        return cls(life, highest, (1 << WINDOW) - 1)
+
 
 class Allowance:
     """Bytes a second with a reserve; it may go into debt by one frame."""
@@ -181,8 +190,9 @@ class Gate:
         seed: The region's Ed25519 seed.
         crypto: The library.
         restored: (kind, statement) of what was kept of its trust.
-        lives: Gateway to the highest life that was heard.
+        lives: Gateway to the highest life that was heard, and the highest number in it.
         strangers: What keys without a certificate may cost, shared by all gates.
+        clock_ms: The region's clock, milliseconds since 1970; None: any stamp is taken.
 
     Raises:
         IdentityError: The pinned root is none.
@@ -194,8 +204,9 @@ class Gate:
         seed: bytes,
         crypto: Crypto,
         restored: Iterable[tuple[str, bytes]] = (),
-        lives: Mapping[NodeId, int] | None = None,
+        lives: Mapping[NodeId, tuple[int, int]] | None = None,
         strangers: Allowance | None = None,
+        clock_ms: Callable[[], int] | None = None,
     ) -> None:
         self.pin = pin
         self.key = pin.key
@@ -203,7 +214,8 @@ class Gate:
         self._signer = NodeSigner(crypto, seed)
         self.trust = Trust(pin.swarm, [pin.root], crypto)
         self._pairs: dict[bytes, Pair] = {}
-        self._numbers = {node: Numbers(life) for node, life in (lives or {}).items()}
+        self._clock_ms = clock_ms
+        self._numbers = {node: Numbers.restored(*last) for node, last in (lives or {}).items()}
         self._allowance = Allowance(pin.quota_bytes_s, pin.quota_burst_bytes)
         self._strangers = strangers or Allowance(16_384, 1 << 20)
         self._facts: dict[bytes, Facts] = {}
@@ -286,6 +298,11 @@ class Gate:
         numbers = self._numbers.get(gateway)
         return 0 if numbers is None else numbers.life
 
+    def last_of(self, gateway: NodeId) -> tuple[int, int]:
+        """The highest life of a gateway that was heard, and the highest number in it; (0, -1) for none."""
+        numbers = self._numbers.get(gateway)
+        return (0, -1) if numbers is None else (numbers.life, numbers.highest)
+
     def pair(self, public_key: bytes) -> Pair:
         """The seal between the region and one key.
 
@@ -335,7 +352,9 @@ class Gate:
                     return None
                 pairs = [(batch, self._facts_of(batch)) for batch in held]
                 operators = operators_of(self.trust.chain)
-                return derive(read_object(row.body), pairs, self.pin.swarm, operators, self._crypto.verify)
+                said_row = read_object(row.body)
+                self._check_time(said_row.stamp)
+                return derive(said_row, pairs, self.pin.swarm, operators, self._crypto.verify)
             case RowKind.RECORD:
                 if len(proofs) != 1:
                     raise WireError("a record is one batch")
@@ -353,9 +372,17 @@ class Gate:
                     return None
                 return report
             case RowKind.SITE:
-                return read_site(row.body)
+                site = read_site(row.body)
+                self._check_time(site.as_of_ms)
+                return site
             case _:
                 raise WireError(f"rows of kind {row.kind} are not known here")
+
+    def _check_time(self, stamp_ms: int) -> None:
+        ahead_ms = 0 if self._clock_ms is None else stamp_ms - self._clock_ms()
+        if ahead_ms > AHEAD_MS:
+            ahead_s = min(ahead_ms // 1_000, 10**12)
+            raise WireError(f"it is of {ahead_s} s to come: set the clock of the swarm, or of the region")
 
     def _proof(self, raw: bytes, heard: Heard) -> Batch | None:
         """A batch whose origin signed it; None where its certificate is missing."""

@@ -1,0 +1,143 @@
+"""What one swarm, one gateway or one node can fill at a region, and for how long: laws, each in a folder of its own."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from swarmd.federation import bounds
+from swarmd.federation.store import Store
+from swarmd_protocols.federation.gate import AHEAD_MS, RecordRow
+from swarmd_protocols.federation.objects import Derived
+from swarmd_protocols.federation.wire import SiteRow, Way
+from swarmd_protocols.ids import NodeId
+from swarmd_protocols.releases.reports import Report, Verdict
+from swarmd_protocols.state.crdt.batch import Stream
+from swarmd_protocols.state.crdt.records import EventRow
+from tests.support.federation_world import Frame, make_world
+
+
+def words_of_times_to_come_are_refused(folder: Path) -> None:
+    """A gateway's word from far ahead is refused in so many words; the honest one's, however late its clock, counts."""
+    world = make_world(folder, random.Random(1), 1, 2)
+    [swarm] = world.swarms
+    thief, honest = swarm.gateways
+    ahead = thief.say(1, 900, world.now_ms + 2 * AHEAD_MS)
+    world.settle()
+    assert world.seen(swarm) == {}, "a word of times to come is kept"
+    assert "set the clock" in thief.refused[0]
+    thief.say(1, 901, world.now_ms + AHEAD_MS - 60_000)
+    world.settle()
+    assert world.seen(swarm)[ahead.object_id][0] <= world.now_ms + AHEAD_MS
+    last = honest.say(1, 700, world.seen(swarm)[ahead.object_id][0] + 1)
+    world.settle()
+    assert world.seen(swarm) == {last.object_id: (last.stamp, last.digest.hex())}
+    assert not honest.refused
+    world.close()
+
+
+def frames_of_before_a_restart_are_copies(folder: Path) -> None:
+    """Whoever plays back what a region heard before it was restarted makes no gateway look alive."""
+    world = make_world(folder, random.Random(1), 1, 1)
+    [swarm] = world.swarms
+    [gateway] = swarm.gateways
+    recorded: list[Frame] = []
+    for thing in range(5):
+        gateway.say(thing, 600)
+        world.pump(5_000)
+        recorded += [frame for frame in world.flying if frame.place.way is Way.UP]
+        world.settle()
+    assert len(recorded) >= 5
+    world.open()
+    for frame in recorded:
+        world.deliver(frame)
+    world.region.write()
+    assert world.region.counts["frames"] == 0, "frames that were played back are heard"
+    assert not world.region._lines, "who is played back looks alive"
+    gateway.say(7, 600)
+    gateway.kill()
+    gateway.say(8, 600)
+    world.settle()
+    world.check()
+    world.close()
+
+
+def a_row_that_cannot_be_written_stops_nobody(folder: Path) -> None:
+    """What the file cannot take of one swarm is refused; others', and the rest of its own, are written."""
+    world = make_world(folder, random.Random(1), 2, 1)
+    hostile, good = world.swarms
+    bad = hostile.gateways[0].say(3, 500)
+    others = [hostile.gateways[0].say(thing, 500) for thing in range(2)]
+    good.gateways[0].say(1, 800)
+    real = Store.put_object
+
+    def put(self: Store, swarm: str, found: Derived, *rest: object) -> bool:
+        is_new = real(self, swarm, found, *rest)  # type: ignore[arg-type]
+        if found.object_id == bad.object_id and swarm == hostile.pin.key.hex():
+            self._db.execute("SELECT ?", (1 << 64,))  # As of a value that is larger than a file's columns.
+        return is_new
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "put_object", put)
+        try:
+            world.settle(60)
+        except OverflowError as error:
+            raise AssertionError("one row keeps all from being written") from error
+    assert len(world.seen(good)) == 1, "one swarm's row keeps another's away"
+    assert world.seen(hostile).keys() == {one.object_id for one in others}, "a part of a row is written"
+    assert ["cannot be written" in why for why in hostile.gateways[0].refused] == [True]
+    assert any(hostile.name in text for text in world.said), "it is not said whose it was"
+    world.close()
+
+
+def _node(number: int) -> NodeId:
+    return NodeId(bytes([number]) * 16)
+
+
+def a_swarm_has_a_bound_and_each_node_its_share(folder: Path) -> None:
+    """Whatever one node signs without end, it pushes out its own; no swarm has more rows than the bound."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OBJECTS_KEPT", "EVENTS_KEPT", "COUNTERS_KEPT", "REPORTS_KEPT", "NODES_KEPT", "SITES_KEPT"):
+            patch.setattr(bounds, name, 20)
+        world = make_world(folder, random.Random(1), 2, 1)
+        flooder, swarm = world.swarms
+        for thing in range(60):
+            flooder.gateways[0].say(thing, 500)
+        swarm.gateways[0].say(1, 500)
+        world.settle()
+        store, name = world.store, swarm.pin.key.hex()
+        assert store is not None
+        with store.transaction():
+            for life in range(60):
+                _say_all(store, name, 1, life, 9_000 + life)
+            for life in range(3):
+                _say_all(store, name, 2, life, life)
+            for number in range(60):
+                place = (_node(number), Stream.STATUS, 1, 1, number << 16)
+                store.put_record(name, RecordRow(*place, status=b"{}"))
+                store.put_site(name, _node(number), SiteRow(1, 1, 1, 1, 1, 0, 0, False, 0, 0, ""), number)
+            store.heard(name, _node(1), 0, 1)
+        store.tidy()
+
+        def count(table: str, of: str = name) -> int:
+            return int(store._db.execute(f"SELECT count(*) FROM {table} WHERE swarm = ?", (of,)).fetchone()[0])
+
+        for table in ("objects", "merged", "nodes", "sites", "events", "counters", "reports"):
+            assert count(table) <= 20, f"{table} has {count(table)} rows of one swarm"
+        assert count("objects", flooder.pin.key.hex()) == 20
+        assert count("objects") == 1, "a swarm has pushed another's objects out"
+        for table in ("events", "counters", "reports"):
+            kept = store._db.execute(f"SELECT count(*) FROM {table} WHERE swarm = ? GROUP BY node", (name,)).fetchall()
+            assert sorted(kept) == [(3,), (17,)], f"{table}: a node has pushed another's out"
+        newest = [row[0] for row in store._db.execute("SELECT said_ms FROM nodes ORDER BY said_ms")]
+        assert newest[0] >= newest[-1] - 20
+        world.close()
+
+
+def _say_all(store: Store, swarm: str, node: int, life: int, at_ms: int) -> None:
+    """An event, a counter and a report of one node, of one life or model."""
+    row = EventRow(life, 1, at_ms, "started", "", "", "")
+    store.put_record(swarm, RecordRow(_node(node), Stream.EVENTS, life, 1, at_ms << 16, events=(row,)))
+    store.put_record(swarm, RecordRow(_node(node), Stream.COUNTERS, life, 1, at_ms << 16, counters={"frames": 1}))
+    key = bytes([node]) * 32
+    store.put_report(swarm, Report(key, f"model-{life}", 1 + life, b"", 1, 1, "idle", b"", Verdict.NONE, 0, 0, ""))
