@@ -82,9 +82,7 @@ def draw(rng: random.Random) -> list[Told]:
     lines: list[Told] = []
     count = rng.randint(1, LINES_MAX)
     while len(lines) < count:
-        if lines and rng.random() < 0.12:
-            lines.append(rng.choice(lines))
-        elif rng.random() < 0.2:
+        if rng.random() < 0.2:
             lines.append(Told(str(_number(rng, 30)), "", rng.choice(tuple(WAITING))))
         elif rng.random() < 0.2:
             lines.append(Told(_name(rng), "autopilot", rng.choice(tuple(AUTOPILOT)), _row(rng)))

@@ -32,7 +32,7 @@ WIDTH, LAYERS, HEADS = 64, 3, 4
 SEED = 15
 TRAIN, HELD_OUT = 40_000, 1_000
 """Drawn prompts."""
-BATCH, STEPS = 32, 4_000
+BATCH, STEPS = 32, 8_000
 """Samples of about the same length a step."""
 _LEARNING_RATE = 3e-3
 _WORDS = re.compile(r" ?[A-Za-z]+(?:-[a-z]+)*| ?[0-9]|[^A-Za-z0-9]")
@@ -83,7 +83,8 @@ class Net(nn.Module):  # type: ignore[misc]
         """`tokens`: in the vocabulary."""
         super().__init__()
         self.embed = nn.Embedding(tokens, WIDTH)
-        self.place = nn.Parameter(torch.zeros(WINDOW, WIDTH))
+        turns = torch.arange(WINDOW)[:, None] / 1e3 ** (torch.arange(WIDTH // 2) / (WIDTH / 2))
+        self.place = nn.Parameter(0.1 * torch.cat([turns.sin(), turns.cos()], 1))
         self.last = nn.Linear(WIDTH, WIDTH, bias=False)
         """Of the token before: what follows a word can then be looked up by that word, which copying is made of."""
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
