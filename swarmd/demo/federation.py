@@ -1,10 +1,11 @@
 """`make demo-federation`: three swarms below one region; a broker and a gateway are killed, and nothing is lost.
 
-    3 swarms × 3 daemons, two of them gateways ── 2 mosquitto brokers ── 1 region ── one question to all
+    3 swarms × 3 daemons, two of them gateways ── 2 brokers or routers ── 1 region ── one question to all
 
 Every daemon, gateway, broker and the region is a process of its own. Two daemons of a swarm see a new thing every
 second, so that it is confirmed; on the way one broker and one gateway are killed with SIGKILL. In the end the region is
-asked for all of them, then two swarms are stopped and it is asked again. Needs mosquitto (apt install mosquitto).
+asked for all of them, then two swarms are stopped and it is asked again. Needs mosquitto (apt install mosquitto) or,
+with `--pipe zenoh`, eclipse-zenoh (the extra `zenoh`).
 """
 
 import argparse
@@ -58,10 +59,18 @@ class FederationDemo:
         say: Told each step, for people.
         swarms: Their names; all but the first go dark in the end.
         sights: Things that each of them sees.
+        pipe: "mqtt" for two brokers, "zenoh" for two routers.
     """
 
-    def __init__(self, say: Callable[[str], None], swarms: Sequence[str] = SWARMS, sights: int = SIGHTS) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        swarms: Sequence[str] = SWARMS,
+        sights: int = SIGHTS,
+        pipe: str = "mqtt",
+    ) -> None:
         self._say = say
+        self._pipe = pipe
         self._swarms, self._sights = tuple(swarms), sights
         self.folder = Path(tempfile.mkdtemp(prefix="swarmd-federation-"))
         self.region = self.folder / "region"
@@ -88,7 +97,7 @@ class FederationDemo:
 
     async def _story(self) -> dict[str, Any]:
         brokers = await self._start()
-        self._say("three swarms of three daemons, two gateways each, two brokers and a region are up")
+        self._say("three swarms of three daemons, two gateways each, two pipes and a region are up")
         killed: dict[str, float] = {}
         for number in range(self._sights):
             began = time.monotonic()
@@ -96,7 +105,7 @@ class FederationDemo:
             if number == self._sights // 3:
                 await self._kill(brokers[0])
                 killed["broker"] = time.time()
-                self._say("the first broker is killed")
+                self._say("the first broker or router is killed")
             if number == 2 * self._sights // 3:
                 await self._kill(self.daemons[self._swarms[0]][1])
                 killed["gateway"] = time.time()
@@ -139,21 +148,14 @@ class FederationDemo:
     # --- Processes ----------------------------------------------------------------------------------------------------
 
     async def _start(self) -> list[Process]:
-        mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-        if mosquitto is None:
-            raise DaemonError("mosquitto is not installed: apt install mosquitto")
         key = (await self._swarmd("region", "init", str(self.region))).strip()
         for swarm in self._swarms:
             await self._swarmd("region", "pin", str(self.region), swarm, "--dev-fleet", str(self.folder / swarm))
         ports = [_free_port(), _free_port()]
-        paths = [f"mqtt://127.0.0.1:{port}" for port in ports]
+        paths = [f"{self._pipe}://127.0.0.1:{port}" for port in ports]
         config = (self.region / "region.toml").read_text()
         (self.region / "region.toml").write_text(f"paths = {json.dumps(paths)}\nstale_s = {STALE_S}\n{config}")
-        brokers = []
-        for port in ports:
-            file = self.folder / f"broker-{port}.conf"
-            file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
-            brokers.append(await self._spawn(Process(f"broker-{port}", file), mosquitto, "-c", str(file)))
+        brokers = [await self._start_pipe(port) for port in ports]
         await self._spawn(
             Process("region", self.region), *(sys.executable, "-m", "swarmd", "region", "run", str(self.region))
         )
@@ -161,6 +163,17 @@ class FederationDemo:
         await asyncio.gather(*(self._start_swarm(swarm, key, paths) for swarm in self._swarms))
         await self._until(_has_two_gateways_everywhere, "two gateways of each swarm to be heard")
         return brokers
+
+    async def _start_pipe(self, port: int) -> Process:
+        file = self.folder / f"broker-{port}.conf"
+        if self._pipe == "zenoh":
+            words = ("region", "router", f"zenoh://?listen=127.0.0.1:{port}")
+            return await self._spawn(Process(f"router-{port}", file), sys.executable, "-m", "swarmd", *words)
+        mosquitto = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+        if mosquitto is None:
+            raise DaemonError("mosquitto is not installed: apt install mosquitto")
+        file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+        return await self._spawn(Process(f"broker-{port}", file), mosquitto, "-c", str(file))
 
     async def _start_swarm(self, swarm: str, key: str, paths: list[str]) -> None:
         file = self.folder / f"{swarm}.toml"
@@ -340,6 +353,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the demonstration; exit 1 when the story did not end as it should."""
     parser = argparse.ArgumentParser(prog="make demo-federation", description=__doc__)
     parser.add_argument("--json", action="store_true", help="only the summary, one JSON object")
+    parser.add_argument("--pipe", choices=["mqtt", "zenoh"], default="mqtt", help="what carries (default: %(default)s)")
     args = parser.parse_args(arguments)
     began = time.monotonic()
 
@@ -348,7 +362,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{time.monotonic() - began:6.1f} s  {text}", flush=True)  # noqa: T201  # A program's own output.
 
     try:
-        summary = asyncio.run(FederationDemo(say).run())
+        summary = asyncio.run(FederationDemo(say, pipe=args.pipe).run())
     except DaemonError as error:
         print(f"demo-federation: {error}", file=sys.stderr)  # noqa: T201
         return 1
