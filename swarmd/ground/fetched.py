@@ -1,12 +1,14 @@
-"""What others wrote down of their own past, as rows: members, places and events of times at which nobody looked here.
+"""What others wrote down of their own past, as rows: members, places and events of times at which nobody looked here;
+objects and reviews as far as what this node knows now says when they came (`grown.py`).
 
 Rules this file keeps: every row comes out of a page that its author signed; of a time of which a node's page is not
 here its state is `unknown`, or what another one saw become of it, never `alive`; reading is bounded by `WINDOW_S` of
 pages at a time.
 """
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -14,9 +16,10 @@ from swarmd.api.daemon import PeerPast
 from swarmd.events.pages import READ_PAGES, Fetched
 from swarmd.events.record import EventRecord
 from swarmd.events.store import Query
-from swarmd.ground.facts import said
+from swarmd.ground.facts import Names, said
+from swarmd.ground.grown import Grown
 from swarmd.ground.peer_rows import PeerStretch
-from swarmd.ground.picture import EVENTS_KEPT
+from swarmd.ground.picture import EVENTS_KEPT, PIECE_ROWS
 from swarmd.ground.rows import Change, Event, Mark, Member, Position, Row
 from swarmd_models.geo.positions import Plane
 from swarmd_protocols.ids import NodeId
@@ -49,12 +52,23 @@ class FetchedPast:
         pages: Where they are.
         plane: The site's, where there is one.
         unheard: Names of members of which this node knows that they failed before it came, and no more.
+        grown: Gives every object that there is now, since pages tell of none; None: there are none to show.
+        names: Of members.
     """
 
-    def __init__(self, pages: PeerPast, plane: Plane | None, unheard: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        pages: PeerPast,
+        plane: Plane | None,
+        unheard: Callable[[], Mapping[str, str]],
+        grown: Callable[[], Awaitable[Sequence[Grown]]] | None = None,
+        names: Callable[[], Names] = dict,
+    ) -> None:
         self._pages = pages
         self._plane = plane
         self._unheard = unheard
+        self._grown = grown
+        self._names = names
 
     def stretches(self, from_s: float, to_s: float) -> list[PeerStretch]:
         """What is known of a stretch of time, by node."""
@@ -93,7 +107,14 @@ class FetchedPast:
             Query(since_ms=round((at_s - STATES_S) * 1000), until_ms=round(at_s * 1000), limit=10_000)
         )
         states = _states(events)
-        rows: Rows = {"member": {}, "position": {}, "event": {}}
+        rows: Rows = {"member": {}, "position": {}, "event": {}, "object": {}}
+        named = self._names()
+        for number, thing in enumerate(await self._things(), 1):
+            row = thing.at(at_s, named)
+            if row is not None:
+                rows["object"][row.id] = _encode(row)
+            if number % PIECE_ROWS == 0:
+                await asyncio.sleep(0)
         for one in newest:
             node, name = one.author.hex(), said(self._pages.name_of(one.author))
             ended_s = _s(one.page.to_ms)
@@ -129,6 +150,7 @@ class FetchedPast:
         found: list[Change] = []
         spans = self.spans(from_s, to_s)
         begin_s, skip = start
+        things = await self._things() if not kinds or "object" in kinds else ()
         for _ in range(WINDOWS_MAX):
             ahead = [span for span in spans if span[1] > begin_s]
             if begin_s >= to_s or not ahead:
@@ -142,7 +164,7 @@ class FetchedPast:
                 if len(pages) < READ_PAGES or window_s <= WINDOW_S / 8:
                     break
                 window_s /= 2  # More than one answer holds.
-            told = [one for one in self._changes_of(pages, begin_s, end_s) if not kinds or one.kind in kinds]
+            told = [one for one in self._changes_of(pages, things, begin_s, end_s) if not kinds or one.kind in kinds]
             room = limit - len(found)
             found += told[skip : skip + room]
             if len(told) - skip > room:
@@ -152,14 +174,23 @@ class FetchedPast:
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
+    async def _things(self) -> Sequence[Grown]:
+        return () if self._grown is None else await self._grown()
+
     def _pageless(self, at_s: float) -> list[tuple[str, str]]:
         """(id, name) of members that may have been there at a moment of which no page of theirs is here."""
         about_s = 2 * JOIN_MS / 1000  # What is shorter than a joint is no stretch.
         return [(one.node, one.name) for one in self.stretches(at_s - about_s, at_s + about_s) if one.what in _PAGELESS]
 
-    def _changes_of(self, pages: Sequence[Fetched], begin_s: float, end_s: float) -> list[Change]:
-        """All that pages tell of [begin_s, end_s)."""
+    def _changes_of(
+        self, pages: Sequence[Fetched], things: Sequence[Grown], begin_s: float, end_s: float
+    ) -> list[Change]:
+        """All that pages tell of [begin_s, end_s), and what became of objects then."""
         found: list[tuple[float, str, Row]] = []
+        names = self._names() if things else {}
+        for thing in things:
+            rows = [(at_s, thing.at(at_s, names)) for at_s in thing.moments if begin_s <= at_s < end_s]
+            found += [(at_s, "object", row) for at_s, row in rows if row is not None]
         spans: dict[NodeId, list[tuple[int, int]]] = {}
         for one in pages:
             node, name, page = one.author.hex(), said(self._pages.name_of(one.author)), one.page

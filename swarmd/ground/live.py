@@ -16,6 +16,7 @@ from swarmd.events.alerts import Acknowledged
 from swarmd.events.record import TEXT_MAX_CHARS, EventRecord, Happened
 from swarmd.events.store import Query
 from swarmd.ground.facts import NEVER_MET, cell_of, member_of, never_met, object_of, said
+from swarmd.ground.grown import Grown
 from swarmd.ground.picture import Picture
 from swarmd.ground.rows import Alert, Event, Evidence, Mark, Member, Position
 from swarmd_models.geo.positions import Plane
@@ -94,6 +95,19 @@ class LiveFeed:
             found += [self._evidence(view) for view in part if view.object_id == object_id]
             await asyncio.sleep(0)
         return sorted(found[:EVIDENCE_MAX], key=lambda one: (one.first_seen_s, one.id))
+
+    async def grown(self) -> list[Grown]:
+        """Every object that there is now, and when it came to be so; read in parts."""
+        sightings: dict[str, list[DetectionView]] = {}
+        for part in self._daemon.in_parts.detections():
+            for view in part:
+                sightings.setdefault(view.object_id, []).append(view)
+            await asyncio.sleep(0)
+        found: list[Grown] = []
+        for objects in self._daemon.in_parts.objects():
+            found += [Grown(view, sightings.get(view.object_id, ())) for view in objects]
+            await asyncio.sleep(0)
+        return found
 
     # --- what the bus tells -----------------------------------------------------------------------------------------
 

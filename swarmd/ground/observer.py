@@ -63,7 +63,8 @@ class Observer:
         ground = Ground(site, self._folder(info) / FILE_NAME)
         feed = LiveFeed(daemon, ground.picture, ground.mark)
         ground.evidence = feed.evidence
-        ground.story = Story(ground.past, FetchedPast(daemon.past.pages, feed.plane, feed.unheard))
+        others = FetchedPast(daemon.past.pages, feed.plane, feed.unheard, feed.grown, daemon.in_parts.names)
+        ground.story = Story(ground.past, others)
         ground.desk = Desk(daemon, Audit(self._folder(info) / AUDIT_FOLDER))
         releases = ReleaseFeed(daemon, ground.picture, ground.mark)
         ground.prepare = releases.prepare

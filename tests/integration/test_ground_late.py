@@ -29,6 +29,9 @@ def test_a_late_observer_scrubs_to_before_its_own_start(tmp_path: Path) -> None:
     try:
         for one in drones:
             wait_for(lambda one=one: list(one.members().values()) == ["alive"] * 3, "everybody", seen=one.members)  # type: ignore[misc]
+        # What is found before the observer comes is there at that moment too, and not before it was seen.
+        finding = {"label": "hot-spot", "score": 0.9, "track": "x", "event": "new", "east_m": 3.0, "north_m": 4.0}
+        drones[0].ask("observe", detections=[finding | {"covariance_m2": [0.01, 0.0, 0.01]}])
         drones[2].kill()
         wait_for(lambda: {one.members()["drone-3"] for one in drones[:2]} == {"failed"}, "the loss is seen")
         # A moment by the swarm's clock, which bears the events: this process's may be tens of milliseconds from it.
@@ -55,6 +58,10 @@ def test_a_late_observer_scrubs_to_before_its_own_start(tmp_path: Path) -> None:
         states = {row["name"]: row["state"] for row in then["member"]}
         assert {name: states[name] for name in ("drone-1", "drone-2")} == {"drone-1": "alive", "drone-2": "alive"}
         assert states.get("drone-3") == "failed", "by the word of who saw it"
+        wait_for(lambda: ground.rows("object"), "the object, by the swarm's word")
+        then = ground.get(f"snapshot?at_s={failed_s}")["rows"]
+        assert [(row["label"], row["observers"]) for row in then["object"]] == [("hot-spot", ["drone-1"])]
+        assert ground.get(f"snapshot?at_s={then['object'][0]['first_seen_s'] - 0.1}")["rows"]["object"] == []
         kinds = {(row["origin"], row["kind"]) for row in then["event"]}
         assert ("drone-1", "joined") in kinds, "what a node told nobody when it happened"
         told = ground.ask("events", since_ms=int(began_s * 1000), origin="drone-2")["events"]

@@ -7,11 +7,12 @@ import pytest
 
 pytest.importorskip("starlette", reason="no starlette here (pip install 'swarmd[ground]')")
 
-from swarmd.ground import exports, facts, guard, live, past, picture, reports, server
+from swarmd.ground import exports, facts, grown, guard, live, past, picture, reports, server
 from tests.integration import test_ground_server as served_laws
 from tests.property import test_ground_picture as laws
 from tests.support.ground import serving
 from tests.support.mutants import assert_found
+from tests.unit import test_ground_grown as grown_laws
 from tests.unit import test_ground_live as live_laws
 from tests.unit import test_ground_reports as report_laws
 
@@ -158,4 +159,24 @@ def _candidates_come_first(patch):
     ],
 )
 def test_the_law_of_the_reports_finds_the_fault(monkeypatch, fault, law):
+    assert_found(fault, law, monkeypatch)
+
+
+def _what_is_known_now_was_known_then(patch):
+    at = grown.Grown.at
+    patch.setattr(grown.Grown, "at", lambda self, at_s, names: at(self, max(at_s, self.moments[-1]), names))
+
+
+def _verdicts_to_come_count(patch):
+    patch.setattr(grown, "settled", lambda reviews: ("confirmed", "crack"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (_what_is_known_now_was_known_then, grown_laws.test_an_object_grows_and_nothing_is_known_before_it_was_said),
+        (_verdicts_to_come_count, grown_laws.test_a_label_that_operators_gave_later_is_not_shown_before),
+    ],
+)
+def test_the_law_of_the_fetched_past_finds_the_fault(monkeypatch, fault, law):
     assert_found(fault, law, monkeypatch)
