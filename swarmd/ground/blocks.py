@@ -144,14 +144,16 @@ def _table(key: tuple[str, ...], found: list[tuple[int, _Told, dict[str, Any]]])
 def _untable(table: _Table, until_s: float | None) -> list[tuple[int, _Told]]:
     count = len(table.which)
     moments = _uncolumn([0] * count, table.decimals[0], table.moments)
+    if until_s is not None:  # What comes after is not worked out.
+        count = max((index + 1 for index, at_s in enumerate(moments) if at_s <= until_s), default=0)
     columns = [
-        _uncolumn(table.which, decimals, column)
+        _uncolumn(table.which[:count], decimals, column[:count])
         for decimals, column in zip(table.decimals[1:], table.columns, strict=True)
     ]
     places, numbers = list(accumulate(table.places)), list(accumulate(table.numbers))
     chosen: Iterable[int] = range(count)
     if until_s is not None:
-        chosen = {one: index for index, one in enumerate(table.which) if moments[index] <= until_s}.values()
+        chosen = {one: index for index, one in enumerate(table.which[:count]) if moments[index] <= until_s}.values()
     found: list[tuple[int, _Told]] = []
     for index in chosen:
         row = _json({name: column[index] for name, column in zip(table.names, columns, strict=True)})

@@ -115,6 +115,8 @@ class Past:
         self._group: _Group | None = None
         self._read: tuple[int, Block] = (0, Block({}, []))
         """The block of the page that was read last: its next pages are asked for one after the other."""
+        self._base: tuple[int, _Rows] = (0, {})
+        """The base that was read last, and its picture: most moments that are asked for after another have the same."""
         self._thread = ThreadPoolExecutor(1, "history")
         self._database = self._thread.submit(self._connect).result()
         self._next = self._thread.submit(self._newest).result() + 1
@@ -350,8 +352,9 @@ class Past:
         """A block out of the file."""
         query = "SELECT base, packed FROM minutes WHERE number=?"
         base, packed = self._database.execute(query, (number,)).fetchone()
-        rows = {} if base == number else unpack_rows(self._database.execute(query, (base,)).fetchone()[1])
-        return unpack(packed, rows, until_s)
+        if base != number and base != self._base[0]:
+            self._base = base, unpack_rows(self._database.execute(query, (base,)).fetchone()[1])
+        return unpack(packed, {} if base == number else self._base[1], until_s)
 
     def _timeline(self, from_s: float, to_s: float, span: tuple[float, float] | None) -> Timeline:
         query = "SELECT began_s, ended_s FROM minutes WHERE ended_s >= ? AND began_s <= ? ORDER BY began_s"
