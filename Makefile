@@ -99,7 +99,7 @@ fuzz: setup .venv-fuzz/.done  ## many seeded fault schedules, then 10⁶ inputs 
 	PYTHONPATH=. .venv-fuzz/bin/python -m tests.fuzz.libfuzzer --runs 1000000
 
 test-long: setup .venv-train/.done  ## the long tests: real devices, many schedules, long runs, a model from nothing
-	SWARMD_DEVICELAB=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 RELEASE_SOAK=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
+	SWARMD_DEVICELAB=1 SWARMD_IMAGE=1 SWARMD_MQTT_OUTAGE_S=600 SWARMD_BRIDGE=1 SWARMD_COMPILED=1 RELEASE_SOAK=1 SWARMD_SCHEDULES=10000 SWARMD_CLAIM_SEEDS=200 SWARMD_SWAPS=1000 SWARMD_CUT_S=60 SWARMD_FUZZ_SEEDS=1000 SWARMD_EXAMPLES=3000 $(PY) -m pytest --timeout 0 $(ARGS)
 	SWARMD_TRAIN=1 .venv-train/bin/python -m pytest -W default tests/unit/test_recipe_short.py
 
 # A revision that somebody names must be there: looked at before anything is set up.
