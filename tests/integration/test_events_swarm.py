@@ -282,7 +282,7 @@ def test_show_a_newcomer_reads_of_a_kill_a_halt_and_a_key_rotation(enrolled):
     seeing = enrolled.start("seeing", "--source", "sim://farm?of=1&drone=1&laps=1000", "--model", "zoo:small-320")
     b, c = enrolled.start("b"), enrolled.start("c")
     wait_for(lambda: all(len(one.members()) == 3 for one in (seeing, b, c)), "three members")
-    wait_for(lambda: all(told(one, "started", "c") for one in (seeing, b)), "c's word has left c, which is killed below")
+    wait_for(lambda: all(told(one, "started", "c") for one in (seeing, b)), "c's word has left c")
 
     release = publish(enrolled, seeing, factory_bundle(enrolled.folder / "bundle", 1))
     halt = ["model", "halt", str(release), "--reason", "it sees ghosts", "--key", enrolled.key("revoke-1.key")]
