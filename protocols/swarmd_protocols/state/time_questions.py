@@ -13,11 +13,11 @@ from swarmd_protocols.subprotocol import Peer, Priority, Send, SubEffect
 _COST_MOST = 12 * 4
 """Whom a question may go to over others, in quarters of a transmission: the relay carries nothing over more than 12
 hops, and each costs 4 at least."""
-_FAR_GAP_NS, _FAR_GAP_SURE_NS = 10_000_000, 1_000_000_000
+_FAR_GAP_NS, _FAR_GAP_SURE_NS = 5_000_000, 1_000_000_000
 """After a question that goes over others near ones alone are asked, so long for each quarter of a transmission that its
-way costs, nanoseconds: while a clock is new the first, times the near ones, so that where many share the air (six near
-ones, a mesh of 200) question and answer are eight transmissions a second and node, and on a line each question may be
-one of these; then the second, one transmission in two seconds, 60 B/s."""
+way costs, nanoseconds: while a clock is new the first, times the square of the near ones, since each of them is a voter
+and each shares the air: on a line nearly each question may be one of these, and where eight are near (fifty that move)
+one in five seconds is; then the second, one transmission in two seconds, 60 B/s."""
 
 
 class TimeQuestions:
@@ -59,7 +59,7 @@ class TimeQuestions:
             Gallagher, Wise: A theoretical analysis of the properties of median filters, 1981 (root signals).
         """
         clock.asks_far = bool(self._far)
-        gap_ns = _FAR_GAP_SURE_NS if clock.is_sure(now_ns) else _FAR_GAP_NS * len(self._near)
+        gap_ns = _FAR_GAP_SURE_NS if clock.is_sure(now_ns) else _FAR_GAP_NS * len(self._near) ** 2
         peers = [*self._near, *(self._far if now_ns - self._far_ns >= gap_ns * self._far_cost else ())]
         if not peers:
             return []
